@@ -1,0 +1,70 @@
+# World Protocol: set-up, tests and checks. `make` alone lists the targets.
+#
+# Every target makes its own virtual environment in .venv first, and does so only once: the stamp holds the
+# pyproject.toml and constraints.txt that were installed, and only when these changed is anything fetched again.
+
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+CODE   := $(wildcard world projections authority host worldprotocol tests bench examples)
+
+# How many test processes run at once, and further arguments for pytest (`make test ARGS="-k lease"`).
+WORKERS ?= 2
+ARGS    ?=
+
+# The Python that makes the environment: the first one found that is new enough, or PYTHON=/path/to/python.
+IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+	"$$python" -c '$(IS_NEW_ENOUGH)' >/dev/null 2>&1 && { echo "$$python"; break; }; done)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check format bench fuzz constraints clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## make .venv and install everything into it
+
+demo: $(STAMP) ## run the worked example
+	$(PY) -m examples.repository.demo
+
+test: $(STAMP) ## run all tests and write docs/conformance.md
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+check: $(STAMP) ## format, lint, types, who imports whom, documents in step
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy $(CODE)
+	$(VENV)/bin/lint-imports
+	$(PY) -m tests.plugins.conformance --check
+
+format: $(STAMP) ## put the code in the house format and mend what ruff can mend
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(STAMP) ## measure every budget, each as a ratio taken in one run
+	$(PY) -m bench $(ARGS)
+
+fuzz: $(STAMP) ## run the property tests for long
+	HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -n $(WORKERS) -m hypothesis $(ARGS)
+
+constraints: $(STAMP) ## pin in constraints.txt what .venv holds now
+	$(PY) -m pip --disable-pip-version-check freeze --exclude-editable > constraints.new
+	mv constraints.new constraints.txt
+	cat pyproject.toml constraints.txt > $(STAMP)
+
+clean: ## remove .venv and everything that was made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@if ! "$(PYTHON)" -c '$(IS_NEW_ENOUGH)' >/dev/null 2>&1; then \
+		echo "World Protocol needs Python 3.11 or newer, and none was found$(if $(PYTHON), at $(PYTHON))." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; fi
+	@test -x $(PY) && $(PY) -c '$(IS_NEW_ENOUGH)' && $(PY) -m pip --version >/dev/null 2>&1 \
+		|| "$(PYTHON)" -m venv --clear $(VENV) \
+		|| { echo "The environment could not be made; on Debian and Ubuntu install python3-venv." >&2; exit 1; }
+	@cat pyproject.toml constraints.txt | cmp -s - $(STAMP) \
+		|| $(PY) -m pip --disable-pip-version-check install --quiet -c constraints.txt -e '.[dev]'
+	@cat pyproject.toml constraints.txt > $(STAMP)

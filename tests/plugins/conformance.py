@@ -1,0 +1,226 @@
+"""The pytest plugin behind docs/conformance.md.
+
+Tests say which requirements they prove with ``@pytest.mark.requirement("ID", ...)``. An id that is not in
+tests/requirements.toml is a collection error. A full run (everything in tests/, nothing selected away, not
+stopped early) writes the report; any other run leaves it alone. Under pytest-xdist the workers attach the ids
+to their reports and the controller adds them up.
+
+``python -m tests.plugins.conformance --check`` collects the tests without running them and fails when the
+report no longer lists the requirements and the tests as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.conformance_report import (
+    FAILED,
+    PARTLY,
+    PASSED,
+    SKIPPED,
+    Evidence,
+    Group,
+    load_requirements,
+    read_outcomes,
+    render,
+    summary,
+)
+
+MARK = "requirement"
+REQUIREMENTS = Path("tests", "requirements.toml")
+REPORT = Path("docs", "conformance.md")
+
+# What narrows a run down: with any of these set, the run says nothing about the whole.
+NARROWING_OPTIONS = (
+    "keyword",
+    "markexpr",
+    "deselect",
+    "ignore",
+    "ignore_glob",
+    "lf",
+    "stepwise",
+    "collectonly",
+    "setuponly",
+    "setupplan",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the requirements and start to watch the run.
+
+    Raises:
+        pytest.UsageError: The list of requirements is missing or wrong.
+    """
+    try:
+        groups = load_requirements(config.rootpath / REQUIREMENTS)
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"{REQUIREMENTS}: {error}") from error
+    config.pluginmanager.register(Conformance(config, groups), "conformance-report")
+
+
+def requirements_of(item: pytest.Item) -> list[object]:
+    """Return what the item's ``requirement`` marks name, its class's and module's marks included."""
+    return [id_ for mark in item.iter_markers(MARK) for id_ in (mark.args or (None,))]
+
+
+def function_of(nodeid: str) -> str:
+    """Return the node id without parameters: a parametrised test counts as one."""
+    return nodeid.partition("[")[0]
+
+
+def outcome_of(phases: set[str]) -> str:
+    """Put the outcomes of all cases and phases of one test into one: what failed once has failed."""
+    if FAILED in phases:
+        return FAILED
+    if phases == {PASSED, SKIPPED}:
+        return PARTLY
+    return next(iter(phases))
+
+
+class Conformance:
+    """Watches one run: refuses unknown ids, gathers what passed, writes the report after a full run."""
+
+    def __init__(self, config: pytest.Config, groups: tuple[Group, ...]) -> None:
+        """Watch the run of this configuration against these requirements."""
+        self._config = config
+        self._groups = groups
+        self._known = {requirement.id for group in groups for requirement in group.requirements}
+        self._tests: dict[str, set[str]] = defaultdict(set)
+        self._outcomes: dict[str, set[str]] = defaultdict(set)
+        self._collected = True
+        self._written = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Turn the collection of a test that names an unknown requirement into an error."""
+        report = yield
+        faults = [
+            f"{item.nodeid}: no requirement {id_!r} in {REQUIREMENTS}"
+            for item in report.result or ()
+            if isinstance(item, pytest.Item)
+            for id_ in requirements_of(item)
+            if id_ not in self._known
+        ]
+        if faults:
+            report.outcome, report.longrepr, report.result = "failed", "\n".join(faults), []
+        return report
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note what could not be collected: under pytest-xdist the other tests run all the same."""
+        self._collected = self._collected and not report.failed
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Let the reports of the item carry the ids, also from a worker process to the controller."""
+        item.user_properties.extend((MARK, id_) for id_ in requirements_of(item))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how one phase (set-up, call, tear-down) of one test ended."""
+        for name, value in report.user_properties:
+            if name == MARK:
+                self._tests[str(value)].add(function_of(report.nodeid))
+        if report.when == "call" or not report.passed:  # a crashed worker reports a failure without a phase
+            self._outcomes[function_of(report.nodeid)].add(report.outcome)
+
+    def evidence(self) -> Evidence:
+        """Return what the run has shown so far."""
+        return Evidence(
+            {id_: frozenset(tests) for id_, tests in self._tests.items()},
+            {test: outcome_of(phases) for test, phases in self._outcomes.items()},
+        )
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the report when this was a full run that came to its end."""
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        whole = self._collected and not (session.shouldstop or session.shouldfail)
+        if ended and whole and is_full_run(self._config):
+            write_report(self._config.rootpath / REPORT, render(self._groups, self.evidence()))
+            self._written = True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was written."""
+        if self._written:
+            terminalreporter.write_line(f"{REPORT}: {summary(self._groups, self.evidence())}")
+
+
+def is_full_run(config: pytest.Config) -> bool:
+    """Tell whether the run takes in every test: the controller's, unnarrowed, over the whole tests folder."""
+    if hasattr(config, "workerinput"):
+        return False
+    if any(config.getoption(name, None) for name in NARROWING_OPTIONS):
+        return False
+    tests = (config.rootpath / "tests").resolve()
+    places = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
+    return any(place == tests or place in tests.parents for place in places)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Put the text in place as a whole: a run that dies here leaves the old report."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=".conformance-", delete=False
+    ) as new:
+        new.write(text)
+    os.chmod(new.name, 0o644)
+    os.replace(new.name, path)
+
+
+class _Marks:
+    """Gathers, while tests are collected, which of them name which requirement."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, set[str]] = defaultdict(set)
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Note the item under every requirement it names."""
+        for id_ in requirements_of(item):
+            self.tests[str(id_)].add(function_of(item.nodeid))
+
+
+def check(root: Path) -> str | None:
+    """Compare the report with the requirements and the marked tests.
+
+    Args:
+        root: The folder that holds tests/ and docs/.
+
+    Returns:
+        None when the report is in step, otherwise what to do.
+    """
+    marks, told = _Marks(), io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.chdir(root):
+        status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "tests"], plugins=[marks])
+    if status != pytest.ExitCode.OK:
+        return f"{told.getvalue()}\nThe tests could not be collected."
+    try:
+        report = (root / REPORT).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return f"{REPORT} does not exist; make test writes it."
+    evidence = Evidence({id_: frozenset(tests) for id_, tests in marks.tests.items()}, read_outcomes(report))
+    if render(load_requirements(root / REQUIREMENTS), evidence) != report:
+        return f"{REPORT} is not in step with the tests; make test writes it."
+    return None
+
+
+def main(arguments: Iterable[str]) -> int:
+    """Run the check from the command line and return the exit status."""
+    if list(arguments) != ["--check"]:
+        print("usage: python -m tests.plugins.conformance --check", file=sys.stderr)
+        return 2
+    fault = check(Path.cwd())
+    print(fault or f"{REPORT} is in step with the tests.", file=sys.stderr if fault else sys.stdout)
+    return 1 if fault else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

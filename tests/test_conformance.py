@@ -1,0 +1,249 @@
+"""The conformance report claims what passed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.plugins.conformance_report import (
+    FAILED,
+    NOT_RUN,
+    PARTLY,
+    PASSED,
+    SKIPPED,
+    Evidence,
+    Group,
+    Requirement,
+    load_requirements,
+    read_outcomes,
+    render,
+    summary,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+LIST = """
+[sources]
+A = "A document"
+
+[A]
+"A-1" = ["MUST", "The first thing."]
+"A-2" = ["SHOULD", "The second thing."]
+"A-3" = ["MAY", "The third thing."]
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.requirement("A-1")
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_first_thing_holds(n):
+    assert n
+
+@pytest.mark.requirement("A-2", "A-1")
+class TestBoth:
+    def test_both_things_hold(self):
+        pass
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project of its own with three requirements and two tests, and the plugin switched on."""
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        testpaths = ["tests"]
+        pythonpath = [{str(ROOT)!r}]
+        addopts = ["-p", "tests.plugins.conformance", "--import-mode=importlib", "--strict-markers"]
+        markers = ["requirement(*ids): what the test proves"]
+        """
+    )
+    tests = pytester.mkdir("tests")
+    (tests / "requirements.toml").write_text(LIST)
+    (tests / "test_things.py").write_text(TESTS)
+    return pytester
+
+
+def report_of(project: pytest.Pytester) -> str:
+    """Return the report, or nothing when none was written."""
+    path = project.path / "docs" / "conformance.md"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_full_run_reports_each_requirement_with_the_tests_that_passed(project, workers):
+    project.runpytest("-n", workers).assert_outcomes(passed=3)
+    report = report_of(project)
+    assert "2 of 3 requirements are proven (MUST 1 of 1, SHOULD 1 of 1, MAY 0 of 1)." in report
+    assert "Not proven: A-3." in report
+    first = report[report.index("### A-1 (MUST): proven") : report.index("### A-2")]
+    assert [line for line in first.splitlines() if line.startswith("- ")] == [
+        "- `tests/test_things.py::TestBoth::test_both_things_hold`",
+        "- `tests/test_things.py::test_the_first_thing_holds`",
+    ]
+    assert "### A-3 (MAY): not proven\n\nThe third thing.\n\nNo test names this requirement." in report
+
+
+def test_a_second_run_writes_the_same_bytes_whatever_the_order_of_execution(project):
+    project.runpytest()
+    report = report_of(project)
+    assert report
+    (project.path / "docs" / "conformance.md").unlink()
+    project.runpytest("-n", "2", "--dist", "load")
+    assert report_of(project) == report
+
+
+def test_a_failed_case_leaves_its_requirement_not_proven_though_another_test_passed(project):
+    project.path.joinpath("tests/test_things.py").write_text(TESTS.replace("assert n", "assert n == 1"))
+    project.runpytest().assert_outcomes(passed=2, failed=1)
+    report = report_of(project)
+    assert "### A-1 (MUST): not proven" in report
+    assert "- `tests/test_things.py::test_the_first_thing_holds` (failed)" in report
+    assert "### A-2 (SHOULD): proven" in report
+
+
+def test_a_test_that_breaks_in_its_fixture_proves_nothing(project):
+    broken = TESTS.replace("(self):", "(self, broken):") + (
+        "\n@pytest.fixture\ndef broken():\n    yield\n    raise OSError('tear-down')\n"
+    )
+    project.path.joinpath("tests/test_things.py").write_text(broken)
+    project.runpytest()
+    assert "### A-2 (SHOULD): not proven" in report_of(project)
+
+
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        ["-k", "first"],
+        ["-m", "requirement"],
+        ["tests/test_things.py"],
+        ["--ignore", "tests/other"],
+        ["--deselect", "tests/test_things.py::TestBoth"],
+        ["--collect-only"],
+    ],
+    ids=" ".join,
+)
+def test_a_run_of_a_part_leaves_the_report_alone(project, narrowed):
+    assert project.runpytest(*narrowed).ret == pytest.ExitCode.OK
+    assert report_of(project) == ""
+
+
+def test_a_run_that_stopped_early_leaves_the_report_alone(project):
+    project.path.joinpath("tests/test_things.py").write_text(TESTS.replace("assert n", "assert not n"))
+    assert project.runpytest("-x").ret == pytest.ExitCode.TESTS_FAILED
+    assert report_of(project) == ""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("mark", ["('A-9')", "", "(1)"], ids=["unknown", "empty", "number"])
+def test_a_mark_that_names_no_known_requirement_is_a_collection_error(project, mark, workers):
+    project.path.joinpath("tests/test_wrong.py").write_text(
+        f"import pytest\n\n@pytest.mark.requirement{mark}\ndef test_it(): pass\n"
+    )
+    result = project.runpytest("-n", workers)
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["*tests/test_wrong.py::test_it: no requirement * in tests/requirements.toml*"]
+    )
+    assert report_of(project) == ""
+
+
+@pytest.fixture
+def in_step(project):
+    """Run the check in the project and tell whether it found the report in step."""
+    project.runpytest()
+
+    def check() -> bool:
+        command = [sys.executable, "-m", "tests.plugins.conformance", "--check"]
+        found = subprocess.run(
+            command, cwd=project.path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+        )
+        assert found.returncode in (0, 1)
+        return found.returncode == 0
+
+    return check
+
+
+def test_the_check_accepts_the_report_of_the_tests_as_they_are(project, in_step):
+    assert in_step()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + "\n@pytest.mark.requirement('A-3')\ndef test_the_third_thing_holds(): pass\n",
+        lambda text: text.replace('"A-2", "A-1"', '"A-2"'),
+        lambda text: text.replace("test_the_first", "test_the_very_first"),
+        lambda text: text + "\nthis cannot be imported\n",
+    ],
+    ids=["new test", "lost mark", "renamed test", "broken module"],
+)
+def test_the_check_refuses_a_report_that_fell_behind_the_tests(project, in_step, change):
+    project.path.joinpath("tests/test_things.py").write_text(change(TESTS))
+    assert not in_step()
+
+
+def test_the_check_refuses_a_changed_requirement_an_edited_claim_and_a_missing_report(project, in_step):
+    project.path.joinpath("tests/requirements.toml").write_text(LIST.replace("third", "last"))
+    assert not in_step()
+    project.path.joinpath("tests/requirements.toml").write_text(LIST)
+    page = project.path / "docs" / "conformance.md"
+    page.write_text(page.read_text().replace("(MAY): not proven", "(MAY): proven"))
+    assert not in_step()
+    page.unlink()
+    assert not in_step()
+
+
+GROUPS = (Group("A", "A document", tuple(Requirement(f"A-{n}", "MUST", f"Thing {n}.") for n in range(4))),)
+TEST_IDS = st.from_regex(r"tests/test_[a-z]{1,5}\.py::test_[a-z_]{1,9}", fullmatch=True)
+OUTCOMES = st.dictionaries(TEST_IDS, st.sampled_from([PASSED, PARTLY, FAILED, SKIPPED, NOT_RUN]), max_size=6)
+
+
+@st.composite
+def evidences(draw) -> Evidence:
+    """Any tests with any outcomes, each naming some of the requirements."""
+    outcomes = draw(OUTCOMES)
+    naming = st.frozensets(st.sampled_from(sorted(outcomes))) if outcomes else st.just(frozenset())
+    return Evidence({f"A-{n}": draw(naming) for n in range(4)}, outcomes)
+
+
+@given(evidences())
+def test_the_report_reads_back_to_the_outcomes_it_was_made_from(evidence):
+    text = render(GROUPS, evidence)
+    assert render(GROUPS, Evidence(evidence.tests, read_outcomes(text))) == text
+
+
+@given(evidences())
+def test_nothing_is_called_proven_without_a_passed_test_or_with_a_failed_one(evidence):
+    text = render(GROUPS, evidence)
+    for requirement in GROUPS[0].requirements:
+        outcomes = {evidence.outcomes[test] for test in evidence.tests[requirement.id]}
+        proven = f"### {requirement.id} (MUST): proven" in text
+        assert proven == (bool({PASSED, PARTLY} & outcomes) and FAILED not in outcomes)
+
+
+def test_the_projects_own_list_names_each_requirement_once_with_its_level():
+    groups = load_requirements(ROOT / "tests" / "requirements.toml")
+    assert summary(groups, Evidence({}, {})).startswith("0 of ")
+    assert all(requirement.text for group in groups for requirement in group.requirements)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (LIST.replace("MAY", "MIGHT"), "level"),
+        (LIST.replace('A = "A document"', ""), "no source"),
+        (LIST.replace("[sources]", '[sources]\nB = "b"') + '[B]\n"A-1" = ["MUST", "Again."]\n', "twice"),
+    ],
+    ids=["level", "source", "twice"],
+)
+def test_a_wrong_list_of_requirements_is_refused_with_what_is_wrong(tmp_path, wrong, said):
+    path = tmp_path / "requirements.toml"
+    path.write_text(wrong)
+    with pytest.raises(ValueError, match=said):
+        load_requirements(path)

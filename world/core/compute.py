@@ -1,0 +1,275 @@
+"""compute and apply: from one snapshot to the next, purely.
+
+``compute`` answers with a value for everything that an intent or a state may contain; it never raises for
+them. It is complete each time: it starts from the base snapshot and runs the whole action, and effects it
+made before are answered from the journal (HC-compute, IC-reentry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, cast
+
+from world.core.derive import recompute
+from world.core.execution import ComputeContext, EffectResult, Execution, Invocation, Program, Stop
+from world.core.scope import Scope
+from world.core.validate import check_input, check_patch
+from world.core.values import ExpressionError, truth
+from world.errors import Refused
+from world.frozen import FrozenDict, freeze
+from world.patch import EMPTY, Patch, apply_patch
+from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
+
+__all__ = ["Computation", "ComputeStatus", "apply", "availability", "compute", "genesis"]
+
+ComputeStatus = Literal["complete", "halted", "pending", "error"]
+Journal = Mapping[str, EffectResult]
+_NOTHING: Final[Journal] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What a computation came to.
+
+    Args:
+        status: ``complete`` and ``halted`` are good ends; ``pending`` waits for the requirements.
+        patches: everything that changed the data, in order, with what effects contributed; empty after an
+            error.
+        snapshot: the state that results; after an error its data is the base's.
+        requirements: what a pending computation waits for.
+        error: what went wrong, or None.
+        answered: ids of the effects that the journal answered, in order.
+    """
+
+    status: ComputeStatus
+    patches: tuple[Patch, ...]
+    snapshot: Snapshot
+    requirements: tuple[Requirement, ...] = ()
+    error: ErrorValue | None = None
+    answered: tuple[str, ...] = ()
+
+
+def compute(
+    program: Program,
+    snapshot: Snapshot,
+    intent: Invocation,
+    context: ComputeContext,
+    journal: Journal = _NOTHING,
+) -> Computation:
+    """Compute an intent on a snapshot.
+
+    Args:
+        program: the domain.
+        snapshot: the base; every re-entry of one attempt gives the same one.
+        intent: action, input and intentId.
+        context: time and seed, the same at every re-entry.
+        journal: results of the effects made so far, by requirement id; empty at the first invocation.
+
+    Returns:
+        The computation; equal arguments give an equal one.
+    """
+    try:
+        intent = replace(intent, input=freeze(intent.input))
+    except Refused as refused:
+        return _refused(program, snapshot, replace(intent, input=None), context, refused)
+    execution = Execution(program, snapshot, intent, context, journal)
+    status, error, requirement = "complete", None, None
+    try:
+        _run(execution, snapshot, first=not journal)
+    except Stop as stop:
+        status, error, requirement = stop.status, stop.error, stop.requirement
+    except RecursionError:
+        error = _error(execution, "LIMIT_EXCEEDED", "The computation is nested too deep.")
+    except Refused as refused:
+        error = _error(execution, refused.code, refused.message)
+    return _ended(execution, snapshot, "error" if error else status, error, requirement)
+
+
+def _refused(
+    program: Program, snapshot: Snapshot, intent: Invocation, context: ComputeContext, refused: Refused
+) -> Computation:
+    execution = Execution(program, snapshot, intent, context, _NOTHING)
+    return _ended(execution, snapshot, "error", _error(execution, "INVALID_INPUT", refused.message), None)
+
+
+def _error(execution: Execution, code: str, message: str) -> ErrorValue:
+    return ErrorValue(code, message, execution.action_id, "", execution.context.now)
+
+
+def _run(execution: Execution, snapshot: Snapshot, *, first: bool) -> None:
+    intent = execution.invocation
+    action = execution.schema.actions.get(intent.type)
+    if action is None:
+        execution.fail("UNKNOWN_ACTION", f"The domain has no action {intent.type!r}.", "")
+    if not intent.intent_id:
+        execution.fail("INVALID_INPUT", "An intent needs an intentId.", "")
+    if first:  # IC-available: on re-entry the action's own effects may have changed what made it available
+        _admit(execution, snapshot)
+    if action.flow is not None:
+        action.flow(execution, "")
+    else:
+        execution.program.run_action(execution)
+
+
+def _admit(execution: Execution, snapshot: Snapshot) -> None:
+    """Check availability and input; the flow does not run where either fails (IC-validate, IC-available)."""
+    intent = execution.invocation
+    action = execution.schema.actions[intent.type]
+    if action.is_available is not None:
+        view = SnapshotView(snapshot.data, execution.computed)
+        if not availability(execution.program, view, intent.type):
+            execution.fail(
+                "ACTION_UNAVAILABLE", f"The action {intent.type!r} is not available in this state.", ""
+            )
+    faults = check_input(action.input, intent.input)
+    if faults:
+        shown = "; ".join(f"{fault.path} {fault.message}" for fault in faults)
+        told = {"faults": [{"path": fault.path, "message": fault.message} for fault in faults]}
+        execution.fail(
+            "INVALID_INPUT", f"The input of {intent.type!r} does not fit: {shown}.", "", freeze(told)
+        )
+
+
+def _ended(
+    execution: Execution,
+    base: Snapshot,
+    status: str,
+    error: ErrorValue | None,
+    requirement: Requirement | None,
+) -> Computation:
+    """Make the resulting snapshot; all or nothing, so that an error leaves the base's data (design section
+    4).
+    """
+    requirements = () if requirement is None else (requirement,)
+    if error is not None:
+        data, computed = base.data, recompute(execution.program, base.data, base.data, base.computed)
+        system = System("error", error, (error,))
+    else:
+        data, computed = execution.data, execution.computed
+        waiting = execution.action_id if requirements else None
+        system = System("pending" if requirements else "idle", None, (), requirements, waiting)
+    meta = _next_meta(execution.program, base, execution.context)
+    return Computation(
+        status=cast(ComputeStatus, status),
+        patches=() if error is not None else tuple(execution.patches),
+        snapshot=Snapshot(data, computed, system, execution.invocation.input, meta),
+        requirements=requirements,
+        error=error,
+        answered=tuple(execution.answered),
+    )
+
+
+def _next_meta(program: Program, base: Snapshot, context: ComputeContext) -> Meta:
+    return Meta(base.meta.version + 1, context.now, context.random_seed, program.schema.hash)
+
+
+def availability(program: Program, view: SnapshotView, action: str) -> bool | None:
+    """Tell whether an action is available to a reader of this view (IC-available, INT-3.4a).
+
+    Args:
+        program: the domain.
+        view: data and computed values; the computed ones are made where the view lacks them.
+        action: the action's name; an unknown one is not available.
+
+    Returns:
+        True or false; None where the expression cannot be evaluated.
+    """
+    spec = program.schema.actions.get(action)
+    if spec is None:
+        return False
+    if spec.is_available is None:
+        return True
+    computed = recompute(program, view.data, view.data, view.computed)
+    try:
+        return truth(spec.is_available(Scope(view.data, computed=computed, action_id=action)))
+    except (ExpressionError, RecursionError):
+        return None
+
+
+def apply(
+    program: Program, snapshot: Snapshot, patches: Iterable[Patch], context: ComputeContext
+) -> Snapshot:
+    """Apply patches to a snapshot, all of them or none.
+
+    Args:
+        program: whose state spec the patches obey and whose computed values are made again.
+        snapshot: the state before.
+        patches: the changes, in order. Patches of ``meta`` are passed over: it is the engine's own.
+        context: time and seed of the new snapshot.
+
+    Returns:
+        The state after; where a patch does not fit, the state before with the error value.
+    """
+    data = snapshot.data
+    for patch in patches:
+        if patch.path == "meta" or patch.path.startswith("meta."):
+            continue
+        fault = check_patch(program.schema, data, patch)
+        code, message = fault or ("", "")
+        if not fault:
+            try:
+                data = apply_patch(data, patch)
+            except Refused as refused:
+                code, message = refused.code, refused.message
+        if code:
+            return _unapplied(
+                program, snapshot, ErrorValue(code, message, "", patch.path, context.now), context
+            )
+    status = "idle" if snapshot.system.status == "error" else snapshot.system.status
+    return Snapshot(
+        data=data,
+        computed=recompute(program, data, snapshot.data, snapshot.computed),
+        system=replace(snapshot.system, status=status, last_error=None, errors=()),
+        input=snapshot.input,
+        meta=_next_meta(program, snapshot, context),
+    )
+
+
+def _unapplied(program: Program, snapshot: Snapshot, error: ErrorValue, context: ComputeContext) -> Snapshot:
+    return replace(
+        snapshot,
+        computed=recompute(program, snapshot.data, snapshot.data, snapshot.computed),
+        system=replace(snapshot.system, status="error", last_error=error, errors=(error,)),
+        meta=_next_meta(program, snapshot, context),
+    )
+
+
+def genesis(program: Program, context: ComputeContext, data: Mapping[str, Any] | None = None) -> Snapshot:
+    """Return a domain's first snapshot: the defaults of its state, and what is given.
+
+    Args:
+        program: the domain.
+        context: time and seed of the snapshot.
+        data: top-level fields that start otherwise, or have no default.
+
+    Raises:
+        Refused: ``INVALID_DATA`` for given fields that do not obey the state's spec, and for required
+            fields that have neither a default nor a value; ``details["faults"]`` names each.
+    """
+    fields = program.schema.state.fields or {}
+    start: FrozenDict = EMPTY
+    for name, spec in fields.items():
+        if spec.has_default:
+            start = start.with_item(name, spec.default)
+    faults: list[str] = []
+    for name, value in freeze(dict(data or {})).items():
+        patch = Patch("set", _escaped(name), value)
+        fault = check_patch(program.schema, start, patch)
+        if fault:
+            faults.append(fault.message)
+        else:
+            start = start.with_item(name, value)
+    faults += [
+        f"The field {name!r} is required."
+        for name, spec in fields.items()
+        if spec.required and name not in start
+    ]
+    if faults:
+        raise Refused("INVALID_DATA", "The data cannot start like this: " + " ".join(faults), faults=faults)
+    meta = Meta(0, context.now, context.random_seed, program.schema.hash)
+    return Snapshot(start, recompute(program, start), System(), None, meta)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", "\\\\").replace(".", "\\.")

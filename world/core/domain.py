@@ -1,0 +1,297 @@
+"""Domains: a schema with the functions it names, written in Python or read from portable data.
+
+::
+
+    todo = Domain("urn:example:todo", version="1.0.0", state=TodoState)
+
+
+    @todo.computed("openCount", deps=["todos"])
+    def open_count(data):
+        return sum(not item["done"] for item in data["todos"])
+
+
+    @todo.action("todo.add", version="1")
+    def add(ctx: ActionContext, new: AddTodo) -> list[Patch]:
+        return [set_("todos", [*ctx.data["todos"], {"id": ctx.new_id(), "title": new.title, "done": False}])]
+
+A Python action's identity in the schema is its name, its input and its explicit version; change the version
+when the meaning changes. ``sources`` gives the hash of each function's text, to be recorded beside it.
+Source: design section 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import yaml
+from pydantic import BaseModel
+
+from world.canonical import read_json
+from world.core.anatomy import dependencies
+from world.core.execution import Execution
+from world.core.fields_of import input_spec, state_spec
+from world.core.python_action import Action, run_python
+from world.core.schema import DomainSchema, load_schema
+from world.errors import Refused
+from world.frozen import freeze
+
+__all__ = ["Domain", "load_domain"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Domain:
+    """A domain that computations run: its schema and its Python functions.
+
+    Args:
+        id: URI or UUID of the domain.
+        version: semantic version.
+        state: a pydantic model whose fields (with their defaults) are the state, or the portable
+            ``{"fields": {...}}``.
+        description: for people.
+
+    Raises:
+        Refused: ``UNSUPPORTED_TYPE`` for a state model that has no JSON form.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the schema's own word
+        *,
+        version: str,
+        state: type[BaseModel] | Mapping[str, Any],
+        description: str | None = None,
+    ) -> None:
+        """Start a domain; actions and computed values are added to it."""
+        self._portable: dict[str, Any] = {
+            "id": id,
+            "version": version,
+            "state": dict(state) if isinstance(state, Mapping) else state_spec(state),
+            "computed": {"fields": {}},
+            "actions": {},
+        }
+        if description is not None:
+            self._portable["description"] = description
+        self._actions: dict[str, tuple[Action, type[BaseModel] | None]] = {}
+        self._computed: dict[str, Callable[..., Any]] = {}
+        self._schema: DomainSchema | None = None
+
+    @property
+    def schema(self) -> DomainSchema:
+        """The schema of what was declared so far; ``Refused`` ``INVALID_SCHEMA`` names every fault of it."""
+        if self._schema is None:
+            self._schema = load_schema(self._portable)
+        return self._schema
+
+    def computed(
+        self, name: str, *, deps: list[str] | None = None, expr: Any = None, version: str = "1"
+    ) -> Callable[[F], F]:
+        """Declare a computed value, as a decorator of its function or with an expression.
+
+        Args:
+            name: short (``openCount``) or full (``computed.openCount``).
+            deps: paths and computed values it reads; a function sees these alone. For an expression
+                they may be left out: then they are what it reads.
+            expr: the expression; without it the decorated function ``f(data)`` computes the value.
+            version: of the function; part of the schema's identity.
+
+        Returns:
+            A decorator; with an expression there is nothing to decorate and it may be dropped.
+
+        Raises:
+            Refused: ``DUPLICATE_NAME``.
+        """
+        full = name if name.startswith("computed.") else f"computed.{name}"
+        fields = self._portable["computed"]["fields"]
+        self._new(full, fields, "computed value")
+        if expr is not None:
+            fields[full] = {"deps": sorted(dependencies(expr)) if deps is None else list(deps), "expr": expr}
+            return lambda function: function
+
+        def register(function: F) -> F:
+            self._new(full, fields, "computed value")
+            fields[full] = {"deps": list(deps or ()), "python": {"name": full, "version": version}}
+            self._computed[full] = function
+            return function
+
+        return register
+
+    def action(
+        self,
+        name: str,
+        *,
+        version: str,
+        available: Any = None,
+        label: str | None = None,
+        description: str | None = None,
+        manifest: Any = None,
+    ) -> Callable[[F], F]:
+        """Declare an action by its Python function: ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model
+        as type.
+
+        Args:
+            name: the intent type.
+            version: the function's version, part of the schema's identity.
+            available: availability expression; None is always available.
+            label: short name for people.
+            description: for people; by default the first line of the function's docstring.
+            manifest: what the action does outside of the state, as portable data with templates over the
+                input.
+
+        Raises:
+            Refused: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else.
+        """
+        actions = self._portable["actions"]
+        self._new(name, actions, "action")
+
+        def register(function: F) -> F:
+            self._new(name, actions, "action")
+            model = _input_model(function, name)
+            told = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
+            optional = {"available": available, "label": label, "description": told, "manifest": manifest}
+            actions[name] = {
+                **({} if model is None else {"input": input_spec(model)}),
+                **{key: value for key, value in optional.items() if value is not None},
+                "python": {"name": name, "version": version},
+            }
+            self._actions[name] = (function, model)
+            return function
+
+        return register
+
+    def flow(
+        self,
+        name: str,
+        flow: Mapping[str, Any],
+        *,
+        input: type[BaseModel] | Mapping[str, Any] | None = None,  # noqa: A002 - the schema's own word
+        **spec: Any,
+    ) -> None:
+        """Declare an action by a declarative flow.
+
+        Args:
+            name: the intent type.
+            flow: the portable flow node.
+            input: a pydantic model or the portable field spec; None accepts anything.
+            **spec: available, label, description, manifest as in the portable form.
+
+        Raises:
+            Refused: ``DUPLICATE_NAME``.
+        """
+        self._new(name, self._portable["actions"], "action")
+        given = input_spec(input) if isinstance(input, type) else input
+        self._portable["actions"][name] = {
+            "flow": flow, **({} if given is None else {"input": given}), **spec,
+        }  # fmt: skip
+
+    def _new(self, name: str, known: Mapping[str, Any], noun: str) -> None:
+        if name in known:
+            raise Refused("DUPLICATE_NAME", f"The domain has a {noun} called {name!r} already.", name=name)
+        self._schema = None
+
+    def run_action(self, execution: Execution) -> None:
+        """Run the Python function of the execution's action; see ``run_python``."""
+        run_python(execution, *self._actions[execution.action_id])
+
+    def computed_function(self, name: str) -> Callable[..., Any]:
+        """Return the Python function of a computed value."""
+        return self._computed[name]
+
+    def sources(self) -> dict[str, str | None]:
+        """Return the SHA-256 of each function's source text, None where there is none to read.
+
+        Names are ``action:<name>`` and ``computed:<name>``.
+        """
+        functions: dict[str, Callable[..., Any]] = {
+            f"action:{name}": given[0] for name, given in self._actions.items()
+        }
+        functions |= {
+            f"computed:{name.removeprefix('computed.')}": given for name, given in self._computed.items()
+        }
+        return {name: _source_hash(function) for name, function in functions.items()}
+
+    @classmethod
+    def of_schema(cls, schema: DomainSchema) -> Domain:
+        """Return a domain without Python functions.
+
+        Raises:
+            Refused: ``PYTHON_REQUIRED`` for a schema that names some.
+        """
+        wanted = [f"action {name}" for name, action in schema.actions.items() if action.python is not None]
+        wanted += [f"computed value {spec.name}" for spec in schema.computed if spec.python is not None]
+        if wanted:
+            raise Refused(
+                "PYTHON_REQUIRED",
+                f"The schema of {schema.id} needs Python functions for {', '.join(wanted)}; portable data "
+                "holds none. Give the Domain object of the module that declares them, as module:name.",
+                names=wanted,
+            )
+        portable = schema.portable
+        domain = cls(schema.id, version=schema.version, state=portable["state"])
+        domain._portable, domain._schema = dict(portable), schema
+        return domain
+
+
+def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
+    """Read a domain from portable data.
+
+    Args:
+        source: the schema as JSON data, or the path of a JSON or YAML file.
+
+    Raises:
+        Refused: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
+            ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for the file.
+    """
+    portable = freeze(source) if isinstance(source, Mapping) else _read_file(Path(source))
+    return Domain.of_schema(load_schema(portable))
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(
+            "FILE_UNREADABLE", f"The domain file {path} cannot be read: {error}", path=str(path)
+        ) from None
+    if path.suffix not in (".yaml", ".yml"):
+        return read_json(content)
+    try:
+        return freeze(yaml.safe_load(content))
+    except yaml.YAMLError as error:
+        raise Refused(
+            "MALFORMED_YAML", f"The domain file {path} is no YAML: {error}", path=str(path)
+        ) from None
+
+
+def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | None:
+    """Return the pydantic model that an action's second parameter names, None where it has no second one."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) == 1:
+        return None
+    hints: dict[str, Any] = {}
+    if len(parameters) == 2:
+        try:
+            hints = get_type_hints(function)
+        except Exception:  # noqa: BLE001 - a name that cannot be found now is the same mistake as no type
+            hints = {}
+    model = hints.get(parameters[1].name) if len(parameters) == 2 else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise Refused(
+            "INVALID_ACTION",
+            f"The action {name!r} must be f(ctx) or f(ctx, input: Model) with a pydantic Model.",
+            action=name,
+        )
+    return model
+
+
+def _source_hash(function: Callable[..., Any]) -> str | None:
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        return None
+    return hashlib.sha256(textwrap.dedent(source).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,288 @@
+"""One execution of one action: the working state, the effects it meets, and how it stops.
+
+An execution always starts again from its base snapshot. An effect that the journal knows is answered from
+there; the first one that it does not know stops the execution as pending (IC-effects, IC-reentry). So an
+execution is a pure function of snapshot, intent, context and journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from world.core.derive import recompute
+from world.core.scope import Scope
+from world.core.validate import check_patch
+from world.core.values import ExpressionError
+from world.errors import Refused
+from world.frozen import FrozenDict, freeze
+from world.identity import requirement_id
+from world.patch import Patch, apply_patch
+from world.snapshot import ErrorValue, Requirement, Snapshot
+
+if TYPE_CHECKING:
+    from world.core.schema import DomainSchema
+
+__all__ = [
+    "MAX_EFFECTS",
+    "MAX_FLOW_DEPTH",
+    "MAX_PATCHES",
+    "ComputeContext",
+    "EffectResult",
+    "Execution",
+    "Invocation",
+    "Program",
+    "Stop",
+]
+
+MAX_EFFECTS: Final = 1_000
+"""Effects that one execution may make."""
+
+MAX_PATCHES: Final = 100_000
+"""Patches that one execution may make."""
+
+MAX_FLOW_DEPTH: Final = 64
+"""Flow nodes inside each other, through calls too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeContext:
+    """What a computation may know of the outside, frozen per job and recorded (HC-context).
+
+    Args:
+        now: ms since 1970-01-01 UTC.
+        random_seed: seeds ids and random numbers; the intentId where nobody decides otherwise.
+    """
+
+    now: int
+    random_seed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What is to be computed (IC-nostate: an intent carries its input and nothing of the state).
+
+    Args:
+        type: the action's name.
+        input: JSON; None is absent.
+        intent_id: names the attempt; the same at every re-entry.
+    """
+
+    type: str
+    input: Any
+    intent_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectResult:
+    """What an effect gave back, as the journal holds it (HC-handlers, HC-journal).
+
+    Args:
+        value: sent into a Python action; JSON.
+        patches: applied where a declarative flow made the effect.
+        error: set when the effect failed; the rest does not count then.
+    """
+
+    value: Any = None
+    patches: tuple[Patch, ...] = ()
+    error: ErrorValue | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        return {
+            "value": self.value,
+            "patches": [patch.to_wire() for patch in self.patches],
+            "error": None if self.error is None else self.error.to_wire(),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> EffectResult:
+        """Read a result; raises ``Refused`` as ``Patch.from_wire`` and ``ErrorValue.from_wire`` do."""
+        error = wire.get("error")
+        return cls(
+            freeze(wire.get("value")),
+            tuple(Patch.from_wire(patch) for patch in wire.get("patches") or ()),
+            None if error is None else ErrorValue.from_wire(error),
+        )
+
+
+class Program(Protocol):
+    """A schema with the functions that it names."""
+
+    @property
+    def schema(self) -> DomainSchema:
+        """The schema."""
+        ...
+
+    def run_action(self, execution: Execution) -> None:
+        """Run the Python function of the execution's action; it ends as a flow does."""
+        ...
+
+    def computed_function(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
+        """Return the Python function of a computed value."""
+        ...
+
+
+class Stop(Exception):
+    """The end of an execution before its action's own end."""
+
+    def __init__(
+        self,
+        status: str,
+        *,
+        error: ErrorValue | None = None,
+        requirement: Requirement | None = None,
+    ) -> None:
+        super().__init__(status)
+        self.status = status
+        self.error = error
+        self.requirement = requirement
+
+
+class _LiveComputed(Mapping[str, Any]):
+    """The computed values of the working data, made when they are first read after a change."""
+
+    __slots__ = ("_execution",)
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    def __getitem__(self, name: str) -> Any:
+        return self._execution.computed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._execution.computed)
+
+    def __len__(self) -> int:
+        return len(self._execution.computed)
+
+
+class Execution:
+    """The working state of one execution; ``compute`` makes it, flows and Python actions drive it."""
+
+    __slots__ = (
+        "_computed", "_computed_for", "action_id", "answered", "context", "data", "depth", "invocation",
+        "journal", "patches", "program", "schema", "scope",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        program: Program,
+        snapshot: Snapshot,
+        invocation: Invocation,
+        context: ComputeContext,
+        journal: Mapping[str, EffectResult],
+    ) -> None:
+        """Start from a base snapshot; see ``compute`` for the arguments."""
+        self.program = program
+        self.schema = program.schema
+        self.invocation = invocation
+        self.action_id = invocation.type
+        self.context = context
+        self.journal = journal
+        self.data = snapshot.data
+        self._computed_for = snapshot.data
+        self._computed = recompute(program, snapshot.data, snapshot.data, snapshot.computed)
+        self.patches: list[Patch] = []
+        self.answered: list[str] = []
+        self.depth = 0
+        self.scope = Scope(
+            snapshot.data,
+            computed=_LiveComputed(self),
+            input=invocation.input,
+            system=_SystemOnDemand(snapshot),
+            meta=snapshot.meta.to_wire(),
+            intent_id=invocation.intent_id,
+            action_id=invocation.type,
+            now=context.now,
+            seed=context.random_seed,
+        )
+
+    @property
+    def computed(self) -> FrozenDict:
+        """The computed values of the working data."""
+        if self._computed_for is not self.data:
+            self._computed = recompute(self.program, self.data, self._computed_for, self._computed)
+            self._computed_for = self.data
+        return self._computed
+
+    def apply(self, patch: Patch, at: str) -> None:
+        """Check a patch and apply it to the working data.
+
+        Args:
+            patch: the change.
+            at: the node that makes it.
+
+        Raises:
+            Stop: as an error where the state's spec or the data has no room for it.
+        """
+        fault = check_patch(self.schema, self.data, patch)
+        if fault:
+            self.fail(fault.code, fault.message, at)
+        if len(self.patches) >= MAX_PATCHES:
+            self.fail("LIMIT_EXCEEDED", f"One execution makes more than {MAX_PATCHES} patches.", at)
+        try:
+            self.data = apply_patch(self.data, patch)
+        except Refused as refused:
+            self.fail(refused.code, refused.message, at)
+        self.scope.data = self.data
+        self.patches.append(patch)
+
+    def effect(self, name: str, params: Any, at: str) -> EffectResult:
+        """Return an effect's result from the journal.
+
+        Args:
+            name: the effect's type.
+            params: its arguments, JSON.
+            at: the node that makes it; with the arguments it names the effect (IC-reqid).
+
+        Raises:
+            Stop: as pending where the journal has no result; as an error past ``MAX_EFFECTS`` or for
+                arguments that are no JSON.
+        """
+        try:
+            frozen = freeze(params)
+            key = requirement_id(
+                self.schema.hash, self.invocation.intent_id, self.action_id, at, name, frozen
+            )
+        except Refused as refused:
+            self.fail("TYPE_MISMATCH", f"The arguments of {name} are no JSON. {refused.message}", at)
+        if len(self.answered) >= MAX_EFFECTS:
+            self.fail("LIMIT_EXCEEDED", f"One execution makes more than {MAX_EFFECTS} effects.", at)
+        if key not in self.journal:
+            raise Stop("pending", requirement=Requirement(key, name, frozen, self.action_id, at))
+        self.answered.append(key)
+        return self.journal[key]
+
+    def evaluate(self, expression: Callable[[Scope], Any], at: str) -> Any:
+        """Return an expression's value in the working state; ends the execution where it has none."""
+        try:
+            return expression(self.scope)
+        except ExpressionError as error:
+            self.fail(error.code, error.message, at)
+
+    def fail(self, code: str, message: str, at: str, context: Mapping[str, Any] | None = None) -> NoReturn:
+        """End the execution with an error value; always raises ``Stop``."""
+        if not message.isascii():
+            # Half of a surrogate pair could not be recorded.
+            message = message.encode("utf-8", "replace").decode()
+        raise Stop("error", error=ErrorValue(code, message, self.action_id, at, self.context.now, context))
+
+
+class _SystemOnDemand(Mapping[str, Any]):
+    """The system part of a snapshot, brought to its wire form only when an expression reads it."""
+
+    __slots__ = ("_snapshot",)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __getitem__(self, name: str) -> Any:
+        return freeze(self._snapshot.system.to_wire())[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._snapshot.system.to_wire())
+
+    def __len__(self) -> int:
+        return 5

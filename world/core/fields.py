@@ -1,0 +1,241 @@
+"""Field specs: which JSON values a state field or an input may hold.
+
+``{"type": "string" | "number" | "boolean" | "null" | "object" | "array" | "any" | {"enum": [...]},
+"required": bool, "default": ..., "fields": {...}, "items": {...}, "description": "..."}``. An object
+without ``fields`` is free, an array without ``items`` holds anything (and no path leads into it).
+
+In the state null may stand anywhere, as absent and null are one value to expressions; in an input null may
+stand where a field is not required. Source: IC-validate, HC-snapshot; the flow vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from world.core.values import strict_equal
+from world.frozen import FrozenList
+from world.paths import Segments, array_index
+
+__all__ = ["MAX_FIELD_DEPTH", "TYPES", "FieldSpec", "InvalidValue", "check_value", "field_at", "read_field"]
+
+TYPES: Final = frozenset({"string", "number", "boolean", "null", "object", "array", "any"})
+MAX_FIELD_DEPTH: Final = 50
+"""Levels of nested field specs."""
+
+_KEYS: Final = frozenset({"type", "required", "default", "fields", "items", "description"})
+_SHARED: Final = 32  # elements from which on it pays to look for those that were checked before
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One field's spec, read.
+
+    Args:
+        type: a name of ``TYPES`` or ``"enum"``.
+        required: whether the field must be present where its object is.
+        has_default: whether ``default`` counts.
+        default: the value at genesis, frozen.
+        fields: members of a closed object; None for a free one.
+        items: spec of every element; None where anything may stand.
+        enum: the values of an enum.
+    """
+
+    type: str
+    required: bool = False
+    has_default: bool = False
+    default: Any = None
+    fields: Mapping[str, FieldSpec] | None = None
+    items: FieldSpec | None = None
+    enum: tuple[Any, ...] = field(default=())
+
+
+class InvalidValue(NamedTuple):
+    """One fault of a value: where it is and what is wrong there."""
+
+    path: str
+    message: str
+
+
+ANY: Final = FieldSpec("any")
+
+
+def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int = 0) -> FieldSpec:
+    """Read a field spec; every fault is added to ``faults`` as path and sentence, and its part counts as
+    anything.
+
+    Args:
+        spec: the portable form.
+        where: the spec's own path in its schema.
+        faults: collects ``(path, sentence)``.
+        depth: levels above this one.
+    """
+    if depth >= MAX_FIELD_DEPTH:
+        faults.append((where, f"Fields are nested deeper than {MAX_FIELD_DEPTH} levels."))
+        return ANY
+    if not isinstance(spec, Mapping):
+        faults.append((where, "A field spec is an object with a type."))
+        return ANY
+    faults.extend(
+        (f"{where}.{key}", "A field spec has no such property.") for key in spec if key not in _KEYS
+    )
+    kind, enum = _read_type(spec.get("type"), where, faults)
+    if not isinstance(spec.get("required", False), bool):
+        faults.append((f"{where}.required", "required is true or false."))
+    fields = items = None
+    if "fields" in spec:
+        fields = _read_fields(spec["fields"], f"{where}.fields", faults, depth)
+    if "items" in spec:
+        items = read_field(spec["items"], f"{where}.items", faults, depth + 1)
+    found = FieldSpec(
+        kind, spec.get("required") is True, "default" in spec, spec.get("default"), fields, items, enum
+    )
+    _check_shape(found, where, faults)
+    return found
+
+
+def _read_type(kind: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, tuple[Any, ...]]:
+    if isinstance(kind, str) and kind in TYPES:
+        return kind, ()
+    if (
+        isinstance(kind, Mapping)
+        and kind.keys() == {"enum"}
+        and isinstance(kind["enum"], list)
+        and kind["enum"]
+    ):
+        return "enum", tuple(kind["enum"])
+    faults.append(
+        (f"{where}.type", f"A type is one of {', '.join(sorted(TYPES))}, or an enum with its values.")
+    )
+    return "any", ()
+
+
+def _read_fields(
+    fields: Any, where: str, faults: list[tuple[str, str]], depth: int
+) -> dict[str, FieldSpec] | None:
+    if not isinstance(fields, Mapping):
+        faults.append((where, "fields is an object of field specs."))
+        return None
+    return {name: read_field(spec, f"{where}.{name}", faults, depth + 1) for name, spec in fields.items()}
+
+
+def _check_shape(spec: FieldSpec, where: str, faults: list[tuple[str, str]]) -> None:
+    if spec.fields is not None and spec.type != "object":
+        faults.append((f"{where}.fields", "Only an object has fields."))
+    if spec.items is not None and spec.type != "array":
+        faults.append((f"{where}.items", "Only an array has items."))
+    if spec.has_default and spec.default is not None and not (spec.type == "object" and spec.default == {}):
+        # an empty object is the customary start of an object that is filled later
+        faults.extend(
+            (f"{where}.default{fault.path}", fault.message)
+            for fault in check_value(spec, spec.default, state=True)
+        )
+
+
+def field_at(spec: FieldSpec, segments: Segments, *, into_free_arrays: bool = True) -> FieldSpec | None:
+    """Return the spec of what stands at a path below a field, None where the spec knows no such place.
+
+    Args:
+        spec: where the path starts.
+        segments: names and indexes.
+        into_free_arrays: whether a path may lead into an array without ``items`` (reading may, patching may
+            not).
+    """
+    for at, name in enumerate(segments):
+        if spec.type == "any" or (spec.type == "object" and spec.fields is None):
+            return ANY
+        if spec.type == "object" and spec.fields is not None and name in spec.fields:
+            spec = spec.fields[name]
+        elif spec.type == "array" and array_index(name) is not None and (spec.items or into_free_arrays):
+            spec = spec.items or ANY
+        elif spec.type == "array" and name == "length" and into_free_arrays and at == len(segments) - 1:
+            spec = FieldSpec("number")
+        else:
+            return None
+    return spec
+
+
+def check_value(
+    spec: FieldSpec, value: Any, *, state: bool, before: Any = None, path: str = ""
+) -> Iterator[InvalidValue]:
+    """Yield every fault of a value against its spec.
+
+    Args:
+        spec: what is allowed.
+        value: JSON.
+        state: true for the state, where null may stand anywhere; false for an input.
+        before: what stood at this place and obeyed the spec; elements shared with it are not checked again.
+        path: how faults name the value's place; a dot or bracket leads to inner ones.
+    """
+    if spec.type == "any" or (value is None and state) or value is before is not None:
+        return
+    kind = spec.type
+    if kind == "enum":
+        if not any(strict_equal(value, allowed) for allowed in spec.enum):
+            yield InvalidValue(path, f"must be one of {', '.join(_shown(allowed) for allowed in spec.enum)}")
+    elif not _is(kind, value):
+        yield InvalidValue(path, f"must be {_NOUNS[kind]}, not {_shown(value)}")
+    elif kind == "object" and spec.fields is not None:
+        yield from _check_members(spec.fields, value, state, before, path)
+    elif kind == "array" and spec.items is not None:
+        yield from _check_elements(spec.items, value, state, before, path)
+
+
+def _check_members(
+    fields: Mapping[str, FieldSpec], value: Mapping[str, Any], state: bool, before: Any, path: str
+) -> Iterator[InvalidValue]:
+    known = before if isinstance(before, dict) else {}
+    for name, spec in fields.items():
+        inner = f"{path}.{name}"
+        if name not in value:
+            if spec.required:
+                yield InvalidValue(inner, "is required")
+        elif value[name] is None and not spec.required:
+            continue
+        else:
+            yield from check_value(spec, value[name], state=state, before=known.get(name), path=inner)
+    for name in value:
+        if name not in fields:
+            yield InvalidValue(f"{path}.{name}", "is not a known field")
+
+
+def _check_elements(
+    items: FieldSpec, value: list[Any], state: bool, before: Any, path: str
+) -> Iterator[InvalidValue]:
+    shared: set[int] = set()
+    if type(before) is FrozenList and len(before) >= _SHARED:
+        shared = set(map(id, before))  # the elements live as long as ``before`` does, so their ids are theirs
+    for index, item in enumerate(value):
+        if id(item) not in shared:
+            yield from check_value(items, item, state=state, path=f"{path}[{index}]")
+
+
+_NOUNS: Final = {
+    "string": "a text",
+    "number": "a finite number",
+    "boolean": "true or false",
+    "null": "null",
+    "object": "an object",
+    "array": "an array",
+}
+
+
+def _is(kind: str, value: Any) -> bool:
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "number":
+        return type(value) is int or (type(value) is float and math.isfinite(value))
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind == "null":
+        return value is None
+    return isinstance(value, dict if kind == "object" else list)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "an array"
+    shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -1,0 +1,119 @@
+"""Field specs of pydantic models: how Python types become a portable schema.
+
+The way leads over the model's own JSON Schema, so whatever pydantic can describe is understood: nested
+models, lists, ``Literal`` and ``Enum``, optional fields, aliases, dates as text. Constraints that a field
+spec cannot say (lengths, patterns) are checked by the model itself when an action receives its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import PydanticUndefined
+
+from world.errors import Refused
+
+__all__ = ["input_spec", "state_spec"]
+
+_SIMPLE: Final = {
+    "string": "string",
+    "number": "number",
+    "integer": "number",
+    "boolean": "boolean",
+    "null": "null",
+}
+
+
+def input_spec(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the field spec of an action's input.
+
+    Raises:
+        Refused: ``UNSUPPORTED_TYPE`` for a model that has no JSON Schema.
+    """
+    document = _json_schema(model)
+    return {**_spec(document, document.get("$defs", {}), ()), "required": bool(document.get("required"))}
+
+
+def state_spec(model: type[BaseModel]) -> dict[str, Any]:
+    """Return ``{"fields": ...}`` of a state model, with the defaults that its fields declare.
+
+    Raises:
+        Refused: ``UNSUPPORTED_TYPE`` for a model that has no JSON Schema, or a default that is no JSON.
+    """
+    document = _json_schema(model)
+    fields = _members(document, document.get("$defs", {}), ())
+    for name, field in model.model_fields.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        if default is not PydanticUndefined:
+            wire = field.alias or name
+            fields[wire] = {
+                **fields[wire],
+                "required": True,
+                "default": _plain(model, name, field.annotation, default),
+            }
+    return {"fields": fields}
+
+
+def _plain(model: type[BaseModel], name: str, annotation: Any, default: Any) -> Any:
+    try:
+        return TypeAdapter(annotation).dump_python(default, mode="json", by_alias=True)
+    except Exception as error:
+        raise Refused(
+            "UNSUPPORTED_TYPE", f"The default of {model.__name__}.{name} is no JSON: {error}", field=name
+        ) from error
+
+
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    try:
+        return model.model_json_schema(by_alias=True, mode="validation")
+    except Exception as error:
+        raise Refused(
+            "UNSUPPORTED_TYPE", f"{model.__name__} has no JSON form: {error}", model=model.__name__
+        ) from error
+
+
+def _members(
+    schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    required = schema.get("required", ())
+    return {
+        name: {**_spec(inner, named, above), "required": name in required}
+        for name, inner in schema.get("properties", {}).items()
+    }
+
+
+def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
+    """Return the spec of a JSON Schema; what a field spec cannot say counts as anything."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        # A model inside of itself has no finite spec; from its second level on it counts as anything.
+        return {"type": "any"} if name in above else _spec(named[name], named, (*above, name))
+    if "enum" in schema or "const" in schema:
+        return {"type": {"enum": list(schema.get("enum", [schema.get("const")]))}}
+    options = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+    if options:
+        return _one_of([_spec(option, named, above) for option in options])
+    kind = schema.get("type")
+    if kind == "array":
+        items = schema.get("items") or {}
+        if not items or "prefixItems" in schema:
+            return {"type": "array"}
+        return {"type": "array", "items": _spec(items, named, above)}
+    if kind == "object":
+        closed = "properties" in schema or schema.get("additionalProperties") is False
+        return {"type": "object", "fields": _members(schema, named, above)} if closed else {"type": "object"}
+    return {"type": _SIMPLE.get(str(kind), "any")}
+
+
+def _one_of(options: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the spec of alternatives: of ``X | None`` it is that of X, of enums their union, otherwise
+    anything.
+    """
+    others = [option for option in options if option["type"] != "null"]
+    nullable = len(others) < len(options)
+    if others and all(isinstance(option["type"], dict) for option in others):
+        values = [value for option in others for value in option["type"]["enum"]]
+        return {"type": {"enum": values + [None] * (nullable and None not in values)}}
+    return others[0] if len(others) == 1 else {"type": "any" if others else "null"}

@@ -1,0 +1,277 @@
+"""Actions written in Python: functions and generators over a frozen view of the state.
+
+A function returns patches. A generator yields effects and receives their results::
+
+    @domain.action("order.pay", version="1")
+    def pay(ctx: ActionContext, pay: Pay) -> ActionSteps:
+        receipt = yield effect("http.post", url=PAYMENTS, body={"order": pay.order})
+        return [set_("orders.0.receipt", receipt["id"])]
+
+It may also yield a patch, which the steps after it see. Time, ids and random numbers come from the context
+only. At re-entry the generator runs again from its start and is answered from the journal (design section
+4, IC-reentry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+from pydantic import BaseModel, ValidationError
+
+from world.core.execution import Execution, Stop
+from world.core.scope import seeded_fraction
+from world.frozen import FrozenDict, freeze, thaw
+from world.patch import Patch
+from world.snapshot import ErrorValue
+
+__all__ = [
+    "ActionContext",
+    "ActionFailed",
+    "ActionSteps",
+    "EffectCall",
+    "EffectFailed",
+    "effect",
+    "run_python",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectCall:
+    """An effect that a generator asks for.
+
+    Args:
+        type: the effect's name.
+        args: its arguments, frozen JSON.
+    """
+
+    type: str
+    args: FrozenDict
+
+
+def effect(type: str, /, **args: Any) -> EffectCall:  # noqa: A002 - the specification's word
+    """Return an effect to yield.
+
+    Args:
+        type: the effect's name, such as ``http.post``.
+        **args: JSON.
+
+    Raises:
+        Refused: ``NOT_CANONICAL`` for arguments that are no JSON.
+    """
+    return EffectCall(type, freeze(args))
+
+
+class EffectFailed(Exception):
+    """Raised into a generator where the effect it waits for failed.
+
+    Args:
+        error: what the handler or the host said.
+    """
+
+    def __init__(self, error: ErrorValue) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.code = error.code
+        self.message = error.message
+
+
+class ActionFailed(Exception):
+    """A failure that an action declares; its code is the error value's code."""
+
+    def __init__(self, code: str, message: str, context: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.context = context
+
+
+class ComputedView(Mapping[str, Any]):
+    """Computed values, by their short names (``openCount``) and by their full ones
+    (``computed.openCount``).
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name] if name in self._values else self._values[f"computed.{name}"]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix("computed.") for name in self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class ActionContext:
+    """All that an action may know besides its input; the same in every run of the same attempt
+    (HC-context).
+    """
+
+    __slots__ = ("_execution", "_randoms")
+
+    def __init__(self, execution: Execution) -> None:
+        """Look into an execution; the engine makes contexts."""
+        self._execution = execution
+        self._randoms = 0
+
+    @property
+    def data(self) -> FrozenDict:
+        """The data, frozen, with the patches and effects so far."""
+        return self._execution.data
+
+    @property
+    def computed(self) -> Mapping[str, Any]:
+        """The computed values of that data."""
+        return ComputedView(self._execution.computed)
+
+    @property
+    def now(self) -> int:
+        """The computation's time, ms since 1970-01-01 UTC; it does not pass while the action runs."""
+        return self._execution.context.now
+
+    @property
+    def intent_id(self) -> str:
+        """The attempt that is executed."""
+        return self._execution.invocation.intent_id
+
+    def new_id(self) -> str:
+        """Return the next of this attempt's ids, a UUID."""
+        return self._execution.scope.next_id()
+
+    def random(self) -> float:
+        """Return the next of this attempt's random numbers, 0 <= x < 1."""
+        self._randoms += 1
+        return seeded_fraction(self._execution.context.random_seed, self._randoms)
+
+    def fail(self, code: str, message: str, **context: Any) -> NoReturn:
+        """End the action with an error value.
+
+        Args:
+            code: the error's code.
+            message: for people.
+            **context: JSON facts that are the same in every run.
+
+        Raises:
+            ActionFailed: always; the engine takes it.
+        """
+        raise ActionFailed(code, message, freeze(context) if context else None)
+
+
+Action = Callable[..., Any]
+
+ActionSteps = Generator[EffectCall | Patch | list[Patch], Any, list[Patch] | None]
+"""What a generator action returns to its caller: it yields effects and patches, and ends with patches."""
+
+
+def run_python(execution: Execution, function: Action, model: type[BaseModel] | None) -> None:
+    """Run a Python action in an execution.
+
+    Args:
+        execution: the working state; patches and effects go through it.
+        function: ``function(ctx)`` or ``function(ctx, input)``.
+        model: the input's type, or None where the action takes none.
+
+    Raises:
+        Stop: where it ends as pending or with an error value: ``INVALID_INPUT``, the code of ``ctx.fail``,
+            ``ACTION_RAISED`` for any other exception, ``ACTION_INVALID_RESULT`` for a result that is no
+            patches.
+    """
+    at = f"actions.{execution.action_id}.python"
+    arguments = [] if model is None else [_typed(execution, model)]
+    with _Guard(execution, at):
+        outcome = function(ActionContext(execution), *arguments)
+        if isinstance(outcome, Generator):
+            outcome = _drive(execution, outcome, at)
+    _apply_all(execution, outcome, at)
+
+
+def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
+    value = execution.invocation.input
+    try:
+        return model.model_validate(thaw(value) if value is not None else {})
+    except ValidationError as invalid:
+        faults = [
+            {"path": ".".join(["input", *map(str, fault["loc"])]), "message": fault["msg"]}
+            for fault in invalid.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        shown = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
+        told = freeze({"faults": faults})
+        execution.fail(
+            "INVALID_INPUT", f"The input of {execution.action_id!r} does not fit: {shown}.", "", told
+        )
+
+
+class _Guard:
+    """Turns what an author's code raises into error values; only the engine's own ``Stop`` goes through."""
+
+    def __init__(self, execution: Execution, at: str) -> None:
+        self.execution = execution
+        self.at = at
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
+        if raised is None or isinstance(raised, Stop) or not isinstance(raised, Exception):
+            return
+        if isinstance(raised, ActionFailed):
+            self.execution.fail(raised.code, raised.message, self.at, raised.context)
+        if isinstance(raised, EffectFailed):
+            raise Stop("error", error=raised.error) from None
+        if isinstance(raised, RecursionError):
+            self.execution.fail("LIMIT_EXCEEDED", "The action calls itself too deep.", self.at)
+        shown = f"{type(raised).__name__}: {raised}"[:500]
+        self.execution.fail(
+            "ACTION_RAISED", f"The action raised {shown}", self.at, {"type": type(raised).__name__}
+        )
+
+
+def _drive(execution: Execution, generator: Generator[Any, Any, Any], at: str) -> Any:
+    """Run a generator to its end, answering its effects, and return what it returns."""
+    step: Callable[[], Any] = generator.__next__
+    try:
+        while True:
+            asked = step()
+            step = _answer(execution, generator, asked, at)
+    except StopIteration as end:
+        return end.value
+    finally:
+        _close(generator)
+
+
+def _answer(
+    execution: Execution, generator: Generator[Any, Any, Any], asked: Any, at: str
+) -> Callable[[], Any]:
+    if not isinstance(asked, EffectCall):
+        _apply_all(execution, asked, at)
+        return generator.__next__
+    # Effects of one action are told apart by their number: the same call twice is two effects.
+    result = execution.effect(asked.type, asked.args, f"{at}[{len(execution.answered)}]")
+    if result.error is not None:
+        failed = EffectFailed(result.error)
+        return lambda: generator.throw(failed)
+    return lambda: generator.send(result.value)
+
+
+def _close(generator: Generator[Any, Any, Any]) -> None:
+    try:
+        generator.close()
+    except Exception:  # noqa: BLE001 - the end is decided; what an author's cleanup raises changes nothing
+        return
+
+
+def _apply_all(execution: Execution, patches: Any, at: str) -> None:
+    if patches is None:
+        return
+    given = (patches,) if isinstance(patches, Patch) else patches
+    if not isinstance(given, (list, tuple)) or not all(isinstance(patch, Patch) for patch in given):
+        kind = type(patches).__name__
+        message = f"An action returns a list of patches and yields effects or patches, not {kind}."
+        execution.fail("ACTION_INVALID_RESULT", message, at)
+    for patch in cast("list[Patch]", given):
+        execution.apply(patch, at)

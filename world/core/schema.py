@@ -1,0 +1,230 @@
+"""Domain schemas: portable JSON in, everything compiled once.
+
+``load_schema`` refuses a schema with all its faults at once, each with its code and path:
+
+- ``SCHEMA_ERROR``  a part is missing, unknown or of the wrong shape; unknown expression and flow kinds
+- ``HASH_MISMATCH`` the schema names a hash that is not its own
+- ``V-001``         a computed value depends on, or reads, what it does not declare or what does not exist
+- ``V-002``         computed values depend on each other in a circle
+- ``V-003``         a flow or an availability reads or patches a path that the state or the input lacks
+- ``V-004``         a flow calls an action that does not exist
+- ``V-005``         flows call each other in a circle
+
+Source: design sections 3 and 4; HC-flow, IC-action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from world.core.expression import Evaluate, compile_expression
+from world.core.fields import ANY, FieldSpec, field_at, read_field
+from world.core.flow import Flow, compile_flow
+from world.core.order import computed_order
+from world.errors import Refused
+from world.frozen import FrozenDict, freeze
+from world.identity import schema_hash
+from world.paths import Segments, parse_path
+
+__all__ = [
+    "ActionSpec",
+    "ComputedSpec",
+    "DomainSchema",
+    "Fault",
+    "PythonRef",
+    "load_schema",
+    "unchecked_schema",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of a schema.
+
+    Args:
+        code: which rule is broken.
+        path: where in the schema.
+        message: one sentence.
+    """
+
+    code: str
+    path: str
+    message: str
+
+    def to_wire(self) -> dict[str, str]:
+        """Return the fault as JSON."""
+        return {"code": self.code, "path": self.path, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class PythonRef:
+    """The identity of a Python function in a schema: its name and its explicit version, never its code."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedSpec:
+    """One computed value.
+
+    Args:
+        name: full name, ``computed.openCount``.
+        deps: the state paths and computed values it reads.
+        roots: the top-level fields among them.
+        inner: the computed values among them.
+        expression: portable expression, or None for a Python function.
+        evaluate: the compiled expression, or None.
+        python: the function's identity, or None.
+    """
+
+    name: str
+    deps: tuple[str, ...]
+    roots: tuple[str, ...]
+    inner: tuple[str, ...]
+    expression: Any = None
+    evaluate: Evaluate | None = None
+    python: PythonRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """One action (IC-action).
+
+    Args:
+        name: the intent type.
+        input: spec of the input; None accepts anything.
+        available: portable availability expression; None is always available.
+        is_available: its compiled form.
+        flow: the compiled flow, or None for a Python action.
+        python: the function's identity, or None.
+        spec: the portable form with label, description and manifest.
+    """
+
+    name: str
+    input: FieldSpec | None
+    available: Any
+    is_available: Evaluate | None
+    flow: Flow | None
+    python: PythonRef | None
+    spec: FrozenDict
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSchema:
+    """A domain's schema, read and compiled.
+
+    Args:
+        id: URI or UUID of the domain.
+        version: semantic version.
+        hash: schemaHash.
+        state: the data's spec, an object.
+        computed: computed values, every one behind those it depends on.
+        actions: by name.
+        portable: the frozen JSON it was read from, with its hash.
+    """
+
+    id: str
+    version: str
+    hash: str
+    state: FieldSpec
+    computed: tuple[ComputedSpec, ...]
+    actions: Mapping[str, ActionSpec]
+    portable: FrozenDict
+    _places: dict[str, FieldSpec | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def place(self, path: str) -> FieldSpec | None:
+        """Return the spec of what a patch path names, None where the state has no such place."""
+        known = self._places.get(path, _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
+        place = self._find(parse_path(path))
+        if len(self._places) >= _MAX_PLACES:
+            self._places.clear()
+        self._places[path] = place
+        return place
+
+    def _find(self, segments: Segments) -> FieldSpec | None:
+        if segments and segments[0].startswith("$") and segments[0] not in (self.state.fields or {}):
+            return ANY  # the $ namespaces of hosts and tools are no part of a domain's state
+        return field_at(self.state, segments, into_free_arrays=False)
+
+
+_UNKNOWN: Final = FieldSpec("any")  # told apart from every spec by identity
+_MAX_PLACES: Final = 10_000  # remembered patch paths; they hold indexes and so never end
+
+
+def load_schema(portable: Any) -> DomainSchema:
+    """Read a schema, or refuse it with every fault.
+
+    Args:
+        portable: the schema as JSON: id, version, state, computed, actions; types, meta and hash may be
+            there.
+
+    Raises:
+        Refused: ``INVALID_SCHEMA``; ``details["faults"]`` has code, path and message of every fault.
+        Refused: ``NOT_CANONICAL`` for what is no JSON.
+    """
+    from world.core.lint import schema_faults
+
+    frozen = freeze(portable)
+    faults = schema_faults(frozen)
+    if faults:
+        shown = "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:3])
+        more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
+        raise Refused(
+            "INVALID_SCHEMA",
+            f"The schema has {len(faults)} fault{'s' if len(faults) > 1 else ''}: {shown}{more}",
+            faults=[fault.to_wire() for fault in faults],
+        )
+    return unchecked_schema(frozen)
+
+
+def unchecked_schema(portable: Any) -> DomainSchema:
+    """Compile a schema without looking for faults; faulty nodes become error values when they are reached.
+
+    For schemas that ``load_schema`` accepted before, and for tests of what happens to those it never saw.
+    """
+    frozen = freeze(portable)
+    own_hash = schema_hash(frozen)
+    state = read_field({"type": "object", "required": True, **frozen["state"]}, "$.state", [])
+    computed = [_computed(name, spec) for name, spec in frozen.get("computed", {}).get("fields", {}).items()]
+    return DomainSchema(
+        id=frozen["id"],
+        version=frozen["version"],
+        hash=own_hash,
+        state=state,
+        computed=tuple(computed_order(computed)),
+        actions={name: _action(name, spec) for name, spec in frozen["actions"].items()},
+        portable=frozen.with_item("hash", own_hash),
+    )
+
+
+def _computed(name: str, spec: Mapping[str, Any]) -> ComputedSpec:
+    deps = tuple(spec["deps"])
+    inner = tuple(dep for dep in deps if dep.startswith("computed."))
+    roots = tuple(dict.fromkeys(parse_path(dep)[0] for dep in deps if dep not in inner))
+    if "python" in spec:
+        return ComputedSpec(name, deps, roots, inner, python=_python(spec["python"]))
+    return ComputedSpec(
+        name, deps, roots, inner, spec["expr"], compile_expression(spec["expr"], computed=True)
+    )
+
+
+def _action(name: str, spec: FrozenDict) -> ActionSpec:
+    available = spec.get("available")
+    return ActionSpec(
+        name=name,
+        input=read_field(spec["input"], "", []) if spec.get("input") is not None else None,
+        available=available,
+        is_available=None if available is None else compile_expression(available),
+        flow=None if "python" in spec else compile_flow(spec["flow"], f"actions.{name}.flow"),
+        python=_python(spec["python"]) if "python" in spec else None,
+        spec=spec,
+    )
+
+
+def _python(reference: Mapping[str, Any]) -> PythonRef:
+    return PythonRef(reference["name"], reference["version"])

@@ -1,0 +1,66 @@
+"""Every error the engine raises on purpose, in one tree.
+
+    WorldProtocolError          has a stable ``code``, a sentence for people and typed ``details``
+    |-- Refused                 the caller's mistake, or a wish that the rules do not allow
+    |   |-- StorageFull         the disk is full; what was committed before stays as it was
+    |   `-- LogBusy             another writer kept the log's lock for too long
+    |-- DamagedLog              the history contradicts itself: bytes, hashes, order or references
+    `-- Diverged                a recheck performed a recorded step again and got another result
+
+A foreign exception that escapes from a public function is a bug.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class WorldProtocolError(Exception):
+    """The root of the tree.
+
+    Args:
+        code: a stable identifier in upper case, for programs.
+        message: one sentence that says what is wrong and what to do, for people.
+        **details: typed facts about the error (paths, ids, limits with their units).
+    """
+
+    exit_code = 1
+
+    def __init__(self, code: str, message: str, /, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"code", "message", "details"}`` for JSON output."""
+        return {"code": self.code, "message": self.message, "details": self.details}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.code, self.message, self.details)
+
+
+def _rebuild(kind: type[WorldProtocolError], code: str, message: str, details: dict[str, Any]) -> WorldProtocolError:
+    return kind(code, message, **details)
+
+
+class Refused(WorldProtocolError):
+    """The caller's mistake, or a wish that the rules do not allow; nothing was changed."""
+
+
+class StorageFull(Refused):
+    """The storage has no room left; everything committed before is still there."""
+
+
+class LogBusy(Refused):
+    """Another writer held the log's lock longer than the caller was willing to wait."""
+
+
+class DamagedLog(WorldProtocolError):
+    """The history contradicts itself; ``details`` names the first bad place."""
+
+    exit_code = 3
+
+
+class Diverged(WorldProtocolError):
+    """A recorded step, performed again from its record, gave another result."""

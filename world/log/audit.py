@@ -1,0 +1,267 @@
+"""Checking a stored log against itself and against tree heads that were saved elsewhere.
+
+One pass over the stored rows recomputes every leaf from its content and the tree from the leaves, and
+compares it with every tree head stored on the way, with the stored chunks, and with the heads given. What it
+finds is named with the position where it lies, or with the two heads between which it lies:
+
+- ``EVENT_CHANGED``: content and leaf hash disagree; ``EVENT_MISSING``: a gap; ``EVENT_UNSEALED``: after the
+  last head.
+- ``HEAD_CHANGED``: one stored head is wrong while later ones agree with the events.
+- ``TREE_MISMATCH``: from some head on, the events do not give the stored roots: changed together with their
+  leaves, reordered or replaced, after the last head that agrees.
+- ``LOG_TRUNCATED``: a head covers more events than there are.
+- ``SAVED_HEAD_MISMATCH``: the events are not those under a head that was given.
+- ``STREAM_DISORDER``, ``CHUNK_CHANGED``, ``STORAGE_DAMAGED``.
+
+Whoever can rewrite everything in the store can make it agree with itself: only heads kept elsewhere tell
+then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from world.errors import DamagedLog, Refused
+from world.log.log import READ_BATCH, EventLog, next_limit
+from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
+from world.log.values import Finding, TreeHead, event_leaf
+from world.log.views import Progress
+
+MAX_FINDINGS: Final = 100
+"""Findings reported at most; a log with that many is beyond listing them."""
+
+_END: Final = TreeHead(1 << 62, b"")
+_NO_CHUNK: Final = (1 << 62, b"", b"")
+
+
+def verify_tree(
+    log: EventLog,
+    against: TreeHead | Sequence[TreeHead] | None = None,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Check all of a log; an empty list means that it is whole.
+
+    Args:
+        log: the log; others may append to it meanwhile.
+        against: tree heads saved elsewhere.
+        progress: called after every batch with events checked and events in all.
+
+    Returns:
+        The findings, at most ``MAX_FINDINGS``, in order of position.
+
+    Source: RFC 9162 section 2.1; design section 2.
+    """
+    saved = [against] if isinstance(against, TreeHead) else sorted(against or (), key=lambda head: head.size)
+    audit = _Audit(log, saved)
+    try:
+        audit.run(progress)
+    except DamagedLog as error:
+        audit.add("STORAGE_DAMAGED", audit.position + 1, error.message)
+    return sorted(audit.findings, key=lambda finding: finding.position)
+
+
+class _Audit:
+    """The state of one pass."""
+
+    def __init__(self, log: EventLog, saved: Sequence[TreeHead]) -> None:
+        self.findings: list[Finding] = []
+        self.position = 0
+        self._log = log
+        self._end = log.head().size
+        self._frontier = Frontier()
+        self._pending: list[bytes] = []
+        self._other: Frontier | None = (
+            None  # the tree with recomputed leaves, where they differ from stored ones
+        )
+        self._other_pending: list[bytes] = []
+        self._whole = True  # no leaf is missing so far
+        self._good = TreeHead(0, b"")
+        self._suspects: list[TreeHead] = []
+        self._heads = log.heads(0, self._end)
+        self._next = next(self._heads, _END)
+        self._saved = list(saved)
+        self._saved_good = 0
+        self._chunks = _chunk_rows(log)
+        self._chunk = next(self._chunks, _NO_CHUNK)
+
+    def add(self, code: str, position: int, message: str, **details: Any) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(Finding(code, position, message, details))
+
+    def run(self, progress: Progress | None) -> None:
+        self._check_saved()
+        limit = 128
+        while self.position < self._end:
+            rows = self._log.audit_rows(self.position, limit)
+            for row in rows:
+                if row[0] > self._end:
+                    break
+                self._take(row)
+            if len(rows) < limit or rows[-1][0] > self._end:
+                break
+            limit = next_limit(rows, READ_BATCH)
+            if progress is not None:
+                progress(self.position, self._end)
+        self._finish()
+        if progress is not None:
+            progress(self._end, self._end)
+
+    def _take(self, row: Sequence[Any]) -> None:
+        position, *content, leaf, log_id = row
+        if position != self.position + 1:
+            self._miss(self.position + 1, position - 1)
+        self.position = position
+        expected = _leaf(content)
+        if expected != leaf or log_id != self._log.log_id:
+            self.add(
+                "EVENT_CHANGED",
+                position,
+                f"Event {position} was changed: its content and its leaf hash disagree.",
+                stored=leaf.hex() if isinstance(leaf, bytes) else repr(leaf),
+                computed=expected.hex(),
+            )
+            if self._other is None:
+                self._other, self._other_pending = self._frontier, list(self._pending)
+        if self._whole:
+            self._grow(leaf if isinstance(leaf, bytes) else expected, expected)
+
+    def _grow(self, leaf: bytes, expected: bytes) -> None:
+        self._pending.append(leaf)
+        if self._other is not None:
+            self._other_pending.append(expected)
+        while self._next.size < self.position:  # a head inside a commit that is not there
+            self._next = next(self._heads, _END)
+        if self._next.size == self.position:
+            self._check_head(self._next)
+            self._next = next(self._heads, _END)
+        if self._saved and self._saved[0].size == self.position:
+            self._check_saved()
+
+    def _settle(self) -> None:
+        """Bring the tree up to the position."""
+        filled: list[Chunk] = []
+        self._frontier = self._frontier.extended(self._pending, filled)
+        self._pending = []
+        if self._other is not None:
+            self._other = self._other.extended(self._other_pending)
+            self._other_pending = []
+        for chunk in filled:
+            while self._chunk[0] < chunk.index:
+                self._chunk = next(self._chunks, _NO_CHUNK)
+            if self._chunk != (chunk.index, chunk.root, chunk.frontier.to_bytes()) and not self._suspects:
+                first = chunk.index * CHUNK_LEAVES + 1
+                self.add(
+                    "CHUNK_CHANGED",
+                    first,
+                    f"Chunk {chunk.index} of the stored tree is not that of its events.",
+                )
+
+    def _check_head(self, head: TreeHead) -> None:
+        self._settle()
+        if self._frontier.root() != head.root:
+            if self._other is None or self._other.root() != head.root:
+                self._suspects.append(head)
+                return
+            self._frontier, self._other = self._other, None  # the leaf hashes were changed, not the events
+        for suspect in self._suspects:
+            self.add(
+                "HEAD_CHANGED", suspect.size, f"The tree head stored at {suspect.size} events was changed."
+            )
+        self._suspects, self._good = [], head
+
+    def _check_saved(self) -> None:
+        """Compare the tree with the heads given for this size."""
+        self._settle()
+        while self._saved and self._saved[0].size == self.position:
+            head = self._saved.pop(0)
+            roots = [self._frontier.root()] + ([self._other.root()] if self._other is not None else [])
+            if head.root in roots:
+                self._saved_good = head.size
+                continue
+            self.add(
+                "SAVED_HEAD_MISMATCH",
+                self._saved_good + 1,
+                f"The first {head.size} events are not those under the saved tree head {head}: the log was "
+                f"rewritten after event {self._saved_good}.",
+                size=head.size,
+                saved=head.root_hex,
+                computed=roots[0].hex(),
+            )
+
+    def _miss(self, first: int, last: int) -> None:
+        what = f"Event {first} is" if first == last else f"Events {first} to {last} are"
+        self.add("EVENT_MISSING", first, f"{what} missing.", first=first, last=last)
+        self._whole = False
+
+    def _finish(self) -> None:
+        if self.position < self._end:
+            self.add(
+                "LOG_TRUNCATED",
+                self.position + 1,
+                f"The log ends at event {self.position}; its tree head covers {self._end}.",
+                events=self.position,
+                head=self._end,
+            )
+        if self._whole:
+            self._report_suspects()
+        for head in self._saved:
+            self._report_unreached(head)
+        self._check_unsealed()
+        for position, stream, version, before in self._log.audit_streams(MAX_FINDINGS):
+            self.add(
+                "STREAM_DISORDER",
+                position,
+                f"Event {position} is version {version} of the stream {stream} and follows version {before}.",
+                stream=stream,
+                version=version,
+                before=before,
+            )
+
+    def _report_suspects(self) -> None:
+        if self._suspects:
+            bad = self._suspects[0]
+            self.add(
+                "TREE_MISMATCH",
+                self._good.size + 1,
+                f"The events after {self._good.size} do not give the tree head of {bad.size}: an event "
+                f"from {self._good.size + 1} to {bad.size} was changed, replaced or moved.",
+                good=self._good.size,
+                bad=bad.size,
+            )
+
+    def _report_unreached(self, head: TreeHead) -> None:
+        """Report a saved head that could not be compared, since events before it are missing."""
+        if head.size > self.position:
+            self.add(
+                "LOG_TRUNCATED",
+                self.position + 1,
+                f"A saved tree head covers {head.size} events; the log has {self.position}.",
+                events=self.position,
+                head=head.size,
+            )
+
+    def _check_unsealed(self) -> None:
+        known = self._log.head().size
+        rows = self._log.audit_rows(known, 1)
+        if rows and rows[0][0] > self._log.head().size:
+            self.add(
+                "EVENT_UNSEALED",
+                rows[0][0],
+                f"Event {rows[0][0]} stands after the last tree head: it was not written by a commit.",
+            )
+
+
+def _leaf(content: Sequence[Any]) -> bytes:
+    """Return the leaf of stored columns; of values no event can have, one that equals no other."""
+    try:
+        return event_leaf(*content)
+    except (TypeError, AttributeError, UnicodeError, Refused):
+        return b""
+
+
+def _chunk_rows(log: EventLog) -> Iterator[tuple[int, bytes, bytes]]:
+    after = -1
+    while rows := log.audit_chunks(after, READ_BATCH):
+        yield from ((index, root, frontier) for index, root, frontier in rows)
+        after = rows[-1][0]

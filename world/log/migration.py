@@ -1,0 +1,79 @@
+"""Finding a log in its store, and making store and log where they are asked for.
+
+Tables are made once, by this module alone, in one transaction under the store's migration lock: programs that
+open a new store at the same moment do not race.
+"""
+
+from __future__ import annotations
+
+from world.log.store import Cursor, Store, check_format, not_a_log, not_found
+from world.log.tables import FORMAT, FORMAT_VERSION, METADATA, STORE, creation, readable_view
+
+
+def log_names(store: Store) -> dict[str, int]:
+    """Return the ids of the logs in a store by their names, in order of name.
+
+    Raises:
+        Refused: ``NOT_A_LOG`` or ``LOG_FORMAT``.
+    """
+    if STORE.name not in _tables(store):
+        raise not_a_log(
+            store.describe(), "it holds none of a log's tables; create the log, or give another address"
+        )
+    check_format(store.select(store.sql.read_format), store.describe())
+    return {name: number for number, name in store.select(store.sql.read_logs)}
+
+
+def find_log(store: Store, name: str, *, create: bool) -> int:
+    """Return the id of a log in a store.
+
+    Args:
+        store: the open store.
+        name: the log's name.
+        create: make the tables and the log where they are missing.
+
+    Raises:
+        Refused: ``NOT_A_LOG``, ``LOG_FORMAT`` or ``LOG_NOT_FOUND``.
+    """
+    if create and not store.read_only:
+        _create_store(store)
+    names = log_names(store)
+    if name not in names and create and not store.read_only:
+        names = _create_log(store, name)
+    if name not in names:
+        raise not_found(store.describe(), name, list(names))
+    store.settle()
+    return names[name]
+
+
+def _tables(store: Store) -> set[str]:
+    return {row[0] for row in store.query(store.tables_sql, ())}
+
+
+def _create_store(store: Store) -> None:
+    if STORE.name in _tables(store):
+        return
+    with store.migrating() as cursor:
+        cursor.execute(store.tables_sql)
+        present = {row[0] for row in cursor.fetchall()}
+        if STORE.name in present:
+            return
+        if present and not store.shared:
+            raise not_a_log(store.describe(), "the database holds other tables; give a file of its own")
+        for sql in (*creation(METADATA, store.backend), readable_view(store.backend)):
+            cursor.execute(sql)
+        cursor.execute(store.sql.write_format.sql, (FORMAT, FORMAT_VERSION))
+
+
+def _create_log(store: Store, name: str) -> dict[str, int]:
+    with store.migrating() as cursor:
+        names = _read_names(store, cursor)
+        if name not in names:
+            cursor.execute(store.sql.insert_log.sql, (name,))
+            names = _read_names(store, cursor)
+    return names
+
+
+def _read_names(store: Store, cursor: Cursor) -> dict[str, int]:
+    cursor.execute(store.sql.read_logs.sql, ())
+    return {name: number for number, name in cursor.fetchall()}

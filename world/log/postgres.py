@@ -1,0 +1,312 @@
+"""Logs on a PostgreSQL server, by psycopg: one connection for writing, in pipeline mode, others for reading.
+
+A write is two round trips: one takes the log's advisory transaction lock and reads head, views and what
+others appended; the other inserts and commits. The lock is released by the server after the commit is
+visible, so positions become visible in order and a reader that asks for what follows its last position misses
+nothing. There is no NOTIFY: it would serialize the commits of all logs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import Connection, Pipeline, errors
+from psycopg.pq.abc import PGconn
+from sqlalchemy import URL
+
+from world.errors import DamagedLog, LogBusy, Refused, StorageFull, WorldProtocolError
+from world.log.statements import events_query
+from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range
+from world.log.tables import Statement, dialect
+
+_LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
+_MIGRATION_LOCK: Final = 0  # the second half; logs have their ids there
+_IDLE: Final = 8  # connections kept for the next reader
+_CATCH_UP: Final = 256  # events of others that are fetched together with the head
+
+_READ: Final = 1
+_READ_WRITE: Final = 3
+
+_T = TypeVar("_T")
+
+_LOCK = Statement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
+
+
+class _FlushingConnection(Connection[Row]):
+    """A connection that goes on sending while it waits for an answer.
+
+    In pipeline mode psycopg hands its last command to libpq, flushes once and then only reads. What did not
+    fit into the socket's buffer is never sent, and both sides wait for ever (the kind of psycopg's issue
+    685).
+    """
+
+    def wait(self, gen: Generator[Any, Any, _T], *args: Any, **kwargs: Any) -> _T:
+        """Wait for a generator of psycopg's, which yields what the socket must be ready for."""
+        return super().wait(_flushing(gen, self.pgconn), *args, **kwargs)
+
+
+class PostgresStore(Store):
+    """A PostgreSQL database with logs in it."""
+
+    shared = True
+    tables_sql = "SELECT tablename::TEXT FROM pg_tables WHERE schemaname = current_schema()"
+
+    def __init__(self, url: URL, *, read_only: bool, durability: Durability, busy_timeout_ms: int) -> None:
+        """Connect.
+
+        Args:
+            url: SQLAlchemy URL of the database.
+            read_only: let the server refuse every change.
+            durability: when a commit is safe.
+            busy_timeout_ms: how long to wait for a lock, in milliseconds.
+
+        Raises:
+            WorldProtocolError: ``LOG_UNAVAILABLE`` when the server cannot be reached.
+        """
+        super().__init__("postgresql", read_only=read_only)
+        self._where = url.render_as_string(hide_password=True)
+        _, self._arguments = dialect("postgresql").create_connect_args(url)
+        settings = {
+            "lock_timeout": str(busy_timeout_ms),
+            "synchronous_commit": "on" if durability == "full" else "off",
+            "default_transaction_read_only": "on" if read_only else "off",
+        }
+        given = self._arguments.get("options", "")
+        chosen = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        self._arguments["options"] = f"{given} {chosen}".strip()
+        self._idle: list[Connection[Row]] = []
+        self._writer: Connection[Row] | None = None
+        self._pipeline: AbstractContextManager[Pipeline] | None = None
+        self._mutex = threading.Lock()
+        self._closed = False
+        self._idle.append(self._connect(autocommit=True))
+
+    def describe(self) -> str:
+        """Return the server's URL without a password."""
+        return self._where
+
+    def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
+        """See ``Store.query``; a connection that broke while it was idle is replaced without an error."""
+        connection, fresh = self._reader()
+        try:
+            try:
+                return self._fetch(connection, sql, parameters)
+            except psycopg.OperationalError:
+                if fresh or not connection.broken:
+                    raise
+                self._forget_idle()
+                connection = self._connect(autocommit=True)
+                return self._fetch(connection, sql, parameters)
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+        finally:
+            self._return(connection)
+
+    def settle(self) -> None:
+        """See ``Store.settle``; there is nothing to prepare."""
+
+    @contextmanager
+    def migrating(self) -> Iterator[Cursor]:
+        """See ``Store.migrating``."""
+        connection = self._connect(autocommit=False)
+        try:
+            cursor = connection.cursor()
+            cursor.execute(_LOCK.sql, (_LOCK_SPACE, _MIGRATION_LOCK))
+            yield cursor
+            connection.commit()
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+        finally:
+            connection.close()
+
+    def begin(self, log_id: int, known: int) -> Opening:
+        """See ``Store.begin``; one round trip, repeated when the idle connection is found broken."""
+        fresh = self._writer is None
+        try:
+            try:
+                return self._open(log_id, known)
+            except psycopg.OperationalError:
+                broken = self._writer is None or self._writer.broken
+                if fresh or not broken:
+                    raise
+                self._drop_writer()
+                return self._open(log_id, known)
+        except BaseException as error:
+            self.end()
+            if isinstance(error, psycopg.Error):
+                raise self.translate(error) from error
+            raise
+
+    def cursor(self) -> Cursor:
+        """See ``Store.cursor``."""
+        if self._writer is None:
+            raise Refused("LOG_CLOSED", "The log was closed; open it again.")
+        return self._writer.cursor(binary=True)
+
+    def commit(self, batch: Batch | None) -> None:
+        """See ``Store.commit``; one round trip."""
+        writer = self._writer
+        if writer is None:
+            raise Refused("LOG_CLOSED", "The log was closed; open it again.")
+        if batch is not None:
+            cursor = self.cursor()
+            sql = self.sql
+            for row in batch.events:
+                cursor.execute(sql.insert_event.sql, row)
+            cursor.execute(sql.insert_head.sql, batch.head)
+            for row in batch.chunks:
+                cursor.execute(sql.insert_chunk.sql, row)
+        try:
+            writer.commit()
+        except psycopg.OperationalError as error:
+            if not writer.broken:
+                raise
+            raise WorldProtocolError(
+                "COMMIT_UNKNOWN",
+                f"The connection to {self._where} broke during a commit: it may be stored or not. "
+                "Load the log again and look before you repeat it.",
+            ) from error
+
+    def end(self) -> None:
+        """See ``Store.end``."""
+        writer = self._writer
+        if writer is None:
+            return
+        if writer.closed or writer.broken:
+            self._drop_writer()
+        elif writer.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            try:
+                writer.rollback()
+            except psycopg.Error:
+                self._drop_writer()
+
+    def translate(self, error: Exception) -> Exception:
+        """See ``Store.translate``."""
+        return _translate(error, self._where)
+
+    def close(self) -> None:
+        """See ``Store.close``."""
+        self._closed = True
+        self._forget_idle()
+        self._drop_writer()
+
+    def _connect(self, *, autocommit: bool) -> Connection[Row]:
+        if self._closed:
+            raise Refused("LOG_CLOSED", "The log was closed; open it again.")
+        try:
+            connection: Connection[Row] = _FlushingConnection.connect(
+                **self._arguments, autocommit=autocommit
+            )
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+        connection.prepare_threshold = 2
+        return connection
+
+    # Reading
+
+    def _reader(self) -> tuple[Connection[Row], bool]:
+        """Return a connection for one query, and whether it was made just now."""
+        with self._mutex:
+            if self._idle:
+                return self._idle.pop(), False
+        return self._connect(autocommit=True), True
+
+    def _return(self, connection: Connection[Row]) -> None:
+        with self._mutex:
+            if not (self._closed or connection.closed or connection.broken) and len(self._idle) < _IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _forget_idle(self) -> None:
+        with self._mutex:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _fetch(self, connection: Connection[Row], sql: str, parameters: Sequence[Any]) -> list[Row]:
+        with connection.cursor(binary=True) as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchall()
+
+    # Writing
+
+    def _open(self, log_id: int, known: int) -> Opening:
+        if self._writer is None:
+            self._writer = self._connect(autocommit=False)
+            pipeline = self._writer.pipeline()
+            pipeline.__enter__()
+            self._pipeline = pipeline
+        self._run(_LOCK, space=_LOCK_SPACE, key=log_id)
+        head = self._run(self.sql.last_head, **key_range(log_id))
+        views = self._run(self.sql.read_views, view_log=log_id)
+        newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
+        found = head.fetchall()
+        size, root = found[0] if found else (0, None)
+        return Opening(size, root, views.fetchall(), newer.fetchall())
+
+    def _run(self, statement: Statement, **values: Any) -> Cursor:
+        cursor = self.cursor()
+        cursor.execute(statement.sql, statement.bind(**values))
+        return cursor
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        pipeline, self._pipeline = self._pipeline, None
+        if writer is None:
+            return
+        with suppress(psycopg.Error):
+            writer.close()
+        if pipeline is not None:
+            with suppress(psycopg.Error):
+                pipeline.__exit__(None, None, None)
+
+
+def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn) -> Generator[Any, Any, _T]:
+    """Pass a psycopg generator on, and flush what is not sent yet whenever it only waits to read."""
+    try:
+        wanted = next(gen)
+        while True:
+            if wanted == _READ and pgconn.flush():
+                ready = (yield _READ_WRITE) & _READ
+                if not ready:
+                    continue
+            else:
+                ready = yield wanted
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+
+
+def _translate(error: Exception, where: str) -> Exception:
+    """Return the error of ours for an error of psycopg; other errors are returned as they are."""
+    if not isinstance(error, psycopg.Error):
+        return error
+    if isinstance(error, (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)):
+        return LogBusy("LOG_BUSY", f"Another writer keeps the log on {where} locked; try again.", store=where)
+    if isinstance(error, (errors.UniqueViolation, errors.CheckViolation)):
+        return conflict(error.diag.constraint_name or str(error))
+    if isinstance(error, errors.DiskFull):
+        return StorageFull(
+            "STORAGE_FULL",
+            f"The server {where} has no room left. Nothing was appended; free some space and try again.",
+            store=where,
+        )
+    if isinstance(error, (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)):
+        return Refused("LOG_READ_ONLY", f"The log on {where} cannot be written: {error}.", store=where)
+    if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
+        return DamagedLog("LOG_DAMAGED", f"The database {where} is damaged: {error}.", store=where)
+    if isinstance(error, errors.InvalidPassword):
+        return Refused("LOG_UNAVAILABLE", f"{where} refuses the user or the password.", store=where)
+    if error.sqlstate is None or isinstance(error, (errors.AdminShutdown, errors.CrashShutdown)):
+        return WorldProtocolError(
+            "LOG_UNAVAILABLE",
+            f"The server {where} cannot be reached: {str(error).strip()}. Try again when it runs.",
+            store=where,
+        )
+    return WorldProtocolError("LOG_FAILED", f"PostgreSQL failed on {where}: {error}.", store=where)

@@ -1,0 +1,146 @@
+"""The statements of the log, written in SQLAlchemy Core and compiled once for each backend."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    LargeBinary,
+    Select,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy import cast as sql_cast
+
+from world.log.tables import CHUNKS, EVENTS, HEADS, LOGS, STORE, VIEWS, Statement, compiled
+from world.log.url import Backend
+
+LOW: Final = "low"  # key before the first row wanted
+HIGH: Final = "high"  # key of the last row wanted
+BASE: Final = "base"  # key of position 0 of the log
+
+
+class Statements:
+    """Every statement the log executes, as SQL for one backend's driver."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Compile for ``backend``."""
+
+        def sql(statement: Any) -> Statement:
+            return compiled(statement, backend)
+
+        mine = EVENTS.c.log_id == bindparam("log_id")
+        self.read_format = sql(select(STORE.c.format, STORE.c.version))
+        self.write_format = sql(insert(STORE))
+        self.read_logs = sql(select(LOGS.c.id, LOGS.c.name).order_by(LOGS.c.name))
+        self.insert_log = sql(insert(LOGS).values(name=bindparam("name")))
+        self.insert_event = sql(insert(EVENTS))
+        self.insert_head = sql(insert(HEADS))
+        self.insert_chunk = sql(insert(CHUNKS))
+        self.last_head = sql(_last(HEADS.c.id, HEADS.c.root))
+        self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
+        self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
+        self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))
+        self.leaves = sql(_between(EVENTS.c.id, EVENTS.c.leaf))
+        self.audit = sql(
+            _between(EVENTS.c.id, *_content(backend), EVENTS.c.leaf, EVENTS.c.log_id).limit(
+                bindparam("count")
+            )
+        )
+        self.version = sql(
+            select(func.max(EVENTS.c.version)).where(mine, EVENTS.c.stream == bindparam("stream"))
+        )
+        self.disorder = sql(_disorder(mine))
+        self.read_views = sql(select(VIEWS.c.name, VIEWS.c.version, VIEWS.c.position).where(_viewed()))
+        self.insert_view = sql(insert(VIEWS))
+        self.set_view = sql(
+            update(VIEWS)
+            .values(version=bindparam("new_version"), position=bindparam("new_position"))
+            .where(_viewed(), VIEWS.c.name == bindparam("view_name"))
+        )
+        self.drop_view = sql(VIEWS.delete().where(VIEWS.c.name == bindparam("view_name")))
+        self.stop_views = sql(
+            update(VIEWS)
+            .values(position=bindparam("new_position"))
+            .where(_viewed(), VIEWS.c.position.is_(None), VIEWS.c.name != bindparam("kept"))
+        )
+
+
+@cache
+def statements(backend: Backend) -> Statements:
+    """Return the statements of a backend, compiled at the first call."""
+    return Statements(backend)
+
+
+@cache
+def events_query(
+    backend: Backend, *, topics: int = 0, stream: bool = False, descending: bool = False
+) -> Statement:
+    """Return the query for events with keys in (low, high], with ``count`` as its limit.
+
+    Args:
+        backend: the kind of database.
+        topics: how many topics to select (parameters ``topic0``...); 0 selects all.
+        stream: select one stream (parameter ``stream``), with versions in (``gt``, ``lte``], in order of
+            version.
+        descending: last one first.
+    """
+    position: ColumnElement[int] = EVENTS.c.id - bindparam(BASE)
+    content = _content(backend)
+    query = select(position, *content, EVENTS.c.leaf)
+    if stream:
+        query = query.where(
+            EVENTS.c.log_id == bindparam("log_id"),
+            EVENTS.c.stream == bindparam("stream"),
+            EVENTS.c.version > bindparam("gt"),
+            EVENTS.c.version <= bindparam("lte"),
+        )
+    query = query.where(EVENTS.c.id > bindparam(LOW), EVENTS.c.id <= bindparam(HIGH))
+    if topics:
+        query = query.where(EVENTS.c.topic.in_([bindparam(f"topic{n}") for n in range(topics)]))
+    order = EVENTS.c.version if stream else EVENTS.c.id
+    query = query.order_by(order.desc() if descending else order).limit(bindparam("count"))
+    return compiled(query, backend)
+
+
+def _content(backend: Backend) -> tuple[ColumnElement[Any], ...]:
+    """Select what a leaf covers, the state as bytes of UTF-8."""
+    if backend == "sqlite":
+        state: ColumnElement[Any] = sql_cast(EVENTS.c.state, LargeBinary)
+    else:
+        state = func.convert_to(EVENTS.c.state, literal_column("'UTF8'"))
+    return EVENTS.c.stream, EVENTS.c.version, EVENTS.c.topic, EVENTS.c.schema_version, state
+
+
+def _between(key: ColumnElement[int], *columns: ColumnElement[Any]) -> Select[Any]:
+    keys = key > bindparam(LOW), key <= bindparam(HIGH)
+    return select(key - bindparam(BASE), *columns).where(*keys).order_by(key)
+
+
+def _last(key: ColumnElement[int], *columns: ColumnElement[Any]) -> Select[Any]:
+    keys = key > bindparam(LOW), key <= bindparam(HIGH)
+    return select(key - bindparam(BASE), *columns).where(*keys).order_by(key.desc()).limit(1)
+
+
+def _viewed() -> ColumnElement[bool]:
+    return VIEWS.c.log_id == bindparam("view_log")
+
+
+def _disorder(mine: ColumnElement[bool]) -> Select[Any]:
+    """Find events whose stream version is not one more than that of the event before them in their stream."""
+
+    def before(column: Column[int]) -> ColumnElement[int]:
+        return func.lag(column, 1, 0).over(partition_by=EVENTS.c.stream, order_by=EVENTS.c.version)
+
+    others = before(EVENTS.c.version).label("before"), before(EVENTS.c.id).label("key_before")
+    inner = select(EVENTS.c.id, EVENTS.c.stream, EVENTS.c.version, *others).where(mine).subquery()
+    wrong = (inner.c.version != inner.c.before + 1) | (inner.c.id < inner.c.key_before)
+    columns = inner.c.id - bindparam(BASE), inner.c.stream, inner.c.version, inner.c.before
+    return select(*columns).where(wrong).order_by(inner.c.id).limit(bindparam("count"))

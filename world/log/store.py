@@ -1,0 +1,210 @@
+"""What a log asks of the database that keeps it; SQLite and PostgreSQL each answer in their own module.
+
+A store holds connections, one of them for writing. Reads see committed events only, and are one statement
+each. A write begins by taking the log's lock, so that everything read after it is the newest there is, and
+ends with one commit of events, tree head and views together, or with nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from world.errors import DamagedLog, Refused
+from world.log.statements import Statements, statements
+from world.log.tables import FORMAT, FORMAT_VERSION, LOG_SHIFT, Statement
+from world.log.url import Backend
+
+Durability = Literal["full", "normal"]
+"""``full``: a commit survives the loss of power; ``normal``: the last commits may be lost, none is torn."""
+
+Row = tuple[Any, ...]
+
+BUSY_TIMEOUT_MS: Final = 10_000
+"""How long a writer waits for the log's lock by default, in milliseconds."""
+
+
+class Cursor(Protocol):
+    """A driver's cursor (PEP 249), as far as logs and views use it."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        """Execute one statement."""
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[Any]], /) -> Any:
+        """Execute one statement with each of many rows of parameters."""
+
+    def fetchone(self) -> Any:
+        """Return the next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a writer finds under the lock.
+
+    Args:
+        size: events in the log.
+        root: root of the stored tree head; None for a log without commits.
+        views: name, version and position of the log's stored views.
+        events: rows of the events after those the writer knew; None when they were not fetched.
+    """
+
+    size: int
+    root: bytes | None
+    views: Sequence[Row]
+    events: Sequence[Row] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of one commit, in the order of the tables' columns."""
+
+    events: Sequence[Row]
+    head: Row
+    chunks: Sequence[Row]
+
+
+class Store(ABC):
+    """One database with logs in it, as one process uses it."""
+
+    backend: Backend
+    read_only: bool
+    sql: Statements
+    shared: bool
+    """True when tables of others may live beside ours."""
+    tables_sql: str
+    """Selects the names of the tables in the database."""
+
+    def __init__(self, backend: Backend, *, read_only: bool) -> None:
+        """Keep what all stores have in common."""
+        self.backend = backend
+        self.read_only = read_only
+        self.sql = statements(backend)
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the store's address for people."""
+
+    @abstractmethod
+    def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
+        """Execute one reading statement on what is committed and return all rows; safe from any thread.
+
+        Raises:
+            DamagedLog: the database is damaged.
+            WorldProtocolError: ``LOG_UNAVAILABLE`` and others; the next call tries again.
+        """
+
+    @abstractmethod
+    def migrating(self) -> AbstractContextManager[Cursor]:
+        """Return a transaction under the lock that keeps migrations of the store apart."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Prepare for writing, once the store is known to be one of ours."""
+
+    @abstractmethod
+    def begin(self, log_id: int, known: int) -> Opening:
+        """Take the log's lock and begin a transaction; the caller has the writer's mutex.
+
+        Args:
+            log_id: the log.
+            known: events the caller knows of; a store may fetch what came after them along with the head.
+
+        Raises:
+            LogBusy: ``LOG_BUSY`` when another writer kept the lock too long.
+        """
+
+    @abstractmethod
+    def cursor(self) -> Cursor:
+        """Return a cursor within the transaction that ``begin`` began."""
+
+    @abstractmethod
+    def commit(self, batch: Batch | None) -> None:
+        """Write the rows and commit.
+
+        Raises:
+            Refused: ``STREAM_CONFLICT``; nothing was committed.
+            WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement was lost, so that both may be.
+        """
+
+    @abstractmethod
+    def end(self) -> None:
+        """Give up what was not committed and release the lock; never raises."""
+
+    @abstractmethod
+    def translate(self, error: Exception) -> Exception:
+        """Return the error of ours that stands for a driver's error, or the error itself when it is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections; closing twice does nothing."""
+
+    def select(self, statement: Statement, **values: Any) -> list[Row]:
+        """Run a compiled reading statement; see ``query``."""
+        return self.query(statement.sql, statement.bind(**values))
+
+    def within(self, statement: Statement, **values: Any) -> list[Row]:
+        """Run a compiled statement within the transaction that ``begin`` began and return its rows."""
+        cursor = self.cursor()
+        cursor.execute(statement.sql, statement.bind(**values))
+        return cursor.fetchall()
+
+
+def key_range(log_id: int, after: int = 0, upto: int | None = None) -> dict[str, int]:
+    """Return the parameters that select a log's positions in (after, upto]; None is the end."""
+    base = log_id << LOG_SHIFT
+    last = base + ((1 << LOG_SHIFT) - 1 if upto is None else upto)
+    return {"base": base, "low": base + after, "high": last}
+
+
+def check_format(rows: Sequence[Row], where: str) -> None:
+    """Refuse a store whose format this program does not know.
+
+    Raises:
+        Refused: ``LOG_FORMAT`` with the found and the known version.
+    """
+    if len(rows) != 1 or rows[0][0] != FORMAT:
+        raise Refused("LOG_FORMAT", f"{where} keeps logs in a format this program does not know.", found=rows)
+    version = rows[0][1]
+    if version != FORMAT_VERSION:
+        advice = (
+            "update this program" if version > FORMAT_VERSION else "migrate it with the release that wrote it"
+        )
+        raise Refused(
+            "LOG_FORMAT",
+            f"{where} has log format {version}; this program knows {FORMAT_VERSION}: {advice}.",
+            found=version,
+            known=FORMAT_VERSION,
+        )
+
+
+def not_a_log(where: str, what: str) -> Refused:
+    """Return the refusal of a thing that is no log."""
+    return Refused("NOT_A_LOG", f"{where} is no log: {what}.", path=where)
+
+
+def not_found(where: str, name: str, names: Sequence[str]) -> Refused:
+    """Return the refusal of a log name that the store does not hold."""
+    known = ", ".join(names) if names else "none"
+    return Refused(
+        "LOG_NOT_FOUND",
+        f"{where} holds no log named {name!r} (it holds: {known}). Check the name, or create the log.",
+        name=name,
+        names=list(names),
+    )
+
+
+def conflict(constraint: str) -> Exception:
+    """Return the error for a broken constraint of the events' table."""
+    if re.search(r"wp_event[._]stream", constraint):
+        return Refused(
+            "STREAM_CONFLICT",
+            "Another event already has this version in its stream; load the stream again and decide anew.",
+        )
+    return DamagedLog("LOG_DAMAGED", f"The store refuses the next position of the log ({constraint}).")

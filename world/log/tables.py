@@ -1,0 +1,175 @@
+"""The tables of a store, in SQLAlchemy Core, and statements compiled once for the driver.
+
+Events, heads and chunks have one 64-bit key, ``log_id << 40 | position`` (the size, the chunk's index): one
+B-tree per table on SQLite, where the key is the row id, and one index on PostgreSQL. The view
+``world_events`` shows everything with plain positions and hashes in hex to people and their tools. See
+docs/log-format.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Dialect,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ClauseElement
+
+from world.log.url import Backend
+
+FORMAT: Final = "world-protocol-log"
+FORMAT_VERSION: Final = 1
+"""Version of the tables below; a store of a later version is refused."""
+
+LOG_SHIFT: Final = 40
+POSITION_MASK: Final = (1 << LOG_SHIFT) - 1
+"""Positions in one log are below 2^40; logs in one store below 2^23."""
+
+METADATA: Final = MetaData()
+
+_Key = BigInteger().with_variant(Integer(), "sqlite")
+_Name = Text().with_variant(PG_TEXT(collation="C"), "postgresql")
+
+STORE: Final = Table(
+    "wp_store",
+    METADATA,
+    Column("format", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+    sqlite_strict=True,
+)
+LOGS: Final = Table(
+    "wp_log",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("name", _Name, nullable=False, unique=True),
+    sqlite_autoincrement=True,
+    sqlite_strict=True,
+)
+EVENTS: Final = Table(
+    "wp_event",
+    METADATA,
+    Column("id", _Key, primary_key=True, autoincrement=False),
+    Column("log_id", Integer, nullable=False),
+    Column("stream", _Name, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("topic", _Name, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("leaf", LargeBinary, nullable=False),
+    Column("state", Text, nullable=False),
+    CheckConstraint(f"id >> {LOG_SHIFT} = log_id", name="wp_event_key"),
+    UniqueConstraint("log_id", "stream", "version", name="wp_event_stream"),
+    sqlite_strict=True,
+)
+HEADS: Final = Table(
+    "wp_head",
+    METADATA,
+    Column("id", _Key, primary_key=True, autoincrement=False),
+    Column("root", LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+CHUNKS: Final = Table(
+    "wp_chunk",
+    METADATA,
+    Column("id", _Key, primary_key=True, autoincrement=False),
+    Column("root", LargeBinary, nullable=False),
+    Column("frontier", LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+VIEWS: Final = Table(
+    "wp_view",
+    METADATA,
+    Column("log_id", Integer, primary_key=True, autoincrement=False),
+    Column("name", _Name, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("position", _Key),  # NULL: kept up to date with every commit
+    sqlite_strict=True,
+)
+
+_READABLE: Final = (
+    "CREATE VIEW world_events AS SELECT l.name AS log, e.id & {mask} AS position, e.stream, e.version, "
+    "e.topic, e.schema_version, e.state, {leaf} AS leaf FROM wp_event e JOIN wp_log l ON l.id = e.log_id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL for the driver.
+
+    Args:
+        sql: the text, with the driver's positional parameters.
+        names: the parameters' names, in the order in which the driver wants their values.
+        constants: values of the parameters that the statement itself brings along.
+    """
+
+    sql: str
+    names: tuple[str, ...]
+    constants: Mapping[str, Any]
+
+    def bind(self, **values: Any) -> tuple[Any, ...]:
+        """Return the parameters in the driver's order; KeyError when one is missing."""
+        constants = self.constants
+        return tuple([values[name] if name in values else constants[name] for name in self.names])
+
+
+def compiled(statement: ClauseElement, backend: Backend) -> Statement:
+    """Compile a Core statement once, so that it can be executed on the driver's own cursor.
+
+    Args:
+        statement: any Core statement; an insert without values takes all columns of its table.
+        backend: ``sqlite`` (parameters ``?``) or ``postgresql`` (parameters ``%s``).
+    """
+    result = statement.compile(dialect=dialect(backend))
+    assert isinstance(result, SQLCompiler)
+    names = tuple(result.positiontup or ())
+    constants = {name: bind.value for name, bind in result.binds.items() if not bind.required}
+    return Statement(str(result), names, constants)
+
+
+@cache
+def dialect(backend: Backend) -> Dialect:
+    """Return the SQLAlchemy dialect of a backend, with positional parameters."""
+    if backend == "sqlite":
+        return SQLiteDialect_pysqlite(paramstyle="qmark")
+    make: Callable[..., Dialect] = PGDialect_psycopg
+    return make(paramstyle="format")
+
+
+def creation(metadata: MetaData, backend: Backend) -> list[str]:
+    """Return the SQL that makes the tables and indexes of a metadata object, in order of dependence."""
+    spoken = dialect(backend)
+    statements: list[str] = []
+    for table in metadata.sorted_tables:
+        statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=spoken)))
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        statements += [str(CreateIndex(i, if_not_exists=True).compile(dialect=spoken)) for i in indexes]
+    return statements
+
+
+def removal(metadata: MetaData, backend: Backend) -> list[str]:
+    """Return the SQL that drops the tables of a metadata object, in reverse order of dependence."""
+    spoken = dialect(backend)
+    tables = reversed(metadata.sorted_tables)
+    return [str(DropTable(table, if_exists=True).compile(dialect=spoken)) for table in tables]
+
+
+def readable_view(backend: Backend) -> str:
+    """Return the SQL of the view that people read."""
+    leaf = "lower(hex(e.leaf))" if backend == "sqlite" else "encode(e.leaf, 'hex')"
+    return _READABLE.format(mask=POSITION_MASK, leaf=leaf)

@@ -1,0 +1,229 @@
+"""One write to a log: what is known under the lock, what is appended, and the rows that are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from world.errors import DamagedLog, Refused
+from world.log.merkle import Chunk, Frontier
+from world.log.statements import events_query
+from world.log.store import Batch, Opening, Store, key_range
+from world.log.tables import LOG_SHIFT
+from world.log.tree import gap
+from world.log.values import LoggedEvent, NewEvent, TreeHead, check_event, event_leaf
+from world.log.views import ViewCursor
+
+MAX_STREAMS_REMEMBERED: Final = 65_536
+"""Streams whose last version a log keeps in memory; beyond that it forgets all and looks them up again."""
+
+CATCH_UP_EVENTS: Final = 10_000
+"""Events of other writers that are read at once under the lock."""
+
+_ALL: Final = 1 << 62  # a limit for queries that want every row
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a log remembers between its writes; every write checks it against the store.
+
+    Args:
+        frontier: the tree as of the last write seen.
+        head: its head.
+        versions: last version of the streams met lately.
+    """
+
+    frontier: Frontier
+    head: TreeHead
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def forget_streams_beyond(self, limit: int) -> None:
+        """Keep the number of remembered streams bounded."""
+        if len(self.versions) > limit:
+            self.versions.clear()
+
+
+class Transaction:
+    """A write under the log's lock; ``EventLog.write`` gives it and commits it.
+
+    What is appended is written when the block ends. Nothing that happens in the block is seen by others
+    before.
+    """
+
+    def __init__(self, store: Store, log_id: int, memory: Memory, max_event_bytes: int) -> None:
+        """Begin with a memory that is up to date."""
+        self._store = store
+        self._log_id = log_id
+        self._memory = memory
+        self._max_event_bytes = max_event_bytes
+        self._caught_up: tuple[int, Sequence[LoggedEvent]] = (memory.head.size, ())
+        self._versions: dict[str, int] = {}
+        self._appended: list[LoggedEvent] = []
+
+    @property
+    def head(self) -> TreeHead:
+        """Return the tree head under the lock, without what this transaction appends."""
+        return self._memory.head
+
+    @property
+    def appended(self) -> Sequence[LoggedEvent]:
+        """Return what this transaction has appended so far."""
+        return self._appended
+
+    def new_events(self, after: int) -> list[LoggedEvent]:
+        """Return the events after a position up to ``head``: what others appended since the caller last
+        looked.
+
+        Raises:
+            DamagedLog: ``LOG_GAP`` when one is missing.
+        """
+        size = self.head.size
+        if after >= size:
+            return []
+        known, events = self._caught_up
+        if after >= known:
+            return list(events[after - known :])
+        return self._fetch(after, size)
+
+    def append(self, events: Iterable[NewEvent]) -> list[LoggedEvent]:
+        """Append events and return them as they will be logged.
+
+        Args:
+            events: in order; a ``version`` given must be the next of its stream.
+
+        Raises:
+            Refused: ``EVENT_TOO_LARGE``, ``INVALID_EVENT``, or ``STREAM_CONFLICT`` when a given version is
+                not the next one. A version that was not looked up is checked at commit.
+        """
+        position = self.head.size + len(self._appended)
+        versions = dict(self._versions)
+        logged: list[LoggedEvent] = []
+        for event in events:
+            check_event(event, self._max_event_bytes)
+            position += 1
+            version = versions[event.stream] = self._next_version(event, versions)
+            leaf = event_leaf(event.stream, version, event.topic, event.schema_version, event.state)
+            logged.append(
+                LoggedEvent(
+                    position, event.stream, version, event.topic, event.schema_version, event.state, leaf
+                )
+            )
+        self._versions = versions
+        self._appended += logged
+        return logged
+
+    def cursor(self) -> ViewCursor:
+        """Return a cursor in this transaction, for persisted views."""
+        return ViewCursor(self._store.cursor(), self._log_id, self._store.backend)
+
+    def _next_version(self, event: NewEvent, versions: dict[str, int]) -> int:
+        last = versions.get(event.stream)
+        if last is None:
+            last = self._memory.versions.get(event.stream)
+        if last is None:
+            if event.version == 1:
+                return 1  # a new stream, says the caller; the unique constraint contradicts if it is not
+            rows = self._store.within(self._store.sql.version, log_id=self._log_id, stream=event.stream)
+            last = rows[0][0] or 0
+        if event.version not in (None, last + 1):
+            raise Refused(
+                "STREAM_CONFLICT",
+                f"The stream {event.stream} is at version {last}, so the next event is {last + 1} and not "
+                f"{event.version}; load the stream again and decide anew.",
+                stream=event.stream,
+                found=last,
+                given=event.version,
+            )
+        return last + 1
+
+    def _fetch(self, after: int, upto: int) -> list[LoggedEvent]:
+        query = events_query(self._store.backend)
+        rows = self._store.within(query, count=_ALL, **key_range(self._log_id, after, upto))
+        return events_without_gap(rows, after, upto)
+
+    def _catch_up(self, opening: Opening) -> None:
+        """Bring the memory to the head found under the lock, and check that the log only grew."""
+        memory = self._memory
+        known, size = memory.head.size, opening.size
+        if size == known:
+            if (opening.root or memory.head.root) != memory.head.root:
+                raise _changed_behind(size)
+            return
+        if size < known or opening.root is None:
+            raise DamagedLog(
+                "LOG_SHRUNK",
+                f"The log had {known} events when this program last looked and has {size} now: "
+                "it was cut or replaced.",
+                known=known,
+                found=size,
+            )
+        events: Sequence[LoggedEvent] = ()
+        frontier = memory.frontier
+        while frontier.size < size:  # only the last step is kept, so that memory stays bounded
+            known, upto = frontier.size, min(size, frontier.size + CATCH_UP_EVENTS)
+            if opening.events is not None and len(opening.events) == size - known:
+                events = events_without_gap(opening.events, known, size)
+            else:
+                events = self._fetch(known, upto)
+            frontier = frontier.extended([event.leaf for event in events])
+            memory.versions.update((event.stream, event.version) for event in events)
+        if frontier.root() != opening.root:
+            raise _changed_behind(size)
+        memory.forget_streams_beyond(MAX_STREAMS_REMEMBERED)
+        memory.frontier, memory.head = frontier, TreeHead(size, opening.root)
+        self._caught_up = (known, events)
+
+    def _rows(self) -> tuple[Batch | None, Frontier]:
+        """Return what to write, and the tree after it."""
+        if not self._appended:
+            return None, self._memory.frontier
+        base = self._log_id << LOG_SHIFT
+        filled: list[Chunk] = []
+        frontier = self._memory.frontier.extended([event.leaf for event in self._appended], filled)
+        events = [_event_row(self._log_id, base, event) for event in self._appended]
+        chunks = [(base + chunk.index, chunk.root, chunk.frontier.to_bytes()) for chunk in filled]
+        return Batch(events, (base + frontier.size, frontier.root()), chunks), frontier
+
+    def _remember(self, batch: Batch, frontier: Frontier) -> None:
+        """Take over what was committed."""
+        memory = self._memory
+        memory.frontier, memory.head = frontier, TreeHead(frontier.size, batch.head[1])
+        memory.forget_streams_beyond(MAX_STREAMS_REMEMBERED)
+        memory.versions.update(self._versions)
+
+
+def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[LoggedEvent]:
+    """Return rows as events.
+
+    Raises:
+        DamagedLog: ``LOG_GAP`` when they are not exactly the positions after ``after`` up to ``upto``.
+    """
+    if len(rows) != upto - after or (rows and rows[-1][0] != upto):
+        raise gap(rows, after)
+    return [LoggedEvent(*row) for row in rows]
+
+
+def _event_row(log_id: int, base: int, event: LoggedEvent) -> tuple[Any, ...]:
+    try:
+        state = event.state.decode()
+    except UnicodeDecodeError as error:
+        raise Refused("INVALID_EVENT", f"The state of {event.topic} is no UTF-8: {error}.") from None
+    return (
+        base + event.position,
+        log_id,
+        event.stream,
+        event.version,
+        event.topic,
+        event.schema_version,
+        event.leaf,
+        state,
+    )
+
+
+def _changed_behind(size: int) -> DamagedLog:
+    return DamagedLog(
+        "TREE_DAMAGED",
+        f"The log's tree head at {size} events does not follow from its events; run a verification.",
+        size=size,
+    )

@@ -1,0 +1,165 @@
+"""The Merkle tree as a store keeps it: heads, roots at any size, and proofs from stored hashes.
+
+A proof reads at most two chunks of leaf hashes and the roots of all chunks, 1/256 of the tree; see ``merkle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from world.errors import DamagedLog, Refused
+from world.log.merkle import (
+    CHUNK_LEAVES,
+    EMPTY_ROOT,
+    Frontier,
+    consistency_proof,
+    inclusion_proof,
+    verify_inclusion,
+)
+from world.log.store import Row, Store, key_range
+from world.log.values import TreeHead
+
+_ALL: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class InclusionProof:
+    """Proof that an event is in the tree of a head (RFC 9162 section 2.1.3).
+
+    Args:
+        position: the event's position; its leaf has index ``position - 1``.
+        leaf: the event's leaf hash.
+        head: the tree.
+        path: hashes from the leaf's sibling up.
+    """
+
+    position: int
+    leaf: bytes
+    head: TreeHead
+    path: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyProof:
+    """Proof that the tree of one head begins the tree of another (RFC 9162 section 2.1.4)."""
+
+    first: TreeHead
+    second: TreeHead
+    path: tuple[bytes, ...]
+
+
+class StoredTree:
+    """The tree of one log, as committed."""
+
+    def __init__(self, store: Store, log_id: int) -> None:
+        """Read the tree of a log in a store."""
+        self._store = store
+        self._log_id = log_id
+
+    def head(self) -> TreeHead:
+        """Return the newest tree head."""
+        rows = self._store.select(self._store.sql.last_head, **key_range(self._log_id))
+        return TreeHead(*rows[0]) if rows else TreeHead(0, EMPTY_ROOT)
+
+    def frontier(self, head: TreeHead) -> Frontier:
+        """Return the tree of a stored head, ready to grow, from the last chunk before it on.
+
+        Raises:
+            DamagedLog: ``TREE_DAMAGED`` when leaves and head contradict each other.
+        """
+        last = key_range(self._log_id, -1, head.size // CHUNK_LEAVES - 1)
+        chunks = self._store.select(self._store.sql.last_chunk, **last)
+        frontier = Frontier()
+        if chunks:
+            index, _, nodes = chunks[0]
+            frontier = Frontier.from_bytes((index + 1) * CHUNK_LEAVES, nodes)
+        frontier = frontier.extended(self._leaves(frontier.size, head.size))
+        self._check(TreeHead(head.size, frontier.root()), head)
+        return frontier
+
+    def root_at(self, size: int) -> TreeHead:
+        """Return the head of the tree over the first ``size`` events.
+
+        Raises:
+            Refused: ``NO_SUCH_EVENT`` when the log is shorter.
+            DamagedLog: ``TREE_DAMAGED`` when it is not the head stored for that size.
+        """
+        self._check_size(size)
+        computed = TreeHead(size, self._subtree(0, size))
+        stored = self._store.select(self._store.sql.heads, count=1, **key_range(self._log_id, size - 1, size))
+        if stored:
+            self._check(computed, TreeHead(*stored[0]))
+        return computed
+
+    def prove_inclusion(self, position: int, size: int) -> InclusionProof:
+        """Prove that an event is in the log as it was with ``size`` events; see ``EventLog``."""
+        head = self.root_at(size)
+        if not 1 <= position <= size:
+            raise _no_such_event(f"There is no event {position} among the first {size}.", position=position)
+        [leaf] = self._leaves(position - 1, position)
+        path = tuple(inclusion_proof(position - 1, size, self._subtree))
+        if not verify_inclusion(leaf, position - 1, size, path, head.root):
+            raise _damaged(f"The stored tree does not hold event {position}; run a verification.", size)
+        return InclusionProof(position, leaf, head, path)
+
+    def prove_consistency(self, first: int, second: int) -> ConsistencyProof:
+        """Prove that the log with ``first`` events begins the log with ``second``; see ``EventLog``."""
+        self._check_size(max(first, second))
+        if not 0 <= first <= second:
+            raise Refused("INVALID_INPUT", f"A log of {first} events does not begin one of {second}.")
+        path = tuple(consistency_proof(first, second, self._subtree))
+        return ConsistencyProof(self.root_at(first), self.root_at(second), path)
+
+    def _check(self, computed: TreeHead, stored: TreeHead) -> None:
+        if computed != stored:
+            raise _damaged(
+                f"The tree head stored at {stored.size} events does not follow from the events; "
+                "run a verification.",
+                stored.size,
+            )
+
+    def _check_size(self, size: int) -> None:
+        found = self.head().size
+        if not 0 <= size <= found:
+            raise _no_such_event(f"The log has {found} events, not {size}.", size=size, found=found)
+
+    def _subtree(self, start: int, stop: int) -> bytes:
+        """Return the root over a range of leaves, from stored chunks where they fill it."""
+        frontier = Frontier()
+        if start % CHUNK_LEAVES == 0 and stop - start >= CHUNK_LEAVES:
+            first, last = start // CHUNK_LEAVES, stop // CHUNK_LEAVES
+            chunks = key_range(self._log_id, first - 1, last - 1)
+            rows = self._store.select(self._store.sql.chunks, count=_ALL, **chunks)
+            if len(rows) != last - first:
+                raise _damaged("Stored parts of the tree are missing; run a verification.", stop)
+            roots = Frontier().extended(root for _, root, _ in rows)
+            frontier = Frontier(roots.size * CHUNK_LEAVES, roots.nodes)
+        return frontier.extended(self._leaves(start + frontier.size, stop)).root()
+
+    def _leaves(self, after: int, upto: int) -> list[bytes]:
+        rows = self._store.select(self._store.sql.leaves, **key_range(self._log_id, after, upto))
+        if len(rows) != upto - after:
+            raise gap(rows, after)
+        return [leaf for _, leaf in rows]
+
+
+def gap(rows: Sequence[Row], after: int) -> DamagedLog:
+    """Return the error for rows that are not all the positions after ``after``."""
+    missing = after + len(rows) + 1
+    for offset, row in enumerate(rows):
+        if row[0] != after + offset + 1:
+            missing = after + offset + 1
+            break
+    return DamagedLog(
+        "LOG_GAP", f"The event at position {missing} is missing from the log.", position=missing
+    )
+
+
+def _damaged(message: str, size: int) -> DamagedLog:
+    return DamagedLog("TREE_DAMAGED", message, size=size)
+
+
+def _no_such_event(message: str, **details: int) -> Refused:
+    return Refused("NO_SUCH_EVENT", message, **details)

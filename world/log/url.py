@@ -1,0 +1,87 @@
+"""Addresses of logs: a SQLAlchemy URL, or the path of a SQLite file, with an optional ``#name``.
+
+Examples: ``world.db``, ``sqlite:///data/world.db#audit``, ``sqlite:///:memory:``,
+``postgresql://user@host/db#main``. The name is what follows the last ``#``; without one it is ``main``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from world.errors import Refused
+
+DEFAULT_NAME: Final = "main"
+MEMORY: Final = ":memory:"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SQLITE = ("sqlite", "sqlite+pysqlite")
+_POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
+
+Backend = Literal["sqlite", "postgresql"]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a log is kept.
+
+    Args:
+        backend: the kind of database.
+        name: the log's name in its store.
+        path: the SQLite file, or ``:memory:``; empty for a server.
+        url: the server's URL; None for SQLite.
+    """
+
+    backend: Backend
+    name: str
+    path: str = ""
+    url: URL | None = None
+
+    def store(self) -> str:
+        """Return the store's address for people, without a password."""
+        return self.path if self.url is None else self.url.render_as_string(hide_password=True)
+
+    def __str__(self) -> str:
+        return f"{self.store()}#{self.name}"
+
+
+def parse_address(text: str) -> Address:
+    """Read a log's address.
+
+    Raises:
+        Refused: ``INVALID_ADDRESS`` for malformed text, an unknown kind of database, or an invalid name.
+    """
+    base, mark, name = text.rpartition("#")
+    if not mark:
+        base, name = text, DEFAULT_NAME
+    if not _NAME.fullmatch(name):
+        raise _invalid(text, f"the log's name {name!r} must be letters, digits, '.', '_' or '-'")
+    if "://" not in base:
+        if not base or "\x00" in base:
+            raise _invalid(text, "it names no file")
+        return Address("sqlite", name, path=base)
+    try:
+        url = make_url(base)
+    except (ArgumentError, ValueError):
+        raise _invalid(text.partition("://")[0] + "://...", "it is no database URL") from None
+    return _from_url(url, name)
+
+
+def _from_url(url: URL, name: str) -> Address:
+    if url.drivername in _SQLITE:
+        if url.host or url.query:
+            raise _invalid(str(url), "a SQLite URL is sqlite:///path, with neither host nor options")
+        return Address("sqlite", name, path=url.database or MEMORY)
+    if url.drivername in _POSTGRES:
+        return Address("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
+    raise _invalid(
+        str(url), f"logs are kept in SQLite (sqlite) or PostgreSQL (postgresql), not {url.drivername}"
+    )
+
+
+def _invalid(text: str, reason: str, **details: Any) -> Refused:
+    return Refused("INVALID_ADDRESS", f"{text!r} is no address of a log: {reason}.", **details)

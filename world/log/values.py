@@ -1,0 +1,206 @@
+"""What a log takes and gives: new events, logged events, tree heads and findings, and the content of a leaf.
+
+A leaf's content is the canonical JSON of ``{"schemaVersion", "state", "stream", "topic", "version"}`` where
+``state`` is the event's JSON value itself. The stored state is canonical already, so its bytes stand in the
+leaf unchanged; a change of the stream, version, topic, schema version or state changes the leaf. The order of
+events is the tree's. Design section 2; the stored form is described in docs/log-format.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from world.canonical import canonical_bytes
+from world.errors import Refused
+
+MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
+"""Default limit of one event's state, in bytes."""
+
+MAX_NAME_CHARS: Final = 512
+"""Longest stream id and topic, in characters."""
+
+MAX_NUMBER: Final = 2**31 - 1
+"""Largest stream version and schema version."""
+
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")  # printable ASCII that JSON prints as itself
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event to append.
+
+    Args:
+        stream: id of the stream, any text without control characters, up to ``MAX_NAME_CHARS``.
+        topic: stable name of the kind of event.
+        schema_version: version of the state's schema, from 1.
+        state: canonical JSON (RFC 8785) in UTF-8.
+        version: the stream version this event must get; None lets the log count. Callers that know it save
+            the log a look-up, and are refused when another writer was quicker.
+    """
+
+    stream: str
+    topic: str
+    schema_version: int
+    state: bytes
+    version: int | None = None
+
+
+class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event of the log.
+
+    Args:
+        position: place in the log, from 1 without gaps.
+        stream: id of the stream.
+        version: place in the stream, from 1 without gaps.
+        topic: stable name of the kind of event.
+        schema_version: version of the state's schema.
+        state: canonical JSON in UTF-8.
+        leaf: the leaf hash, 32 bytes.
+    """
+
+    position: int
+    stream: str
+    version: int
+    topic: str
+    schema_version: int
+    state: bytes
+    leaf: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TreeHead:
+    """The root of the Merkle tree over the first ``size`` events of a log."""
+
+    size: int
+    root: bytes
+
+    @property
+    def root_hex(self) -> str:
+        """Return the root as 64 lower-case hex digits."""
+        return self.root.hex()
+
+    def __str__(self) -> str:
+        return f"{self.size}:{self.root.hex()}"
+
+    @classmethod
+    def from_hex(cls, size: int, root: str) -> TreeHead:
+        """Make a head from a root in hex.
+
+        Raises:
+            Refused: ``INVALID_TREE_HEAD`` when the root is not 64 hex digits or the size is negative.
+        """
+        try:
+            raw = bytes.fromhex(root)
+        except ValueError:
+            raw = b""
+        if len(raw) != sha256().digest_size or size < 0:
+            raise Refused("INVALID_TREE_HEAD", f"A tree head is a size and 64 hex digits, not {size}:{root}.")
+        return cls(size, raw)
+
+    @classmethod
+    def parse(cls, text: str) -> TreeHead:
+        """Read what ``str`` wrote: ``size:root``.
+
+        Raises:
+            Refused: ``INVALID_TREE_HEAD`` for other text.
+        """
+        size, _, root = text.partition(":")
+        if not (size.isascii() and size.isdigit()):
+            raise Refused("INVALID_TREE_HEAD", f"A tree head is written size:root, not {text!r}.")
+        return cls.from_hex(int(size), root)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One way in which a stored log contradicts itself or a head saved elsewhere.
+
+    Args:
+        code: stable identifier, such as ``EVENT_CHANGED``.
+        position: the first event concerned; the fault lies at it or after it.
+        message: a sentence for people.
+        details: typed facts (sizes, expected and stored hashes in hex).
+    """
+
+    code: str
+    position: int
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def event_leaf(stream: str, version: int, topic: str, schema_version: int, state: bytes) -> bytes:
+    """Return the leaf hash of an event: SHA-256 of 0x00 and the leaf's content."""
+    return sha256(
+        b'\x00{"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}'
+        % (
+            schema_version,
+            state,
+            b'"' + stream.encode() + b'"' if _PLAIN.fullmatch(stream) else canonical_bytes(stream),
+            _topic_text(topic),
+            version,
+        )
+    ).digest()
+
+
+def check_event(event: NewEvent, max_bytes: int) -> None:
+    """Refuse an event that the log cannot keep.
+
+    Args:
+        event: the event to append.
+        max_bytes: limit of its state, in bytes.
+
+    Raises:
+        Refused: ``EVENT_TOO_LARGE`` or ``INVALID_EVENT``.
+    """
+    if len(event.state) > max_bytes:
+        raise Refused(
+            "EVENT_TOO_LARGE",
+            f"The event {event.topic} has {len(event.state)} bytes; the limit is {max_bytes}. "
+            "Store large content elsewhere and log its hash.",
+            topic=event.topic,
+            size_bytes=len(event.state),
+            limit_bytes=max_bytes,
+        )
+    check_name("stream", event.stream)
+    _topic_text(event.topic)
+    if not 1 <= event.schema_version <= MAX_NUMBER:
+        raise Refused(
+            "INVALID_EVENT", f"The schema version {event.schema_version} is not within 1..{MAX_NUMBER}."
+        )
+    if event.version is not None and not 1 <= event.version <= MAX_NUMBER:
+        raise Refused("INVALID_EVENT", f"The stream version {event.version} is not within 1..{MAX_NUMBER}.")
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a stream id or topic that not every backend can keep.
+
+    Raises:
+        Refused: ``INVALID_EVENT`` when it is empty, too long, or holds control characters or half surrogates.
+    """
+    sound = _PLAIN.fullmatch(name) or (not _CONTROL.search(name) and _encodable(name))
+    if sound and 0 < len(name) <= MAX_NAME_CHARS:
+        return
+    raise Refused(
+        "INVALID_EVENT",
+        f"A {what} is 1 to {MAX_NAME_CHARS} characters without control characters, not {name[:80]!r}.",
+    )
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _topic_text(topic: str) -> bytes:
+    check_name("topic", topic)
+    return canonical_bytes(topic)

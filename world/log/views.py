@@ -1,0 +1,156 @@
+"""Views that are kept in tables beside the log and change in the same commit as the events.
+
+A view is *live* when every commit also changes it; then its stored position is NULL. A writer that does not
+know the view stops it: it stores the position up to which the view is right, in its own commit. Whoever opens
+the log with the view next applies what is missing. So a live view costs a commit nothing, and no view is ever
+silently stale.
+
+The tables of a view belong to all logs of a store; the row with log id 0 holds the version of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sqlalchemy import MetaData
+
+from world.errors import Refused
+from world.log.store import Cursor, Row, Store
+from world.log.tables import Statement, creation, removal
+from world.log.url import Backend
+from world.log.values import LoggedEvent
+
+REBUILD_BATCH: Final = 2_000
+"""Events applied to a view in one transaction while it is rebuilt."""
+
+Progress = Callable[[int, int], None]
+"""Called with how many events are done, and how many there are."""
+
+_TABLES: Final = 0  # the log id of the row that describes a view's tables
+
+
+class ViewCursor:
+    """A driver's cursor inside the transaction of an append, which knows its log and its backend."""
+
+    __slots__ = ("_cursor", "backend", "log_id")
+
+    def __init__(self, cursor: Cursor, log_id: int, backend: Backend) -> None:
+        """Wrap the driver's cursor."""
+        self._cursor = cursor
+        self.log_id = log_id
+        self.backend = backend
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Execute one statement with positional parameters in the driver's style."""
+        self._cursor.execute(sql, parameters)
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute one statement once for every row of parameters."""
+        if rows:
+            self._cursor.executemany(sql, rows)
+
+    def run(self, statement: Statement, **values: Any) -> None:
+        """Execute a compiled statement with parameters by name."""
+        self._cursor.execute(statement.sql, statement.bind(**values))
+
+    def fetchone(self) -> Row | None:
+        """Return the next row of the last statement, or None."""
+        row: Row | None = self._cursor.fetchone()
+        return row
+
+    def fetchall(self) -> list[Row]:
+        """Return the remaining rows of the last statement."""
+        return self._cursor.fetchall()
+
+
+class PersistedView(Protocol):
+    """A read model in tables of its own; every row must name the log it belongs to (``cursor.log_id``)."""
+
+    @property
+    def name(self) -> str:
+        """Return the stable name."""
+
+    @property
+    def version(self) -> int:
+        """Return the version; a higher one drops the tables and builds the view again from the events."""
+
+    @property
+    def metadata(self) -> MetaData:
+        """Return the tables of the view, and no others."""
+
+    def clear(self, cursor: ViewCursor) -> None:
+        """Remove everything the view holds about ``cursor.log_id``."""
+
+    def apply(self, cursor: ViewCursor, events: Sequence[LoggedEvent]) -> None:
+        """Bring the view from before these events to after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """How far a stored view is.
+
+    Args:
+        version: version of its tables and contents.
+        position: events it covers; None when it is live, which is all of them.
+    """
+
+    version: int
+    position: int | None
+
+    @property
+    def live(self) -> bool:
+        """Tell whether the view covers every event."""
+        return self.position is None
+
+
+def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
+    """Make the tables of a view and its record, where they are missing or of an older version.
+
+    Raises:
+        Refused: ``VIEW_NEWER`` when a later release made the tables.
+    """
+    stored = view_states(store, _TABLES).get(view.name)
+    mine = view_states(store, log_id).get(view.name)
+    if stored is not None and stored.version == view.version and mine is not None:
+        return
+    with store.migrating() as cursor:
+        stored = _states(_read(store, cursor, _TABLES)).get(view.name)
+        if stored is None or stored.version != view.version:
+            _make_tables(store, cursor, view, stored)
+        if view.name not in _states(_read(store, cursor, log_id)):
+            cursor.execute(store.sql.insert_view.sql, (log_id, view.name, view.version, 0))
+
+
+def view_states(store: Store, log_id: int) -> dict[str, ViewState]:
+    """Return the states of a log's views by name, as last committed."""
+    return _states(store.select(store.sql.read_views, view_log=log_id))
+
+
+def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: ViewState | None) -> None:
+    if stored is not None and stored.version > view.version:
+        raise Refused(
+            "VIEW_NEWER",
+            f"{store.describe()} was written by a later release: its view {view.name} has version "
+            f"{stored.version}, this program knows {view.version}. Update this program.",
+            view=view.name,
+            found=stored.version,
+            known=view.version,
+        )
+    if stored is not None:
+        for sql in removal(view.metadata, store.backend):
+            cursor.execute(sql)
+        cursor.execute(store.sql.drop_view.sql, (view.name,))
+    for sql in creation(view.metadata, store.backend):
+        cursor.execute(sql)
+    cursor.execute(store.sql.insert_view.sql, (_TABLES, view.name, view.version, None))
+
+
+def _read(store: Store, cursor: Cursor, log_id: int) -> Sequence[Row]:
+    cursor.execute(store.sql.read_views.sql, store.sql.read_views.bind(view_log=log_id))
+    return cursor.fetchall()
+
+
+def _states(rows: Sequence[Row]) -> dict[str, ViewState]:
+    return {name: ViewState(version, position) for name, version, position in rows}

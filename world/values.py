@@ -1,0 +1,78 @@
+"""The base of every value that crosses a boundary: strict, closed, deeply frozen, camelCase on the wire.
+
+``Value.read`` turns pydantic's faults into one ``Refused`` that names the field's path.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+from pydantic.alias_generators import to_camel
+
+from world.errors import Refused
+from world.frozen import freeze
+
+MAX_ID_LENGTH = 512
+"""Characters in an identifier; a longer one is refused."""
+
+
+
+
+def _frozen_json(value: Any) -> Any:
+    try:
+        return freeze(value)
+    except Refused as refused:
+        raise ValueError(refused.message) from None
+
+
+Identifier = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_ID_LENGTH), AfterValidator(_frozen_json)
+]
+"""A non-empty string of at most ``MAX_ID_LENGTH`` characters."""
+
+Text = Annotated[str, AfterValidator(_frozen_json)]
+"""Any string that UTF-8 can carry."""
+
+Json = Annotated[Any, BeforeValidator(_frozen_json)]
+"""Any canonical JSON value; it is frozen on the way in."""
+
+
+class Value(BaseModel):
+    """A frozen record of the protocol; unknown fields and wrong types are refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        revalidate_instances="never",
+    )
+
+    @classmethod
+    def read(cls, data: Any, path: str = "$") -> Self:
+        """Return the value that ``data`` (wire form or an instance) describes.
+
+        Raises:
+            Refused: ``INVALID_VALUE``; the message and ``details["faults"]`` name each faulty field's path.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise refused_value(error, what=cls.__name__, path=path) from None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the camelCase wire form; absent optional fields are left out."""
+        return self.model_dump(mode="python", by_alias=True, exclude_none=True)
+
+
+def refused_value(error: ValidationError, *, what: str, path: str = "$") -> Refused:
+    """Return the refusal that tells a person which fields are wrong, from pydantic's error."""
+    faults = []
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        where = path + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"])
+        faults.append({"path": where, "message": fault["msg"], "type": fault["type"]})
+    told = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
+    return Refused("INVALID_VALUE", f"This is no valid {what}: {told}.", faults=faults)

@@ -1,0 +1,1 @@
+"""World Protocol: the roof over the rooms, and what people import and run."""
