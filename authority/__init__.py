@@ -1,1 +1,68 @@
-"""Authority: from a proposal to a ruling. Rules, policies, people and tribunals, each with its reasons."""
+"""Authority: from a proposal to a ruling. Rules, policies and people, each with its reasons.
+
+A policy author needs ``rule`` and the opinions::
+
+    from authority import Approve, Escalate, Narrow, Reject, rule
+
+
+    @rule
+    def small_changes(case):
+        if case.actor.kind == "agent" and case.intent.body.type == "todo.add":
+            return Narrow("data.todos.*", "agents may add to the list")
+        return None  # no opinion
+
+offered as an entry point of the group ``worldprotocol.rules``, or named by reference (``rules.py:small_changes``).
+Nothing here writes to a log, makes an effect or reads a clock. Sources: WP-bind, WP-decision, CARD-policy, INT-13;
+design section 6.
+"""
+
+from authority.authority import StandardAuthority
+from authority.binding import (
+    AutoApproveBinding,
+    Binding,
+    HitlBinding,
+    PolicyRulesBinding,
+    read_binding,
+)
+from authority.combine import COMBINATION, combine
+from authority.compose import AllOf, AnyOf, UnsafeApproveAll
+from authority.human import Asking
+from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject
+from authority.policy import Policy
+from authority.recheck import recheck_ruling
+from authority.registry import ENTRY_POINTS, PolicyRegistry
+from authority.rules import PythonRule, Rule, rule
+from authority.scope import intersection, is_within, restrict
+from authority.source import RuleSource, source_of
+
+__all__ = [
+    "COMBINATION",
+    "ENTRY_POINTS",
+    "AllOf",
+    "AnyOf",
+    "Approve",
+    "Asking",
+    "AutoApproveBinding",
+    "Binding",
+    "Escalate",
+    "HitlBinding",
+    "Narrow",
+    "Opinion",
+    "Policy",
+    "PolicyRegistry",
+    "PolicyRulesBinding",
+    "PythonRule",
+    "Reject",
+    "Rule",
+    "RuleSource",
+    "StandardAuthority",
+    "UnsafeApproveAll",
+    "combine",
+    "intersection",
+    "is_within",
+    "read_binding",
+    "recheck_ruling",
+    "restrict",
+    "rule",
+    "source_of",
+]

@@ -22,7 +22,7 @@ from world.log.merkle import (
     verify_inclusion,
 )
 
-# The reference tree of the Certificate Transparency project: eight inputs, the roots over the first n of them.
+# The reference tree of Certificate Transparency: eight inputs, and the roots over the first n of them.
 REFERENCE_INPUTS = [
     bytes.fromhex(text)
     for text in (

@@ -1,8 +1,8 @@
 """Fixtures that run a test on every database a log can live in.
 
-``log_url`` is the address of a log that does not exist yet, once on a SQLite file, once in memory, once on a real
-PostgreSQL server that the session starts on first use. ``shared_log_url`` leaves memory out: two connections to it
-see two stores.
+``log_url`` is the address of a log that does not exist yet, once on a SQLite file, once in memory, once on
+a real PostgreSQL server that the session starts on first use. ``shared_log_url`` leaves memory out: two
+connections to it see two stores.
 """
 
 from __future__ import annotations

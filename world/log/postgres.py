@@ -9,6 +9,7 @@ nothing. There is no NOTIFY: it would serialize the commits of all logs.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -23,10 +24,11 @@ from world.log.statements import events_query
 from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range
 from world.log.tables import Statement, dialect
 
-_LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
+LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
 _MIGRATION_LOCK: Final = 0  # the second half; logs have their ids there
 _IDLE: Final = 8  # connections kept for the next reader
-_CATCH_UP: Final = 256  # events of others that are fetched together with the head
+_CATCH_UP: Final = 256  # events of others that are fetched together with the head...
+_EXPECT_S: Final = 5.0  # ... for so long after others were met
 
 _READ: Final = 1
 _READ_WRITE: Final = 3
@@ -81,6 +83,7 @@ class PostgresStore(Store):
         self._idle: list[Connection[Row]] = []
         self._writer: Connection[Row] | None = None
         self._pipeline: AbstractContextManager[Pipeline] | None = None
+        self._expect_others_until = 0.0
         self._mutex = threading.Lock()
         self._closed = False
         self._idle.append(self._connect(autocommit=True))
@@ -115,7 +118,7 @@ class PostgresStore(Store):
         connection = self._connect(autocommit=False)
         try:
             cursor = connection.cursor()
-            cursor.execute(_LOCK.sql, (_LOCK_SPACE, _MIGRATION_LOCK))
+            cursor.execute(_LOCK.sql, (LOCK_SPACE, _MIGRATION_LOCK))
             yield cursor
             connection.commit()
         except psycopg.Error as error:
@@ -241,13 +244,17 @@ class PostgresStore(Store):
             pipeline = self._writer.pipeline()
             pipeline.__enter__()
             self._pipeline = pipeline
-        self._run(_LOCK, space=_LOCK_SPACE, key=log_id)
+        self._run(_LOCK, space=LOCK_SPACE, key=log_id)
         head = self._run(self.sql.last_head, **key_range(log_id))
         views = self._run(self.sql.read_views, view_log=log_id)
-        newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
+        newer = None
+        if time.monotonic() < self._expect_others_until:
+            newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
         found = head.fetchall()
         size, root = found[0] if found else (0, None)
-        return Opening(size, root, views.fetchall(), newer.fetchall())
+        if size > known:
+            self._expect_others_until = time.monotonic() + _EXPECT_S
+        return Opening(size, root, views.fetchall(), newer.fetchall() if newer is not None else None)
 
     def _run(self, statement: Statement, **values: Any) -> Cursor:
         cursor = self.cursor()

@@ -71,9 +71,10 @@ class SqliteStore(Store):
             self._readers = ReadOnlyReaders(self._path)
             return
         self._writer = self._connect()
-        self._writer.execute(f"PRAGMA synchronous={'FULL' if durability == 'full' else 'NORMAL'}")
+        level = "FULL" if durability == "full" else "NORMAL"
+        self._patiently(self._writer, f"PRAGMA synchronous={level}")  # reads the schema, so it needs a lock
         if self._path != MEMORY:
-            self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            self._patiently(self._writer, "SELECT count(*) FROM sqlite_schema")
             self._readers = Readers(self._path)
 
     def _connect(self) -> sqlite3.Connection:
@@ -106,7 +107,7 @@ class SqliteStore(Store):
             try:
                 self._patiently(self._own(), "BEGIN IMMEDIATE")
                 yield self._own().cursor()
-                self._own().execute("COMMIT")
+                self._patiently(self._own(), "COMMIT")  # before WAL is on, readers can be in the way
             except sqlite3.Error as error:
                 raise self.translate(error) from error
             finally:
@@ -200,7 +201,7 @@ class SqliteStore(Store):
         attempt = 0
         while True:
             try:
-                connection.execute(sql)
+                connection.execute(sql).fetchall()
                 return
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF not in _SQLITE_BUSY or time.monotonic() >= end:

@@ -131,6 +131,9 @@ class ReadOnlyReaders:
     def _open(self) -> sqlite3.Connection:
         uri = f"file:{quote(self._path)}?mode=ro"
         signature = self._look()
+        if os.path.exists(self._path + "-journal"):  # a store that is being made; WAL comes after that
+            self._signature = signature
+            return connect(uri)
         if _size(self._path + "-wal") <= 0:
             self._signature = signature
             return connect(f"{uri}&immutable=1")

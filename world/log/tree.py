@@ -1,6 +1,6 @@
 """The Merkle tree as a store keeps it: heads, roots at any size, and proofs from stored hashes.
 
-A proof reads at most two chunks of leaf hashes and the roots of all chunks, 1/256 of the tree; see ``merkle``.
+A proof reads at most two chunks of leaf hashes and the roots of all chunks, which are 1/256 of the tree.
 """
 
 from __future__ import annotations

@@ -1,0 +1,169 @@
+"""What a rule can say about a case: approve, narrow, escalate, reject; None is no opinion.
+
+An opinion is complete and checked when it is made, so a wrong one is an error of the rule that made it, and errors
+refuse. Source: design section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from pydantic import TypeAdapter, ValidationError
+
+from authority.words import bounded
+from world.decision import RuleAnswer
+from world.errors import Refused
+from world.intent import IntentScope
+from world.values import Identifier
+
+MAX_ASKED: Final = 100
+"""Ids that one escalation or binding may name."""
+
+_IDENTIFIER: Final = TypeAdapter(Identifier)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """The intent may run, within the scope it proposed.
+
+    Args:
+        reason: for people.
+
+    Raises:
+        Refused: ``INVALID_OPINION`` for a reason that is no text.
+    """
+
+    reason: str = ""
+    answer: ClassVar[RuleAnswer] = "approve"
+
+    def __post_init__(self) -> None:
+        _check_reason(self)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The intent must not run; nothing outweighs this.
+
+    Args:
+        reason: for people.
+
+    Raises:
+        Refused: ``INVALID_OPINION`` for a reason that is no text.
+    """
+
+    reason: str = ""
+    answer: ClassVar[RuleAnswer] = "reject"
+
+    def __post_init__(self) -> None:
+        _check_reason(self)
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class Narrow:
+    """The intent may run, but write only within this scope and within what it proposed.
+
+    Args:
+        scope: an ``IntentScope``, one pattern, or several.
+        reason: for people.
+
+    Raises:
+        Refused: ``INVALID_OPINION`` for a reason that is no text, or a scope without patterns: who wants to
+            allow nothing rejects. ``INVALID_VALUE`` for patterns that are no texts.
+    """
+
+    scope: IntentScope
+    reason: str
+    answer: ClassVar[RuleAnswer] = "narrow"
+
+    def __init__(self, scope: IntentScope | str | Iterable[str], reason: str = "") -> None:
+        """Take the scope in any of its forms."""
+        if not isinstance(scope, IntentScope):
+            patterns = _several(scope, "Narrow(scope) needs a pattern, several, or an IntentScope.")
+            scope = IntentScope.read({"allowedPaths": patterns})
+        if not scope.allowed_paths:
+            raise Refused(
+                "INVALID_OPINION",
+                "Narrow needs at least one pattern, such as data.profile.*; to allow nothing, reject.",
+            )
+        object.__setattr__(self, "scope", scope)
+        object.__setattr__(self, "reason", reason)
+        _check_reason(self)
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class Escalate:
+    """People decide. Every escalation of a policy needs its own approval by one of those it names.
+
+    Args:
+        to: ids of the actors who may answer, ``*`` for any human; none asks whom the binding names.
+        reason: for people.
+
+    Raises:
+        Refused: ``INVALID_OPINION`` for a reason that is no text, ids that are none, or more than ``MAX_ASKED``.
+    """
+
+    to: tuple[str, ...]
+    reason: str
+    answer: ClassVar[RuleAnswer] = "escalate"
+
+    def __init__(self, to: str | Iterable[str] = (), reason: str = "") -> None:
+        """Take one id or several."""
+        ids = tuple(dict.fromkeys(_several(to, "Escalate(to) needs ids of actors.")))
+        if len(ids) > MAX_ASKED:
+            raise Refused("INVALID_OPINION", f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}.")
+        for actor_id in ids:
+            try:
+                _IDENTIFIER.validate_python(actor_id, strict=True)
+            except ValidationError:
+                raise Refused("INVALID_OPINION", f"{bounded(repr(actor_id))} is no actor's id.") from None
+        object.__setattr__(self, "to", ids)
+        object.__setattr__(self, "reason", reason)
+        _check_reason(self)
+
+
+Opinion = Approve | Reject | Narrow | Escalate
+"""What a rule may return, besides None."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the engine notes for a rule that raised or returned nonsense; it refuses.
+
+    Args:
+        reason: what went wrong.
+    """
+
+    reason: str
+    answer: ClassVar[RuleAnswer] = "error"
+
+
+Heard = Opinion | Fault | None
+"""What came of asking a rule."""
+
+OPINIONS: Final[frozenset[type]] = frozenset({Approve, Reject, Narrow, Escalate})
+"""The types a rule may return, exactly."""
+
+
+def _several(given: str | Iterable[str], needed: str) -> list[str]:
+    if isinstance(given, str):
+        return [given]
+    try:
+        return list(given)
+    except TypeError:
+        raise Refused("INVALID_OPINION", f"{needed} Given was {type(given).__name__}.") from None
+
+
+def _check_reason(opinion: Opinion) -> None:
+    reason = opinion.reason
+    if not isinstance(reason, str):
+        raise Refused("INVALID_OPINION", f"A reason is a text, not {type(reason).__name__}.")
+    sound = bounded(reason)
+    if sound is not reason:
+        object.__setattr__(opinion, "reason", sound)

@@ -1,0 +1,67 @@
+"""approvedScope, held against what an action wants to write (INT-13.5).
+
+An enforcing host refuses an execution with the first patch that lies outside, before anything is sealed and
+before any further effect is made. A trusting host does not look. Which of the two a host is, is the
+operator's choice and stands in the log with every execution. Source: design section 4; INT-5.3, INT-13.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, get_args
+
+from world.errors import Refused
+from world.frozen import freeze
+from world.intent import IntentScope
+from world.patch import Patch, scope_allows
+from world.ports import Enforcement
+from world.snapshot import ErrorValue
+
+__all__ = ["SCOPE_VIOLATION", "check_enforcement", "first_outside", "scope_violation"]
+
+SCOPE_VIOLATION: Final = "SCOPE_VIOLATION"
+"""The error's code where a patch lies outside the approved scope."""
+
+
+def check_enforcement(given: str) -> Enforcement:
+    """Return the enforcement of this name.
+
+    Raises:
+        Refused: ``INVALID_ENFORCEMENT`` for any other text: a slip of the pen must not make a host trusting.
+    """
+    if given not in get_args(Enforcement):
+        raise Refused(
+            "INVALID_ENFORCEMENT", f"A host is enforcing or trusting, not {given!r}.", enforcement=str(given)
+        )
+    return "trusting" if given == "trusting" else "enforcing"
+
+
+def first_outside(scope: IntentScope | None, patches: Iterable[Patch]) -> Patch | None:
+    """Return the first patch that touches a place outside the scope, or None.
+
+    Args:
+        scope: approvedScope; None, and a scope that names no paths, is no restriction. A scope with an
+            empty list of paths allows nothing.
+        patches: in the order in which they were made.
+    """
+    if scope is None or scope.allowed_paths is None:
+        return None
+    allowed = scope.allowed_paths
+    return next((patch for patch in patches if not scope_allows(allowed, patch)), None)
+
+
+def scope_violation(scope: IntentScope, patch: Patch, *, action: str, now: int) -> ErrorValue:
+    """Return the error value of a patch outside its scope; it names the path and the patterns.
+
+    Args:
+        scope: approvedScope.
+        patch: the first one outside.
+        action: the action that made it, or whose effect did.
+        now: the execution's frozen time, ms since 1970.
+    """
+    patterns = list(scope.allowed_paths or ())
+    shown = ", ".join(patterns) or "nothing at all"
+    where = repr(patch.path) if patch.path else "the whole data"
+    message = f"The action {action!r} wants to {patch.op} {where}, outside of what was approved: {shown}."
+    context = freeze({"op": patch.op, "path": patch.path, "allowedPaths": patterns})
+    return ErrorValue(SCOPE_VIOLATION, message, action, patch.path, now, context)

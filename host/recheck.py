@@ -1,0 +1,139 @@
+"""Executions, performed again from their record.
+
+Nothing is made again outside: effects are answered from the journal. What is compared, and reported in this
+order: the schema, the requests' ids, how it ended, the error's signature, the patches one by one, the hash
+    of the state,
+and the ids of the world. Source: design section 1 (recheck); WP-hash, WP-world, IC-reqid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from host.executor import Host
+from world.canonical import canonical_bytes
+from world.errors import Diverged, Refused
+from world.events import WorldSealed
+from world.identity import content_id, requirement_id, signature, snapshot_hash, world_id
+from world.ports import Enforcement, Order, Outcome
+from world.snapshot import Requirement
+
+__all__ = ["recheck_execution"]
+
+
+def recheck_execution(
+    host: Host,
+    order: Order,
+    recorded: WorldSealed,
+    *,
+    enforcement: Enforcement,
+    requested: Iterable[Requirement] = (),
+) -> Diverged | None:
+    """Perform an execution again and compare what comes of it with what was sealed.
+
+    Args:
+        host: has the domain; its own enforcement and its handlers play no part.
+        order: the execution as recorded: the snapshot of the world it was sealed on, ``now``, ``seed``, the
+            approved scope and the whole journal (``host.journal``).
+        recorded: the world that was sealed.
+        enforcement: that was in force, as recorded.
+        requested: the effects that were asked for, as recorded.
+
+    Returns:
+        None where everything agrees; otherwise the first difference, with ``what``, ``recorded`` and
+        ``computed`` in its details. ``CANNOT_RECHECK`` where the domain at hand is another one,
+        ``EXECUTION_DIVERGED`` for the rest.
+    """
+    at_hand = host.domain.schema.hash
+    if at_hand != recorded.schema_hash:
+        return Diverged(
+            "CANNOT_RECHECK",
+            f"The execution of proposal {order.proposal_id} cannot be rechecked: it was made under schema "
+            f"{recorded.schema_hash}, and the domain at hand has {at_hand}. Give the domain as it was then.",
+            proposal=order.proposal_id,
+            what="schemaHash",
+            recorded=recorded.schema_hash,
+            computed=at_hand,
+        )
+    outcome = Host(host.domain, host.effects, enforcement=enforcement).step(order)
+    for what, then, now in _comparisons(order, recorded, outcome, tuple(requested)):
+        if not _same(then, now):
+            return _diverged(order, what, then, now)
+    return None
+
+
+Comparison = tuple[str, Any, Any]
+"""What is compared, what was recorded, and what was computed now."""
+
+
+def _comparisons(
+    order: Order, recorded: WorldSealed, outcome: Outcome, requested: tuple[Requirement, ...]
+) -> Iterable[Comparison]:
+    for asked in requested:
+        yield "the id of a request", asked.id, _derived_id(order, recorded.schema_hash, asked)
+    yield "the outcome", recorded.outcome, _ending(outcome)
+    yield "the error", _signed(recorded.error), _signed(outcome.error.to_wire() if outcome.error else None)
+    now = [patch.to_wire() for patch in outcome.patches]
+    for index in range(max(len(recorded.patches), len(now))):
+        yield f"patch {index}", _at(recorded.patches, index), _at(now, index)
+    state = snapshot_hash(outcome.snapshot.to_wire())
+    yield "the snapshotHash", recorded.snapshot_hash, state
+    yield "the contentId", recorded.content_id, content_id(recorded.schema_hash, state)
+    yield "the worldId", recorded.world_id, world_id(recorded.schema_hash, state, recorded.parent)
+
+
+def _derived_id(order: Order, schema_hash: str, asked: Requirement) -> str:
+    return requirement_id(
+        schema_hash, order.intent.intent_id, asked.action_id, asked.node_path, asked.type, asked.params
+    )
+
+
+def _ending(outcome: Outcome) -> str:
+    if outcome.status != "pending":
+        return outcome.status
+    asked = ", ".join(f"{requirement.type} ({requirement.id})" for requirement in outcome.requirements)
+    return f"pending on {asked}, of which the record has no result"
+
+
+def _signed(error: Mapping[str, Any] | None) -> Any:
+    """Return what counts of an error; the whole of it where it is no error value, so that it differs."""
+    try:
+        return None if error is None else signature(error)
+    except (KeyError, TypeError, AttributeError):
+        return error
+
+
+def _at(patches: list[Any], index: int) -> Any:
+    return patches[index] if index < len(patches) else None
+
+
+def _same(then: Any, now: Any) -> bool:
+    try:
+        return canonical_bytes(then) == canonical_bytes(now)
+    except Refused:  # what cannot be written canonically was never computed
+        return False
+
+
+def _diverged(order: Order, what: str, then: Any, now: Any) -> Diverged:
+    return Diverged(
+        "EXECUTION_DIVERGED",
+        f"The execution of proposal {order.proposal_id} gives another result than its record: {what} was "
+        f"{_told(then)} and is now {_told(now)}.",
+        proposal=order.proposal_id,
+        what=what,
+        recorded=then,
+        computed=now,
+    )
+
+
+def _told(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return value
+    try:
+        text = canonical_bytes(value).decode()
+    except Refused:
+        text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

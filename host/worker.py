@@ -1,0 +1,156 @@
+"""Foreign code under a time limit: it runs in a thread of its own, and is given up when the time is over.
+
+Python cannot end a thread. A handler that hangs keeps its thread, but nobody waits for it: its late answer is
+dropped, and as a daemon thread it does not keep the process alive. An ``async`` handler is cancelled, too.
+The threads given up are counted; when too many of them are still running, nothing more is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from inspect import isawaitable
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+__all__ = ["MAX_ABANDONED", "Ended", "NotStarted", "TimedOut", "Workers"]
+
+MAX_ABANDONED: Final = 64
+"""Threads given up and still running, from which on no more are started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The work ended in time.
+
+    Args:
+        value: what it returned.
+        error: what it raised, or None.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The time was over; the work may still be running, and its outcome is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """The work was not begun.
+
+    Args:
+        reason: why, for people.
+    """
+
+    reason: str
+
+
+class Workers:
+    """Runs work in threads, each within its time.
+
+    Args:
+        max_abandoned: threads given up and still running, from which on nothing is started.
+    """
+
+    def __init__(self, max_abandoned: int = MAX_ABANDONED) -> None:
+        """Start without any thread."""
+        self._max_abandoned = max_abandoned
+        self._abandoned: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def run(
+        self, name: str, work: Callable[[], Any], read: Callable[[Any], Any], *, time_limit_ms: int
+    ) -> Ended | TimedOut | NotStarted:
+        """Run work and wait for it no longer than its time.
+
+        Args:
+            name: of the thread, for debuggers.
+            work: returns a result, or something to be awaited for it; context variables are the caller's.
+            read: makes of that result what is handed over; reading foreign objects runs foreign code, so it
+                takes part in the time.
+            time_limit_ms: milliseconds.
+        """
+        if self.still_running() >= self._max_abandoned:
+            return NotStarted(f"{self._max_abandoned} handlers that took too long are still running")
+        job = _Job(work, read)
+        thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(job.run,), name=name, daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            return NotStarted(str(error))
+        ended = None
+        try:
+            ended = job.wait(time_limit_ms)
+        finally:  # also when the waiting itself is interrupted
+            if ended is None:
+                self._abandon(job, thread)
+        return ended or TimedOut()
+
+    def still_running(self) -> int:
+        """Return how many of the threads given up are still running."""
+        with self._lock:
+            self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
+            return len(self._abandoned)
+
+    def _abandon(self, job: _Job, thread: threading.Thread) -> None:
+        job.cancel()
+        with self._lock:
+            self._abandoned.append(thread)
+
+
+class _Job:
+    """One piece of work, on both sides of its thread."""
+
+    def __init__(self, work: Callable[[], Any], read: Callable[[Any], Any]) -> None:
+        self._work = work
+        self._read = read
+        self._ended: SimpleQueue[Ended] = SimpleQueue()
+        self._cancelled = False
+        self._cancel_task: Callable[[], Any] | None = None
+
+    def run(self) -> None:
+        """Do the work, in its thread; nothing is ever raised there, where nobody could take it."""
+        try:
+            value = self._work()
+            if isawaitable(value):
+                value = self._awaited(value)
+            value = self._read(value)
+        except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
+            self._ended.put(Ended(error=error))
+        else:
+            self._ended.put(Ended(value))
+
+    def wait(self, time_limit_ms: int) -> Ended | None:
+        """Return the end, or None when it does not come in time."""
+        try:
+            return self._ended.get(timeout=time_limit_ms / 1000)
+        except Empty:
+            return None
+
+    def cancel(self) -> None:
+        """Ask the work to end, if it is something that awaits."""
+        self._cancelled = True
+        if self._cancel_task is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has ended meanwhile
+                self._cancel_task()
+
+    def _awaited(self, awaitable: Awaitable[Any]) -> Any:
+        import asyncio  # only hosts with async handlers pay for it
+
+        async def main() -> Any:
+            task = asyncio.ensure_future(awaitable)
+            loop = asyncio.get_running_loop()
+            self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self._cancelled:  # given up before there was anything to cancel
+                task.cancel()
+            return await task
+
+        return asyncio.run(main())

@@ -1,0 +1,348 @@
+"""Every event the log can hold: frozen payloads with explicit, stable topics (design section 2, style 7).
+
+A topic never changes its meaning. A changed payload gets a new ``VERSION`` and an upcaster from the old one; old
+events are upcast when they are read and never rewritten. Embedded protocol values stand in wire form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from world.canonical import canonical_bytes
+from world.errors import DamagedLog
+
+Wire = dict[str, Any]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What all events share.
+
+    Args:
+        at: recorded time, ms since 1970, from the injected clock.
+    """
+
+    TOPIC: ClassVar[str] = ""
+    VERSION: ClassVar[int] = 1
+
+    at: int
+
+
+class LogFounded(Event, frozen=True, kw_only=True):
+    """The first event of every log: what it is, and under which logic its parts replay."""
+
+    TOPIC: ClassVar[str] = "log.founded"
+    log_id: str
+    format: int
+    enforcement: str
+    logic: list[str] = []
+
+
+class EnforcementChosen(Event, frozen=True, kw_only=True):
+    """The operator chose whether patches outside approvedScope are refused (INT-13.5)."""
+
+    TOPIC: ClassVar[str] = "enforcement.chosen"
+    enforcement: str
+    by: str
+
+
+class DomainAdopted(Event, frozen=True, kw_only=True):
+    """A domain's schema came into force; ``sources`` are hashes of the Python functions behind it."""
+
+    TOPIC: ClassVar[str] = "domain.adopted"
+    schema: Wire
+    schema_hash: str
+    sources: dict[str, str | None]
+    by: str
+    previous: str | None = None
+
+
+class ActorRegistered(Event, frozen=True, kw_only=True):
+    """An actor became known, or changed its name or meta."""
+
+    TOPIC: ClassVar[str] = "actor.registered"
+    actor: Wire
+    by: str
+
+
+class ActorBound(Event, frozen=True, kw_only=True):
+    """An actor got its one authority binding, in place of any before (WP-bind)."""
+
+    TOPIC: ClassVar[str] = "actor.bound"
+    actor_id: str
+    binding: Wire
+    by: str
+
+
+class PolicyAdopted(Event, frozen=True, kw_only=True):
+    """A policy came into force under its name; ``policy`` holds its rules with their sources and hashes."""
+
+    TOPIC: ClassVar[str] = "policy.adopted"
+    name: str
+    policy_hash: str
+    policy: Wire
+    by: str
+
+
+class BranchCreated(Event, frozen=True, kw_only=True):
+    """A branch with a name and a head."""
+
+    TOPIC: ClassVar[str] = "branch.created"
+    branch: str
+    world_id: str
+    by: str
+
+
+class BranchSwitched(Event, frozen=True, kw_only=True):
+    """Another branch became the active one; the epoch was raised (WP-epoch)."""
+
+    TOPIC: ClassVar[str] = "branch.switched"
+    branch: str
+    epoch: int
+    by: str
+
+
+class WorldSealed(Event, frozen=True, kw_only=True):
+    """A new World. Genesis carries its whole data, every other world the patches from its parent."""
+
+    TOPIC: ClassVar[str] = "world.sealed"
+    world_id: str
+    content_id: str
+    schema_hash: str
+    snapshot_hash: str
+    parent: str | None
+    created_by: str | None
+    branch: str
+    outcome: str
+    height: int
+    data: Wire | None = None
+    patches: list[Wire] = []
+    error: Wire | None = None
+
+
+class ProjectionRecorded(Event, frozen=True, kw_only=True):
+    """A projection was asked, and what it answered (INT-12.2)."""
+
+    TOPIC: ClassVar[str] = "projection.recorded"
+    record_id: str
+    projection_id: str
+    considered: list[str]
+    actor: Wire
+    source: Wire
+    schema_hash: str
+    world_id: str
+    result: Wire
+    proposal_id: str | None = None
+    intent_id: str | None = None
+    intent_key: str | None = None
+
+
+class ProposalSubmitted(Event, frozen=True, kw_only=True):
+    """An intent was put forward."""
+
+    TOPIC: ClassVar[str] = "proposal.submitted"
+    proposal_id: str
+    actor: Wire
+    intent: Wire
+    branch: str
+    base_world: str
+    epoch: int
+    execution_key: str
+    schema_hash: str
+    attempt: int
+    trace: Wire | None = None
+
+
+class ProposalJudged(Event, frozen=True, kw_only=True):
+    """An Authority gave a ruling: the first one, or one after an answer or a timeout."""
+
+    TOPIC: ClassVar[str] = "proposal.judged"
+    proposal_id: str
+    ruling: Wire
+    binding: Wire
+    deadline: int | None = None
+
+
+class HumanAnswered(Event, frozen=True, kw_only=True):
+    """A person answered a waiting proposal."""
+
+    TOPIC: ClassVar[str] = "human.answered"
+    proposal_id: str
+    answer: Wire
+
+
+class HumanTimedOut(Event, frozen=True, kw_only=True):
+    """Nobody answered in time."""
+
+    TOPIC: ClassVar[str] = "human.timed_out"
+    proposal_id: str
+    deadline: int
+
+
+class DecisionMade(Event, frozen=True, kw_only=True):
+    """The one terminal decision about a proposal."""
+
+    TOPIC: ClassVar[str] = "decision.made"
+    proposal_id: str
+    decision: Wire
+
+
+class ProposalSuperseded(Event, frozen=True, kw_only=True):
+    """A proposal that was not decided yet fell behind a branch switch (WP-epoch)."""
+
+    TOPIC: ClassVar[str] = "proposal.superseded"
+    proposal_id: str
+    epoch: int
+
+
+class ExecutionStarted(Event, frozen=True, kw_only=True):
+    """A worker took an approved proposal on, on the head ``on_world``; ``now`` and ``seed`` stay frozen."""
+
+    TOPIC: ClassVar[str] = "execution.started"
+    proposal_id: str
+    on_world: str
+    now: int
+    seed: str
+    enforcement: str
+    attempt: int
+    worker: str
+
+
+class EffectRequested(Event, frozen=True, kw_only=True):
+    """An effect is about to be made; until ``deadline`` its worker may still be at it."""
+
+    TOPIC: ClassVar[str] = "effect.requested"
+    proposal_id: str
+    requirement: Wire
+    idempotent: bool
+    attempt: int
+    deadline: int
+
+
+class EffectFulfilled(Event, frozen=True, kw_only=True):
+    """An effect's result or error value; replay answers from here and never makes the effect again."""
+
+    TOPIC: ClassVar[str] = "effect.fulfilled"
+    proposal_id: str
+    requirement_id: str
+    result: Wire
+    attempt: int
+
+
+class EffectDropped(Event, frozen=True, kw_only=True):
+    """A late or repeated result that nobody waits for any more."""
+
+    TOPIC: ClassVar[str] = "effect.dropped"
+    proposal_id: str
+    requirement_id: str
+    reason: str
+
+
+class ProposalCompleted(Event, frozen=True, kw_only=True):
+    """The execution ended well; ``world_id`` is what came of it, now the branch's head."""
+
+    TOPIC: ClassVar[str] = "proposal.completed"
+    proposal_id: str
+    world_id: str
+    parent: str
+    branch: str
+
+
+class ProposalFailed(Event, frozen=True, kw_only=True):
+    """The execution failed; ``world_id`` holds the error, the branch's head stays."""
+
+    TOPIC: ClassVar[str] = "proposal.failed"
+    proposal_id: str
+    world_id: str
+    parent: str
+    branch: str
+    error: Wire
+
+
+EVENT_TYPES: tuple[type[Event], ...] = (
+    LogFounded,
+    EnforcementChosen,
+    DomainAdopted,
+    ActorRegistered,
+    ActorBound,
+    PolicyAdopted,
+    BranchCreated,
+    BranchSwitched,
+    WorldSealed,
+    ProjectionRecorded,
+    ProposalSubmitted,
+    ProposalJudged,
+    HumanAnswered,
+    HumanTimedOut,
+    DecisionMade,
+    ProposalSuperseded,
+    ExecutionStarted,
+    EffectRequested,
+    EffectFulfilled,
+    EffectDropped,
+    ProposalCompleted,
+    ProposalFailed,
+)
+TOPICS: Mapping[str, type[Event]] = {kind.TOPIC: kind for kind in EVENT_TYPES}
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+"""How a payload of one topic and version becomes the next version; empty while every topic has version 1."""
+
+_DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
+_FIELDS = {
+    kind: tuple((field.encode_name, field.name, field.default) for field in msgspec.structs.fields(kind))
+    for kind in EVENT_TYPES
+}
+
+
+def encode_event(event: Event) -> bytes:
+    """Return the canonical JSON of a payload; fields that hold their default None are left out.
+
+    Raises:
+        Refused: ``NOT_CANONICAL`` for a part that has no canonical text.
+    """
+    wire = {}
+    for name, attribute, default in _FIELDS[type(event)]:
+        value = getattr(event, attribute)
+        if value is not None or default is not None:
+            wire[name] = value
+    return canonical_bytes(wire)
+
+
+def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> Event:
+    """Return the payload of a stored event, upcast to its newest version.
+
+    Args:
+        topic: the stored topic.
+        version: the stored schema version.
+        state: the stored canonical JSON.
+        position: the event's place in the log, for errors.
+
+    Raises:
+        DamagedLog: ``UNKNOWN_EVENT`` for a topic or version this engine does not know, ``BAD_EVENT`` for a state
+            that is not what its topic says.
+    """
+    kind = TOPICS.get(topic)
+    if kind is None or not 1 <= version <= kind.VERSION:
+        raise DamagedLog(
+            "UNKNOWN_EVENT",
+            f"Event {position} has topic {topic!r} in version {version}, which this engine does not know; "
+            "a newer engine may have written it.",
+            position=position,
+            topic=topic,
+            version=version,
+        )
+    try:
+        if version == kind.VERSION:
+            return _DECODERS[topic].decode(state)
+        wire = msgspec.json.decode(state)
+        for step in range(version, kind.VERSION):
+            wire = UPCASTERS[topic, step](wire)
+        return msgspec.convert(wire, kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise DamagedLog(
+            "BAD_EVENT", f"Event {position} is no valid {topic!r}: {error}.", position=position, topic=topic
+        ) from None

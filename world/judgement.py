@@ -1,0 +1,164 @@
+"""Judging: a Case for the Authority, its Ruling, answers of people, time-outs, and the one DecisionRecord.
+
+Sources: WP-decision, WP-bind, WP-epoch, INT-13.3; design section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from world.decision import DecisionRecord, HumanAnswer, Ruling
+from world.errors import Refused
+from world.events import BranchSwitched, DecisionMade, HumanAnswered, HumanTimedOut, ProposalJudged, ProposalSuperseded
+from world.execution import start_next
+from world.ports import Case, History
+from world.proposal import INGRESS, Proposal
+from world.work import LINEAGE_STREAM, Work
+
+
+def judge(work: Work, proposal_id: str) -> None:
+    """Ask the Authority about a new proposal and record its ruling; then decide, or wait for people."""
+    proposal = work.realm.proposals[proposal_id]
+    binding = work.realm.bindings[proposal.submitted.actor["actorId"]]
+    ruling = work.authority.judge(case_of(work, proposal, binding))
+    _record(work, proposal, _in_force(work, ruling, binding), binding)
+
+
+def _in_force(work: Work, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
+    """Refuse what a policy says that is not the adopted one: the policy in force is always known from the log."""
+    if ruling.policy_hash is None:
+        return ruling
+    adopted = work.realm.policies.get(binding.get("policy", ""))
+    if adopted is not None and adopted.policy_hash == ruling.policy_hash:
+        return ruling
+    reason = (
+        f"The policy {binding.get('policy')!r} at hand is not the one that was adopted; adopt it "
+        "(`worldctl policy adopt`) or bring the adopted one back."
+    )
+    return replace(ruling, verdict="reject", reason=reason, approved_scope=None)
+
+
+def answer(work: Work, proposal_id: str, given: HumanAnswer) -> None:
+    """Take a person's answer to a waiting proposal.
+
+    Raises:
+        Refused: ``NOT_WAITING`` when nobody is asked (any more), and what the Authority refuses.
+    """
+    proposal, asked = _waiting(work, proposal_id)
+    work.require_actor(given.by.actor_id)
+    binding = proposal.binding or {}
+    ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
+    work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given.to_wire()))
+    if ruling.verdict != "wait":
+        _record(work, proposal, ruling, binding)
+
+
+def expire(work: Work) -> None:
+    """Let every waiting proposal whose time is over be decided by its binding's rule."""
+    for proposal in work.realm.overdue(work.at):
+        asked, deadline = proposal.asked, proposal.deadline
+        assert asked is not None and deadline is not None
+        binding = proposal.binding or {}
+        work.emit(
+            proposal.proposal_id,
+            HumanTimedOut(at=work.at, proposal_id=proposal.proposal_id, deadline=deadline),
+        )
+        _record(work, proposal, work.authority.expire(case_of(work, proposal, binding), asked), binding)
+
+
+def switch_branch(work: Work, name: str, *, by: str) -> None:
+    """Make a branch the active one: the epoch rises, undecided proposals are superseded (WP-epoch).
+
+    Raises:
+        Refused: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
+    """
+    if name not in work.realm.branches:
+        known = sorted(work.realm.branches)
+        raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+    if name == work.realm.active:
+        raise Refused("BRANCH_IS_ACTIVE", f"{name!r} is the active branch already.", branch=name)
+    epoch = work.realm.epoch + 1
+    work.emit(LINEAGE_STREAM, BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by))
+    for proposal in list(work.realm.proposals.values()):
+        if proposal.status in INGRESS:
+            work.emit(
+                proposal.proposal_id,
+                ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=epoch),
+            )
+
+
+def case_of(
+    work: Work, proposal: Proposal, binding: Mapping[str, Any], history: History | None = None
+) -> Case:
+    """Return the Case of a proposal as of now."""
+    told = proposal.submitted
+    intent = proposal.intent
+    spec = work.domain.schema.actions.get(intent.body.type)
+    return Case(
+        proposal_id=told.proposal_id,
+        intent=intent,
+        actor=intent.meta.origin.actor,
+        binding=binding,
+        action=None if spec is None else spec.spec,
+        base_world=told.base_world,
+        view=work.snapshot(told.base_world).view,
+        schema_hash=told.schema_hash,
+        branch=told.branch,
+        submitted_at=told.at,
+        earlier_attempts=told.attempt - 1,
+        history=history or work.history(),
+    )
+
+
+def _waiting(work: Work, proposal_id: str) -> tuple[Proposal, Ruling]:
+    proposal = work.realm.proposals.get(proposal_id)
+    asked = None if proposal is None else proposal.asked
+    if proposal is None or asked is None:
+        raise Refused(
+            "NOT_WAITING",
+            f"Proposal {proposal_id} waits for nobody (any more): it is unknown, decided or superseded. "
+            "`worldctl inbox` lists what waits.",
+            proposal_id=proposal_id,
+        )
+    return proposal, asked
+
+
+def _record(work: Work, proposal: Proposal, ruling: Ruling, binding: Mapping[str, Any]) -> None:
+    """Record a ruling and, where it decides, the decision; an approved proposal starts when its turn is."""
+    deadline = None
+    if ruling.verdict == "wait" and ruling.timeout_ms is not None:
+        deadline = work.at + ruling.timeout_ms
+    told = ruling.to_wire()
+    if ruling.verdict != "wait":
+        told.pop("trace", None)  # it stands in the DecisionRecord
+    work.emit(
+        proposal.proposal_id,
+        ProposalJudged(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            ruling=told,
+            binding=dict(binding),
+            deadline=deadline,
+        ),
+    )
+    if ruling.verdict == "wait":
+        return
+    record = DecisionRecord(
+        decision_id=work.ids.new_id(),
+        proposal_id=proposal.proposal_id,
+        authority=ruling.authority,
+        decision="approved" if ruling.verdict == "approve" else "rejected",
+        reason=ruling.reason,
+        decided_at=work.at,
+        approved_scope=ruling.approved_scope,
+        policy_hash=ruling.policy_hash,
+        trace=ruling.trace,
+    )
+    work.emit(
+        proposal.proposal_id,
+        DecisionMade(at=work.at, proposal_id=proposal.proposal_id, decision=record.to_wire()),
+    )
+    if ruling.verdict == "approve":
+        start_next(work, proposal.submitted.execution_key)

@@ -1,0 +1,191 @@
+"""What the world asks of an Authority and of a Host, and what it tells them (WP-boundary).
+
+The world defines these interfaces, is given implementations by the composition root, and imports neither room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from world.actor import ActorRef
+from world.core import EffectResult
+from world.decision import HumanAnswer, Ruling
+from world.intent import IntentInstance, IntentScope
+from world.patch import Patch
+from world.snapshot import ErrorValue, Requirement, Snapshot, SnapshotView
+
+Enforcement = Literal["enforcing", "trusting"]
+
+
+class History(Protocol):
+    """Questions into the log before the point at which a case was judged."""
+
+    def count(
+        self,
+        *,
+        actor_id: str | None = None,
+        action: str | None = None,
+        intent_key: str | None = None,
+        decision: Literal["approved", "rejected"] | None = None,
+        outcome: Literal["completed", "failed"] | None = None,
+        since_ms: int | None = None,
+    ) -> int:
+        """Return how many earlier proposals match every given condition.
+
+        Args:
+            actor_id: who proposed.
+            action: the intent's type.
+            intent_key: the intent's meaning; counts earlier attempts.
+            decision: how it was decided before this point.
+            outcome: how its execution ended before this point.
+            since_ms: only proposals submitted at or after this time, ms since 1970.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All that an Authority sees of a proposal; rulings are pure functions of it.
+
+    Args:
+        proposal_id: the proposal.
+        intent: what is wanted.
+        actor: who wants it.
+        binding: the actor's binding in wire form (``{"kind": ...}``).
+        action: the action's portable spec, None where the domain has no such action.
+        base_world: where it is wanted; ``view`` is that world's read-only snapshot view.
+        schema_hash: the schema in force.
+        branch: the branch it would move.
+        submitted_at: ms since 1970.
+        earlier_attempts: how many proposals carried the same intentKey before.
+        history: further questions into the log before this point.
+        manifest: the intent manifest, where the action declares one.
+    """
+
+    proposal_id: str
+    intent: IntentInstance
+    actor: ActorRef
+    binding: Mapping[str, Any]
+    action: Mapping[str, Any] | None
+    base_world: str
+    view: SnapshotView
+    schema_hash: str
+    branch: str
+    submitted_at: int
+    earlier_attempts: int
+    history: History
+    manifest: Mapping[str, Any] | None = None
+
+
+class Authority(Protocol):
+    """Judges proposals; never executes effects, never raises for what a case contains (WP-bind)."""
+
+    def judge(self, case: Case) -> Ruling:
+        """Return the ruling on a new proposal."""
+        ...
+
+    def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
+        """Return the ruling after a person answered a waiting one; ``ask`` keeps it waiting.
+
+        Raises:
+            Refused: when this person may not answer, or the answer does not fit.
+        """
+        ...
+
+    def expire(self, case: Case, asked: Ruling) -> Ruling:
+        """Return the ruling when nobody answered in time."""
+        ...
+
+    def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the binding in its full form, defaults filled in.
+
+        Raises:
+            Refused: for an unknown kind, unknown fields, or a policy that does not exist.
+        """
+        ...
+
+    def describe_policy(self, name: str) -> Mapping[str, Any]:
+        """Return ``{"name", "hash", "rules": [{"rule", "source", "sourceHash", ...}]}`` of a policy at hand.
+
+        Raises:
+            Refused: ``UNKNOWN_POLICY``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An approved proposal's execution, as far as it has come.
+
+    Args:
+        proposal_id: the approved proposal.
+        intent: the same instance through the whole execution (INT-14.3).
+        snapshot: the state it starts from.
+        approved_scope: where it may write; None is no restriction.
+        now: the time frozen for this execution, ms since 1970.
+        seed: the random seed frozen for this execution, from the intentId.
+        journal: results of the effects made so far, by requirement id.
+    """
+
+    proposal_id: str
+    intent: IntentInstance
+    snapshot: Snapshot
+    approved_scope: IntentScope | None
+    now: int
+    seed: str
+    journal: Mapping[str, EffectResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step of an execution came to.
+
+    Args:
+        status: completed, failed, or pending on ``requirements``.
+        patches: what changed the data, in order; empty unless completed.
+        snapshot: the resulting state; for failed its data is the start's.
+        error: for failed: why.
+        requirements: for pending: the effects to make next.
+    """
+
+    status: Literal["completed", "failed", "pending"]
+    patches: tuple[Patch, ...]
+    snapshot: Snapshot
+    error: ErrorValue | None = None
+    requirements: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EffectTerms:
+    """What an effect's handler promises.
+
+    Args:
+        time_limit_ms: after which it is given up, in milliseconds.
+        idempotent: whether running it again with the same idempotency key does no harm.
+    """
+
+    time_limit_ms: int
+    idempotent: bool
+
+
+class Executor(Protocol):
+    """Executes approved proposals; the Host implements it."""
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """Whether patches outside approvedScope are refused (INT-13.5)."""
+        ...
+
+    def step(self, order: Order) -> Outcome:
+        """Compute as far as the journal goes; pure, never raises for what the order contains."""
+        ...
+
+    def terms(self, effect_type: str) -> EffectTerms:
+        """Return what is promised for an effect; unknown types get the defaults and fail when performed."""
+        ...
+
+    def perform(self, order: Order, requirement: Requirement) -> EffectResult:
+        """Make one effect and return its result or error value; never raises (HC-handlers)."""
+        ...

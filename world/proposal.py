@@ -1,0 +1,273 @@
+"""The Proposal: an aggregate whose state comes from its events alone (WP-fsm, INT-14.4, design section 5).
+
+    submitted -> evaluating -> approved -> executing -> completed | failed
+    submitted | evaluating -> rejected            submitted | evaluating -> superseded
+
+Every other transition is refused. ``superseded`` is where proposals end that a branch switch left behind before they
+were decided; they have no DecisionRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from world.core import EffectResult
+from world.decision import DecisionRecord, Ruling
+from world.errors import DamagedLog
+from world.events import (
+    DecisionMade,
+    EffectDropped,
+    EffectFulfilled,
+    EffectRequested,
+    Event,
+    ExecutionStarted,
+    HumanAnswered,
+    HumanTimedOut,
+    ProposalCompleted,
+    ProposalFailed,
+    ProposalJudged,
+    ProposalSubmitted,
+    ProposalSuperseded,
+)
+from world.intent import IntentInstance, IntentScope
+
+Status = Literal[
+    "submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"
+]
+TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
+    "submitted": frozenset({"evaluating", "rejected", "superseded"}),
+    "evaluating": frozenset({"approved", "rejected", "superseded"}),
+    "approved": frozenset({"executing"}),
+    "executing": frozenset({"completed", "failed"}),
+    "rejected": frozenset(),
+    "superseded": frozenset(),
+    "completed": frozenset(),
+    "failed": frozenset(),
+}
+TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
+INGRESS: Final = frozenset({"submitted", "evaluating"})
+
+
+@dataclass(slots=True)
+class Proposal:
+    """A proposal as its events so far tell it; only ``fold_proposal`` changes it.
+
+    ``journal`` holds effect results by requirement id in wire form, ``requested`` the effects under way.
+    """
+
+    submitted: ProposalSubmitted
+    status: Status = "submitted"
+    ruling: Mapping[str, Any] | None = None
+    binding: Mapping[str, Any] | None = None
+    deadline: int | None = None
+    answers: list[Mapping[str, Any]] = field(default_factory=list)
+    decision: Mapping[str, Any] | None = None
+    started: ExecutionStarted | None = None
+    requested: dict[str, EffectRequested] = field(default_factory=dict)
+    journal: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    dropped: int = 0
+    world_id: str | None = None
+    error: Mapping[str, Any] | None = None
+
+    @property
+    def proposal_id(self) -> str:
+        """The proposal's id, a UUIDv7."""
+        return self.submitted.proposal_id
+
+    @property
+    def branch(self) -> str:
+        """The branch it would move."""
+        return self.submitted.branch
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can happen to it any more."""
+        return self.status in TERMINAL
+
+    @property
+    def intent(self) -> IntentInstance:
+        """The intent it carries (INT-14.4)."""
+        return IntentInstance.read(self.submitted.intent)
+
+    @property
+    def decision_record(self) -> DecisionRecord | None:
+        """The one terminal decision, None before it."""
+        return None if self.decision is None else DecisionRecord.from_wire(self.decision)
+
+    @property
+    def asked(self) -> Ruling | None:
+        """The ruling that waits for people, None when nobody is asked."""
+        if self.status != "evaluating" or self.ruling is None or self.ruling["verdict"] != "wait":
+            return None
+        return Ruling.from_wire(self.ruling)
+
+    @property
+    def approved_scope(self) -> IntentScope | None:
+        """Where the intent may write; None is no restriction, or no approval yet."""
+        record = self.decision_record
+        return None if record is None else record.approved_scope
+
+    def effect_journal(self) -> dict[str, EffectResult]:
+        """Return the results of the effects made so far, by requirement id."""
+        return {name: EffectResult.from_wire(result) for name, result in self.journal.items()}
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the proposal as people and programs see it."""
+        told = self.submitted
+        wire: dict[str, Any] = {
+            "proposalId": told.proposal_id,
+            "status": self.status,
+            "actor": told.actor,
+            "intent": told.intent,
+            "branch": told.branch,
+            "baseWorld": told.base_world,
+            "epoch": told.epoch,
+            "executionKey": told.execution_key,
+            "schemaHash": told.schema_hash,
+            "attempt": told.attempt,
+            "submittedAt": told.at,
+        }
+        optional = {
+            "trace": told.trace,
+            "ruling": self.ruling,
+            "deadline": self.deadline if self.status == "evaluating" else None,
+            "decision": self.decision,
+            "worldId": self.world_id,
+            "error": self.error,
+        }
+        wire |= {name: value for name, value in optional.items() if value is not None}
+        if self.decision is not None and self.decision["decision"] == "approved":
+            wire["approvedScope"] = self.decision.get("approvedScope")
+        if self.answers:
+            wire["answers"] = list(self.answers)
+        if self.journal or self.requested:
+            wire["effects"] = {"fulfilled": len(self.journal), "underWay": sorted(self.requested)}
+        return wire
+
+
+def _move(proposal: Proposal, to: Status) -> None:
+    if to not in TRANSITIONS[proposal.status]:
+        raise DamagedLog(
+            "ILLEGAL_TRANSITION",
+            f"Proposal {proposal.proposal_id} cannot go from {proposal.status} to {to}.",
+            proposal_id=proposal.proposal_id,
+            status=proposal.status,
+            to=to,
+        )
+    proposal.status = to
+
+
+def _judged(proposal: Proposal, event: ProposalJudged) -> None:
+    if proposal.status != "evaluating":
+        _move(proposal, "evaluating")
+    proposal.ruling, proposal.binding, proposal.deadline = event.ruling, event.binding, event.deadline
+
+
+def _answered(proposal: Proposal, event: HumanAnswered) -> None:
+    _require(proposal, "evaluating", event)
+    proposal.answers.append(event.answer)
+
+
+def _timed_out(proposal: Proposal, event: HumanTimedOut) -> None:
+    _require(proposal, "evaluating", event)
+
+
+def _decided(proposal: Proposal, event: DecisionMade) -> None:
+    _move(proposal, "approved" if event.decision["decision"] == "approved" else "rejected")
+    proposal.decision = event.decision
+
+
+def _superseded(proposal: Proposal, event: ProposalSuperseded) -> None:
+    _move(proposal, "superseded")
+
+
+def _started(proposal: Proposal, event: ExecutionStarted) -> None:
+    first = proposal.started
+    if first is None:
+        _move(proposal, "executing")
+    elif (event.now, event.seed, event.on_world) != (first.now, first.seed, first.on_world):
+        raise _contradiction(proposal, event, "its frozen time, seed and world changed")
+    proposal.started = event
+
+
+def _requested(proposal: Proposal, event: EffectRequested) -> None:
+    _require(proposal, "executing", event)
+    proposal.requested[event.requirement["id"]] = event
+
+
+def _fulfilled(proposal: Proposal, event: EffectFulfilled) -> None:
+    _require(proposal, "executing", event)
+    if event.requirement_id in proposal.journal:
+        raise _contradiction(proposal, event, f"effect {event.requirement_id} was fulfilled before")
+    if proposal.requested.pop(event.requirement_id, None) is None:
+        raise _contradiction(proposal, event, f"effect {event.requirement_id} was not requested")
+    proposal.journal[event.requirement_id] = event.result
+
+
+def _dropped(proposal: Proposal, event: EffectDropped) -> None:
+    proposal.dropped += 1
+
+
+def _completed(proposal: Proposal, event: ProposalCompleted) -> None:
+    _move(proposal, "completed")
+    proposal.world_id = event.world_id
+    proposal.requested.clear()
+
+
+def _failed(proposal: Proposal, event: ProposalFailed) -> None:
+    _move(proposal, "failed")
+    proposal.world_id, proposal.error = event.world_id, event.error
+    proposal.requested.clear()
+
+
+def _require(proposal: Proposal, status: Status, event: Event) -> None:
+    if proposal.status != status:
+        raise _contradiction(proposal, event, f"the proposal is {proposal.status}, not {status}")
+
+
+def _contradiction(proposal: Proposal, event: Event, why: str) -> DamagedLog:
+    return DamagedLog(
+        "ILLEGAL_TRANSITION",
+        f"Proposal {proposal.proposal_id} cannot take {event.TOPIC}: {why}.",
+        proposal_id=proposal.proposal_id,
+        topic=event.TOPIC,
+    )
+
+
+_STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
+    ProposalJudged: _judged,
+    HumanAnswered: _answered,
+    HumanTimedOut: _timed_out,
+    DecisionMade: _decided,
+    ProposalSuperseded: _superseded,
+    ExecutionStarted: _started,
+    EffectRequested: _requested,
+    EffectFulfilled: _fulfilled,
+    EffectDropped: _dropped,
+    ProposalCompleted: _completed,
+    ProposalFailed: _failed,
+}
+PROPOSAL_EVENTS: Final = frozenset({ProposalSubmitted, *_STEPS})
+
+
+def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
+    """Return the proposal after an event of its stream.
+
+    Args:
+        proposal: the state before; None for the first event, which must be ``proposal.submitted``.
+        event: the next event.
+
+    Raises:
+        DamagedLog: ``ILLEGAL_TRANSITION`` for an event that cannot happen in this state.
+    """
+    if proposal is None:
+        if not isinstance(event, ProposalSubmitted):
+            raise DamagedLog("ILLEGAL_TRANSITION", f"A proposal begins with proposal.submitted, not {event.TOPIC}.")
+        return Proposal(event)
+    step = _STEPS.get(type(event))
+    if step is None:
+        raise _contradiction(proposal, event, "the event does not belong there")
+    step(proposal, event)
+    return proposal

@@ -1,0 +1,589 @@
+"""The World Protocol: submit, judge, execute, seal. The one writer of the log (design sections 1, 2, 5).
+
+Every command runs under the log's lock on a realm that has caught up with what others appended. Commands of many
+callers share a commit. A commit is durable before an effect is made, and effects are made between commits, never
+under the lock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+from msgspec.structs import replace
+
+from world.actor import ActorRef
+from world.canonical import canonical_text
+from world.clock import Clock, IdSource
+from world.core import ComputeContext, Domain, EffectResult, genesis
+from world.decision import HumanAnswer
+from world.errors import Refused
+from world.events import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    DomainAdopted,
+    EnforcementChosen,
+    Event,
+    LogFounded,
+    PolicyAdopted,
+    ProjectionRecorded,
+    ProposalSubmitted,
+    WorldSealed,
+)
+from world.execution import fulfil, recover
+from world.frozen import FrozenDict
+from world.identity import content_id, state_hash, world_id
+from world.intent import IntentInstance
+from world.judgement import answer, expire, switch_branch
+from world.limits import Limits
+from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
+from world.ports import Authority, Executor
+from world.proposal import Proposal
+from world.realm import Realm, fold
+from world.snapshot import Snapshot
+from world.submission import Submission, check_base, create_branch, find_branch, submit
+from world.subscribers import Handler, Subscribers
+from world.views.archive import Archive, decoded
+from world.views.index import IndexRows, history_query, statement
+from world.work import LINEAGE_STREAM, MAX_SNAPSHOTS, REALM_STREAM, Task, Work, Workers
+
+LOG_FORMAT = 1
+"""Version of what the events of a log mean."""
+
+MAIN = "main"
+"""The branch that every realm begins with."""
+
+R = TypeVar("R")
+Command = Callable[[Work], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """What came of a source event.
+
+    Args:
+        record: the projection record, None when it was not worth one.
+        proposal_id: the proposal, None when no intent was selected.
+    """
+
+    record: ProjectionRecorded | None
+    proposal_id: str | None
+
+
+class Projector(Protocol):
+    """Turns a source event into a record and an intent, purely; the projections room implements it."""
+
+    def __call__(
+        self, snapshot: Snapshot, schema_hash: str, world: str, at: int
+    ) -> tuple[ProjectionRecorded | None, IntentInstance | None]:
+        """Select an intent on the head of a branch."""
+        ...
+
+
+class _Spoiled(Exception):
+    """A command failed after it had emitted events; the whole unit is given up and done again without it."""
+
+    def __init__(self, pending: Pending[Command, Any], error: Exception) -> None:
+        self.pending = pending
+        self.error = error
+
+
+class WorldProtocol:
+    """One process's way into one realm; safe to use from many threads."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        domain: Domain,
+        authority: Authority,
+        executor: Executor,
+        clock: Clock,
+        ids: IdSource,
+        workers: Workers,
+        limits: Limits | None = None,
+    ) -> None:
+        """Work on an open, writable log whose view is ``world.views.index.Index``."""
+        self._log = log
+        self._archive = Archive(log)
+        self._domain = domain
+        self._authority = authority
+        self._executor = executor
+        self._clock = clock
+        self._ids = ids
+        self._workers = workers
+        self._limits = limits or Limits()
+        self._realm: Realm | None = None
+        self._snapshots: dict[str, Snapshot] = {}
+        self._performing: set[tuple[str, str]] = set()
+        self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
+        self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
+        self._subscribers = Subscribers()
+        self._reading = threading.Lock()
+
+    @property
+    def archive(self) -> Archive:
+        """Past worlds and ended proposals."""
+        return self._archive
+
+    @property
+    def domain(self) -> Domain:
+        """The domain whose actions run."""
+        return self._domain
+
+    def subscribe(self, handler: Handler) -> Callable[[], None]:
+        """Tell a handler every event that this process commits from now on; returns what ends it (WP-events)."""
+        return self._subscribers.subscribe(handler)
+
+    # Founding and adopting
+
+    def found(self, *, by: str, data: Mapping[str, Any] | None = None) -> str:
+        """Found the realm: adopt the domain and seal the genesis world on branch ``main``.
+
+        Args:
+            by: id of the actor who founds it, for the record.
+            data: initial data that differs from the domain's defaults.
+
+        Returns:
+            The genesis world's id.
+
+        Raises:
+            Refused: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
+        """
+        return self.run(lambda work: _found(work, by, data))
+
+    def adopt_domain(self, *, by: str) -> bool:
+        """Adopt the domain at hand in place of the one in force; returns False when it is in force already.
+
+        Every branch's head must obey the new schema as it is (WP-schema).
+
+        Raises:
+            Refused: ``NOT_FOUNDED``, ``DATA_DOES_NOT_FIT``.
+        """
+        return self.run(lambda work: _adopt_domain(work, by))
+
+    def register_actor(self, actor: ActorRef, *, by: str) -> None:
+        """Make an actor known, or change its name and meta; its kind stays.
+
+        Raises:
+            Refused: ``ACTOR_MISMATCH`` when the id is registered with another kind.
+        """
+        self.run(lambda work: _register(work, actor, by))
+
+    def bind_actor(self, actor_id: str, binding: Mapping[str, Any], *, by: str) -> None:
+        """Give an actor its one authority binding, in place of any before (WP-bind).
+
+        Raises:
+            Refused: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, and what the Authority refuses.
+        """
+        self.run(lambda work: _bind(work, actor_id, binding, by))
+
+    def adopt_policy(self, name: str, *, by: str) -> bool:
+        """Bring a policy at hand into force; returns False when this very policy is in force already.
+
+        Raises:
+            Refused: ``UNKNOWN_POLICY``.
+        """
+        return self.run(lambda work: _adopt_policy(work, name, by))
+
+    def choose_enforcement(self, *, by: str) -> None:
+        """Record the executor's enforcement mode, when it is another than before (INT-13.5)."""
+        self.run(lambda work: _choose_enforcement(work, by))
+
+    # The pipeline
+
+    def submit(self, asked: Submission) -> Proposal:
+        """Put an intent forward and take it as far as it goes: decided and sealed, waiting, or refused.
+
+        Effects are made in the calling thread.
+
+        Raises:
+            Refused: see ``world.submission.submit``.
+        """
+        proposal_id = self._ids.new_id()
+        self.run(lambda work: submit(work, asked, proposal_id))
+        return self._archive.proposal(proposal_id)
+
+    def project(self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None) -> Projected:
+        """Ask a projector about the head of a branch, record the answer, and submit the intent it selects.
+
+        Args:
+            projector: selects the intent.
+            submission: wraps the intent with the caller's wishes.
+            branch: whose head to read; None is the active branch.
+
+        Raises:
+            Refused: what the projector or the submission refuses.
+        """
+        proposal_id = self._ids.new_id()
+        return self.run(lambda work: _project(work, projector, submission, branch, proposal_id))
+
+    def answer(self, proposal_id: str, given: HumanAnswer) -> Proposal:
+        """Answer a waiting proposal; an approval is executed in the calling thread.
+
+        Raises:
+            Refused: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
+        """
+        self.run(lambda work: answer(work, proposal_id, given))
+        return self._archive.proposal(proposal_id)
+
+    def create_branch(self, name: str, world: str, *, by: str, allow_failed: bool = False) -> None:
+        """Make a branch at a world.
+
+        Raises:
+            Refused: ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``BRANCH_EXISTS``, ``INVALID_NAME``.
+        """
+
+        def command(work: Work) -> None:
+            check_base(work, world, allow_failed=allow_failed)
+            create_branch(work, name, world, by=by)
+
+        self.run(command)
+
+    def switch_branch(self, name: str, *, by: str) -> None:
+        """Make a branch the active one; undecided proposals are superseded (WP-epoch).
+
+        Raises:
+            Refused: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
+        """
+        self.run(lambda work: switch_branch(work, name, by=by))
+
+    def settle(self) -> None:
+        """Do what is due: take over abandoned executions, decide what timed out, start what is approved."""
+        self.run(recover)
+
+    # Looking
+
+    def realm(self) -> Realm:
+        """Return the realm as of now; treat it as read-only."""
+        with self._reading:
+            return self._archive.load_realm()
+
+    # Running commands
+
+    def run(self, command: Callable[[Work], R]) -> R:
+        """Run one command in a shared commit, then make the effects it asked for, until none is left.
+
+        Raises:
+            Refused: what the command refuses, or ``CALL_FROM_HANDLER``.
+        """
+        self._subscribers.refuse_inside_handler()
+        tasks: list[Task] = []
+        try:
+            result, tasks = self._group.submit(command)
+        finally:
+            while tasks or self._orphans:
+                task = tasks.pop(0) if tasks else self._orphans.pop()
+                tasks += self._perform(task)
+        self._subscribers.react()
+        return cast(R, result)
+
+    def _perform(self, task: Task) -> list[Task]:
+        claim = (task.proposal_id, task.requirement.id)
+        self._performing.add(claim)
+        try:
+            result: EffectResult = self._executor.perform(task.order, task.requirement)
+            _, tasks = self._group.submit(lambda work: fulfil(work, task, result))
+        finally:
+            self._performing.discard(claim)
+        return cast(list[Task], tasks)
+
+    def _run_batch(self, batch: list[Pending[Command, Any]]) -> None:
+        open_commands = list(batch)
+        while open_commands:
+            try:
+                told = self._run_unit(open_commands)
+            except _Spoiled as spoiled:
+                self._forget()
+                spoiled.pending.fail(spoiled.error)
+                open_commands.remove(spoiled.pending)
+                continue
+            except BaseException:
+                self._forget()
+                raise
+            self._subscribers.tell(told)
+            return
+
+    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+        """Run commands in one transaction; settle them when it is committed."""
+        outcomes: list[tuple[Pending[Command, Any], Any, Exception | None]] = []
+        with self._log.write() as transaction:
+            work, rows = self._begin(transaction)
+            expire(work)
+            for pending in commands:
+                outcomes.append(_outcome(work, pending))
+            if work.emitted:
+                self._add_checkpoints(work, rows)
+                transaction.append(
+                    [
+                        NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state)
+                        for item in work.emitted
+                    ]
+                )
+                rows.write(transaction.cursor())
+        while len(self._snapshots) > MAX_SNAPSHOTS:
+            self._snapshots.pop(next(iter(self._snapshots)))
+        self._orphans += work.tasks
+        for pending, result, error in outcomes:
+            if error is not None:
+                pending.fail(error)
+            else:
+                pending.succeed(result)
+        return [(item.position, item.event) for item in work.emitted]
+
+    def _begin(self, transaction: Transaction) -> tuple[Work, IndexRows]:
+        realm = self._realm
+        if realm is None:
+            realm = self._archive.load_realm()
+        for logged in transaction.new_events(realm.position):
+            fold(realm, decoded(logged), logged.position)
+        self._realm = realm
+        rows = IndexRows()
+        lookup = _UnitLookup(transaction, self._archive, rows)
+
+        def on_emit(event: Event, position: int) -> None:
+            rows.add(event, position)
+            lookup.note(event)
+
+        work = Work(
+            realm=realm,
+            lookup=lookup,
+            domain=self._domain,
+            authority=self._authority,
+            executor=self._executor,
+            clock=self._clock,
+            ids=self._ids,
+            workers=self._workers,
+            limits=self._limits,
+            snapshots=self._snapshots,
+            performing=self._performing,
+            at=self._clock.now_ms(),
+            on_emit=on_emit,
+        )
+        return work, rows
+
+    def _add_checkpoints(self, work: Work, rows: IndexRows) -> None:
+        """Keep the full state of every so many worlds, so that any past one is near one (WP-restore)."""
+        for item in work.emitted:
+            event = item.event
+            if isinstance(event, WorldSealed) and event.height % self._limits.checkpoint_every == 0:
+                data = work.snapshot(event.world_id).data
+                rows.add_checkpoint(event.world_id, canonical_text(data))
+
+    def _forget(self) -> None:
+        """Drop what was folded but not committed; it is loaded again before the next command."""
+        self._realm = None
+        self._snapshots.clear()
+
+
+def _outcome(work: Work, pending: Pending[Command, Any]) -> tuple[Pending[Command, Any], Any, Exception | None]:
+    """Run one command; its result comes with the effects it asked for."""
+    before = len(work.emitted)
+    try:
+        result = pending.command(work)
+    except Exception as error:  # noqa: BLE001  # it is raised again in the caller's own thread
+        if len(work.emitted) != before:
+            raise _Spoiled(pending, error) from error
+        return pending, None, error
+    tasks, work.tasks = work.tasks, []
+    return pending, (result, tasks), None
+
+
+class _UnitLookup:
+    """Look-ups that also see what the unit itself has emitted (``world.work.Lookup``)."""
+
+    def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows) -> None:
+        self._transaction = transaction
+        self._archive = archive
+        self._rows = rows
+        self._intents: dict[str, str] = {}
+        self._attempts: dict[str, int] = {}
+        self._worlds: dict[str, tuple[str, int]] = {}
+
+    def note(self, event: Event) -> None:
+        """Take in what was emitted and is not in the tables yet."""
+        if isinstance(event, ProposalSubmitted):
+            self._intents[event.intent["intentId"]] = event.proposal_id
+            self._attempts[event.intent["intentKey"]] = event.attempt
+        elif isinstance(event, WorldSealed):
+            self._worlds[event.world_id] = (event.outcome, event.height)
+
+    def proposal_of_intent(self, intent_id: str) -> str | None:
+        """Return the proposal that carries an intentId."""
+        known = self._intents.get(intent_id)
+        if known is not None:
+            return known
+        row = self._one("by_intent", of_intent=intent_id)
+        return None if row is None else str(row[0])
+
+    def attempts(self, intent_key: str) -> int:
+        """Return how many proposals carried an intentKey."""
+        known = self._attempts.get(intent_key)
+        if known is not None:
+            return known
+        row = self._one("attempts", of_key=intent_key)
+        return 0 if row is None or row[0] is None else int(row[0])
+
+    def count(self, before: int, **conditions: Any) -> int:
+        """Count earlier proposals; what the unit emitted is written first, so that it counts."""
+        cursor = self._transaction.cursor()
+        self._rows.write(cursor)
+        cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
+        row = cursor.fetchone()
+        return 0 if row is None else int(row[0])
+
+    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+        """Return a world's outcome and height."""
+        known = self._worlds.get(world_id)
+        if known is not None:
+            return known
+        row = self._one("world", of_world=world_id)
+        return None if row is None else (row[5], row[2])
+
+    def state(self, world_id: str) -> FrozenDict:
+        """Return a world's data."""
+        return self._archive.state(world_id)
+
+    def _one(self, name: str, **values: Any) -> tuple[Any, ...] | None:
+        cursor = self._transaction.cursor()
+        cursor.run(statement(name, cursor.backend), of_log=cursor.log_id, **values)
+        row = cursor.fetchone()
+        return None if row is None else tuple(row)
+
+
+def _found(work: Work, by: str, data: Mapping[str, Any] | None) -> str:
+    if work.realm.founded is not None:
+        raise Refused("ALREADY_FOUNDED", "This log has been founded; open it instead of founding it again.")
+    first = genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data)
+    work.emit(
+        REALM_STREAM,
+        LogFounded(
+            at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement
+        ),
+    )
+    _emit_domain(work, by)
+    schema = work.domain.schema.hash
+    snapshot_hash = state_hash(first.data)
+    world = world_id(schema, snapshot_hash, None)
+    work.emit(
+        LINEAGE_STREAM,
+        WorldSealed(
+            at=work.at,
+            world_id=world,
+            content_id=content_id(schema, snapshot_hash),
+            schema_hash=schema,
+            snapshot_hash=snapshot_hash,
+            parent=None,
+            created_by=None,
+            branch=MAIN,
+            outcome="completed",
+            height=0,
+            data=first.data,
+        ),
+    )
+    work.keep(world, first.data, first.computed, 0)
+    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
+    return world
+
+
+def _emit_domain(work: Work, by: str) -> None:
+    work.emit(
+        REALM_STREAM,
+        DomainAdopted(
+            at=work.at,
+            schema=dict(work.domain.schema.portable),
+            schema_hash=work.domain.schema.hash,
+            sources=dict(work.domain.sources()),
+            by=by,
+            previous=work.realm.schema_hash or None,
+        ),
+    )
+
+
+def _adopt_domain(work: Work, by: str) -> bool:
+    """Adopt a schema under which every branch's head is valid as it stands."""
+    in_force = work.realm.domain
+    if in_force is None:
+        raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
+    if in_force.schema_hash == work.domain.schema.hash and in_force.sources == work.domain.sources():
+        return False
+    for branch in work.realm.branches.values():
+        try:
+            genesis(work.domain, ComputeContext(now=0, random_seed=""), work.snapshot(branch.head).data)
+        except Refused as refused:
+            raise Refused(
+                "DATA_DOES_NOT_FIT",
+                f"The head of {branch.name!r} does not obey the new schema: {refused.message} Change the data with "
+                "an action of the old domain first, or make the new fields optional.",
+                branch=branch.name,
+                faults=refused.details.get("faults"),
+            ) from None
+    _emit_domain(work, by)
+    work.snapshots.clear()
+    return True
+
+
+def _register(work: Work, actor: ActorRef, by: str) -> None:
+    known = work.realm.actors.get(actor.actor_id)
+    if known is not None and known["kind"] != actor.kind:
+        raise Refused(
+            "ACTOR_MISMATCH",
+            f"{actor.actor_id!r} is registered as {known['kind']}; an actor's kind stays.",
+            actor_id=actor.actor_id,
+        )
+    if known != actor.to_wire():
+        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor.to_wire(), by=by))
+
+
+def _bind(work: Work, actor_id: str, binding: Mapping[str, Any], by: str) -> None:
+    work.require_actor(actor_id)
+    full = dict(work.authority.check_binding(binding))
+    policy = full.get("policy")
+    if policy is not None and policy not in work.realm.policies:
+        raise Refused(
+            "POLICY_NOT_ADOPTED",
+            f"The policy {policy!r} is at hand but was not adopted; adopt it first (`worldctl policy adopt`).",
+            policy=policy,
+        )
+    if work.realm.bindings.get(actor_id) != full:
+        work.emit(REALM_STREAM, ActorBound(at=work.at, actor_id=actor_id, binding=full, by=by))
+
+
+def _adopt_policy(work: Work, name: str, by: str) -> bool:
+    told = dict(work.authority.describe_policy(name))
+    known = work.realm.policies.get(name)
+    if known is not None and known.policy_hash == told["hash"]:
+        return False
+    work.emit(
+        REALM_STREAM, PolicyAdopted(at=work.at, name=name, policy_hash=told["hash"], policy=told, by=by)
+    )
+    return True
+
+
+def _choose_enforcement(work: Work, by: str) -> None:
+    mode = work.executor.enforcement
+    if work.realm.enforcement != mode:
+        work.emit(REALM_STREAM, EnforcementChosen(at=work.at, enforcement=mode, by=by))
+
+
+def _project(
+    work: Work,
+    projector: Projector,
+    submission: Callable[[IntentInstance], Submission],
+    branch: str | None,
+    proposal_id: str,
+) -> Projected:
+    head = find_branch(work, branch).head
+    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
+    if intent is None:
+        if record is not None:
+            work.emit(f"projection:{record.projection_id}", record)
+        return Projected(record, None)
+    if record is not None:
+        record = replace(record, proposal_id=proposal_id, intent_id=intent.intent_id, intent_key=intent.intent_key)
+    submit(work, dataclasses.replace(submission(intent), record=record), proposal_id)
+    return Projected(record, proposal_id)

@@ -1,0 +1,259 @@
+"""The realm: everything the world knows that is still alive, folded from the log's events.
+
+Actors, bindings, policies, the domain in force, branches, and the proposals that are not ended yet. What has ended is
+in the log and its index. The fold is pure: equal events give an equal realm, and replay is nothing but this fold.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from world.errors import DamagedLog
+from world.events import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    BranchSwitched,
+    DecisionMade,
+    DomainAdopted,
+    EnforcementChosen,
+    Event,
+    ExecutionStarted,
+    LogFounded,
+    PolicyAdopted,
+    ProjectionRecorded,
+    ProposalCompleted,
+    ProposalFailed,
+    ProposalJudged,
+    ProposalSubmitted,
+    WorldSealed,
+)
+from world.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
+
+LANDMARKS: Final = frozenset(
+    kind.TOPIC
+    for kind in (LogFounded, EnforcementChosen, DomainAdopted, ActorRegistered, ActorBound, PolicyAdopted, BranchSwitched)
+)
+"""Topics of the few events that make up the registry; the index remembers where they are."""
+
+
+@dataclass(slots=True)
+class Branch:
+    """A named line of worlds.
+
+    Args:
+        name: the name, unique in the realm.
+        head: id of its newest completed world (WP-lineage).
+        tip: id of its newest sealed world, completed or failed.
+    """
+
+    name: str
+    head: str
+    tip: str
+
+
+@dataclass(slots=True)
+class Realm:
+    """The folded state; only ``fold`` changes it.
+
+    ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission.
+    """
+
+    position: int = 0
+    founded: LogFounded | None = None
+    enforcement: str = "enforcing"
+    domain: DomainAdopted | None = None
+    actors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    bindings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    policies: dict[str, PolicyAdopted] = field(default_factory=dict)
+    branches: dict[str, Branch] = field(default_factory=dict)
+    active: str = ""
+    epoch: int = 0
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    queues: dict[str, list[str]] = field(default_factory=dict)
+    running: dict[str, str] = field(default_factory=dict)
+    deadlines: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def schema_hash(self) -> str:
+        """Hash of the schema in force; empty before a domain was adopted."""
+        return "" if self.domain is None else self.domain.schema_hash
+
+    def overdue(self, now: int) -> list[Proposal]:
+        """Return the proposals whose time to be answered is over at ``now`` (ms), earliest deadline first."""
+        due = []
+        while self.deadlines and self.deadlines[0][0] < now:
+            deadline, proposal_id = heapq.heappop(self.deadlines)
+            proposal = self.proposals.get(proposal_id)
+            if proposal is not None and proposal.status == "evaluating" and proposal.deadline == deadline:
+                due.append(proposal)
+        return due
+
+    def take_in(self, proposal: Proposal) -> None:
+        """Put a proposal that is open and known from elsewhere where its state belongs."""
+        self.proposals[proposal.proposal_id] = proposal
+        key = proposal.submitted.execution_key
+        if proposal.status == "approved":
+            self.queues.setdefault(key, []).append(proposal.proposal_id)
+        elif proposal.status == "executing":
+            self.running[key] = proposal.proposal_id
+        elif proposal.deadline is not None:
+            heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
+
+
+def fold(realm: Realm, event: Event, position: int) -> None:
+    """Bring the realm from before an event to after it.
+
+    Args:
+        realm: changed in place.
+        event: the next event of the log.
+        position: its place in the log.
+
+    Raises:
+        DamagedLog: when the event cannot follow what came before.
+    """
+    try:
+        step = _STEPS.get(type(event))
+        if step is not None:
+            step(realm, event)
+        elif type(event) in PROPOSAL_EVENTS:
+            _fold_open_proposal(realm, event)
+    except DamagedLog as damage:
+        damage.details.setdefault("position", position)
+        raise
+    realm.position = position
+
+
+def _fold_open_proposal(realm: Realm, event: Any) -> None:
+    known = realm.proposals.get(event.proposal_id)
+    if known is None:
+        if event.TOPIC == "effect.dropped":
+            return  # results may still come in after the end
+        raise DamagedLog(
+            "UNKNOWN_PROPOSAL",
+            f"{event.TOPIC} names proposal {event.proposal_id}, which is not open.",
+            proposal_id=event.proposal_id,
+        )
+    _note(realm, fold_proposal(known, event), event)
+
+
+def _note(realm: Realm, proposal: Proposal, event: Event) -> None:
+    """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
+    name, key = proposal.proposal_id, proposal.submitted.execution_key
+    if isinstance(event, ProposalJudged):
+        if event.deadline is not None:
+            heapq.heappush(realm.deadlines, (event.deadline, name))
+    elif isinstance(event, ExecutionStarted):
+        if realm.running.get(key) != name:
+            queue = realm.queues.get(key, [])
+            if not queue or queue[0] != name or key in realm.running:
+                raise DamagedLog("OUT_OF_TURN", f"Proposal {name} was executed out of its turn.", proposal_id=name)
+            queue.pop(0)
+            if not queue:
+                del realm.queues[key]
+            realm.running[key] = name
+    elif isinstance(event, DecisionMade) and proposal.status == "approved":
+        realm.queues.setdefault(key, []).append(name)
+    if proposal.is_terminal:
+        del realm.proposals[name]
+        if realm.running.get(key) == name:
+            del realm.running[key]
+
+
+def _founded(realm: Realm, event: LogFounded) -> None:
+    if realm.founded is not None:
+        raise DamagedLog("FOUNDED_TWICE", "The log says twice that it was founded.")
+    realm.founded, realm.enforcement = event, event.enforcement
+
+
+def _enforcement(realm: Realm, event: EnforcementChosen) -> None:
+    realm.enforcement = event.enforcement
+
+
+def _domain(realm: Realm, event: DomainAdopted) -> None:
+    realm.domain = event
+
+
+def _actor(realm: Realm, event: ActorRegistered) -> None:
+    realm.actors[event.actor["actorId"]] = event.actor
+
+
+def _bound(realm: Realm, event: ActorBound) -> None:
+    realm.bindings[event.actor_id] = event.binding
+
+
+def _policy(realm: Realm, event: PolicyAdopted) -> None:
+    realm.policies[event.name] = event
+
+
+def _branch(realm: Realm, event: BranchCreated) -> None:
+    if event.branch in realm.branches:
+        raise DamagedLog("BRANCH_EXISTS", f"Branch {event.branch!r} was created twice.")
+    realm.branches[event.branch] = Branch(event.branch, event.world_id, event.world_id)
+    realm.active = realm.active or event.branch
+
+
+def _switched(realm: Realm, event: BranchSwitched) -> None:
+    if event.epoch != realm.epoch + 1:
+        raise DamagedLog("BAD_EPOCH", f"Epoch {event.epoch} cannot follow {realm.epoch}.")
+    realm.active, realm.epoch = event.branch, event.epoch
+
+
+def _sealed(realm: Realm, event: WorldSealed) -> None:
+    branch = realm.branches.get(event.branch)
+    if branch is not None:
+        branch.tip = event.world_id
+
+
+def _submitted(realm: Realm, event: ProposalSubmitted) -> None:
+    if event.proposal_id in realm.proposals:
+        raise DamagedLog("SUBMITTED_TWICE", f"Proposal {event.proposal_id} was submitted twice.")
+    realm.proposals[event.proposal_id] = Proposal(event)
+
+
+def _completed(realm: Realm, event: ProposalCompleted) -> None:
+    branch = _moved(realm, event)
+    _fold_open_proposal(realm, event)
+    branch.head = event.world_id
+
+
+def _failed(realm: Realm, event: ProposalFailed) -> None:
+    _moved(realm, event)
+    _fold_open_proposal(realm, event)
+
+
+def _moved(realm: Realm, event: ProposalCompleted | ProposalFailed) -> Branch:
+    branch = realm.branches.get(event.branch)
+    if branch is None or branch.head != event.parent:
+        raise DamagedLog(
+            "WRONG_PARENT",
+            f"Proposal {event.proposal_id} was sealed on {event.parent[:12]}, which is not the head of "
+            f"{event.branch!r}.",
+            proposal_id=event.proposal_id,
+        )
+    branch.tip = event.world_id
+    return branch
+
+
+def _nothing(realm: Realm, event: ProjectionRecorded) -> None:
+    """Records of projections change no state (INT-12.1)."""
+
+
+_STEPS: Final[Mapping[type[Event], Callable[[Realm, Any], None]]] = {
+    LogFounded: _founded,
+    EnforcementChosen: _enforcement,
+    DomainAdopted: _domain,
+    ActorRegistered: _actor,
+    ActorBound: _bound,
+    PolicyAdopted: _policy,
+    BranchCreated: _branch,
+    BranchSwitched: _switched,
+    WorldSealed: _sealed,
+    ProjectionRecorded: _nothing,
+    ProposalSubmitted: _submitted,
+    ProposalCompleted: _completed,
+    ProposalFailed: _failed,
+}

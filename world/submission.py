@@ -1,0 +1,239 @@
+"""Submitting: from an IntentInstance to a Proposal, with every check that comes before judgement.
+
+Sources: INT-6.1.2, INT-7.4.4c, INT-8.2, INT-14.4; WP-base, WP-epoch, WP-exkey; design section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from world.actor import ActorRef
+from world.canonical import canonical_bytes
+from world.errors import Refused
+from world.events import BranchCreated, ProjectionRecorded, ProposalSubmitted
+from world.intent import IntentInstance
+from world.judgement import judge
+from world.realm import Branch
+from world.work import LINEAGE_STREAM, Work
+
+DIRECT_PREFIX = "system:"
+"""How the projectionId of a system direct intent begins (SD-1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a caller asks for.
+
+    Args:
+        intent: the issued instance.
+        branch: the branch to move; None is the active one, or a new one where ``base_world`` is given.
+        base_world: a world to start from. With ``branch`` it must be that branch's head; without, a new branch
+            is made at it (a fork).
+        fork_name: name of the branch that a fork makes; None makes one up.
+        trace: what the caller wants to find in the log, JSON.
+        execution_key: proposals with equal keys execute one after the other; None is the branch.
+        allow_failed_base: start from a world whose execution failed.
+        record: the projection record that this submission follows from.
+    """
+
+    intent: IntentInstance
+    branch: str | None = None
+    base_world: str | None = None
+    fork_name: str | None = None
+    trace: Mapping[str, Any] | None = None
+    execution_key: str | None = None
+    allow_failed_base: bool = False
+    record: ProjectionRecorded | None = None
+
+
+def submit(work: Work, asked: Submission, proposal_id: str) -> str:
+    """Put an intent forward, judge it, and take it as far as it goes without effects or people.
+
+    Args:
+        work: the unit of work.
+        asked: the submission.
+        proposal_id: id for the new proposal.
+
+    Returns:
+        The proposal's id.
+
+    Raises:
+        Refused: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
+            ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``, ``UNKNOWN_BRANCH``,
+            ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``TOO_MANY_OPEN``; nothing was changed then.
+    """
+    intent = asked.intent
+    wire = intent.to_wire()
+    check_intent(work, intent, wire)
+    branch, base = _base(work, asked)
+    actor = intent.meta.origin.actor
+    if asked.record is not None:
+        work.emit(f"projection:{asked.record.projection_id}", asked.record)
+    work.emit(
+        proposal_id,
+        ProposalSubmitted(
+            at=work.at,
+            proposal_id=proposal_id,
+            actor=dict(work.realm.actors[actor.actor_id]),
+            intent=wire,
+            branch=branch,
+            base_world=base,
+            epoch=work.realm.epoch,
+            execution_key=asked.execution_key or f"branch:{branch}",
+            schema_hash=work.realm.schema_hash,
+            attempt=work.lookup.attempts(intent.intent_key) + 1,
+            trace=None if asked.trace is None else dict(asked.trace),
+        ),
+    )
+    judge(work, proposal_id)
+    return proposal_id
+
+
+def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) -> None:
+    """Refuse an intent that can never become a proposal; see ``submit``."""
+    size = len(canonical_bytes(wire))
+    if size > work.limits.max_intent_bytes:
+        raise Refused(
+            "INTENT_TOO_LARGE",
+            f"The intent has {size} bytes; the limit is {work.limits.max_intent_bytes} (max_intent_bytes).",
+            size_bytes=size,
+            limit_bytes=work.limits.max_intent_bytes,
+        )
+    _check_actor(work, intent.meta.origin.actor)
+    _check_direct(intent)
+    if intent.body.type not in work.domain.schema.actions:
+        known = sorted(work.domain.schema.actions)
+        raise Refused(
+            "UNKNOWN_ACTION",
+            f"The domain has no action {intent.body.type!r}; it has {', '.join(known) or 'none'}.",
+            action=intent.body.type,
+            known=known,
+        )
+    expected = intent.body.key(work.realm.schema_hash)
+    if intent.intent_key != expected:
+        raise Refused(
+            "WRONG_SCHEMA",
+            "The intentKey does not follow from the intent under the schema in force: it was issued for another "
+            "schema or changed afterwards. Issue the intent again.",
+            expected=expected,
+            given=intent.intent_key,
+            schema_hash=work.realm.schema_hash,
+        )
+    earlier = work.lookup.proposal_of_intent(intent.intent_id)
+    if earlier is not None:
+        raise Refused(
+            "INTENT_ALREADY_SUBMITTED",
+            f"The intentId {intent.intent_id} was submitted before, as proposal {earlier}. To try the same again, "
+            "issue a new instance.",
+            intent_id=intent.intent_id,
+            proposal_id=earlier,
+        )
+    if len(work.realm.proposals) >= work.limits.max_open_proposals:
+        raise Refused(
+            "TOO_MANY_OPEN",
+            f"{len(work.realm.proposals)} proposals are open; the limit is {work.limits.max_open_proposals} "
+            "(max_open_proposals). Decide some first.",
+            limit=work.limits.max_open_proposals,
+        )
+
+
+def _check_actor(work: Work, actor: ActorRef) -> None:
+    known = work.require_actor(actor.actor_id)
+    if actor.kind != known["kind"]:
+        raise Refused(
+            "ACTOR_MISMATCH",
+            f"{actor.actor_id!r} is registered as {known['kind']}, the intent says {actor.kind}.",
+            actor_id=actor.actor_id,
+        )
+    if actor.actor_id not in work.realm.bindings:
+        raise Refused(
+            "ACTOR_NOT_BOUND",
+            f"{actor.actor_id!r} has no authority binding; bind it first (`worldctl actor bind`).",
+            actor_id=actor.actor_id,
+        )
+
+
+def _check_direct(intent: IntentInstance) -> None:
+    """Hold system direct intents to SD-1 and SD-2 (INV-SD1, INV-SD2)."""
+    origin = intent.meta.origin
+    if not origin.projection_id.startswith(DIRECT_PREFIX):
+        return
+    if origin.source.kind != "system" or origin.actor.kind != "system":
+        raise Refused(
+            "NOT_A_DIRECT_INTENT",
+            f"The projectionId {origin.projection_id!r} marks a system direct intent, but its source is "
+            f"{origin.source.kind!r} and its actor {origin.actor.kind!r}; both must be 'system'.",
+        )
+
+
+def _base(work: Work, asked: Submission) -> tuple[str, str]:
+    """Return the branch and the base world, making a branch for a fork."""
+    if asked.base_world is None or asked.branch is not None:
+        branch = find_branch(work, asked.branch)
+        if asked.base_world not in (None, branch.head):
+            raise Refused(
+                "STALE_BASE",
+                f"World {asked.base_world} is not the head of {branch.name!r} any more; the head is {branch.head}. "
+                "Look at it and submit again, or name the world without a branch to fork from it.",
+                head=branch.head,
+                base_world=asked.base_world,
+            )
+        return branch.name, branch.head
+    check_base(work, asked.base_world, allow_failed=asked.allow_failed_base)
+    name = asked.fork_name or _fork_name(work, asked.base_world)
+    create_branch(work, name, asked.base_world, by=asked.intent.meta.origin.actor.actor_id)
+    return name, asked.base_world
+
+
+def find_branch(work: Work, name: str | None) -> Branch:
+    """Return a branch; None is the active one.
+
+    Raises:
+        Refused: ``UNKNOWN_BRANCH``.
+    """
+    branch = work.realm.branches.get(work.realm.active if name is None else name)
+    if branch is None:
+        known = sorted(work.realm.branches)
+        raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+    return branch
+
+
+def check_base(work: Work, world_id: str, *, allow_failed: bool) -> None:
+    """Refuse a world that nothing may be built on (WP-base).
+
+    Raises:
+        Refused: ``UNKNOWN_WORLD``, ``FAILED_BASE``.
+    """
+    known = work.lookup.world_outcome(world_id)
+    if known is None:
+        raise Refused("UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id)
+    if known[0] == "failed" and not allow_failed:
+        raise Refused(
+            "FAILED_BASE",
+            f"World {world_id} holds a failed execution; nothing is built on it unless you allow it "
+            "(allow_failed_base, --allow-failed).",
+            world_id=world_id,
+        )
+
+
+def create_branch(work: Work, name: str, world_id: str, *, by: str) -> None:
+    """Make a branch at a world; ``check_base`` comes first.
+
+    Raises:
+        Refused: ``BRANCH_EXISTS``, ``INVALID_NAME``.
+    """
+    if not name or len(name) > 200 or name != name.strip() or not name.isprintable():
+        raise Refused("INVALID_NAME", f"{name!r} is no name for a branch: 1 to 200 printable characters.")
+    if name in work.realm.branches:
+        raise Refused("BRANCH_EXISTS", f"There is a branch {name!r} already; choose another name.", branch=name)
+    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=name, world_id=world_id, by=by))
+
+
+def _fork_name(work: Work, world_id: str) -> str:
+    stem = f"fork-{world_id[:8]}"
+    number = 1
+    while f"{stem}-{number}" in work.realm.branches:
+        number += 1
+    return f"{stem}-{number}"

@@ -1,0 +1,1 @@
+"""Read models for people and for the engine's own look-ups: folded from events, never a source of truth."""

@@ -1,0 +1,197 @@
+"""Past worlds and ended proposals, read back from the log with the help of the index."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from world.errors import DamagedLog, Refused
+from world.events import BranchCreated, DomainAdopted, Event, WorldSealed, decode_event
+from world.frozen import FrozenDict, freeze
+from world.log import EventLog, LoggedEvent
+from world.patch import Patch, apply_patches
+from world.proposal import Proposal, fold_proposal
+from world.realm import Branch, Realm, fold
+from world.views.index import VIEW_NAME, VIEW_VERSION, history_query, statement
+
+KEPT_STATES: Final = 64
+"""States of worlds kept in memory, those used last."""
+
+CHECKPOINT_EVERY: Final = 128
+"""Worlds between two checkpoints on a line of descent."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldRow:
+    """Where a world is: its place in the lineage and in the log."""
+
+    world_id: str
+    parent: str | None
+    height: int
+    position: int
+    branch: str
+    outcome: str
+
+
+def decoded(logged: LoggedEvent) -> Event:
+    """Return the payload of a logged event."""
+    return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+
+
+class Archive:
+    """Looks things up in one log; safe in many threads as far as the log is."""
+
+    def __init__(self, log: EventLog) -> None:
+        """Read from an open log."""
+        self._log = log
+        self._states: OrderedDict[str, FrozenDict] = OrderedDict()
+
+    @property
+    def log(self) -> EventLog:
+        """The log it reads."""
+        return self._log
+
+    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Run one of the index's statements on committed data."""
+        told = statement(name, self._log.backend)
+        return [tuple(row) for row in self._log.query(told, of_log=self._log.log_id, **values)]
+
+    # Worlds
+
+    def find_world(self, world_id: str) -> WorldRow | None:
+        """Return where a world is, None when there is no such world."""
+        rows = self.rows("world", of_world=world_id)
+        return WorldRow(*rows[0]) if rows else None
+
+    def world(self, world_id: str) -> WorldRow:
+        """Return where a world is.
+
+        Raises:
+            Refused: ``UNKNOWN_WORLD``.
+        """
+        row = self.find_world(world_id)
+        if row is None:
+            raise Refused("UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id)
+        return row
+
+    def sealed(self, world_id: str) -> WorldSealed:
+        """Return the event that sealed a world.
+
+        Raises:
+            Refused: ``UNKNOWN_WORLD``.
+        """
+        return self._sealed_at(self.world(world_id))
+
+    def state(self, world_id: str) -> FrozenDict:
+        """Return the data of any world, from the nearest state known and the patches since (WP-restore).
+
+        Raises:
+            Refused: ``UNKNOWN_WORLD``.
+        """
+        chain: list[WorldSealed] = []
+        at: str | None = world_id
+        data: FrozenDict | None = None
+        while data is None:
+            if at is None:
+                raise DamagedLog("NO_GENESIS", f"World {world_id} has no ancestor with data.", world_id=world_id)
+            data = self._states.get(at) or self._checkpoint(at)
+            if data is None:
+                event = self.sealed(at)
+                if event.data is not None:
+                    data = freeze(event.data)
+                else:
+                    chain.append(event)
+                    at = event.parent
+        for event in reversed(chain):
+            data = apply_patches(data, [Patch.from_wire(patch) for patch in event.patches])
+        self.keep(world_id, data)
+        return data
+
+    def keep(self, world_id: str, data: FrozenDict) -> None:
+        """Remember the state of a world that is likely to be asked for again."""
+        self._states[world_id] = data
+        self._states.move_to_end(world_id)
+        while len(self._states) > KEPT_STATES:
+            self._states.popitem(last=False)
+
+    def _checkpoint(self, world_id: str) -> FrozenDict | None:
+        rows = self.rows("checkpoint", of_world=world_id)
+        if not rows:
+            return None
+        data: FrozenDict = freeze(orjson.loads(rows[0][0]))
+        return data
+
+    def _sealed_at(self, row: WorldRow) -> WorldSealed:
+        event = decoded(self._log.event_at(row.position))
+        if not isinstance(event, WorldSealed) or event.world_id != row.world_id:
+            raise DamagedLog(
+                "INDEX_DAMAGED", "The index does not fit its log; `worldctl doctor --rebuild` makes it again."
+            )
+        return event
+
+    # Proposals
+
+    def proposal(self, proposal_id: str) -> Proposal:
+        """Return a proposal, open or ended, folded from its stream.
+
+        Raises:
+            Refused: ``UNKNOWN_PROPOSAL``.
+        """
+        state: Proposal | None = None
+        for logged in self._log.stream(proposal_id):
+            state = fold_proposal(state, decoded(logged))
+        if state is None:
+            raise Refused("UNKNOWN_PROPOSAL", f"There is no proposal {proposal_id!r}.", proposal_id=proposal_id)
+        return state
+
+    def count(self, before: int, **conditions: Any) -> int:
+        """Count proposals submitted before a position, under the conditions of ``world.ports.History``."""
+        told = history_query(conditions, self._log.backend)
+        rows = self._log.query(told, of_log=self._log.log_id, before=before, **conditions)
+        return int(rows[0][0])
+
+    # The realm
+
+    def load_realm(self) -> Realm:
+        """Return the realm as of the last commit, from the index where it is live, else by folding the log."""
+        size = self._log.head().size
+        view = self._log.view_state(VIEW_NAME)
+        if view is None or not view.live or view.version != VIEW_VERSION:
+            return self.fold_realm()
+        realm = Realm()
+        for (position,) in self.rows("landmarks"):
+            fold(realm, decoded(self._log.event_at(position)), position)
+        active = realm.active
+        for name, head, tip in self.rows("branches"):
+            realm.branches[name] = Branch(name, head, tip)
+            active = active or name
+        realm.active = active
+        for (proposal_id,) in self.rows("open_proposals"):
+            realm.take_in(self.proposal(proposal_id))
+        realm.position = size
+        if self._log.head().size != size:  # another process wrote meanwhile
+            return self.load_realm()
+        return realm
+
+    def fold_realm(self, upto: int | None = None) -> Realm:
+        """Return the realm after a position by folding all events before it."""
+        realm = Realm()
+        for logged in self._log.read(upto=upto):
+            fold(realm, decoded(logged), logged.position)
+        return realm
+
+    def adopted_domains(self) -> Iterator[DomainAdopted]:
+        """Yield the domains in the order of their adoption."""
+        for logged in self._log.read(topics=[DomainAdopted.TOPIC]):
+            event = decoded(logged)
+            if isinstance(event, DomainAdopted):
+                yield event
+
+    def branch_points(self) -> set[str]:
+        """Return the ids of the worlds at which branches were created."""
+        found = (decoded(logged) for logged in self._log.read(topics=[BranchCreated.TOPIC]))
+        return {event.world_id for event in found if isinstance(event, BranchCreated)}

@@ -1,0 +1,376 @@
+"""The index: tables beside the log that say where proposals, worlds and branches are, kept in every commit.
+
+It holds nothing that the events do not say, and is rebuilt from them when it is missing or older. Checkpoints are
+full states of some worlds, so that a past world is restored from a few patches; losing them costs time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from world.events import (
+    BranchCreated,
+    DecisionMade,
+    Event,
+    ExecutionStarted,
+    ProposalCompleted,
+    ProposalFailed,
+    ProposalJudged,
+    ProposalSubmitted,
+    ProposalSuperseded,
+    WorldSealed,
+    decode_event,
+)
+from world.log import LoggedEvent, Statement, ViewCursor, compiled
+from world.log.url import Backend
+from world.realm import LANDMARKS
+
+VIEW_NAME: Final = "world.index"
+VIEW_VERSION: Final = 1
+
+METADATA: Final = MetaData()
+PROPOSALS: Final = Table(
+    "wp_proposal",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("proposal_id", Text, primary_key=True),
+    Column("intent_id", Text, nullable=False),
+    Column("intent_key", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("actor_id", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("branch", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("submitted_at", BigInteger, nullable=False),
+    Column("submitted_pos", BigInteger, nullable=False),
+    Column("decision", Text),
+    Column("decided_pos", BigInteger),
+    Column("ended_pos", BigInteger),
+    Column("world_id", Text),
+)
+Index("wp_proposal_intent", PROPOSALS.c.log_id, PROPOSALS.c.intent_id, unique=True)
+Index("wp_proposal_key", PROPOSALS.c.log_id, PROPOSALS.c.intent_key, PROPOSALS.c.attempt)
+Index("wp_proposal_actor", PROPOSALS.c.log_id, PROPOSALS.c.actor_id, PROPOSALS.c.submitted_pos)
+Index(
+    "wp_proposal_open",
+    PROPOSALS.c.log_id,
+    PROPOSALS.c.submitted_pos,
+    sqlite_where=PROPOSALS.c.ended_pos.is_(None),
+    postgresql_where=PROPOSALS.c.ended_pos.is_(None),
+)
+WORLDS: Final = Table(
+    "wp_world",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("world_id", Text, primary_key=True),
+    Column("parent", Text),
+    Column("height", BigInteger, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("branch", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+)
+Index("wp_world_parent", WORLDS.c.log_id, WORLDS.c.parent)
+BRANCHES: Final = Table(
+    "wp_branch",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("head", Text, nullable=False),
+    Column("tip", Text, nullable=False),
+    Column("created_pos", BigInteger, nullable=False),
+)
+LANDMARK_ROWS: Final = Table(
+    "wp_landmark",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+)
+CHECKPOINTS: Final = Table(
+    "wp_checkpoint",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("world_id", Text, primary_key=True),
+    Column("data", Text, nullable=False),
+)
+
+_P, _W, _B = PROPOSALS.c, WORLDS.c, BRANCHES.c
+_LOG: Final[Any] = bindparam("of_log")
+
+
+def _after_update() -> Any:
+    old = PROPOSALS.c
+    return (
+        update(PROPOSALS)
+        .where(old.log_id == _LOG, old.proposal_id == bindparam("of_proposal"))
+        .values(
+            status=func.coalesce(bindparam("new_status", type_=Text), old.status),
+            decision=func.coalesce(bindparam("new_decision", type_=Text), old.decision),
+            decided_pos=func.coalesce(bindparam("new_decided", type_=BigInteger), old.decided_pos),
+            ended_pos=func.coalesce(bindparam("new_ended", type_=BigInteger), old.ended_pos),
+            world_id=func.coalesce(bindparam("new_world", type_=Text), old.world_id),
+        )
+    )
+
+
+_SOURCES: Final[Mapping[str, Any]] = {
+    "insert_proposal": insert(PROPOSALS),
+    "update_proposal": _after_update(),
+    "insert_world": insert(WORLDS),
+    "insert_branch": insert(BRANCHES),
+    "update_branch": update(BRANCHES)
+    .where(_B.log_id == _LOG, _B.name == bindparam("of_branch"))
+    .values(head=func.coalesce(bindparam("new_head", type_=Text), _B.head), tip=bindparam("new_tip")),
+    "insert_landmark": insert(LANDMARK_ROWS),
+    "insert_checkpoint": insert(CHECKPOINTS),
+    "by_intent": select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")),
+    "attempts": select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")),
+    "open_proposals": select(_P.proposal_id)
+    .where(_P.log_id == _LOG, _P.ended_pos.is_(None))
+    .order_by(func.coalesce(_P.decided_pos, 0), _P.submitted_pos),  # as their turns to execute come
+    "branches": select(_B.name, _B.head, _B.tip).where(_B.log_id == _LOG).order_by(_B.created_pos),
+    "landmarks": select(LANDMARK_ROWS.c.position)
+    .where(LANDMARK_ROWS.c.log_id == _LOG)
+    .order_by(LANDMARK_ROWS.c.position),
+    "world": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome).where(
+        _W.log_id == _LOG, _W.world_id == bindparam("of_world")
+    ),
+    "children": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    .where(_W.log_id == _LOG, _W.parent == bindparam("of_world"))
+    .order_by(_W.position),
+    "worlds": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    .where(_W.log_id == _LOG)
+    .order_by(_W.position.desc())
+    .limit(bindparam("most")),
+    "world_prefix": select(_W.world_id)
+    .where(_W.log_id == _LOG, _W.world_id >= bindparam("low"), _W.world_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "proposal_prefix": select(_P.proposal_id)
+    .where(_P.log_id == _LOG, _P.proposal_id >= bindparam("low"), _P.proposal_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "intent_prefix": select(_P.proposal_id)
+    .where(_P.log_id == _LOG, _P.intent_id >= bindparam("low"), _P.intent_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "proposals_by_key": select(_P.proposal_id)
+    .where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key"))
+    .order_by(_P.attempt),
+    "status_counts": select(_P.status, func.count()).where(_P.log_id == _LOG).group_by(_P.status),
+    "checkpoint": select(CHECKPOINTS.c.data).where(
+        CHECKPOINTS.c.log_id == _LOG, CHECKPOINTS.c.world_id == bindparam("of_world")
+    ),
+} | {
+    f"clear_{table.name}": delete(table).where(table.c.log_id == _LOG)
+    for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS)
+}
+
+
+@cache
+def statement(name: str, backend: Backend) -> Statement:
+    """Return one of the index's statements, compiled for a backend."""
+    return compiled(_SOURCES[name], backend)
+
+
+def history_query(conditions: Iterable[str], backend: Backend) -> Statement:
+    """Return the statement that counts earlier proposals under the named conditions (see ``World History``)."""
+    return _history(frozenset(conditions), backend)
+
+
+@cache
+def _history(conditions: frozenset[str], backend: Backend) -> Statement:
+    before: Any = bindparam("before")
+    tests = {
+        "actor_id": _P.actor_id == bindparam("actor_id"),
+        "action": _P.action == bindparam("action"),
+        "intent_key": _P.intent_key == bindparam("intent_key"),
+        "decision": (_P.decision == bindparam("decision")) & (_P.decided_pos < before),
+        "outcome": (_P.status == bindparam("outcome")) & (_P.ended_pos < before),
+        "since_ms": _P.submitted_at >= bindparam("since_ms"),
+    }
+    query = select(func.count()).select_from(PROPOSALS).where(_P.log_id == _LOG, _P.submitted_pos < before)
+    for name in sorted(conditions):
+        query = query.where(tests[name])
+    return compiled(query, backend)
+
+
+class IndexRows:
+    """Collects what events mean for the tables, and writes it in few statements.
+
+    One batch of events often takes a proposal through its whole life; then one row is inserted, in its last state.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._new: dict[str, dict[str, Any]] = {}
+        self._changed: dict[str, dict[str, Any]] = {}
+        self._worlds: list[tuple[Any, ...]] = []
+        self._new_branches: dict[str, list[Any]] = {}
+        self._branches: dict[str, list[str | None]] = {}
+        self._landmarks: list[int] = []
+        self._checkpoints: list[tuple[str, str]] = []
+
+    def add(self, event: Event, position: int) -> None:
+        """Take one event in."""
+        step = _ROW_STEPS.get(type(event))
+        if step is not None:
+            step(self, event, position)
+        elif event.TOPIC in LANDMARKS:
+            self._landmarks.append(position)
+
+    def add_checkpoint(self, world_id: str, data: str) -> None:
+        """Take in the full state of a world, canonical JSON."""
+        self._checkpoints.append((world_id, data))
+
+    def write(self, cursor: ViewCursor) -> None:
+        """Write everything collected, and forget it."""
+        backend, log_id = cursor.backend, cursor.log_id
+        many: list[tuple[str, list[dict[str, Any]]]] = [
+            ("insert_proposal", list(self._new.values())),
+            ("update_proposal", list(self._changed.values())),
+            ("insert_world", [dict(zip(_WORLD_NAMES, row, strict=True)) for row in self._worlds]),
+            (
+                "insert_branch",
+                [
+                    {"name": name, "head": head, "tip": tip, "created_pos": at}
+                    for name, (head, tip, at) in self._new_branches.items()
+                ],
+            ),
+            (
+                "update_branch",
+                [{"of_branch": n, "new_head": h, "new_tip": t} for n, (h, t) in self._branches.items()],
+            ),
+            ("insert_landmark", [{"position": at} for at in self._landmarks]),
+            ("insert_checkpoint", [{"world_id": w, "data": data} for w, data in self._checkpoints]),
+        ]
+        for name, rows in many:
+            if rows:
+                told = statement(name, backend)
+                cursor.executemany(told.sql, [told.bind(log_id=log_id, of_log=log_id, **row) for row in rows])
+        self.__init__()  # type: ignore[misc]  # as empty as at the beginning
+
+    def _submitted(self, event: ProposalSubmitted, position: int) -> None:
+        intent = event.intent
+        self._new[event.proposal_id] = {
+            "proposal_id": event.proposal_id,
+            "intent_id": intent["intentId"],
+            "intent_key": intent["intentKey"],
+            "attempt": event.attempt,
+            "actor_id": event.actor["actorId"],
+            "action": intent["body"]["type"],
+            "branch": event.branch,
+            "status": "submitted",
+            "submitted_at": event.at,
+            "submitted_pos": position,
+            "decision": None,
+            "decided_pos": None,
+            "ended_pos": None,
+            "world_id": None,
+        }
+
+    def _change(self, proposal_id: str, **columns: Any) -> None:
+        row = self._new.get(proposal_id)
+        if row is not None:
+            row.update(columns)
+            return
+        row = self._changed.setdefault(proposal_id, dict(_NO_CHANGE, of_proposal=proposal_id))
+        for name, value in columns.items():
+            row[_NEW_NAMES[name]] = value
+
+    def _judged(self, event: ProposalJudged, _: int) -> None:
+        self._change(event.proposal_id, status="evaluating")
+
+    def _decided(self, event: DecisionMade, position: int) -> None:
+        decision = event.decision["decision"]
+        ended = {"ended_pos": position} if decision == "rejected" else {}
+        self._change(event.proposal_id, status=decision, decision=decision, decided_pos=position, **ended)
+
+    def _superseded(self, event: ProposalSuperseded, position: int) -> None:
+        self._change(event.proposal_id, status="superseded", ended_pos=position)
+
+    def _started(self, event: ExecutionStarted, _: int) -> None:
+        self._change(event.proposal_id, status="executing")
+
+    def _completed(self, event: ProposalCompleted, position: int) -> None:
+        self._change(event.proposal_id, status="completed", ended_pos=position, world_id=event.world_id)
+        self._move(event.branch, event.world_id, event.world_id)
+
+    def _failed(self, event: ProposalFailed, position: int) -> None:
+        self._change(event.proposal_id, status="failed", ended_pos=position, world_id=event.world_id)
+        self._move(event.branch, None, event.world_id)
+
+    def _move(self, branch: str, head: str | None, tip: str) -> None:
+        new = self._new_branches.get(branch)
+        if new is not None:
+            new[:2] = [head or new[0], tip]
+            return
+        known = self._branches.get(branch, [None, None])
+        self._branches[branch] = [head or known[0], tip]
+
+    def _sealed(self, event: WorldSealed, position: int) -> None:
+        self._worlds.append(
+            (event.world_id, event.parent, event.height, position, event.branch, event.outcome)
+        )
+
+    def _branched(self, event: BranchCreated, position: int) -> None:
+        self._new_branches[event.branch] = [event.world_id, event.world_id, position]
+
+
+_WORLD_NAMES: Final = ("world_id", "parent", "height", "position", "branch", "outcome")
+_NEW_NAMES: Final = {
+    "status": "new_status",
+    "decision": "new_decision",
+    "decided_pos": "new_decided",
+    "ended_pos": "new_ended",
+    "world_id": "new_world",
+}
+_NO_CHANGE: Final[Mapping[str, None]] = dict.fromkeys(_NEW_NAMES.values())
+_ROW_STEPS: Final[Mapping[type[Event], Callable[[IndexRows, Any, int], None]]] = {
+    ProposalSubmitted: IndexRows._submitted,
+    ProposalJudged: IndexRows._judged,
+    DecisionMade: IndexRows._decided,
+    ProposalSuperseded: IndexRows._superseded,
+    ExecutionStarted: IndexRows._started,
+    ProposalCompleted: IndexRows._completed,
+    ProposalFailed: IndexRows._failed,
+    WorldSealed: IndexRows._sealed,
+    BranchCreated: IndexRows._branched,
+}
+
+
+class WorldIndex:
+    """The index as a persisted view of the log."""
+
+    name = VIEW_NAME
+    version = VIEW_VERSION
+    metadata = METADATA
+
+    def clear(self, cursor: ViewCursor) -> None:
+        """Remove everything the index holds about the cursor's log."""
+        for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS):
+            cursor.run(statement(f"clear_{table.name}", cursor.backend), of_log=cursor.log_id)
+
+    def apply(self, cursor: ViewCursor, events: Sequence[LoggedEvent]) -> None:
+        """Bring the index from before these events to after them."""
+        rows = IndexRows()
+        for logged in events:
+            rows.add(
+                decode_event(logged.topic, logged.schema_version, logged.state, logged.position),
+                logged.position,
+            )
+        rows.write(cursor)

@@ -1,0 +1,189 @@
+"""One unit of work under the log's lock: commands read the realm, decide, and emit events.
+
+Everything emitted is folded into the realm at once, so the next command of the batch sees it; all of it is committed
+together or, when the commit fails, forgotten together with the realm (design section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from world.clock import Clock, IdSource
+from world.core import Domain, recompute
+from world.errors import Refused
+from world.events import Event, encode_event
+from world.frozen import FrozenDict
+from world.limits import Limits
+from world.ports import Authority, Executor, Order
+from world.realm import Realm, fold
+from world.snapshot import Meta, Requirement, Snapshot, System
+
+REALM_STREAM = "realm"
+LINEAGE_STREAM = "lineage"
+MAX_SNAPSHOTS = 64
+"""States of worlds kept ready to compute on between commits."""
+
+
+class Lookup(Protocol):
+    """Questions that the realm cannot answer, because they are about what has ended."""
+
+    def proposal_of_intent(self, intent_id: str) -> str | None:
+        """Return the proposal that carries an intentId."""
+        ...
+
+    def attempts(self, intent_key: str) -> int:
+        """Return how many proposals carried an intentKey."""
+        ...
+
+    def count(self, before: int, **conditions: Any) -> int:
+        """Count earlier proposals; see ``world.ports.History``."""
+        ...
+
+    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+        """Return a world's outcome and height, None when there is no such world."""
+        ...
+
+    def state(self, world_id: str) -> FrozenDict:
+        """Return a world's data."""
+        ...
+
+
+class Workers(Protocol):
+    """Who executes: this process, and whether others are still alive."""
+
+    @property
+    def me(self) -> str:
+        """The id of this worker, never used again by another."""
+        ...
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell whether a worker certainly does not run any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An effect that was requested in this commit and is to be made after it."""
+
+    proposal_id: str
+    requirement: Requirement
+    attempt: int
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """An event on its way into the log, with its canonical text."""
+
+    stream: str
+    event: Event
+    state: bytes
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastAt:
+    """The history before one position of the log (``world.ports.History``)."""
+
+    lookup: Lookup
+    before: int
+
+    def count(
+        self,
+        *,
+        actor_id: str | None = None,
+        action: str | None = None,
+        intent_key: str | None = None,
+        decision: Literal["approved", "rejected"] | None = None,
+        outcome: Literal["completed", "failed"] | None = None,
+        since_ms: int | None = None,
+    ) -> int:
+        """Count earlier proposals that match every given condition."""
+        given = {
+            "actor_id": actor_id,
+            "action": action,
+            "intent_key": intent_key,
+            "decision": decision,
+            "outcome": outcome,
+            "since_ms": since_ms,
+        }
+        return self.lookup.count(
+            self.before, **{name: value for name, value in given.items() if value is not None}
+        )
+
+
+@dataclass(slots=True)
+class Work:
+    """What a command works with; ``at`` is the time recorded in every event it emits, ms since 1970."""
+
+    realm: Realm
+    lookup: Lookup
+    domain: Domain
+    authority: Authority
+    executor: Executor
+    clock: Clock
+    ids: IdSource
+    workers: Workers
+    limits: Limits
+    snapshots: dict[str, Snapshot]
+    performing: set[tuple[str, str]]
+    at: int = 0
+    emitted: list[Emitted] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    on_emit: Callable[[Event, int], None] = lambda _event, _position: None
+
+    def emit(self, stream: str, event: Event) -> None:
+        """Append an event to the unit and fold it into the realm.
+
+        Raises:
+            Refused: ``EVENT_TOO_LARGE`` or ``NOT_CANONICAL``; then nothing was emitted.
+        """
+        state = encode_event(event)
+        if len(state) > self.limits.max_event_bytes:
+            raise Refused(
+                "EVENT_TOO_LARGE",
+                f"{event.TOPIC} would have {len(state)} bytes; the limit is {self.limits.max_event_bytes}. "
+                "Send less at once, or raise the limit max_event_bytes.",
+                size_bytes=len(state),
+                limit_bytes=self.limits.max_event_bytes,
+            )
+        position = self.realm.position + 1
+        fold(self.realm, event, position)
+        self.emitted.append(Emitted(stream, event, state, position))
+        self.on_emit(event, position)
+
+    def snapshot(self, world_id: str) -> Snapshot:
+        """Return the state of a sealed world as a base to compute on; its ``meta.version`` is its height."""
+        known = self.snapshots.get(world_id)
+        if known is None:
+            outcome = self.lookup.world_outcome(world_id)
+            data = self.lookup.state(world_id)
+            known = self.keep(world_id, data, recompute(self.domain, data), 0 if outcome is None else outcome[1])
+        return known
+
+    def keep(self, world_id: str, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
+        """Remember the state of a world, and return it as a base to compute on."""
+        base = Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
+        self.snapshots[world_id] = base
+        return base
+
+    def history(self) -> PastAt:
+        """Return the history before the next event."""
+        return PastAt(self.lookup, self.realm.position + 1)
+
+    def require_actor(self, actor_id: str) -> Mapping[str, Any]:
+        """Return a registered actor in wire form.
+
+        Raises:
+            Refused: ``UNKNOWN_ACTOR``.
+        """
+        actor = self.realm.actors.get(actor_id)
+        if actor is None:
+            raise Refused(
+                "UNKNOWN_ACTOR",
+                f"Nobody registered the actor {actor_id!r}; register and bind it first (`worldctl actor`).",
+                actor_id=actor_id,
+            )
+        return actor
