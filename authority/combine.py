@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from authority.opinions import Fault, Heard, Narrow
+from authority.opinions import Heard, Narrow
 from authority.scope import restrict
 from world.decision import RuleAnswer
 from world.intent import IntentScope
@@ -78,7 +78,3 @@ def reasons(heard: Sequence[Heard], places: Sequence[int]) -> str:
     """Return the words of the outcomes at these places, joined; without those that have none."""
     return "; ".join(one.reason for at in places if (one := heard[at]) is not None and one.reason)
 
-
-def is_fault(one: Heard) -> bool:
-    """Tell whether a rule raised or returned nonsense."""
-    return type(one) is Fault

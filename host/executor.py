@@ -100,10 +100,18 @@ class Host:
             action = order.intent.body.type
             return self._failed(order, scope_violation(scope, outside, action=action, now=order.now))
         if order.journal and order.journal.keys() - set(done.answered):
-            return self._failed(order, _conflict(order))
+            return self.conflict(order)
         if done.status == "pending":
             return Outcome("pending", (), done.snapshot, requirements=done.requirements)
         return Outcome("completed", done.patches, done.snapshot)
+
+    def conflict(self, order: Order) -> Outcome:
+        """Return the outcome where other effects are asked for than were made (design section 5)."""
+        told = (
+            "The action now asks for other effects than those it made already: the state was changed beneath "
+            "it, or it takes something from elsewhere than its context. Issue the intent again."
+        )
+        return self._failed(order, _error(order, STATE_CONFLICT, told))
 
     def terms(self, effect_type: str) -> EffectTerms:
         """Return what is promised for an effect; unknown types get the defaults and fail when performed."""
@@ -188,15 +196,6 @@ class Host:
 
 def _error(order: Order, code: str, message: str) -> ErrorValue:
     return ErrorValue(code, message, order.intent.body.type, "", order.now)
-
-
-def _conflict(order: Order) -> ErrorValue:
-    return _error(
-        order,
-        STATE_CONFLICT,
-        "The action now asks for other effects than those it made already: the state was changed beneath it, "
-        "or it takes something from elsewhere than its context. Issue the intent again.",
-    )
 
 
 def _ends_the_process(error: BaseException) -> bool:

@@ -1,0 +1,89 @@
+"""The operator's composition of a realm: ``world.toml``, read strictly.
+
+    log = "world.db"                          # a file, or a SQLAlchemy URL with an optional #name
+    domain = "shop.domain:shop"               # package.module:attribute, file.py:attribute, or a YAML/JSON file
+    projections = ["shop.projections:orders"]
+    policies = ["shop.rules:policy"]
+    effects = ["shop.effects:handlers"]
+    enforcement = "enforcing"                 # or "trusting"
+    paranoid = false                          # run every projection twice under guard
+    durability = "full"                       # or "normal"
+
+    [limits]
+    max_intent_bytes = 1048576
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from world.errors import Refused
+from world.limits import Limits
+from world.values import refused_value
+
+CONFIG_NAME = "world.toml"
+
+
+class Config(BaseModel):
+    """What stands in ``world.toml``; relative paths start at ``folder``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    log: str = "world.db"
+    domain: str | None = None
+    projections: list[str] = Field(default_factory=list)
+    policies: list[str] = Field(default_factory=list)
+    effects: list[str] = Field(default_factory=list)
+    enforcement: Literal["enforcing", "trusting"] = "enforcing"
+    paranoid: bool = False
+    durability: Literal["full", "normal"] = "full"
+    limits: dict[str, int] = Field(default_factory=dict)
+    folder: Path = Field(default=Path(), exclude=True)
+
+    @property
+    def log_address(self) -> str:
+        """The log's address; a relative file starts at the folder of the configuration."""
+        if "://" in self.log or Path(self.log).is_absolute():
+            return self.log
+        return str(self.folder / self.log)
+
+    def chosen_limits(self) -> Limits:
+        """Return the limits with the configured ones in place.
+
+        Raises:
+            Refused: ``INVALID_CONFIG`` for a limit that does not exist or is below 1.
+        """
+        known = {field.name for field in fields(Limits)}
+        for name, value in self.limits.items():
+            if name not in known or value < 1:
+                raise Refused(
+                    "INVALID_CONFIG",
+                    f"[limits] {name} = {value}: the limits are {', '.join(sorted(known))}, each at least 1.",
+                )
+        return Limits(**self.limits)
+
+
+def read_config(path: Path) -> Config:
+    """Read a ``world.toml``.
+
+    Raises:
+        Refused: ``NO_CONFIG`` when there is no such file, ``INVALID_CONFIG`` when it is not as it should be.
+    """
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Refused(
+            "NO_CONFIG", f"There is no {path}; `worldctl init` makes one, or name another with --config."
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Refused("INVALID_CONFIG", f"{path} cannot be read: {error}.") from None
+    try:
+        return Config(**{**told, "folder": path.parent})
+    except ValidationError as error:
+        refused = refused_value(error, what=str(path))
+        raise Refused("INVALID_CONFIG", refused.message, **refused.details) from None

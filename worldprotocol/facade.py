@@ -1,0 +1,520 @@
+"""``World``: what a Python user opens, acts on, watches and asks.
+
+    with World.create("shop.db", domain=shop) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        done = world.act("ann", "order.place", {"item": "tea"})
+        print(done.status, world.data())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from world.actor import ActorKind, ActorRef
+from world.clock import Clock, IdSource
+from world.core import Domain
+from world.decision import HumanAnswer, HumanChoice
+from world.errors import Refused
+from world.events import WorldSealed
+from world.frozen import FrozenDict
+from world.intent import IntentBody, IntentInstance, IntentScope
+from world.limits import Limits
+from world.log import EventLog
+from world.ports import Enforcement
+from world.proposal import Proposal
+from world.protocol import WorldProtocol
+from world.realm import Branch, Realm
+from world.snapshot import Meta, Snapshot, System
+from world.source import SourceEvent
+from world.submission import Submission
+from world.subscribers import Handler
+from world.views.archive import Archive, WorldRow, decoded
+from worldprotocol.assemble import Parts, assemble, open_for_reading
+from worldprotocol.config import Config
+
+OPERATOR = "operator"
+"""Who the record names for what the operator does, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came of a source event.
+
+    Args:
+        projection_id: the projection that answered, None when none did.
+        reason: why no intent was selected, where the projection said so.
+        proposal: the proposal, None when no intent was selected.
+    """
+
+    projection_id: str | None
+    reason: str | None
+    proposal: Proposal | None
+
+
+class World:
+    """One realm of worlds, open for acting (``create``, ``open``) or for looking only (``look``)."""
+
+    def __init__(self, log: EventLog, parts: Parts | None, protocol: WorldProtocol | None) -> None:
+        """Take over an open log; ``create``, ``open`` and ``look`` are the ways in."""
+        self._log = log
+        self._parts = parts
+        self._protocol = protocol
+        self._archive = protocol.archive if protocol is not None else Archive(log)
+
+    # Opening
+
+    @classmethod
+    def create(
+        cls,
+        address: str | Path,
+        *,
+        domain: Domain | str | Path,
+        data: Mapping[str, Any] | None = None,
+        by: str = OPERATOR,
+        **parts: Any,
+    ) -> World:
+        """Found a new realm and open it.
+
+        Args:
+            address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
+            domain: a ``Domain``, a reference to one, or a YAML or JSON file.
+            data: initial data that differs from the domain's defaults.
+            by: whom the record names.
+            **parts: as for ``open``; policies at hand are adopted.
+
+        Raises:
+            Refused: ``ALREADY_FOUNDED``, ``INVALID_DATA``, and what opening refuses.
+        """
+        world = cls._opened(str(address), domain, create=True, **parts)
+        try:
+            world._acting.found(by=by, data=data)
+            for name in world._composed.policy_names:
+                world.adopt_policy(name, by=by)
+        except BaseException:
+            world.close()
+            raise
+        return world
+
+    @classmethod
+    def open(cls, address: str | Path, *, domain: Domain | str | Path, **parts: Any) -> World:
+        """Open a realm for acting, and settle what an earlier process left undone.
+
+        Args:
+            address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
+            domain: the domain in force.
+            **parts: ``projections``, ``policies``, ``effects`` (objects or references), ``enforcement``,
+                ``paranoid``, ``durability``, ``limits``, ``clock``, ``ids``.
+
+        Raises:
+            Refused: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force.
+        """
+        world = cls._opened(str(address), domain, create=False, **parts)
+        try:
+            world._check_schema()
+            world.settle()
+        except BaseException:
+            world.close()
+            raise
+        return world
+
+    @classmethod
+    def look(cls, address: str | Path) -> World:
+        """Open a realm for looking only; no byte of the log changes.
+
+        Raises:
+            Refused: ``LOG_NOT_FOUND``, ``NOT_A_LOG`` and others.
+        """
+        return cls(open_for_reading(str(address)), None, None)
+
+    @classmethod
+    def from_config(cls, config: Config, *, address: str | None = None, create: bool = False) -> World:
+        """Open what a ``world.toml`` composes; ``create`` founds it first.
+
+        Raises:
+            Refused: as ``create`` and ``open``; ``INVALID_CONFIG`` when it names no domain.
+        """
+        if config.domain is None:
+            raise Refused("INVALID_CONFIG", f'{config.folder / "world.toml"} names no domain: add domain = "..."')
+        way_in = cls.create if create else cls.open
+        return way_in(
+            address or config.log_address,
+            domain=config.domain,
+            folder=config.folder,
+            projections=config.projections,
+            policies=config.policies,
+            effects=config.effects,
+            enforcement=config.enforcement,
+            paranoid=config.paranoid,
+            durability=config.durability,
+            limits=config.chosen_limits(),
+        )
+
+    @classmethod
+    def _opened(
+        cls,
+        address: str,
+        domain: Domain | str | Path,
+        *,
+        create: bool,
+        folder: Path | None = None,
+        projections: Iterable[Any] = (),
+        policies: Iterable[Any] = (),
+        effects: Iterable[Any] = (),
+        enforcement: Enforcement = "enforcing",
+        paranoid: bool = False,
+        durability: str = "full",
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> World:
+        log, parts, protocol = assemble(
+            address,
+            create=create,
+            domain=domain,
+            folder=folder,
+            projections=projections,
+            policies=policies,
+            effects=effects,
+            enforcement=enforcement,
+            paranoid=paranoid,
+            durability=durability,
+            limits=limits,
+            clock=clock,
+            ids=ids,
+            progress=progress,
+        )
+        return cls(log, parts, protocol)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the log; closing twice does nothing."""
+        self._log.close()
+
+    # The operator's part
+
+    def register(
+        self,
+        actor_id: str,
+        kind: ActorKind,
+        *,
+        binding: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        by: str = OPERATOR,
+    ) -> None:
+        """Make an actor known, and bind it to an authority where a binding is given.
+
+        Raises:
+            Refused: ``INVALID_VALUE``, ``ACTOR_MISMATCH``, and what ``bind`` refuses.
+        """
+        actor = ActorRef.read({"actorId": actor_id, "kind": kind, "name": name, "meta": meta})
+        self._acting.register_actor(actor, by=by)
+        if binding is not None:
+            self.bind(actor_id, binding, by=by)
+
+    def bind(self, actor_id: str, binding: Mapping[str, Any], *, by: str = OPERATOR) -> None:
+        """Give an actor its one authority binding, such as ``{"kind": "policy_rules", "policy": "shop"}``.
+
+        Raises:
+            Refused: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, ``INVALID_BINDING``.
+        """
+        self._acting.bind_actor(actor_id, binding, by=by)
+
+    def adopt_policy(self, name: str, *, by: str = OPERATOR) -> bool:
+        """Bring a policy at hand into force; False when this very policy is in force already."""
+        return self._acting.adopt_policy(name, by=by)
+
+    def adopt_domain(self, *, by: str = OPERATOR) -> bool:
+        """Adopt the domain at hand; False when it is in force already. See ``open_to_adopt``."""
+        return self._acting.adopt_domain(by=by)
+
+    @classmethod
+    def open_to_adopt(cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **parts: Any) -> World:
+        """Open a realm under a changed domain and adopt it; every head must obey the new schema.
+
+        Raises:
+            Refused: ``DATA_DOES_NOT_FIT``, and what ``open`` refuses.
+        """
+        world = cls._opened(str(address), domain, create=False, **parts)
+        try:
+            world.adopt_domain(by=by)
+            world.settle()
+        except BaseException:
+            world.close()
+            raise
+        return world
+
+    def create_branch(self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False) -> None:
+        """Make a branch at a world; None is the active branch's head."""
+        self._acting.create_branch(name, world_id or self.branch().head, by=by, allow_failed=allow_failed)
+
+    def switch_branch(self, name: str, *, by: str = OPERATOR) -> None:
+        """Make a branch the active one; undecided proposals are superseded."""
+        self._acting.switch_branch(name, by=by)
+
+    def settle(self) -> None:
+        """Do what is due: finish abandoned executions, decide what timed out, start what is approved."""
+        mode = self._composed.executor.enforcement
+        realm = self.realm()
+        if realm.founded is None:
+            raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` (World.create) founds it.")
+        if realm.enforcement != mode:
+            self._acting.choose_enforcement(by=OPERATOR)
+        self._acting.settle()
+
+    # The actors' part
+
+    def issue(
+        self,
+        actor_id: str,
+        action: str,
+        input: Any = None,  # noqa: A002  # the specification's word
+        *,
+        scope: IntentScope | Mapping[str, Any] | Iterable[str] | None = None,
+        note: str | None = None,
+    ) -> IntentInstance:
+        """Issue an intent without submitting it.
+
+        Args:
+            actor_id: a registered actor; for one of kind system this is a system direct intent.
+            action: the action's type.
+            input: its input, JSON.
+            scope: proposed write scope: an ``IntentScope``, its wire form, or patterns.
+            note: a note for people.
+
+        Raises:
+            Refused: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``, ``NOT_CANONICAL``.
+        """
+        body = _body(action, input, scope)
+        return self._composed.issue(self._actor(actor_id), body, self.realm().schema_hash, note=note)
+
+    def act(
+        self,
+        actor_id: str,
+        action: str,
+        input: Any = None,  # noqa: A002  # the specification's word
+        *,
+        scope: IntentScope | Mapping[str, Any] | Iterable[str] | None = None,
+        note: str | None = None,
+        **wishes: Any,
+    ) -> Proposal:
+        """Issue and submit an intent, and take it as far as it goes; see ``issue`` and ``submit``."""
+        return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **wishes)
+
+    def submit(self, intent: IntentInstance | Mapping[str, Any], **wishes: Any) -> Proposal:
+        """Submit an issued intent.
+
+        Args:
+            intent: an instance, or its wire form.
+            **wishes: ``branch``, ``base_world``, ``fork_name``, ``trace``, ``execution_key``,
+                ``allow_failed_base``; see ``world.submission.Submission``.
+
+        Returns:
+            The proposal: completed, failed, rejected, or waiting for people.
+
+        Raises:
+            Refused: see ``world.submission.submit``.
+        """
+        instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
+        return self._acting.submit(Submission(instance, **wishes))
+
+    def receive(
+        self, source: SourceEvent | Mapping[str, Any], actor_id: str, *, branch: str | None = None, **wishes: Any
+    ) -> Received:
+        """Let the projections select an intent for a source event, and submit it.
+
+        Args:
+            source: the event, or its wire form.
+            actor_id: who acts.
+            branch: whose head the projections read and the intent moves; None is the active branch.
+            **wishes: as for ``submit``.
+
+        Raises:
+            Refused: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, what a projection does wrong, and see ``submit``.
+        """
+        event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
+        projector = self._composed.projector(event, self._actor(actor_id))
+        came = self._acting.project(
+            projector, lambda intent: Submission(intent, branch=branch, **wishes), branch
+        )
+        proposal = None if came.proposal_id is None else self.proposal(came.proposal_id)
+        result = {} if came.record is None else came.record.result
+        return Received(
+            projection_id=None if came.record is None else came.record.projection_id,
+            reason=result.get("reason"),
+            proposal=proposal,
+        )
+
+    def inbox(self) -> list[Proposal]:
+        """Return the proposals that wait for people, oldest first."""
+        waiting = [proposal for proposal in self.realm().proposals.values() if proposal.asked is not None]
+        return sorted(waiting, key=lambda proposal: (proposal.submitted.at, proposal.proposal_id))
+
+    def decide(
+        self,
+        proposal_id: str,
+        choice: HumanChoice,
+        *,
+        by: str,
+        scope: IntentScope | Mapping[str, Any] | Iterable[str] | None = None,
+        reason: str = "",
+    ) -> Proposal:
+        """Answer a waiting proposal as a person.
+
+        Args:
+            proposal_id: the proposal.
+            choice: approve, reject, narrow (with ``scope``) or ask (a question back, in ``reason``).
+            by: the answering actor's id.
+            scope: the narrower scope.
+            reason: why, for the record.
+
+        Raises:
+            Refused: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
+        """
+        narrowed = _scope(scope)
+        answer = HumanAnswer.read(
+            {
+                "answerId": self._composed.ids.new_id(),
+                "by": self._actor(by),
+                "choice": choice,
+                "scope": narrowed,
+                "reason": reason,
+            }
+        )
+        return self._acting.answer(proposal_id, answer)
+
+    def subscribe(self, handler: Handler) -> Callable[[], None]:
+        """Tell a handler ``(position, event, schedule)`` all events this process commits; returns what ends it."""
+        return self._acting.subscribe(handler)
+
+    # Looking
+
+    @property
+    def log(self) -> EventLog:
+        """The log itself."""
+        return self._log
+
+    @property
+    def archive(self) -> Archive:
+        """Past worlds and ended proposals."""
+        return self._archive
+
+    @property
+    def parts(self) -> Parts | None:
+        """What this process composed; None when the realm is open for looking only."""
+        return self._parts
+
+    def realm(self) -> Realm:
+        """Return actors, bindings, policies, branches and open proposals as of now; treat it as read-only."""
+        return self._archive.load_realm()
+
+    def proposal(self, proposal_id: str) -> Proposal:
+        """Return a proposal, open or ended; raises ``Refused`` ``UNKNOWN_PROPOSAL``."""
+        return self._archive.proposal(proposal_id)
+
+    def branch(self, name: str | None = None) -> Branch:
+        """Return a branch; None is the active one. Raises ``Refused`` ``UNKNOWN_BRANCH``."""
+        realm = self.realm()
+        found = realm.branches.get(realm.active if name is None else name)
+        if found is None:
+            known = ", ".join(sorted(realm.branches)) or "none"
+            raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {known}.")
+        return found
+
+    def branches(self) -> list[Branch]:
+        """Return all branches in order of creation."""
+        return list(self.realm().branches.values())
+
+    def sealed(self, world_id: str | None = None) -> WorldSealed:
+        """Return the event that sealed a world; None is the active branch's head."""
+        return self._archive.sealed(world_id or self.branch().head)
+
+    def worlds(self, most: int = 100) -> Iterator[WorldRow]:
+        """Yield the newest worlds first."""
+        for row in self._archive.rows("worlds", most=most):
+            yield WorldRow(*row)
+
+    def data(self, world_id: str | None = None) -> FrozenDict:
+        """Return the data of any world; None is the active branch's head."""
+        return self._archive.state(world_id or self.branch().head)
+
+    def snapshot(self, world_id: str | None = None) -> Snapshot:
+        """Return the snapshot of any world with its computed values, as far as the domain at hand makes them."""
+        from world.core import recompute
+        from world.snapshot import ErrorValue
+
+        sealed = self.sealed(world_id)
+        data = self._archive.state(sealed.world_id)
+        error = None if sealed.error is None else ErrorValue.from_wire(sealed.error)
+        system = System("idle") if error is None else System("error", error, (error,))
+        domain = None if self._parts is None else self._parts.domain
+        computed = FrozenDict() if domain is None else recompute(domain, data)
+        return Snapshot(data, computed, system, None, Meta(sealed.height, sealed.at, "", sealed.schema_hash))
+
+    def events(self, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield ``(position, event)`` in log order."""
+        for logged in self._log.read(after, upto):
+            yield logged.position, decoded(logged)
+
+    # Inside
+
+    @property
+    def _acting(self) -> WorldProtocol:
+        if self._protocol is None:
+            raise Refused("LOG_READ_ONLY", "This realm is open for looking only; open it with World.open to act.")
+        return self._protocol
+
+    @property
+    def _composed(self) -> Parts:
+        if self._parts is None:
+            raise Refused("LOG_READ_ONLY", "This realm is open for looking only; open it with World.open to act.")
+        return self._parts
+
+    def _actor(self, actor_id: str) -> ActorRef:
+        known = self.realm().actors.get(actor_id)
+        if known is None:
+            raise Refused(
+                "UNKNOWN_ACTOR",
+                f"Nobody registered the actor {actor_id!r}; register it first (`worldctl actor add`, World.register).",
+                actor_id=actor_id,
+            )
+        return ActorRef.read(known)
+
+    def _check_schema(self) -> None:
+        """Refuse to go on under another schema than the one in force (WP-schema)."""
+        in_force, at_hand = self.realm().schema_hash, self._composed.domain.schema.hash
+        if in_force and in_force != at_hand:
+            raise Refused(
+                "SCHEMA_MISMATCH",
+                f"The log goes on under schema {in_force[:12]}, the domain at hand has {at_hand[:12]}. Open it with the "
+                "domain it was made with, or adopt the new one on purpose (`worldctl adopt`, World.open_to_adopt).",
+                in_force=in_force,
+                at_hand=at_hand,
+            )
+
+
+def _scope(given: IntentScope | Mapping[str, Any] | Iterable[str] | None) -> IntentScope | None:
+    if given is None or isinstance(given, IntentScope):
+        return given
+    if isinstance(given, Mapping):
+        return IntentScope.read(given)
+    return IntentScope.read({"allowedPaths": list(given)})
+
+
+def _body(action: str, given: Any, scope: Any) -> IntentBody:
+    return IntentBody.read({"type": action, "input": given, "scopeProposal": _scope(scope)})
