@@ -11,9 +11,9 @@ A policy author needs ``rule`` and the opinions::
             return Narrow("data.todos.*", "agents may add to the list")
         return None  # no opinion
 
-offered as an entry point of the group ``worldprotocol.rules``, or named by reference (``rules.py:small_changes``).
-Nothing here writes to a log, makes an effect or reads a clock. Sources: WP-bind, WP-decision, CARD-policy, INT-13;
-design section 6.
+offered as an entry point of the group ``worldprotocol.rules``, or named by reference
+(``rules.py:small_changes``). Nothing here writes to a log, makes an effect or reads a clock. Sources:
+WP-bind, WP-decision, CARD-policy, INT-13; design section 6.
 """
 
 from authority.authority import StandardAuthority

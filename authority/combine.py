@@ -1,7 +1,7 @@
 """How opinions become one: an error refuses, then a reject wins, then an escalation, then approval.
 
-Several narrowings narrow together, and an approval beside a narrowing adds nothing to it. Where no rule approves,
-the answer is no. So a further approval never turns a refusal, and no error ever approves.
+Several narrowings narrow together, and an approval beside a narrowing adds nothing to it. Where no rule
+approves, the answer is no. So a further approval never turns a refusal, and no error ever approves.
 Source: design section 6.
 """
 
@@ -77,4 +77,3 @@ def combine(heard: Sequence[Heard], proposed: IntentScope | None) -> Combined:
 def reasons(heard: Sequence[Heard], places: Sequence[int]) -> str:
     """Return the words of the outcomes at these places, joined; without those that have none."""
     return "; ".join(one.reason for at in places if (one := heard[at]) is not None and one.reason)
-

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from authority.combine import combine, reasons
 from authority.opinions import Approve, Escalate, Heard, Narrow, Opinion, Reject
-from authority.rules import Rule, check_rule
+from authority.rules import Rule, ask, check_rule
 from world.errors import Refused
 from world.ports import Case
 
@@ -16,8 +16,9 @@ from world.ports import Case
 class AllOf:
     """Approves where every one of its rules approves; where one of them is silent, it is silent.
 
-    A rejection or an escalation by any of its rules is its own. Two escalations to different people belong into a
-    policy as rules of their own; here they are an error.
+    A rejection or an escalation by any of its rules is its own. An escalation beside a narrowing, or beside
+    one to other people, is more than one opinion can say: that is an error, and such rules belong into the
+    policy itself.
 
     Args:
         name: the name of the whole.
@@ -35,29 +36,32 @@ class AllOf:
 
     def __call__(self, case: Case, /) -> Opinion | None:
         """Return the strictest opinion; raises what its rules raise."""
-        heard = [part(case) for part in self.rules]
-        asked = [one for one in heard if isinstance(one, Escalate)]
+        heard = [ask(part, case) for part in self.rules]
         if any(isinstance(one, Reject) for one in heard):
             return Reject(_words(heard, Reject))
-        if asked:
-            if len({one.to for one in asked}) > 1:
-                raise Refused(
-                    "INVALID_OPINION",
-                    f"The rules of {self.name!r} escalate to different people; "
-                    "make each of them a rule of the policy.",
-                )
-            return Escalate(asked[0].to, _words(heard, Escalate))
+        if any(isinstance(one, Escalate) for one in heard):
+            return self._escalated(heard)
         if any(one is None for one in heard):
             return None
         return _agreed(heard)
+
+    def _escalated(self, heard: Sequence[Heard]) -> Escalate:
+        asked = {one.to for one in heard if isinstance(one, Escalate)}
+        if len(asked) > 1 or any(isinstance(one, Narrow) for one in heard):
+            raise Refused(
+                "INVALID_OPINION",
+                f"The rules of {self.name!r} escalate and narrow, or escalate to different people; "
+                "make each of them a rule of the policy.",
+            )
+        return Escalate(asked.pop(), _words(heard, Escalate))
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
     """Approves where one of its rules approves: the first approval or narrowing is its own.
 
-    Where none approves it escalates or rejects as the first of its rules that does; an escalation is heard before a
-    rejection.
+    Where none approves it escalates or rejects as the first of its rules that does; an escalation is heard
+    before a rejection.
 
     Args:
         name: the name of the whole.
@@ -75,7 +79,7 @@ class AnyOf:
 
     def __call__(self, case: Case, /) -> Opinion | None:
         """Return the mildest opinion; raises what its rules raise."""
-        heard = [part(case) for part in self.rules]
+        heard = [ask(part, case) for part in self.rules]
         for kinds in ((Approve, Narrow), (Escalate,), (Reject,)):
             for one in heard:
                 if isinstance(one, kinds):

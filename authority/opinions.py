@@ -1,7 +1,7 @@
 """What a rule can say about a case: approve, narrow, escalate, reject; None is no opinion.
 
-An opinion is complete and checked when it is made, so a wrong one is an error of the rule that made it, and errors
-refuse. Source: design section 6.
+An opinion is complete and checked when it is made, so a wrong one is an error of the rule that made it, and
+errors refuse. Source: design section 6.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Escalate:
         reason: for people.
 
     Raises:
-        Refused: ``INVALID_OPINION`` for a reason that is no text, ids that are none, or more than ``MAX_ASKED``.
+        Refused: ``INVALID_OPINION`` for a reason that is no text, ids that are none, or more than
+            ``MAX_ASKED``.
     """
 
     to: tuple[str, ...]
@@ -116,7 +117,9 @@ class Escalate:
         """Take one id or several."""
         ids = tuple(dict.fromkeys(_several(to, "Escalate(to) needs ids of actors.")))
         if len(ids) > MAX_ASKED:
-            raise Refused("INVALID_OPINION", f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}.")
+            raise Refused(
+                "INVALID_OPINION", f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}."
+            )
         for actor_id in ids:
             try:
                 _IDENTIFIER.validate_python(actor_id, strict=True)

@@ -1,8 +1,8 @@
 """What a rule is: a name, and a function of a case.
 
-A rule sees the case and nothing else, and answers with an opinion or with None. Anything may be a rule that has a
-``name`` and can be called with a case: a decorated function, an object that holds its limits in fields, or a rule in
-another language that describes itself by an attribute ``source`` (a ``RuleSource``).
+A rule sees the case and nothing else, and answers with an opinion or with None. Anything may be a rule that
+has a ``name`` and can be called with a case: a decorated function, an object that holds its limits in fields,
+or a rule in another language that describes itself by an attribute ``source`` (a ``RuleSource``).
 Source: design section 6; CARD-policy.
 """
 
@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
-from authority.opinions import Opinion
-from authority.source import RuleSource, source_of
+from authority.opinions import OPINIONS, Opinion
 from authority.words import MAX_NAME, is_name
 from world.errors import Refused
 from world.ports import Case
@@ -53,9 +52,8 @@ class PythonRule:
         return self.function(case)
 
     @property
-    def source(self) -> RuleSource:
-        """Where the function stands."""
-        return source_of(self.function)
+    def __wrapped__(self) -> RuleFunction:
+        return self.function
 
     @property
     def description(self) -> str:
@@ -71,12 +69,31 @@ def rule(given: RuleFunction | str, /) -> PythonRule | Callable[[RuleFunction], 
     """Make a function a rule: ``@rule`` names it after the function, ``@rule("name")`` as given.
 
     Raises:
-        Refused: ``INVALID_RULE`` for a name with spaces or none at all, and for what cannot be called with a case
-            or would not answer at once (coroutines, generators).
+        Refused: ``INVALID_RULE`` for a name with spaces or none at all, and for what cannot be called with a
+            case or would not answer at once (coroutines, generators).
     """
     if isinstance(given, str):
         return lambda function: _named(given, function)
     return _named(getattr(given, "__name__", ""), given)
+
+
+def ask(asked: Rule, case: Case) -> Opinion | None:
+    """Return a rule's opinion.
+
+    Raises:
+        Refused: ``INVALID_OPINION`` where it answers anything but an opinion or None; and whatever it raises.
+    """
+    opinion = asked(case)
+    if opinion is None or type(opinion) in OPINIONS:
+        return opinion
+    raise Refused("INVALID_OPINION", nonsense(asked.name, opinion))
+
+
+def nonsense(name: str, answer: object) -> str:
+    """Return the words for an answer that is no opinion."""
+    return (
+        f"{name} returned {type(answer).__name__}; a rule returns Approve, Reject, Narrow, Escalate or None"
+    )
 
 
 def check_rule(candidate: Any) -> Rule:
@@ -90,7 +107,7 @@ def check_rule(candidate: Any) -> Rule:
         raise _invalid(f"{_shown(candidate)} is no rule; decorate the function with @rule.")
     if not is_name(name):
         raise _invalid(
-            f"{name!r:.80} cannot name a rule: take letters, digits and _ . : / -, at most {MAX_NAME} of them."
+            f"{name!r:.80} cannot name a rule: take up to {MAX_NAME} letters, digits and _ . : / -."
         )
     function = candidate.function if isinstance(candidate, PythonRule) else candidate
     _check_signature(name, function)
@@ -114,7 +131,9 @@ def _check_signature(name: str, function: Callable[..., Any]) -> None:
         inspect.isgeneratorfunction,
     ):
         if is_later(called):
-            raise _invalid(f"The rule {name!r} must answer at once: a plain function, neither async nor with yield.")
+            raise _invalid(
+                f"The rule {name!r} must answer at once: a plain function, neither async nor with yield."
+            )
     try:
         inspect.signature(function).bind(None)
     except TypeError:

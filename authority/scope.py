@@ -1,12 +1,13 @@
-"""The algebra of scope patterns: is one list within another, and what do two lists have in common.
+r"""The algebra of scope patterns: is one list within another, and what do two lists have in common.
 
-A pattern means what ``world.patch.scope_allows`` takes it for: ``data.`` in front may be left out, ``*`` is one
-segment, and a pattern covers every place that begins as it does, so that a final ``*`` is the whole subtree below
-and a pattern without a star is that place with everything in it. A literal ``*`` is written ``\\*``.
+A pattern means what ``world.patch.scope_allows`` takes it for: ``data.`` in front may be left out, ``*`` is
+one segment, and a pattern covers every place that begins as it does, so that a final ``*`` is the whole
+subtree below and a pattern without a star is that place with everything in it. A literal ``*`` is written
+``\*``.
 
-Both questions have exact answers. There are always more names than a list of patterns mentions, so a pattern lies
-within a list only if it lies within one member of it; and two patterns meet in exactly one pattern, or not at all.
-Sources: INT-5.3, INT-13.3; design section 4.
+Both questions have exact answers. There are always more names than a list of patterns mentions, so a pattern
+lies within a list only if it lies within one member of it; and two patterns meet in exactly one pattern, or
+not at all. Sources: INT-5.3, INT-13.3; design section 4.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where a rule comes from, and hashes of all that makes it say what it says.
 
-For Python that is the distribution with its version, the text of the rule, the text of its module (helpers and
-constants), and the values it was made with: what a closure holds, default arguments, the fields of a rule object.
-A rule made by ``at_most(5)`` and one made by ``at_most(9)`` have the same text and are different rules.
-Source: design section 6.
+For Python that is the distribution with its version, the text of the rule, the text of its module (helpers
+and constants), and the values it was made with: what a closure holds, default arguments, the fields of a rule
+object. A rule made by ``at_most(5)`` and one made by ``at_most(9)`` have the same text and are different
+rules. Source: design section 6.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import date, time, timedelta, tzinfo
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from importlib import metadata
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
+from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -30,7 +34,11 @@ from world.frozen import FrozenDict, freeze
 FILE_LABEL: Final = "__rules_file__"
 """Name under which a module that was loaded from a bare file keeps that file's name, without directories."""
 
+MAX_PARAMETERS: Final = 16_384
+"""Bytes of a rule's parameters as JSON; of larger ones only the hash is kept."""
+
 _MAX_DEPTH: Final = 8  # levels to which the values of a rule are described
+_TOLD_BY_REPR: Final = (bytes, complex, date, time, timedelta, tzinfo, Decimal, Fraction, range, UUID)
 _EMPTY: Final = FrozenDict()
 
 
@@ -39,15 +47,16 @@ class RuleSource:
     """Where a rule stands and what it is made of.
 
     Args:
-        language: ``python``; ``python-bytecode`` where the text of the rule is not at hand, so that the hash is
-            that of its compiled form.
+        language: ``python``; ``python-bytecode`` where the text of the rule is not at hand, so that the hash
+            is that of its compiled form.
         module: the module, or the name of the file.
         qualname: the name inside of it.
         line: first line in its file, from 1; None where it has none.
         source_hash: SHA-256 of the rule's own text, in hex.
         module_hash: SHA-256 of the whole file's text; None where it is not at hand.
         distribution: name and version of the installed package; None where it belongs to none.
-        parameters: the values it was made with, as JSON.
+        parameters: the values it was made with, as JSON; an object that is neither data nor code is named by
+            its type only.
     """
 
     language: str
@@ -98,12 +107,17 @@ def _source_of(subject: Any, depth: int) -> RuleSource:
     own = getattr(subject, "source", None)
     if isinstance(own, RuleSource):
         return own
+    inner = getattr(subject, "__wrapped__", None)
+    if isinstance(inner, FunctionType) and not isinstance(subject, FunctionType):
+        subject = inner
     if isinstance(subject, FunctionType):
         return _written_source(subject, subject.__code__, subject, _bound_values(subject, depth))
     kind = type(subject)
     call = getattr(kind, "__call__", None)  # noqa: B004 - the method itself is wanted, for its code
     if not isinstance(call, FunctionType):
-        raise Refused("INVALID_RULE", f"A {kind.__name__} has no Python code; a rule is a function or an object.")
+        raise Refused(
+            "INVALID_RULE", f"A {kind.__name__} has no Python code; a rule is a function or an object."
+        )
     return _written_source(kind, kind, call, _fields(subject, depth))
 
 
@@ -113,7 +127,7 @@ def _written_source(
     module = sys.modules.get(named.__module__ or "")
     try:
         lines, line = inspect.getsourcelines(text_of)
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError):
         language, at, source_hash = "python-bytecode", None, _code_hash(code_of.__code__)
     else:
         language, at, source_hash = "python", max(line, 1), _text_hash("".join(lines))
@@ -125,8 +139,14 @@ def _written_source(
         source_hash=source_hash,
         module_hash=None if module is None else _module_hash(module),
         distribution=None if hasattr(module, FILE_LABEL) else _distribution(named.__module__ or ""),
-        parameters=freeze(parameters),
+        parameters=_kept(parameters),
     )
+
+
+def _kept(parameters: Mapping[str, Any]) -> FrozenDict:
+    kept = FrozenDict(parameters)
+    is_small = len(canonical_bytes(kept)) <= MAX_PARAMETERS
+    return kept if is_small else FrozenDict({"digest": digest(kept)})
 
 
 def _text_hash(text: str) -> str:
@@ -153,14 +173,21 @@ def _module_hash(module: ModuleType) -> str | None:
 
 
 def _distribution(module: str) -> str | None:
-    owners = _owners(tuple(sys.path)).get(module.partition(".")[0], [])
-    return ", ".join(f"{name} {metadata.version(name)}" for name in sorted(set(owners))) or None
+    owners = _owners(tuple(sys.path)).get(module.partition(".")[0], ())
+    return ", ".join(sorted(map(_versioned, {name for name in owners if name}))) or None
 
 
 @functools.lru_cache(maxsize=4)
 def _owners(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
     """Return which installed packages own which top-level modules; looking takes tens of milliseconds."""
     return metadata.packages_distributions()
+
+
+def _versioned(name: str) -> str:
+    try:
+        return f"{name} {metadata.version(name)}"
+    except metadata.PackageNotFoundError:  # it was removed since
+        return name
 
 
 def _bound_values(function: FunctionType, depth: int) -> dict[str, Any]:
@@ -196,7 +223,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 def _value(value: Any, depth: int) -> Any:
     """Return a value as JSON that is the same in every process; what cannot be told is named by its type."""
-    if value is None or isinstance(value, (bool, int, float, str)) and not isinstance(value, Enum):
+    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, Enum)):
         try:
             return freeze(value)
         except Refused:
@@ -216,6 +243,8 @@ def _compound(value: Any, depth: int) -> Any:
         return sorted((_value(item, depth) for item in value), key=canonical_bytes)
     if isinstance(value, (Enum, PurePath)):
         return str(value)
+    if isinstance(value, _TOLD_BY_REPR):
+        return repr(value)
     if isinstance(value, re.Pattern):
         return {"pattern": _value(value.pattern, depth), "flags": int(value.flags)}
     if isinstance(value, (type, BuiltinFunctionType, ModuleType)):

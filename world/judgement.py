@@ -51,8 +51,8 @@ def answer(work: Work, proposal_id: str, given: HumanAnswer) -> None:
     binding = proposal.binding or {}
     ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
     work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given.to_wire()))
-    if ruling.verdict != "wait":
-        _record(work, proposal, ruling, binding)
+    if ruling != asked:
+        _record(work, proposal, ruling, binding, deadline=proposal.deadline)
 
 
 def expire(work: Work) -> None:
@@ -125,10 +125,21 @@ def _waiting(work: Work, proposal_id: str) -> tuple[Proposal, Ruling]:
     return proposal, asked
 
 
-def _record(work: Work, proposal: Proposal, ruling: Ruling, binding: Mapping[str, Any]) -> None:
-    """Record a ruling and, where it decides, the decision; an approved proposal starts when its turn is."""
-    deadline = None
-    if ruling.verdict == "wait" and ruling.timeout_ms is not None:
+def _record(
+    work: Work,
+    proposal: Proposal,
+    ruling: Ruling,
+    binding: Mapping[str, Any],
+    *,
+    deadline: int | None = None,
+) -> None:
+    """Record a ruling and, where it decides, the decision; an approved proposal starts when its turn is.
+
+    A ruling that still waits after an answer keeps its deadline.
+    """
+    if ruling.verdict != "wait":
+        deadline = None
+    elif deadline is None and ruling.timeout_ms is not None:
         deadline = work.at + ruling.timeout_ms
     told = ruling.to_wire()
     if ruling.verdict != "wait":

@@ -1,4 +1,4 @@
-"""What the protocol does around a host, in memory: it journals, executes and seals; every event through its text."""
+"""What the protocol does around a host, in memory: it journals, executes and seals, event by event."""
 
 from __future__ import annotations
 

@@ -1,0 +1,124 @@
+"""The Authority of this engine: it judges by the actor's binding.
+
+Judging is a pure function of the case and the policies at hand, and never raises for what a case contains:
+whatever cannot be judged is rejected, with the reason. No effect is ever made here (WP-bind).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from authority.binding import AutoApproveBinding, Binding, HitlBinding, PolicyRulesBinding, read_binding
+from authority.human import answered, ask_people, expired
+from authority.registry import PolicyRegistry
+from authority.words import told
+from world.canonical import canonical_bytes
+from world.decision import HumanAnswer, Ruling
+from world.errors import Refused
+from world.frozen import FrozenDict, freeze
+from world.ports import Case
+
+MAX_KNOWN_BINDINGS: Final = 1_024
+"""Bindings that are kept read; there are rarely more than a few different ones."""
+
+
+class StandardAuthority:
+    """Implements ``world.ports.Authority`` over a registry of policies.
+
+    Args:
+        policies: the policies at hand.
+    """
+
+    def __init__(self, policies: PolicyRegistry) -> None:
+        self._policies = policies
+        self._known: dict[bytes, Binding] = {}
+
+    def judge(self, case: Case) -> Ruling:
+        """Return the ruling on a proposal; what cannot be judged is rejected."""
+        authority = "none"
+        try:
+            case = _sealed(case)
+            binding = self._read(case.binding)
+            authority = _label(binding)
+            return self._judge(case, binding)
+        except Refused as refused:
+            return Ruling("reject", authority, refused.message)
+        except Exception as error:  # noqa: BLE001 - no case may stop the engine, and no failure approves
+            return Ruling("reject", authority, f"it could not be judged: {told(error)}")
+
+    def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
+        """Return the ruling after a person answered a waiting one; ``ask`` gives ``asked`` back.
+
+        An approval leaves it waiting while escalations to others are open; that ruling remembers the
+        approval.
+
+        Raises:
+            Refused: ``NOT_WAITING``, ``OWN_PROPOSAL``, ``NOT_ASKED``, ``SCOPE_NOT_EXPECTED``,
+                ``SCOPE_MISSING``, ``SCOPE_NOT_WITHIN``, ``SCOPE_TOO_LARGE``.
+        """
+        return answered(case, asked, answer)
+
+    def expire(self, case: Case, asked: Ruling) -> Ruling:
+        """Return the ruling when nobody answered in time.
+
+        Raises:
+            Refused: ``NOT_WAITING``.
+        """
+        return expired(case, asked)
+
+    def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the binding in its full form, defaults filled in.
+
+        Raises:
+            Refused: ``UNKNOWN_BINDING``, ``BINDING_NOT_AVAILABLE``, ``INVALID_VALUE``; ``UNKNOWN_POLICY``,
+                and whatever is wrong with the policy that it names.
+        """
+        read = read_binding(binding)
+        if isinstance(read, PolicyRulesBinding):
+            self._policies.get(read.policy)
+        return FrozenDict(read.to_wire())
+
+    def describe_policy(self, name: str) -> Mapping[str, Any]:
+        """Return ``{"name", "hash", "combination", "rules": [{"rule", "source", "sourceHash", ...}]}``.
+
+        Raises:
+            Refused: ``UNKNOWN_POLICY``, or why it cannot be loaded.
+        """
+        return self._policies.describe(name)
+
+    def _judge(self, case: Case, binding: Binding) -> Ruling:
+        if isinstance(binding, AutoApproveBinding):
+            reason = "the actor's binding approves every proposal"
+            return Ruling("approve", binding.kind, reason, case.intent.body.scope_proposal)
+        if isinstance(binding, HitlBinding):
+            return ask_people(case, binding.asking, binding.kind)
+        return self._policies.get(binding.policy).evaluate(case, binding.asking)
+
+    def _read(self, wire: Mapping[str, Any]) -> Binding:
+        text = canonical_bytes(wire)
+        known = self._known.get(text)
+        if known is None:
+            known = read_binding(wire)
+            if len(self._known) >= MAX_KNOWN_BINDINGS:
+                self._known.clear()
+            self._known[text] = known
+        return known
+
+
+def _label(binding: Binding) -> str:
+    return f"{binding.kind}:{binding.policy}" if isinstance(binding, PolicyRulesBinding) else binding.kind
+
+
+def _sealed(case: Case) -> Case:
+    """Return the case with all its parts frozen, so that no rule can change what the next one sees."""
+    if (
+        type(case.binding) is FrozenDict
+        and (case.action is None or type(case.action) is FrozenDict)
+        and (case.manifest is None or type(case.manifest) is FrozenDict)
+    ):
+        return case
+    return replace(
+        case, binding=freeze(case.binding), action=freeze(case.action), manifest=freeze(case.manifest)
+    )

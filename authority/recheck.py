@@ -1,0 +1,113 @@
+"""Rechecking a ruling: give it again from its record, and tell every difference.
+
+Equal cases and policies give equal rulings, so a difference means that a policy changed, that a rule is no
+pure function of its case, or that the record was changed. Source: CARD-replay; style 6.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+from world.decision import HumanAnswer, RuleOutcome, Ruling
+from world.errors import Diverged, Refused
+from world.ports import Authority, Case
+
+
+def recheck_ruling(
+    authority: Authority,
+    case: Case,
+    recorded: Ruling,
+    *,
+    asked: Ruling | None = None,
+    answer: HumanAnswer | None = None,
+) -> Diverged | None:
+    """Give a recorded ruling again and compare.
+
+    Args:
+        authority: the authority at hand.
+        case: the case as it was at the time, its history included.
+        recorded: the ruling in the log.
+        asked: for a ruling on a waiting one: that one. Without ``answer`` its time was over.
+        answer: for a ruling after a person's answer: the answer.
+
+    Returns:
+        None where both are equal, else the difference: ``POLICY_NOT_AT_HAND`` where the policy that judged is
+        missing, ``RULING_DIVERGED`` otherwise, with ``details["differences"]``, each ``{"at", "recorded",
+        "now"}``.
+    """
+    try:
+        now = _again(authority, case, asked, answer)
+    except Refused as refused:
+        difference = {"at": "verdict", "recorded": recorded.verdict, "now": f"refused: {refused.message}"}
+        return _diverged(case, recorded, [difference])
+    if now == recorded:
+        return None
+    if recorded.policy_hash is not None and now.policy_hash is None:
+        return Diverged(
+            "POLICY_NOT_AT_HAND",
+            f"The ruling on {case.proposal_id} cannot be rechecked, {recorded.authority} is not at hand: "
+            f"{now.reason}",
+            proposal_id=case.proposal_id,
+            authority=recorded.authority,
+            policy_hash=recorded.policy_hash,
+        )
+    return _diverged(case, recorded, _differences(recorded, now))
+
+
+def _again(authority: Authority, case: Case, asked: Ruling | None, answer: HumanAnswer | None) -> Ruling:
+    if asked is None:
+        return authority.judge(case)
+    return authority.expire(case, asked) if answer is None else authority.answer(case, asked, answer)
+
+
+def _differences(recorded: Ruling, now: Ruling) -> list[dict[str, Any]]:
+    """Return what differs: verdict and scope first, then the trace rule by rule, then the rest."""
+    before, after = _parts(recorded), _parts(now)
+    found = [{"at": at, "recorded": before[at], "now": after[at]} for at in before if before[at] != after[at]]
+    rest = found[2:] if len(found) > 2 else []
+    traces = [
+        {"at": f"trace[{at}]", "recorded": _told(old), "now": _told(new)}
+        for at, (old, new) in enumerate(zip_longest(recorded.trace, now.trace))
+        if old != new
+    ]
+    return [*found[: len(found) - len(rest)], *traces, *rest]
+
+
+def _parts(ruling: Ruling) -> dict[str, Any]:
+    scope = ruling.approved_scope
+    return {
+        "verdict": ruling.verdict,
+        "approvedScope": None if scope is None else scope.to_wire(),
+        "policyHash": ruling.policy_hash,
+        "authority": ruling.authority,
+        "reason": ruling.reason,
+        "ask": list(ruling.ask),
+        "timeoutMs": ruling.timeout_ms,
+        "onTimeout": ruling.on_timeout,
+    }
+
+
+def _told(outcome: RuleOutcome | None) -> dict[str, Any] | None:
+    return None if outcome is None else outcome.to_wire()
+
+
+def _diverged(case: Case, recorded: Ruling, differences: list[dict[str, Any]]) -> Diverged:
+    shown = "; ".join(
+        f"{one['at']} was {_short(one['recorded'])}, is {_short(one['now'])}" for one in differences
+    )
+    cause = ""
+    if any(one["at"] == "policyHash" for one in differences):
+        cause = " The policy changed since."
+    return Diverged(
+        "RULING_DIVERGED",
+        f"The ruling of {recorded.authority} on {case.proposal_id} differs when given again: {shown}.{cause}",
+        proposal_id=case.proposal_id,
+        authority=recorded.authority,
+        differences=differences,
+    )
+
+
+def _short(value: Any) -> str:
+    text = "absent" if value is None else str(value)
+    return text if len(text) <= 120 else f"{text[:119]}…"

@@ -1,0 +1,151 @@
+"""Handlers are found by reference or in installed packages; what cannot be loaded is refused with its name."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host import EffectRegistry, find_effects, handler, load_handlers
+from world.errors import Refused
+
+SOURCE = """
+from dataclasses import dataclass
+from host import EffectRegistry, handler
+
+loads = []
+loads.append(1)
+
+@dataclass
+class Mail:
+    to: str
+
+@handler("mail.send")
+def send(params, call):
+    return Mail(params["to"]).to
+
+@handler("mail.read")
+async def read(params, call):
+    return len(loads)
+
+both = [send, read]
+registry = EffectRegistry(both)
+nothing = []
+mixed = [send, 3]
+text = "send"
+def plain(params, call):
+    return None
+"""
+
+
+@handler("here.made")
+def made(params: Any, call: Any) -> Any:
+    return None
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "my effects.py"
+    path.write_text(SOURCE)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "types"),
+    [("send", ["mail.send"]), ("both", ["mail.send", "mail.read"]), ("registry", ["mail.read", "mail.send"])],
+)
+def test_a_file_gives_a_handler_a_list_of_handlers_or_a_registry(
+    file: str, attribute: str, types: list[str]
+) -> None:
+    assert [given.type for given in load_handlers(f"{file}:{attribute}")] == types
+
+
+def test_two_references_into_one_file_share_its_module(file: str) -> None:
+    registry = find_effects([f"{file}:send", f"{file}:read", f"{file}:both"], entry_points=False)
+    assert [given.type for given in registry] == ["mail.read", "mail.send"]
+
+
+def test_an_installed_module_gives_its_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "effects_of_a_package.py").write_text(SOURCE + "class Space:\n    inner = send\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (given,) = load_handlers("effects_of_a_package:Space.inner")
+    assert given.source == "effects_of_a_package:send"
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("no_colon", "write module:attribute"),
+        (":send", "write module:attribute"),
+        ("module:", "write module:attribute"),
+        ("no_such_module_at_all:send", "ModuleNotFoundError"),
+        ("..relative:send", "raised"),
+        ("{file}:absent", "has no absent"),
+        ("{file}:nothing", "it is list"),
+        ("{file}:mixed", "it is list"),
+        ("{file}:text", "it is str"),
+        ("{file}:plain", "it is function"),
+        ("{file}x.py:send", "raised"),
+    ],
+)
+def test_a_reference_to_no_handler_is_refused_with_the_reason(file: str, reference: str, why: str) -> None:
+    with pytest.raises(Refused, match=why) as refused:
+        load_handlers(reference.format(file=file))
+    assert refused.value.code == "HANDLER_NOT_LOADED"
+
+
+@pytest.mark.parametrize("source", ["raise ValueError('no')", "def (", "\0", "import no_such_module_at_all"])
+def test_a_file_that_cannot_be_run_is_refused_and_leaves_no_module(tmp_path: Path, source: str) -> None:
+    (tmp_path / "bad.py").write_text(source)
+    before = set(sys.modules)
+    with pytest.raises(Refused, match="loading"):
+        load_handlers(f"{tmp_path}/bad.py:send")
+    assert not {name for name in set(sys.modules) - before if name.endswith("_bad")}
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    points = [EntryPoint(name, value, "worldprotocol.effects") for name, value in values.items()]
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda *, group: points if group == "worldprotocol.effects" else [],
+    )
+
+
+def offering_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, effect_type: str) -> None:
+    source = f"from host import handler\n\n@handler({effect_type!r})\ndef act(params, call):\n    return 1\n"
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_installed_packages_offer_handlers_by_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offering_package(tmp_path, monkeypatch, "offered_effects", "offered.act")
+    offer(monkeypatch, act="offered_effects:act")
+    assert [given.type for given in find_effects()] == ["offered.act"]
+    assert len(find_effects(entry_points=False)) == 0
+
+
+def test_an_entry_point_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, broken="no_such_module_at_all:act")
+    with pytest.raises(Refused, match="entry point broken of an unknown package") as refused:
+        find_effects()
+    assert refused.value.code == "HANDLER_NOT_LOADED"
+
+
+def test_a_package_and_the_operator_must_not_both_handle_one_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    offering_package(tmp_path, monkeypatch, "rival_effects", "mail.send")
+    offer(monkeypatch, rival="rival_effects:act")
+    with pytest.raises(Refused, match=r"rival_effects:act and .*:send"):
+        find_effects([f"{file}:send"])
+
+
+def test_nothing_is_found_where_nothing_is_installed_nor_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch)
+    assert isinstance(find_effects(), EffectRegistry)
+    assert len(find_effects()) == 0
