@@ -16,8 +16,8 @@ from authority.combine import COMBINATION, Combined, combine, reasons
 from authority.human import NOBODY_ELSE, Asking, can_be_answered
 from authority.opinions import OPINIONS, Escalate, Fault, Heard, Narrow
 from authority.rules import PythonRule, Rule, RuleFunction, check_rule, nonsense
-from authority.source import policy_hash, source_of
-from authority.words import MAX_NAME, is_name, listed, told
+from authority.source import RuleSource, policy_hash, source_of
+from authority.words import MAX_NAME, bounded, is_name, listed, told
 from world.decision import RuleOutcome, Ruling
 from world.errors import Refused
 from world.frozen import FrozenDict
@@ -61,7 +61,7 @@ class Policy:
         rules = tuple(check_rule(one) for one in rules)
         _check(name, rules, version)
         sources = [source_of(one) for one in rules]
-        described = _described(name, rules, [source.to_wire() for source in sources], version)
+        described = _described(name, rules, sources, version)
         hash_ = policy_hash(described)
         silent = tuple(
             RuleOutcome(one.name, source.label, "none") for one, source in zip(rules, sources, strict=True)
@@ -198,22 +198,18 @@ def _check(name: str, rules: Sequence[Rule], version: str | None) -> None:
 
 
 def _described(
-    name: str, rules: Sequence[Rule], sources: Sequence[dict[str, Any]], version: str | None
+    name: str, rules: Sequence[Rule], sources: Sequence[RuleSource], version: str | None
 ) -> dict[str, Any]:
     described: dict[str, Any] = {"name": name, "combination": COMBINATION}
     if version is not None:
         described["version"] = version
     described["rules"] = [
-        {"rule": one.name, "source": _label(source), **_about(one), **source}
+        {"rule": one.name, "source": source.label, **_about(one), **source.to_wire()}
         for one, source in zip(rules, sources, strict=True)
     ]
     return described
 
 
-def _label(source: dict[str, Any]) -> str:
-    return f"{source['module']}:{source['qualname']}"
-
-
 def _about(one: Rule) -> dict[str, str]:
     description = getattr(one, "description", None)
-    return {"description": description} if isinstance(description, str) and description else {}
+    return {"description": bounded(description)} if isinstance(description, str) and description else {}

@@ -11,10 +11,12 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Final, Self
 
-from authority.loading import policy_from_entry_point, policy_from_reference
+from authority.loading import as_policy, policy_from_entry_point, policy_from_reference
 from authority.policy import Policy
+from authority.rules import Rule
 from world.errors import Refused
 from world.frozen import FrozenDict
 
@@ -48,12 +50,19 @@ class PolicyRegistry:
         """Return a registry of these policies and of what the installed packages offer."""
         return cls(policies, offered=entry_points(group=ENTRY_POINTS))
 
-    def add(self, policy: Policy) -> Policy:
-        """Take a policy on under its name, in front of what packages offer; the same one twice is one.
+    def add(self, given: Policy | Rule | Iterable[Rule], *, name: str | None = None) -> Policy:
+        """Take a policy on, in front of what packages offer; the same one twice is one.
+
+        Args:
+            given: a policy, a rule, or several rules.
+            name: what rules are called together; None takes a single rule's name. A policy keeps its own.
 
         Raises:
-            Refused: ``DUPLICATE_POLICY`` where another one has the name.
+            Refused: ``DUPLICATE_POLICY`` where another one has the name; ``INVALID_POLICY``,
+                ``INVALID_RULE``.
         """
+        called = str(name or getattr(given, "name", ""))
+        policy = as_policy(given, name=called, origin=f"the policy {called!r}")
         with self._loading:
             known = self._policies.get(policy.name)
             if known is not None and known.hash != policy.hash:
@@ -65,18 +74,20 @@ class PolicyRegistry:
                 )
             return self._policies.setdefault(policy.name, policy)
 
-    def load(self, reference: str, *, name: str | None = None) -> Policy:
+    def load(self, reference: str, *, name: str | None = None, base: Path | None = None) -> Policy:
         """Load a policy by reference and take it on.
 
         Args:
             reference: ``module:attribute`` or ``path/to/file.py:attribute``: a policy, a rule or several
                 rules.
-            name: what rules are called together; None takes the attribute's name.
+            name: what rules are called together; None takes the attribute's name. A policy keeps its own.
+            base: the folder that relative file names start from; None is the current folder.
 
         Raises:
-            Refused: ``POLICY_NOT_LOADED``, ``INVALID_POLICY``, ``INVALID_RULE``, ``DUPLICATE_POLICY``.
+            Refused: ``BAD_REFERENCE``, ``NOT_LOADED``, ``INVALID_POLICY``, ``INVALID_RULE``,
+                ``DUPLICATE_POLICY``.
         """
-        return self.add(policy_from_reference(reference, name=name))
+        return self.add(policy_from_reference(reference, name=name, base=base))
 
     def names(self) -> list[str]:
         """Return the names of all policies, those included that were not loaded yet, sorted."""

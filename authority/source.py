@@ -31,15 +31,13 @@ from world.canonical import canonical_bytes, digest
 from world.errors import Refused
 from world.frozen import FrozenDict, freeze
 
-FILE_LABEL: Final = "__rules_file__"
-"""Name under which a module that was loaded from a bare file keeps that file's name, without directories."""
-
 MAX_PARAMETERS: Final = 16_384
 """Bytes of a rule's parameters as JSON; of larger ones only the hash is kept."""
 
+_FILE_MODULE: Final = "_worldprotocol_"  # how world.references begins the names of modules made from files
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _MAX_DEPTH: Final = 8  # levels to which the values of a rule are described
 _TOLD_BY_REPR: Final = (bytes, complex, date, time, timedelta, tzinfo, Decimal, Fraction, range, UUID)
-_EMPTY: Final = FrozenDict()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class RuleSource:
     source_hash: str
     module_hash: str | None = None
     distribution: str | None = None
-    parameters: FrozenDict = _EMPTY
+    parameters: FrozenDict = dataclasses.field(default_factory=FrozenDict)
 
     @property
     def label(self) -> str:
@@ -133,14 +131,20 @@ def _written_source(
         language, at, source_hash = "python", max(line, 1), _text_hash("".join(lines))
     return RuleSource(
         language=language,
-        module=getattr(module, FILE_LABEL, None) or named.__module__ or "?",
+        module=_module_name(named.__module__ or "?", module),
         qualname=named.__qualname__,
         line=at,
         source_hash=source_hash,
         module_hash=None if module is None else _module_hash(module),
-        distribution=None if hasattr(module, FILE_LABEL) else _distribution(named.__module__ or ""),
+        distribution=None if module is None else _distribution(module),
         parameters=_kept(parameters),
     )
+
+
+def _module_name(name: str, module: ModuleType | None) -> str:
+    """Return a module's name; where it was made from the folder of a bare file, that file's."""
+    path = getattr(module, "__file__", None)
+    return PurePath(path).name if path and name.startswith(_FILE_MODULE) else name
 
 
 def _kept(parameters: Mapping[str, Any]) -> FrozenDict:
@@ -172,8 +176,11 @@ def _module_hash(module: ModuleType) -> str | None:
         return None
 
 
-def _distribution(module: str) -> str | None:
-    owners = _owners(tuple(sys.path)).get(module.partition(".")[0], ())
+def _distribution(module: ModuleType) -> str | None:
+    """Return which installed package a module belongs to; asked only where packages are installed to."""
+    if _INSTALLED.isdisjoint(PurePath(getattr(module, "__file__", None) or "").parts):
+        return None
+    owners = _owners(tuple(sys.path)).get(module.__name__.partition(".")[0], ())
     return ", ".join(sorted(map(_versioned, {name for name in owners if name}))) or None
 
 

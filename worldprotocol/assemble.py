@@ -5,39 +5,196 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from authority import Policies, StandardAuthority
-from host import EffectRegistry, Host
-from projections import Issuer, ProjectionRegistry
+from authority import Policy, PolicyRegistry, StandardAuthority
+from host import EffectRegistry, Host, find_effects
+from projections import (
+    Issuer,
+    IssueRequest,
+    ProjectionRegistry,
+    ProjectionRequest,
+    Selected,
+    direct,
+    find_projections,
+    record_of,
+)
 from world.actor import ActorRef
+from world.canonical import canonical_bytes
 from world.clock import Clock, IdSource, SystemClock, SystemIds
 from world.core import Domain, load_domain
 from world.errors import Refused
+from world.events import ProjectionRecorded
 from world.intent import IntentBody, IntentInstance
 from world.limits import Limits
 from world.log import EventLog, open_log
 from world.log.store import Durability
 from world.ports import Enforcement
-from world.protocol import WorldProtocol
+from world.protocol import Projector, WorldProtocol
 from world.references import load_reference
+from world.snapshot import Snapshot
+from world.source import SourceEvent
 from world.views.index import WorldIndex
-from worldprotocol.pipeline import SourcePipeline
 from worldprotocol.workers import ProcessWorkers
+
+API_ORIGIN = "api:intent"
+"""projectionId of intents that a caller states outright, without a source event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What one process composed around a log."""
+    """What one process composed around a log.
+
+    Args:
+        domain: whose actions run.
+        projections: those at hand.
+        policies: those at hand.
+        policy_names: those that the operator named, to be adopted when a realm is founded.
+        authority: judges.
+        executor: executes.
+        ids: makes fresh ids.
+        issuer: gives intents their identity.
+        limits: of the pipeline.
+    """
 
     domain: Domain
     projections: ProjectionRegistry
-    policies: Policies
+    policies: PolicyRegistry
+    policy_names: tuple[str, ...]
     authority: StandardAuthority
     executor: Host
-    issuer: Issuer
     ids: IdSource
-    pipeline: SourcePipeline
+    issuer: Issuer
+    limits: Limits
+
+    def issue(
+        self, actor: ActorRef, body: IntentBody, schema_hash: str, *, note: str | None = None
+    ) -> IntentInstance:
+        """Issue an intent that a caller states outright; for an actor of kind system it is a direct intent."""
+        event_id = self.ids.new_id()
+        if actor.kind == "system":
+            return direct(
+                self.issuer, schema_hash=schema_hash, actor=actor, event_id=event_id, body=body, note=note
+            )
+        source = SourceEvent(kind="api", event_id=event_id)
+        return self.issuer.issue(IssueRequest(schema_hash, API_ORIGIN, actor, source, body, note))
+
+    def projector(self, source: SourceEvent, actor: ActorRef) -> Projector:
+        """Return what asks the projections about a source event, for the protocol to run on a branch's head.
+
+        Raises:
+            Refused: ``SOURCE_TOO_LARGE``.
+        """
+        size = len(canonical_bytes(source.to_wire()))
+        if size > self.limits.max_source_bytes:
+            raise Refused(
+                "SOURCE_TOO_LARGE",
+                f"The source event has {size} bytes; the limit is {self.limits.max_source_bytes} (max_source_bytes).",
+                size_bytes=size,
+                limit_bytes=self.limits.max_source_bytes,
+            )
+
+        def project(
+            snapshot: Snapshot, schema_hash: str, world: str, at: int
+        ) -> tuple[ProjectionRecorded | None, IntentInstance | None]:
+            routed = self.projections.route(ProjectionRequest(schema_hash, snapshot.view, actor, source))
+            intent = None
+            if isinstance(routed.result, Selected):
+                name = routed.recorded_as
+                intent = self.issuer.issue(IssueRequest(schema_hash, name, actor, source, routed.result.body))
+            record = record_of(
+                routed,
+                record_id=self.ids.new_id(),
+                at=at,
+                actor=actor,
+                source=source,
+                schema_hash=schema_hash,
+                world_id=world,
+                intent=intent,
+            )
+            return record, intent
+
+        return project
+
+
+def assemble(
+    address: str,
+    *,
+    create: bool,
+    domain: Domain | str | Path,
+    folder: Path | None = None,
+    projections: Iterable[Any] = (),
+    policies: Iterable[Any] = (),
+    effects: Iterable[Any] = (),
+    enforcement: Enforcement = "enforcing",
+    paranoid: bool = False,
+    durability: Durability = "full",
+    limits: Limits | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[EventLog, Parts, WorldProtocol]:
+    """Open a log for acting and put everything around it; see ``worldprotocol.World``.
+
+    Args:
+        address: of the log.
+        create: make the store and the log where they do not exist.
+        domain: a domain, a reference to one, or a file.
+        folder: where relative references start; None is the current folder.
+        projections: projections, or references to them.
+        policies: policies, or references to them.
+        effects: effect handlers, or references to them.
+        enforcement: whether patches outside approvedScope are refused.
+        paranoid: ask every projection twice, under guard.
+        durability: ``full`` or ``normal``; see ``world.log.open_log``.
+        limits: of the pipeline.
+        clock: what time it is.
+        ids: makes fresh ids.
+        progress: called while the index is built, with events done and in all.
+
+    Raises:
+        Refused: what cannot be loaded, and what opening the log refuses.
+    """
+    at_hand = load_any_domain(domain, base=folder)
+    chosen = limits or Limits()
+    makes_ids = ids or SystemIds()
+    registry = PolicyRegistry.installed()
+    names = tuple(_add_policy(registry, given, folder) for given in policies)
+    parts = Parts(
+        domain=at_hand,
+        projections=_projections(projections, folder, paranoid=paranoid),
+        policies=registry,
+        policy_names=names,
+        authority=StandardAuthority(registry),
+        executor=Host(at_hand, _effects(effects, folder), enforcement=enforcement),
+        ids=makes_ids,
+        issuer=Issuer(makes_ids),
+        limits=chosen,
+    )
+    log = open_log(
+        address,
+        create=create,
+        durability=durability,
+        view=WorldIndex(),
+        max_event_bytes=chosen.max_event_bytes,
+        progress=progress,
+    )
+    protocol = WorldProtocol(
+        log,
+        domain=at_hand,
+        authority=parts.authority,
+        executor=parts.executor,
+        clock=clock or SystemClock(),
+        ids=makes_ids,
+        workers=ProcessWorkers(),
+        limits=chosen,
+    )
+    return log, parts, protocol
+
+
+def open_for_reading(address: str) -> EventLog:
+    """Open a log for looking only; no byte of it changes."""
+    return open_log(address, read_only=True, view=WorldIndex())
 
 
 def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) -> Domain:
@@ -55,3 +212,40 @@ def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) ->
     if not isinstance(found, Domain):
         raise Refused("NOT_A_DOMAIN", f"{text!r} is a {type(found).__name__}; it should be a Domain.")
     return found
+
+
+def _add_policy(registry: PolicyRegistry, given: Any, folder: Path | None) -> str:
+    if isinstance(given, Policy):
+        return registry.add(given).name
+    reference = str(given)
+    if folder is not None and reference.partition(":")[0].endswith(".py"):
+        reference = str(folder / reference)
+    return registry.load(reference).name
+
+
+def _projections(given: Iterable[Any], folder: Path | None, *, paranoid: bool) -> ProjectionRegistry:
+    asking = None
+    if paranoid:
+        from projections.guard import Guard
+
+        asking = Guard()
+    several = list(given)
+    registry = find_projections(
+        [str(one) for one in several if isinstance(one, str)], base=folder, asking=asking
+    )
+    for one in several:
+        if not isinstance(one, str):
+            registry.add(one)
+    return registry
+
+
+def _effects(given: Iterable[Any], folder: Path | None) -> EffectRegistry:
+    several = list(given)
+    references = [str(one) for one in several if isinstance(one, str)]
+    registry = find_effects(
+        [str(folder / one) if folder and one.partition(":")[0].endswith(".py") else one for one in references]
+    )
+    for one in several:
+        if not isinstance(one, str):
+            registry.add(one)
+    return registry

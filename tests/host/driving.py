@@ -243,7 +243,13 @@ class Record:
             error=error,
         )
         self.append(world)
-        at = {"at": 1, "proposal_id": name, "world_id": world.world_id, "parent": PARENT, "branch": "main"}
+        at: dict[str, Any] = {
+            "at": 1,
+            "proposal_id": name,
+            "world_id": world.world_id,
+            "parent": PARENT,
+            "branch": "main",
+        }
         self.append(ProposalCompleted(**at) if error is None else ProposalFailed(**at, error=error))
 
 

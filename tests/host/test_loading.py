@@ -1,4 +1,4 @@
-"""Handlers are found by reference or in installed packages; what cannot be loaded is refused with its name."""
+"""Handlers are found by reference or in installed packages; what cannot be loaded is refused by name."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_what_a_handler_answered_cannot_be_changed_by_it_later() -> None:
 
 
 def test_tuples_and_text_enums_become_plain_json() -> None:
-    class Colour(str, enum.Enum):
+    class Colour(enum.StrEnum):
         RED = "red"
 
     assert type(answered({"c": Colour.RED, "t": (1, 2)}).value["c"]) is str
@@ -108,42 +108,41 @@ CYCLE: list[Any] = []
 CYCLE.append(CYCLE)
 
 
+NONSENSE: dict[str, Any] = {
+    "an object": object(),
+    "bytes": b"bytes",
+    "a set": {1, 2},
+    "an object inside": {"a": object()},
+    "a key that is no text": {1: 2},
+    "not a number": float("nan"),
+    "an integer that no double prints": 2**60 + 1,
+    "half a character": "\ud800",
+    "a value inside itself": CYCLE,
+    "a function": lambda: 1,
+    "a generator": (item for item in "ab"),
+    "a list of patches and others": [set_("stock", 1), 3],
+    "patches that are none": Done(patches=[3]),  # type: ignore[list-item]
+    "patches that are no list": Done(patches=3),  # type: ignore[arg-type]
+    "a patch of an unknown kind": Done(patches=[Patch("grow", "stock", 1)]),  # type: ignore[arg-type]
+    "a patch whose path is no text": Done(patches=[Patch("set", 3, 1)]),  # type: ignore[arg-type]
+    "a patch of half a character": Done(patches=[set_("\ud800", 1)]),
+    "a value that is no JSON": Done(object()),
+    "a failure without a code": Failed("", "no code"),
+    "a failure whose code is no text": Failed(3, "no code"),  # type: ignore[arg-type]
+    "a failure without words": Failed("CODE", None),  # type: ignore[arg-type]
+    "a failure whose facts are a list": Failed("CODE", "m", [1]),  # type: ignore[arg-type]
+    "a failure whose facts are no JSON": Failed("CODE", "m", {"a": object()}),
+    "too long a text": "x" * (MAX_RESULT_BYTES + 1),
+    "a failure with too many words": Failed("CODE", "x" * (MAX_RESULT_BYTES + 1)),
+    "too long a patch": Done(patches=[set_("title", "x" * MAX_RESULT_BYTES)]),
+    "a result as the journal holds it": EffectResult(1),
+}
+
+
 @pytest.mark.requirement("HC-handlers")
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        object(),
-        b"bytes",
-        {1, 2},
-        {"a": object()},
-        {1: 2},
-        float("nan"),
-        2**60 + 1,
-        "\ud800",
-        CYCLE,
-        lambda: 1,
-        (item for item in "ab"),
-        [set_("stock", 1), 3],
-        Done(patches=[3]),  # type: ignore[list-item]
-        Done(patches=3),  # type: ignore[arg-type]
-        Done(patches=[Patch("grow", "stock", 1)]),  # type: ignore[arg-type]
-        Done(patches=[Patch("set", 3, 1)]),  # type: ignore[arg-type]
-        Done(patches=[set_("\ud800", 1)]),
-        Done(object()),
-        Failed("", "no code"),
-        Failed(3, "no code"),  # type: ignore[arg-type]
-        Failed("CODE", None),  # type: ignore[arg-type]
-        Failed("CODE", "m", [1]),  # type: ignore[arg-type]
-        Failed("CODE", "m", {"a": object()}),
-        "x" * (MAX_RESULT_BYTES + 1),
-        Failed("CODE", "x" * (MAX_RESULT_BYTES + 1)),
-        Done(patches=[set_("title", "x" * MAX_RESULT_BYTES)]),
-        EffectResult(1),
-    ],
-    ids=lambda value: repr(value)[:40].encode("ascii", "replace").decode(),
-)
-def test_nonsense_is_an_error_value(nonsense: Any) -> None:
-    error = error_of(answered(nonsense))
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_is_an_error_value(name: str) -> None:
+    error = error_of(answered(NONSENSE[name]))
     assert error.code == "EFFECT_INVALID_RESULT"
     assert len(error.message) < 700
 
@@ -358,7 +357,8 @@ CHILD = """
         import asyncio
         await asyncio.Event().wait()
 
-    host = hosted(handler("pay", time_limit_ms={limit})(hangs), handler("slow", time_limit_ms=20)(hangs_awaiting))
+    pay = handler("pay", time_limit_ms={limit})(hangs)
+    host = hosted(pay, handler("slow", time_limit_ms=20)(hangs_awaiting))
     asked = dict(effects=[dict(type="slow"), dict(type="pay")], catch=True)
     print(run(host, order(host.domain, "ask", asked)).snapshot.data["receipt"], flush=True)
 """
@@ -418,7 +418,7 @@ def test_an_async_handler_that_takes_too_long_is_cancelled() -> None:
         finally:
             cancelled.set()
 
-    assert error_of(performed(hangs, time_limit_ms=50)).code == "EFFECT_TIMED_OUT"
+    assert error_of(performed(hangs, time_limit_ms=300)).code == "EFFECT_TIMED_OUT"
     assert cancelled.wait(10)
 
 

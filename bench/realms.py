@@ -1,0 +1,121 @@
+"""A small governed realm for the benchmarks: one pure action, one actor who is approved at once."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from authority import PolicyRegistry, StandardAuthority
+from host import EffectRegistry, Host
+from world.actor import ActorRef
+from world.clock import ManualClock, SequentialIds
+from world.core import ActionContext, Domain, Patch, set_
+from world.intent import IntentBody, IntentInstance
+from world.log import EventLog, open_log
+from world.log.store import Durability
+from world.protocol import WorldProtocol
+from world.submission import Submission
+from world.views.index import WorldIndex
+from world.work import Work
+from world.submission import submit
+
+MEMBERS = 32
+"""How many values the state holds; a change touches one of them."""
+
+BATCH = 500
+"""Proposals that share a commit when a past is made."""
+
+
+class Shelf(BaseModel):
+    """The state: so many counters, and who changed one last."""
+
+    counters: dict[str, int] = {}
+    last: str = ""
+
+
+class Raise(BaseModel):
+    """The input: which counter to raise, and by how much."""
+
+    counter: str
+    by: int
+
+
+class OneWorker:
+    """A process that is alone."""
+
+    me = "bench"
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell whether a worker is gone: every other one is."""
+        return worker != self.me
+
+
+def shelf() -> Domain:
+    """Return the domain."""
+    domain = Domain("urn:bench:shelf", version="1.0.0", state=Shelf)
+
+    @domain.action("counter.raise", version="1")
+    def counter_raise(ctx: ActionContext, wanted: Raise) -> list[Patch]:
+        at = ctx.data["counters"].get(wanted.counter, 0)
+        return [set_(f"counters.{wanted.counter}", at + wanted.by), set_("last", wanted.counter)]
+
+    return domain
+
+
+class Realm:
+    """A founded realm and its one actor; ``intents`` makes what to submit."""
+
+    def __init__(self, address: str, *, durability: Durability = "full") -> None:
+        """Found the realm in a new log, or go on with the one that is there."""
+        self.domain = shelf()
+        self.log: EventLog = open_log(address, create=True, durability=durability, view=WorldIndex())
+        self._ids = SequentialIds("bench", start=self.log.head().size)
+        self.protocol = WorldProtocol(
+            self.log,
+            domain=self.domain,
+            authority=StandardAuthority(PolicyRegistry()),
+            executor=Host(self.domain, EffectRegistry()),
+            clock=ManualClock(1_700_000_000_000, 1),
+            ids=self._ids,
+            workers=OneWorker(),
+        )
+        if self.log.head().size == 0:
+            self.protocol.found(by="bench")
+            actor = ActorRef.read({"actorId": "ann", "kind": "human"})
+            self.protocol.register_actor(actor, by="bench")
+            self.protocol.bind_actor("ann", {"kind": "auto_approve"}, by="bench")
+
+    def intent(self, number: int) -> IntentInstance:
+        """Return the number-th intent."""
+        body = IntentBody(type="counter.raise", input={"counter": f"c{number % MEMBERS}", "by": number % 7 + 1})
+        intent_id = self._ids.intent_id()
+        return IntentInstance.read(
+            {
+                "body": body.to_wire(),
+                "intentId": intent_id,
+                "intentKey": body.key(self.domain.schema.hash),
+                "meta": {
+                    "origin": {
+                        "projectionId": "bench",
+                        "source": {"kind": "api", "eventId": intent_id},
+                        "actor": {"actorId": "ann", "kind": "human"},
+                    }
+                },
+            }
+        )
+
+    def grow(self, events: int) -> None:
+        """Submit proposals, many in each commit, until the log has so many events."""
+        number = 0
+        while self.log.head().size < events:
+            intents = [self.intent(number + offset) for offset in range(BATCH)]
+            number += BATCH
+
+            def command(work: Work, intents: list[IntentInstance] = intents) -> None:
+                for intent in intents:
+                    submit(work, Submission(intent), self._ids.new_id())
+
+            self.protocol.run(command)
+
+    def close(self) -> None:
+        """Close the log."""
+        self.log.close()

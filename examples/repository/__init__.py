@@ -1,0 +1,1 @@
+"""A worked example: sixteen years of a real project's merged branches, governed one by one."""

@@ -1,0 +1,88 @@
+"""Projections, performed again from their record (intent specification 12; design section 1).
+
+The projections that were asked then are asked again, in the order of then, with the recorded actor and source and
+the view of the recorded world. Projections that came later play no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from projections.contract import ProjectionRequest, Selected
+from projections.recorder import ProjectionRecord
+from projections.registry import ProjectionRegistry, Routed
+from world.canonical import canonical_bytes, canonical_text
+from world.errors import Diverged, Refused
+from world.events import ProjectionRecorded
+from world.snapshot import SnapshotView
+
+__all__ = ["recheck_projection"]
+
+
+def recheck_projection(
+    registry: ProjectionRegistry, recorded: ProjectionRecorded, view: SnapshotView
+) -> Diverged | None:
+    """Perform a projection again and compare what comes of it with the record.
+
+    Args:
+        registry: has the projections.
+        recorded: the event.
+        view: data and computed values of the world that the record names.
+
+    Returns:
+        None where everything agrees; otherwise the first difference, with ``record``, ``what``, ``recorded`` and
+        ``computed`` in its details: ``CANNOT_RECHECK`` where a projection is not at hand, ``PROJECTION_DIVERGED`` for
+        the rest.
+
+    Raises:
+        DamagedLog: ``BAD_RECORD`` where the record is none.
+    """
+    told = ProjectionRecord.from_event(recorded)
+    missing = [name for name in recorded.considered if name not in registry]
+    if missing:
+        return Diverged(
+            "CANNOT_RECHECK",
+            f"Cannot recheck record {recorded.record_id}: projection {missing[0]} is not at hand.",
+            record=recorded.record_id,
+            projection=missing[0],
+        )
+    request = ProjectionRequest(recorded.schema_hash, view, told.actor, told.source)
+    try:
+        routed = registry.route_among(recorded.considered, request)
+    except Refused as refused:
+        return _diverged(recorded, "the result", recorded.result, refused.message)
+    for what, then, now in _comparisons(recorded, told, routed):
+        if canonical_bytes(then) != canonical_bytes(now):
+            return _diverged(recorded, what, then, now)
+    return None
+
+
+def _comparisons(
+    recorded: ProjectionRecorded, told: ProjectionRecord, routed: Routed
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what is compared, what was recorded and what was computed now."""
+    yield "the result", told.result.to_wire(), routed.result.to_wire()
+    yield "which projections were asked", recorded.considered, list(routed.considered)
+    yield "which projection answered", recorded.projection_id, routed.recorded_as
+    if recorded.intent_key is not None:
+        key = routed.result.body.key(recorded.schema_hash) if isinstance(routed.result, Selected) else None
+        yield "the intentKey", recorded.intent_key, key
+
+
+def _diverged(recorded: ProjectionRecorded, what: str, then: Any, now: Any) -> Diverged:
+    return Diverged(
+        "PROJECTION_DIVERGED",
+        f"The projection of record {recorded.record_id} gives another result than its record: {what} was "
+        f"{_told(then)} and is now {_told(now)}.",
+        record=recorded.record_id,
+        projection=recorded.projection_id,
+        what=what,
+        recorded=then,
+        computed=now,
+    )
+
+
+def _told(value: Any) -> str:
+    text = value if isinstance(value, str) else canonical_text(value)
+    return text.rstrip(".") if len(text) <= 200 else text[:200] + "..."

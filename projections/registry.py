@@ -1,0 +1,316 @@
+"""Which projections there are, and which of them answers (intent specification 7.1).
+
+Projections are asked one after the other until one selects an intent: higher ``priority`` first, equal ones in the
+order of their ids (UTF-16 code units), whatever order they were registered in. A projection is asked only about
+source events whose kind is among its ``sources`` and which its ``accepts`` takes. So who answers depends on the
+request and on which projections there are, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from projections.contract import (
+    ROUTER,
+    Accepts,
+    Answer,
+    Nothing,
+    Projection,
+    ProjectionRequest,
+    ProjectionResult,
+    Selected,
+    ask,
+    check_projection_id,
+    check_sources,
+    raised_as_refusal,
+)
+from world.canonical import utf16_key
+from world.errors import Refused
+from world.references import load_reference, offered
+from world.source import SourceEvent, SourceKind
+
+__all__ = [
+    "ENTRY_POINTS",
+    "Asking",
+    "Directly",
+    "ProjectionRegistry",
+    "Registered",
+    "Routed",
+    "find_projections",
+    "load_projections",
+]
+
+ENTRY_POINTS: Final = "worldprotocol.projections"
+"""The group of entry points by which packages offer projections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A projection and when it is asked; itself a projection."""
+
+    projection: Projection
+    projection_id: str
+    sources: frozenset[SourceKind] | None
+    accepts: Accepts | None
+    priority: int
+
+    def project(self, req: ProjectionRequest) -> Answer:
+        """Return what the projection answers."""
+        return self.projection.project(req)
+
+
+class Asking(Protocol):
+    """How projections are asked: directly, or under guard."""
+
+    def accepts(self, asked: Registered, source: SourceEvent) -> bool:
+        """Tell whether a projection wants to be asked about an event."""
+        ...
+
+    def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
+        """Return a projection's result."""
+        ...
+
+
+class Directly:
+    """Asks each projection once and believes it."""
+
+    def accepts(self, asked: Registered, source: SourceEvent) -> bool:
+        """Tell whether a projection wants to be asked about an event.
+
+        Raises:
+            Refused: ``PROJECTION_FAILED``, ``INVALID_PROJECTION_RESULT``.
+        """
+        if asked.accepts is None:
+            return True
+        accepts = asked.accepts
+        return read_acceptance(asked.projection_id, raised_as_refusal(asked.projection_id, lambda: accepts(source)))
+
+    def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
+        """Return a projection's result; see ``ask`` for what is refused."""
+        return ask(asked, req)
+
+
+def read_acceptance(projection_id: str, answer: Any) -> bool:
+    """Return the answer of ``accepts``.
+
+    Raises:
+        Refused: ``INVALID_PROJECTION_RESULT`` for anything but True and False.
+    """
+    if not isinstance(answer, bool):
+        raise Refused(
+            "INVALID_PROJECTION_RESULT",
+            f"The projection {projection_id!r} must accept a source event with True or False, not with "
+            f"{type(answer).__name__}.",
+            projection=projection_id,
+        )
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What came of asking the projections.
+
+    Args:
+        projection_id: the one that selected the intent; None where none did.
+        considered: those that were asked, in order; the one that answered is the last.
+        result: the intent, or nothing with the reasons of all who gave one.
+    """
+
+    projection_id: str | None
+    considered: tuple[str, ...]
+    result: ProjectionResult
+
+    @property
+    def recorded_as(self) -> str:
+        """The projectionId of the record: who answered, the only one asked, or the router for all of them."""
+        if self.projection_id is not None:
+            return self.projection_id
+        return self.considered[0] if len(self.considered) == 1 else ROUTER
+
+
+class ProjectionRegistry:
+    """The projections at hand; safe to route from many threads, once it is filled."""
+
+    def __init__(self, projections: Iterable[Projection] = (), *, asking: Asking | None = None) -> None:
+        """Register projections.
+
+        Args:
+            projections: in any order.
+            asking: how they are asked; None is ``Directly()``, ``projections.guard.Guard()`` trusts none of them.
+
+        Raises:
+            Refused: see ``add``.
+        """
+        self._asking = asking or Directly()
+        self._known: dict[str, Registered] = {}
+        for projection in projections:
+            self.add(projection)
+
+    def add(
+        self,
+        projection: Projection,
+        *,
+        sources: Iterable[SourceKind] | None = None,
+        accepts: Accepts | None = None,
+        priority: int | None = None,
+    ) -> Registered:
+        """Register one projection; what is not given here is the projection's own choice.
+
+        Args:
+            projection: has a ``projection_id`` of its own and ``project``.
+            sources: the kinds of source events it is asked about.
+            accepts: which of those.
+            priority: the higher it is, the earlier it is asked.
+
+        Raises:
+            Refused: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for what is no projection.
+        """
+        entry = _registered(projection, sources, accepts, priority)
+        if entry.projection_id in self._known:
+            raise Refused(
+                "DUPLICATE_PROJECTION",
+                f"Two projections are called {entry.projection_id!r}; an id names one of them for good.",
+                projection=entry.projection_id,
+            )
+        everyone = [*self._known.values(), entry]
+        everyone.sort(key=lambda known: (-known.priority, utf16_key(known.projection_id)))
+        self._known = {known.projection_id: known for known in everyone}
+        return entry
+
+    def __iter__(self) -> Iterator[Registered]:
+        """Yield the projections in the order in which they are asked."""
+        return iter(tuple(self._known.values()))
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, projection_id: object) -> bool:
+        return projection_id in self._known
+
+    def route(self, req: ProjectionRequest) -> Routed:
+        """Ask the projections until one selects an intent.
+
+        Raises:
+            Refused: what asking refuses; no projection behind the one at fault was asked.
+        """
+        return self._route(self._known.values(), req)
+
+    def route_among(self, projection_ids: Iterable[str], req: ProjectionRequest) -> Routed:
+        """Ask these projections only, in this order; for rechecks.
+
+        Raises:
+            Refused: ``UNKNOWN_PROJECTION``, and what ``route`` refuses.
+        """
+        wanted = tuple(projection_ids)
+        missing = [name for name in wanted if name not in self._known]
+        if missing:
+            raise Refused(
+                "UNKNOWN_PROJECTION",
+                f"There is no projection {missing[0]!r} at hand.",
+                projection=missing[0],
+                known=list(self._known),
+            )
+        return self._route((self._known[name] for name in wanted), req)
+
+    def _route(self, entries: Iterable[Registered], req: ProjectionRequest) -> Routed:
+        silent: list[tuple[str, Nothing]] = []
+        for entry in entries:
+            if entry.sources is not None and req.source.kind not in entry.sources:
+                continue
+            if not self._asking.accepts(entry, req.source):
+                continue
+            result = self._asking.project(entry, req)
+            if isinstance(result, Selected):
+                asked = (*(name for name, _ in silent), entry.projection_id)
+                return Routed(entry.projection_id, asked, result)
+            silent.append((entry.projection_id, result))
+        return Routed(None, tuple(name for name, _ in silent), _joined(silent, req.source.kind))
+
+
+def _joined(silent: list[tuple[str, Nothing]], kind: SourceKind) -> Nothing:
+    """Return the one nothing that several of them come to."""
+    if not silent:
+        return Nothing(f"no projection takes this event of kind {kind}")
+    if len(silent) == 1:
+        return silent[0][1]
+    reasons = [f"{name}: {nothing.reason}" for name, nothing in silent if nothing.reason is not None]
+    return Nothing("; ".join(reasons) or None)
+
+
+def _registered(
+    projection: Any, sources: Iterable[SourceKind] | None, accepts: Accepts | None, priority: int | None
+) -> Registered:
+    if isinstance(projection, type) or not callable(getattr(projection, "project", None)):
+        raise Refused(
+            "INVALID_PROJECTION",
+            f"{repr(projection)[:80]} is no projection: it needs a projection_id and project(request). Mark a function "
+            "with @projection(id), and give an object in place of its class.",
+        )
+    name = getattr(projection, "projection_id", None)
+    check_projection_id(name)
+    name = cast(str, name)
+    wanted = getattr(projection, "sources", None) if sources is None else sources
+    chosen = getattr(projection, "priority", 0) if priority is None else priority
+    if isinstance(chosen, bool) or not isinstance(chosen, int):
+        raise Refused("INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name)
+    return Registered(
+        projection=projection,
+        projection_id=name,
+        sources=None if wanted is None else check_sources(name, wanted),
+        accepts=getattr(projection, "accepts", None) if accepts is None else accepts,
+        priority=chosen,
+    )
+
+
+def find_projections(
+    references: Iterable[str] = (),
+    *,
+    entry_points: bool = True,
+    base: Path | None = None,
+    asking: Asking | None = None,
+) -> ProjectionRegistry:
+    """Return a registry of all projections that are at hand.
+
+    Args:
+        references: ``package.module:attribute`` or ``file.py:attribute``, from the operator.
+        entry_points: whether to take those that installed packages offer, too.
+        base: the folder that relative file names start from; None is the current folder.
+        asking: how they are asked; see ``ProjectionRegistry``.
+
+    Raises:
+        Refused: ``BAD_REFERENCE``, ``NOT_LOADED``, and what ``ProjectionRegistry.add`` refuses.
+    """
+    registry = ProjectionRegistry(asking=asking)
+    for name, found in offered(ENTRY_POINTS) if entry_points else ():
+        for projection in _several(f"the entry point {name!r}", found):
+            registry.add(projection)
+    for reference in references:
+        for projection in load_projections(reference, base=base):
+            registry.add(projection)
+    return registry
+
+
+def load_projections(reference: str, *, base: Path | None = None) -> list[Projection]:
+    """Return the projections that a reference names: one, several, or a whole registry.
+
+    Raises:
+        Refused: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_PROJECTION`` where it names something else.
+    """
+    return _several(repr(reference), load_reference(reference, base=base))
+
+
+def _several(owner: str, found: Any) -> list[Projection]:
+    if isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping, type)):
+        several = list(found)
+    else:
+        several = [found]
+    for given in several:
+        try:
+            _registered(given, None, None, None)
+        except Refused as refused:
+            raise Refused(refused.code, f"From {owner}: {refused.message}", **refused.details) from None
+    return several
+

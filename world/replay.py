@@ -1,0 +1,318 @@
+"""Replay: all state, rebuilt by folding the events of a log and nothing else (CARD-log, CARD-replay).
+
+No domain, no policy, no handler takes part, so nothing runs and nothing can differ: equal events give equal state.
+Memory is bounded by what is alive: the data of the branch heads and of those worlds that a branch will begin at
+later, which share all that is equal, and the proposals that are not ended yet. Source: design sections 1, 2, 9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.errors import DamagedLog, Refused
+from world.events import (
+    BranchCreated,
+    DecisionMade,
+    ProposalCompleted,
+    ProposalFailed,
+    WorldSealed,
+    decode_event,
+)
+from world.frozen import FrozenDict, freeze
+from world.log import EventLog, TreeHead
+from world.patch import Patch, apply_patches
+from world.realm import Realm, fold
+
+Progress = Callable[[int, int], None]
+"""Called with how many events are done, and how many there are."""
+
+_ENDINGS: Final[Mapping[str, str]] = {
+    "proposal.completed": "completed",
+    "proposal.failed": "failed",
+    "proposal.superseded": "superseded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWorld:
+    """What is remembered of a sealed world while others may be built on it.
+
+    Args:
+        world_id: its id.
+        parent: the world it was sealed on, None for genesis.
+        outcome: completed or failed.
+        height: how many worlds lie between it and genesis.
+        data: its data; a failed world has its parent's.
+    """
+
+    world_id: str
+    parent: str | None
+    outcome: str
+    height: int
+    data: FrozenDict
+
+
+class ForgottenWorld(Exception):
+    """An event names a world whose data was let go; ``revisited_worlds`` tells beforehand which to keep."""
+
+
+class Lineages:
+    """The worlds that something may still be built on: heads, the newest one, and those asked to be kept."""
+
+    __slots__ = ("_asked", "_heads", "_kept", "_last")
+
+    def __init__(self, asked: Collection[str] = ()) -> None:
+        """Keep the worlds with the ids ``asked`` whatever happens; heads are kept without asking."""
+        self._asked = frozenset(asked)
+        self._kept: dict[str, KnownWorld] = {}
+        self._heads: Counter[str] = Counter()
+        self._last: KnownWorld | None = None
+
+    def find(self, world_id: str | None) -> KnownWorld | None:
+        """Return a world that is remembered."""
+        last = self._last
+        if last is not None and last.world_id == world_id:
+            return last
+        return self._kept.get(world_id or "")
+
+    def get(self, world_id: str) -> KnownWorld:
+        """Return a world that is remembered; raises ``ForgottenWorld``."""
+        found = self.find(world_id)
+        if found is None:
+            raise ForgottenWorld(world_id)
+        return found
+
+    def seal(self, event: WorldSealed, position: int) -> KnownWorld:
+        """Take in a world and return it with its data.
+
+        Raises:
+            DamagedLog: ``BAD_WORLD`` when it has no parent that is a head, or its patches do not fit.
+        """
+        try:
+            sealed = self._made(event)
+        except Refused as refused:
+            raise DamagedLog(
+                "BAD_WORLD",
+                f"World {event.world_id} cannot be restored: {refused.message}",
+                position=position,
+                world_id=event.world_id,
+            ) from None
+        self._last = sealed
+        if event.world_id in self._asked:
+            self._kept[event.world_id] = sealed
+        return sealed
+
+    def begin_branch(self, world_id: str) -> KnownWorld:
+        """Keep the world at which a branch begins; raises ``ForgottenWorld``."""
+        found = self.get(world_id)
+        self._kept[world_id] = found
+        self._heads[world_id] += 1
+        return found
+
+    def move_head(self, old: str, new: str) -> None:
+        """Keep a branch's new head in place of its old one; raises ``ForgottenWorld`` for an unknown new one."""
+        self._kept[new] = self.get(new)
+        heads = self._heads
+        heads[new] += 1
+        heads[old] -= 1
+        if heads[old] <= 0:
+            del heads[old]
+            if old not in self._asked:
+                self._kept.pop(old, None)
+
+    def _made(self, event: WorldSealed) -> KnownWorld:
+        if event.parent is None:
+            if event.data is None:
+                raise Refused("BAD_WORLD", "it has neither a parent nor data of its own.")
+            return KnownWorld(event.world_id, None, event.outcome, 0, freeze(event.data))
+        parent = self.find(event.parent)
+        if parent is None:
+            raise Refused("BAD_WORLD", f"its parent {event.parent} is not a head before it.")
+        data = parent.data
+        if event.patches:
+            data = apply_patches(data, [Patch.from_wire(patch) for patch in event.patches])
+        return KnownWorld(event.world_id, event.parent, event.outcome, parent.height + 1, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What the events up to a position come to.
+
+    Args:
+        position: the last event folded.
+        head: the tree head stored for that many events, or computed from the stored hashes.
+        realm: actors, bindings, policies, branches and open proposals.
+        data: the data of every branch's head, by branch name.
+        worlds: the data of the worlds asked for, by id.
+        topics: how many events of each topic there are.
+        statuses: how many proposals are in each status.
+        sealed: how many worlds there are.
+    """
+
+    position: int
+    head: TreeHead
+    realm: Realm
+    data: Mapping[str, FrozenDict]
+    worlds: Mapping[str, FrozenDict]
+    topics: Mapping[str, int]
+    statuses: Mapping[str, int]
+    sealed: int
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the result as JSON; open proposals by id only."""
+        realm = self.realm
+        return {
+            "position": self.position,
+            "head": {"size": self.head.size, "root": self.head.root_hex},
+            "schemaHash": realm.schema_hash,
+            "enforcement": realm.enforcement,
+            "active": realm.active,
+            "epoch": realm.epoch,
+            "branches": {
+                name: {"head": branch.head, "tip": branch.tip, "data": self.data.get(name)}
+                for name, branch in realm.branches.items()
+            },
+            "actors": list(realm.actors),
+            "policies": {name: policy.policy_hash for name, policy in realm.policies.items()},
+            "open": list(realm.proposals),
+            "proposals": dict(sorted(self.statuses.items())),
+            "worlds": self.sealed,
+            "events": dict(sorted(self.topics.items())),
+        }
+
+
+def replay(
+    log: EventLog, *, upto: int | None = None, keep: Collection[str] = (), progress: Progress | None = None
+) -> Replayed:
+    """Rebuild all state from the events of a log.
+
+    Args:
+        log: the log; what others append meanwhile is left out.
+        upto: the last position to fold; None is the newest event.
+        keep: ids of worlds whose data is wanted as well.
+        progress: called after every batch with events done and events in all.
+
+    Raises:
+        DamagedLog: the first event that cannot be read, or cannot follow what came before it.
+        Refused: ``NO_SUCH_EVENT`` for a position beyond the log.
+    """
+    size = log.head().size
+    last = size if upto is None else upto
+    if not 0 <= last <= size:
+        raise Refused("NO_SUCH_EVENT", f"There is no event {last}; the log has {size}.", position=last)
+    asked = branch_points(log, last) | set(keep)
+    try:
+        folding = _Folding(asked)
+        folding.run(log, last, progress)
+    except ForgottenWorld:  # a line of worlds was gone along again by another branch: once more, with those kept
+        folding = _Folding(asked | revisited_worlds(log, last))
+        try:
+            folding.run(log, last, progress)
+        except ForgottenWorld as missing:
+            raise unknown_world(str(missing), folding.realm.position + 1) from None
+    return folding.result(log.root_at(last), keep)
+
+
+def branch_points(log: EventLog, upto: int | None = None) -> set[str]:
+    """Return the ids of the worlds at which branches begin."""
+    points = set()
+    for logged in log.read(upto=upto, topics=[BranchCreated.TOPIC]):
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        if isinstance(event, BranchCreated):
+            points.add(event.world_id)
+    return points
+
+
+def revisited_worlds(log: EventLog, upto: int | None = None) -> set[str]:
+    """Return the ids of the worlds that an execution came to although they had been sealed before.
+
+    Equal content on the same parent is the same world; its event stands only once, just before the end of the
+    execution that came to it first.
+    """
+    topics = [WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC]
+    revisited, sealed = set(), ""
+    for logged in log.read(upto=upto, topics=topics):
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        if isinstance(event, WorldSealed):
+            sealed = event.world_id
+        elif isinstance(event, (ProposalCompleted, ProposalFailed)) and event.world_id != sealed:
+            revisited.add(event.world_id)
+    return revisited
+
+
+def unknown_world(world_id: str, position: int) -> DamagedLog:
+    """Return the error for an event that names a world which was not sealed before it."""
+    return DamagedLog(
+        "UNKNOWN_WORLD",
+        f"Event {position} names world {world_id}, which was not sealed before it.",
+        position=position,
+        world_id=world_id,
+    )
+
+
+class _Folding:
+    """One pass over the events."""
+
+    def __init__(self, asked: Collection[str]) -> None:
+        self.realm = Realm()
+        self._asked = asked
+        self._lineages = Lineages(asked)
+        self._topics: Counter[str] = Counter()
+        self._rejected = 0
+
+    def run(self, log: EventLog, last: int, progress: Progress | None) -> None:
+        realm, steps = self.realm, self._steps()
+        for rows in log.read_rows(upto=last):
+            for position, _stream, _version, topic, schema_version, state, _leaf in rows:
+                event = decode_event(topic, schema_version, state, position)
+                step = steps.get(topic)
+                if step is not None:
+                    step(event, position)
+                fold(realm, event, position)
+            self._topics.update([row[3] for row in rows])
+            if progress is not None:
+                progress(realm.position, last)
+
+    def result(self, head: TreeHead, keep: Collection[str]) -> Replayed:
+        """Return what was folded."""
+        statuses = Counter(proposal.status for proposal in self.realm.proposals.values())
+        statuses.update({status: self._topics[topic] for topic, status in _ENDINGS.items()})
+        statuses["rejected"] += self._rejected
+        get = self._lineages.get
+        return Replayed(
+            position=self.realm.position,
+            head=head,
+            realm=self.realm,
+            data={name: get(branch.head).data for name, branch in self.realm.branches.items()},
+            worlds={name: found.data for name in keep if (found := self._lineages.find(name)) is not None},
+            topics=dict(self._topics),
+            statuses={status: count for status, count in statuses.items() if count},
+            sealed=self._topics[WorldSealed.TOPIC],
+        )
+
+    def _steps(self) -> Mapping[str, Callable[[Any, int], None]]:
+        """Return what is done, before the realm is folded, for the few topics that concern data or counts."""
+        lineages, branches = self._lineages, self.realm.branches
+
+        def branched(event: BranchCreated, _: int) -> None:
+            lineages.begin_branch(event.world_id)
+
+        def completed(event: ProposalCompleted, _: int) -> None:
+            branch = branches.get(event.branch)
+            if branch is not None:
+                lineages.move_head(branch.head, event.world_id)
+
+        def decided(event: DecisionMade, _: int) -> None:
+            self._rejected += event.decision["decision"] == "rejected"
+
+        return {
+            WorldSealed.TOPIC: lineages.seal,
+            BranchCreated.TOPIC: branched,
+            ProposalCompleted.TOPIC: completed,
+            DecisionMade.TOPIC: decided,
+        }
+
+
