@@ -90,14 +90,19 @@ def answered(case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
     _check_scope(case, asked, answer)
     if answer.choice == "ask":
         return asked
-    trace = (*_undecided(asked.trace), _outcome(answer))
+    said = _outcome(answer)
+    still = _open_asks((*asked.trace, said)) if answer.choice != "reject" else []
+    if still:
+        decide = " and ".join(map(listed, still))
+        return replace(
+            asked,
+            reason=f"{_told(answer, 'agreed')} ({decide} decides, too)",
+            ask=tuple(dict.fromkeys(actor_id for to in still for actor_id in to)),
+            trace=(*asked.trace, said),
+        )
+    trace = (*_undecided(asked.trace), replace(said, decisive=True))
     if answer.choice == "reject":
         return _ended(asked, "reject", trace, _told(answer, "rejected it"))
-    still = _open_asks(trace)
-    if still:
-        reason = f"{_told(answer, 'agreed')}; {' and '.join(map(listed, still))} decides"
-        ask = tuple(dict.fromkeys(actor_id for to in still for actor_id in to))
-        return replace(asked, reason=reason, ask=ask, trace=trace)
     verb = "approved it" if answer.choice == "approve" else "approved it within a narrower scope"
     return _ended(asked, "approve", trace, _told(answer, verb), offered_scope(case, trace))
 
@@ -109,7 +114,8 @@ def expired(case: Case, asked: Ruling) -> Ruling:
         Refused: ``NOT_WAITING``.
     """
     _check_waiting(asked)
-    reason = f"nobody of {listed(asked.ask)} decided in time ({asked.timeout_ms} ms)"
+    within = "in time" if asked.timeout_ms is None else f"within {asked.timeout_ms} ms"
+    reason = f"{listed(asked.ask)} did not decide {within}"
     outcome = RuleOutcome(TIME_LIMIT, "binding", asked.on_timeout, reason, decisive=True)
     trace = (*_undecided(asked.trace), outcome)
     if asked.on_timeout == "reject":
@@ -204,7 +210,6 @@ def _outcome(answer: HumanAnswer) -> RuleOutcome:
         answer=choice,
         reason=bounded(answer.reason),
         scope=answer.scope,
-        decisive=True,
     )
 
 

@@ -254,8 +254,10 @@ def _compound(value: Any, depth: int) -> Any:
         return repr(value)
     if isinstance(value, re.Pattern):
         return {"pattern": _value(value.pattern, depth), "flags": int(value.flags)}
-    if isinstance(value, (type, BuiltinFunctionType, ModuleType)):
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}"
+    if isinstance(value, ModuleType):
+        return _module_name(value.__name__, value)
+    if isinstance(value, (type, BuiltinFunctionType)):
+        return _qualified(value)
     return _made_of_code(value, depth)
 
 
@@ -275,7 +277,12 @@ def _made_of_code(value: Any, depth: int) -> Any:
 
 
 def _type_name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    return _qualified(type(value))
+
+
+def _qualified(named: type | BuiltinFunctionType) -> str:
+    module = named.__module__ or ""
+    return f"{_module_name(module, sys.modules.get(module))}.{named.__qualname__}"
 
 
 def policy_hash(description: Mapping[str, Any]) -> str:

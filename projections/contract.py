@@ -120,7 +120,9 @@ class ProjectionRequest:
     source: SourceEvent
 
     def __post_init__(self) -> None:
-        view = SnapshotView(freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed"))
+        view = SnapshotView(
+            freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed")
+        )
         seen = {"payload": in_canonical_order(self.source.payload), "occurred_at": None}
         object.__setattr__(self, "snapshot", view)
         object.__setattr__(self, "source", self.source.model_copy(update=seen))
@@ -222,7 +224,9 @@ def ask(asked: Projection, req: ProjectionRequest) -> ProjectionResult:
         Refused: ``PROJECTION_FAILED`` when it raises, ``INVALID_PROJECTION_RESULT`` when its answer is none; both
             name it.
     """
-    return read_result(asked.projection_id, raised_as_refusal(asked.projection_id, lambda: asked.project(req)))
+    return read_result(
+        asked.projection_id, raised_as_refusal(asked.projection_id, lambda: asked.project(req))
+    )
 
 
 def raised_as_refusal(projection_id: str, call: Callable[[], Any]) -> Any:
@@ -272,14 +276,20 @@ def read_result(projection_id: str, answer: Any) -> ProjectionResult:
 
 def _read_wire(projection_id: str, wire: Mapping[str, Any]) -> ProjectionResult:
     kind = wire.get("kind")
-    allowed = {"none": {"kind", "reason"}, "intent": {"kind", "body"}}.get(kind if isinstance(kind, str) else "")
+    allowed = {"none": {"kind", "reason"}, "intent": {"kind", "body"}}.get(
+        kind if isinstance(kind, str) else ""
+    )
     if allowed is None:
         raise _no_result(projection_id, f"its kind is {kind!r}, neither 'intent' nor 'none'")
     unknown = sorted(str(key) for key in wire.keys() - allowed)
     if unknown:
         raise _no_result(projection_id, f"a result of kind {kind!r} has no {', '.join(unknown)}")
     try:
-        return Nothing(wire.get("reason")) if kind == "none" else Selected(IntentBody.read(wire.get("body"), "$.body"))
+        return (
+            Nothing(wire.get("reason"))
+            if kind == "none"
+            else Selected(IntentBody.read(wire.get("body"), "$.body"))
+        )
     except Refused as refused:
         raise _no_result(projection_id, refused.message.rstrip("."), **refused.details) from None
 
@@ -333,7 +343,11 @@ def in_canonical_order(value: Any) -> Any:
 
 def _refuse_deferred(projection_id: str, function: Any) -> None:
     """Refuse functions that only begin when they are called: what they do later, no request holds."""
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or not callable(function):
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or not callable(function)
+    ):
         raise Refused(
             "INVALID_PROJECTION",
             f"The projection {projection_id!r} must be a plain function of one request, neither async nor a generator.",

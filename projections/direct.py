@@ -83,7 +83,8 @@ def check_direct(instance: IntentInstance, schema_hash: str | None = None) -> No
         raise _not_direct(origin.projection_id, origin.source.kind, origin.actor)
     if origin.projection_id == DIRECT_PREFIX:
         raise Refused(
-            "NOT_A_DIRECT_INTENT", f"The projectionId {DIRECT_PREFIX!r} names no job; write {DIRECT_PREFIX}scheduler."
+            "NOT_A_DIRECT_INTENT",
+            f"The projectionId {DIRECT_PREFIX!r} names no job; write {DIRECT_PREFIX}scheduler.",
         )
     if schema_hash is not None and instance.intent_key != instance.body.key(schema_hash):
         raise Refused(

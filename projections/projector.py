@@ -21,7 +21,12 @@ Projector = Callable[[Snapshot, str, str, int], tuple[ProjectionRecorded | None,
 
 
 def projector_of(
-    registry: ProjectionRegistry, issuer: Issuer, *, source: SourceEvent, actor: ActorRef, note: str | None = None
+    registry: ProjectionRegistry,
+    issuer: Issuer,
+    *,
+    source: SourceEvent,
+    actor: ActorRef,
+    note: str | None = None,
 ) -> Projector:
     """Return what projects one source event onto whichever snapshot it is given.
 

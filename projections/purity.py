@@ -63,7 +63,18 @@ _MACHINE: Final = frozenset(
     "getsid getpriority uname cpu_count process_cpu_count sched_getaffinity getloadavg sysconf confstr "
     "get_terminal_size ttyname umask".split()
 )
-_PROCESSES: Final = ("exec", "fork", "kill", "nice", "popen", "posix_spawn", "startfile", "system", "wait", "_exit")
+_PROCESSES: Final = (
+    "exec",
+    "fork",
+    "kill",
+    "nice",
+    "popen",
+    "posix_spawn",
+    "startfile",
+    "system",
+    "wait",
+    "_exit",
+)
 _MODULES: Final[dict[str, Kind]] = {
     "_posixsubprocess": "processes",
     "_socket": "network",
@@ -79,7 +90,7 @@ _MODULES: Final[dict[str, Kind]] = {
     "sqlite3": "files",
     "syslog": "output",
 }
-_FUNCTIONS: Final[dict[tuple[str, str], Impurity]] = {
+_BUILTINS: Final[dict[tuple[str, str], Impurity]] = {
     ("_thread", "start_new_thread"): Impurity("threads", "_thread.start_new_thread"),
     ("_thread", "start_joinable_thread"): Impurity("threads", "_thread.start_joinable_thread"),
     ("builtins", "input"): Impurity("files", "input"),
@@ -106,7 +117,9 @@ _PYTHON_FUNCTIONS: Final[dict[tuple[str, str], Impurity]] = {
     ("secrets", "token_urlsafe"): Impurity("randomness", "secrets.token_urlsafe"),
     ("subprocess", "Popen.__init__"): Impurity("processes", "subprocess.Popen"),
     ("threading", "Thread.start"): Impurity("threads", "threading.Thread.start"),
-    ("concurrent.futures.thread", "ThreadPoolExecutor.submit"): Impurity("threads", "ThreadPoolExecutor.submit"),
+    ("concurrent.futures.thread", "ThreadPoolExecutor.submit"): Impurity(
+        "threads", "ThreadPoolExecutor.submit"
+    ),
     ("concurrent.futures.process", "ProcessPoolExecutor.submit"): Impurity(
         "processes", "ProcessPoolExecutor.submit"
     ),
@@ -185,7 +198,7 @@ def _of_module(module: str, name: str) -> Impurity | None:
     kind = _MODULES.get(module)
     if kind is not None:
         return Impurity(kind, f"{module.lstrip('_')}.{name}")
-    return _FUNCTIONS.get((module, name))
+    return _BUILTINS.get((module, name))
 
 
 def _of_os(name: str) -> Impurity:

@@ -86,7 +86,9 @@ class Directly:
         if asked.accepts is None:
             return True
         accepts = asked.accepts
-        return read_acceptance(asked.projection_id, raised_as_refusal(asked.projection_id, lambda: accepts(source)))
+        return read_acceptance(
+            asked.projection_id, raised_as_refusal(asked.projection_id, lambda: accepts(source))
+        )
 
     def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
         """Return a projection's result; see ``ask`` for what is refused."""
@@ -168,7 +170,7 @@ class ProjectionRegistry:
         Raises:
             Refused: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for what is no projection.
         """
-        entry = _registered(projection, sources, accepts, priority)
+        entry = registered(projection, sources, accepts, priority)
         if entry.projection_id in self._known:
             raise Refused(
                 "DUPLICATE_PROJECTION",
@@ -240,9 +242,19 @@ def _joined(silent: list[tuple[str, Nothing]], kind: SourceKind) -> Nothing:
     return Nothing("; ".join(reasons) or None)
 
 
-def _registered(
-    projection: Any, sources: Iterable[SourceKind] | None, accepts: Accepts | None, priority: int | None
+def registered(
+    projection: Any,
+    sources: Iterable[SourceKind] | None = None,
+    accepts: Accepts | None = None,
+    priority: int | None = None,
 ) -> Registered:
+    """Return a projection with when it is asked: what is given here, otherwise what it says itself.
+
+    Raises:
+        Refused: ``INVALID_PROJECTION`` for what is no projection.
+    """
+    if isinstance(projection, Registered):
+        projection = projection.projection
     if isinstance(projection, type) or not callable(getattr(projection, "project", None)):
         raise Refused(
             "INVALID_PROJECTION",
@@ -255,7 +267,9 @@ def _registered(
     wanted = getattr(projection, "sources", None) if sources is None else sources
     chosen = getattr(projection, "priority", 0) if priority is None else priority
     if isinstance(chosen, bool) or not isinstance(chosen, int):
-        raise Refused("INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name)
+        raise Refused(
+            "INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name
+        )
     return Registered(
         projection=projection,
         projection_id=name,
@@ -309,8 +323,7 @@ def _several(owner: str, found: Any) -> list[Projection]:
         several = [found]
     for given in several:
         try:
-            _registered(given, None, None, None)
+            registered(given)
         except Refused as refused:
             raise Refused(refused.code, f"From {owner}: {refused.message}", **refused.details) from None
     return several
-

@@ -65,13 +65,19 @@ class Subscribers:
             )
 
     def react(self) -> None:
-        """Run the scheduled reactions, those that they schedule in turn included."""
-        while self._reactions:
-            reaction = self._reactions.popleft()
-            try:
-                reaction()
-            except Exception:
-                _log.exception("a scheduled reaction failed")
+        """Run the scheduled reactions, one after the other, those that they schedule in turn included."""
+        if getattr(self._telling, "reacting", False):
+            return  # a reaction's own commands leave what they schedule to the loop below
+        self._telling.reacting = True
+        try:
+            while self._reactions:
+                reaction = self._reactions.popleft()
+                try:
+                    reaction()
+                except Exception:
+                    _log.exception("a scheduled reaction failed")
+        finally:
+            self._telling.reacting = False
 
     def _tell_one(self, handler: Handler, position: int, event: Event) -> None:
         try:

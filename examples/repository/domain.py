@@ -151,6 +151,8 @@ repository.computed(
 @repository.action("change.apply", version="1")
 def apply_change(ctx: ActionContext, branch: Apply) -> list[Patch]:
     """Apply a merged branch to the tree; deleting or renaming what is not there fails it as a whole."""
+    if len({change.path for change in branch.changes}) < len(branch.changes):
+        ctx.fail("PATH_TWICE", "A branch says once what it does to a path.")
     patches: list[Patch] = []
     counts: dict[str, dict[str, int]] = {}
     for change in branch.changes:

@@ -1,0 +1,69 @@
+"""The one effect of this domain: a line in the maintainer's outbox.
+
+A file stands for the mail server. The line carries the effect's idempotency key, and a key that is there already is
+not written again; so the handler may promise to be idempotent, and an effect that was cut off by a crash is made again
+without anybody getting the same mail twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from host import Answer, Done, EffectCallInfo, EffectHandler, Failed, handler
+
+OUTBOX_NAME: Final = "outbox.jsonl"
+"""The outbox's file, in the folder of the world."""
+
+DEMO: Final = Path(__file__).parents[2] / "build" / "demo"
+"""Where the demo keeps its world and its outbox."""
+
+
+def outbox(folder: Path) -> EffectHandler:
+    """Return the handler of ``notify.maintainer`` that writes into a folder's outbox."""
+    file = folder / OUTBOX_NAME
+
+    @handler(
+        "notify.maintainer", time_limit_ms=10_000, idempotent=True, touches=[("MUTATES", f"FILE:/{OUTBOX_NAME}")]
+    )
+    def notify(params: Mapping[str, Any], call: EffectCallInfo) -> Answer:
+        """Append the message, unless it is there already."""
+        try:
+            number = _append_once(file, call.idempotency_key, params)
+        except OSError as error:
+            return Failed("OUTBOX_UNWRITABLE", f"The outbox cannot be written: {error.strerror}.")
+        return Done({"message": number})
+
+    return notify
+
+
+def messages(folder: Path) -> list[dict[str, Any]]:
+    """Return the messages in a folder's outbox, oldest first; a line that a crash cut off is none."""
+    try:
+        lines = (folder / OUTBOX_NAME).read_text(encoding="utf-8").split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines]
+
+
+def _append_once(file: Path, key: str, params: Mapping[str, Any]) -> int:
+    """Return the message's number in the outbox, from 1; it is on the disk before this returns."""
+    known = messages(file.parent)
+    for number, message in enumerate(known, 1):
+        if message["key"] == key:
+            return number
+    whole = "".join(json.dumps(message) + "\n" for message in [*known, {"key": key, **params}])
+    fresh = file.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as written:
+        written.write(whole)
+        written.flush()
+        os.fsync(written.fileno())
+    fresh.replace(file)
+    return len(known) + 1
+
+
+handlers = [outbox(DEMO)]
+"""What ``world.toml`` names."""

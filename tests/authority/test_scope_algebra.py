@@ -1,0 +1,153 @@
+"""Scope patterns: within, in common, restricted; measured against what scope_allows says of patches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from authority import intersection, is_within, restrict
+from authority.scope import MAX_PATTERNS, format_pattern, outside, parse_pattern
+from tests.authority.cases import scope
+from world.errors import Refused
+from world.patch import Patch, format_path, merge, scope_allows, set_, unset
+
+NAMES = st.sampled_from(["a", "b", "c", "0", "data", "x.y", "*", "\\"])
+PIECES = st.sampled_from(["a", "b", "c", "0", "data", "x\\.y", "*", "\\*", "\\\\"])
+PATTERNS = st.builds(
+    lambda prefix, pieces: prefix + ".".join(pieces),
+    st.sampled_from(["", "data."]),
+    st.lists(PIECES, min_size=1, max_size=4),
+)
+LISTS = st.lists(PATTERNS, max_size=4)
+PATHS = st.lists(NAMES, max_size=5).map(lambda names: format_path(tuple(names)))
+PATCHES = st.one_of(
+    st.builds(set_, PATHS, st.integers()),
+    st.builds(unset, PATHS),
+    st.builds(merge, PATHS, st.dictionaries(NAMES, st.integers(), max_size=3)),
+)
+
+
+def witness(pattern: str) -> Patch:
+    """Return a patch at the place of a pattern, with a name nobody uses for every star."""
+    segments = tuple("fresh" if name is None else name for name in parse_pattern(pattern))
+    return set_(format_path(segments), 1)
+
+
+@given(LISTS, LISTS, PATCHES)
+def test_what_lies_within_allows_nothing_that_the_whole_forbids(inner, outer, patch):
+    assume(is_within(inner, outer))
+    assert not scope_allows(inner, patch) or scope_allows(outer, patch)
+
+
+@given(LISTS, LISTS)
+def test_what_does_not_lie_within_has_a_patch_to_show_for_it(inner, outer):
+    for pattern in outside(inner, outer):
+        assert scope_allows([pattern], witness(pattern))
+        assert not scope_allows(outer, witness(pattern))
+
+
+@given(LISTS, LISTS, PATCHES)
+def test_an_intersection_allows_exactly_what_both_allow(left, right, patch):
+    both = scope_allows(left, patch) and scope_allows(right, patch)
+    assert scope_allows(intersection(left, right), patch) is both
+
+
+@given(LISTS, LISTS)
+def test_an_intersection_lies_within_both_and_says_nothing_twice(left, right):
+    common = intersection(left, right)
+    assert is_within(common, left)
+    assert is_within(common, right)
+    for at, pattern in enumerate(common):
+        assert not is_within([pattern], [*common[:at], *common[at + 1 :]])
+
+
+@given(LISTS, LISTS)
+def test_intersecting_is_the_same_from_both_sides(left, right):
+    one, other = intersection(left, right), intersection(right, left)
+    assert is_within(one, other)
+    assert is_within(other, one)
+
+
+@given(PATTERNS)
+def test_a_pattern_written_from_its_names_means_the_same(pattern):
+    assert parse_pattern(format_pattern(parse_pattern(pattern))) == parse_pattern(pattern)
+
+
+@given(LISTS, LISTS, LISTS)
+def test_within_is_an_order(first, second, third):
+    assert is_within(first, first)
+    assume(is_within(first, second) and is_within(second, third))
+    assert is_within(first, third)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "answer"),
+    [
+        (["data.profile.name"], ["data.profile.*"], True),
+        (["profile.name"], ["data.profile.*"], True),
+        (["data.profile.*"], ["data.profile"], True),
+        (["data.profile"], ["data.profile.*"], False),
+        (["data.profile.*"], ["data.profile.name"], False),
+        (["data.todos.*.done"], ["data.todos.*"], True),
+        (["data.todos.3"], ["data.todos.*.done"], False),
+        (["data.a", "data.b"], ["data.*"], True),
+        (["data.a", "other.b"], ["data.a"], False),
+        ([], ["data.a"], True),
+        (["data.a"], [], False),
+        (["data.*"], ["data"], True),
+    ],
+)
+def test_patterns_lie_within_others_as_people_expect(inner, outer, answer):
+    assert is_within(inner, outer) is answer
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "common"),
+    [
+        (["data.profile.*"], ["data.*.name"], ("data.profile.name",)),
+        (["data.profile.*"], ["profile.name"], ("profile.name",)),
+        (["data.a.*", "data.b"], ["data.*"], ("data.a.*", "data.b")),
+        (["data.a"], ["data.b"], ()),
+        (["data.*.x"], ["data.a.*.z"], ("data.a.x.z",)),
+    ],
+)
+def test_patterns_have_in_common_what_people_expect(left, right, common):
+    assert intersection(left, right) == common
+
+
+def test_a_scope_of_too_many_patterns_is_not_compared():
+    many = [f"data.p{number}" for number in range(MAX_PATTERNS + 1)]
+    with pytest.raises(Refused) as refused:
+        is_within(["data.a"], many)
+    assert refused.value.code == "SCOPE_TOO_LARGE"
+    with pytest.raises(Refused):
+        intersection(many, ["data.*"])
+
+
+@pytest.mark.requirement("INT-13.3")
+def test_restricting_by_nothing_gives_the_scope_itself():
+    proposed = scope("data.a")
+    assert restrict(proposed, []) is proposed
+    assert restrict(None, []) is None
+
+
+@pytest.mark.requirement("INT-13.3")
+def test_restricting_an_unrestricted_scope_gives_the_narrowing_with_its_note():
+    narrowing = scope("data.a.*").model_copy(update={"note": "only a"})
+    assert restrict(None, [narrowing]) is narrowing
+    assert restrict(scope("data"), [narrowing]) is narrowing
+
+
+def test_restricting_several_times_restricts_together():
+    narrowed = restrict(None, [scope("data.a.*", "data.b"), scope("data.*.x"), scope("data.a")])
+    assert narrowed == scope("data.a.x")
+    assert restrict(scope("data.a"), [scope("data.b")]) == scope()
+
+
+def test_a_common_pattern_too_long_to_be_written_is_refused():
+    left = ".".join(["*"] * 40 + ["l" * 300])
+    right = ".".join(["r" * 10] * 40)
+    with pytest.raises(Refused) as refused:
+        restrict(scope(left), [scope(right)])
+    assert refused.value.code == "INVALID_VALUE"
