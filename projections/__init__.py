@@ -2,39 +2,34 @@
 
     SourceEvent, actor, SnapshotView --ProjectionRegistry.route--> Routed --Issuer.issue--> IntentInstance
 
-``projector_of`` is the whole way, with its record; ``recheck_projection`` goes it again from the record. A system may
-also produce an intent ``direct``-ly. Source: the intent specification, sections 3 to 14.
+``record_of`` says what is written down about it, and ``recheck_projection`` goes the way again from the
+record. ``Guard`` asks projections without trusting them. A system may also produce an intent itself
+(``direct``). Source: the intent specification, sections 3 to 14.
 """
 
 from projections.contract import (
     DIRECT_PREFIX,
     ROUTER,
-    Answer,
     FunctionProjection,
-    Nothing,
     Projection,
     ProjectionRequest,
-    ProjectionResult,
-    Selected,
     ask,
     projection,
 )
 from projections.direct import check_direct, direct, is_direct
 from projections.guard import Guard, guarded
 from projections.issuer import Issuer, IssueRequest
-from projections.projector import projector_of
+from projections.loading import ENTRY_POINTS, find_projections, load_projections
 from projections.recheck import recheck_projection
 from projections.recorder import ProjectionRecord, record_of, worth_recording
 from projections.registry import (
-    ENTRY_POINTS,
     Asking,
     Directly,
     ProjectionRegistry,
     Registered,
     Routed,
-    find_projections,
-    load_projections,
 )
+from projections.results import Answer, Nothing, ProjectionResult, Selected
 
 __all__ = [
     "DIRECT_PREFIX",
@@ -64,7 +59,6 @@ __all__ = [
     "is_direct",
     "load_projections",
     "projection",
-    "projector_of",
     "recheck_projection",
     "record_of",
     "worth_recording",

@@ -1,27 +1,27 @@
-"""What a projection is given and what it may answer (intent specification 7.1, 9-11).
+"""What a projection is given and how it is asked (intent specification 7.1, 9-11).
 
-A projection is a weak interpreter: from what happened outside, who acts, and a read-only view of one state, it
-selects a command or nothing. It decides no policy, changes nothing and reaches nothing outside of its request:
-equal requests give equal results.
+A projection is a weak interpreter. From what happened outside, who acts, and a read-only view of one state,
+it selects a command or nothing. It decides no policy, changes nothing and reaches nothing outside of its
+request; equal requests give equal results.
 
-What it is given is the same whichever way it came: numbers in their canonical form, the members of the payload and
-of the actor's meta in canonical order, and no time of occurrence (INT-11.3). So a result can be performed again from
-its record. Members of the snapshot keep the order in which they were written, which is not part of the state; a
-result must not depend on it (``projections.guard`` finds out).
+What it is given is the same whichever way it came. Numbers have their canonical form, the members of the
+payload and of the actor's meta stand in canonical order, and there is no time of occurrence (INT-11.3). So a
+result can be performed again from its record. Members of the snapshot keep the order in which they were
+written, which is not part of the state. A result must not depend on it; ``projections.guard`` finds out.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Protocol, get_args
 
+from projections.results import Answer, ProjectionResult, raised_as_refusal, read_result
 from world.actor import ActorRef
 from world.canonical import utf16_key
 from world.errors import Refused
 from world.frozen import freeze
-from world.intent import IntentBody
 from world.snapshot import SnapshotView
 from world.source import SourceEvent, SourceKind
 from world.values import MAX_ID_LENGTH
@@ -30,16 +30,11 @@ __all__ = [
     "DIRECT_PREFIX",
     "ROUTER",
     "Accepts",
-    "Answer",
     "FunctionProjection",
-    "Nothing",
     "Projection",
     "ProjectionRequest",
-    "ProjectionResult",
-    "Selected",
     "ask",
     "projection",
-    "read_result",
 ]
 
 DIRECT_PREFIX: Final = "system:"
@@ -51,50 +46,6 @@ ROUTER: Final = "router"
 SOURCE_KINDS: Final[frozenset[SourceKind]] = frozenset(get_args(SourceKind))
 """Every kind of source event."""
 
-
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """The projection selected an intent."""
-
-    body: IntentBody
-
-    @property
-    def kind(self) -> Literal["intent"]:
-        """The kind on the wire."""
-        return "intent"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return ``{"kind": "intent", "body"}``."""
-        return {"kind": "intent", "body": self.body.to_wire()}
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """The projection selected nothing; ``reason`` says why, for people. A blank reason is none."""
-
-    reason: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.reason is not None:
-            if not isinstance(self.reason, str):
-                raise Refused("INVALID_PROJECTION_RESULT", f"A reason is a text, not {_named(self.reason)}.")
-            object.__setattr__(self, "reason", freeze(self.reason) if self.reason.strip() else None)
-
-    @property
-    def kind(self) -> Literal["none"]:
-        """The kind on the wire."""
-        return "none"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return ``{"kind": "none", "reason"?}``."""
-        return {"kind": "none"} if self.reason is None else {"kind": "none", "reason": self.reason}
-
-
-ProjectionResult = Selected | Nothing
-"""What a projection came to (INT-7.1)."""
-
-Answer = Selected | Nothing | IntentBody | Mapping[str, Any] | None
-"""What a projection may return: a result, its wire form, a bare IntentBody, or None for nothing."""
 
 Accepts = Callable[[SourceEvent], bool]
 """Tells whether a projection is to be asked about a source event; as pure as the projection itself."""
@@ -143,8 +94,8 @@ class ProjectionRequest:
 class Projection(Protocol):
     """Maps a request to an intent or to nothing (INT-7.1).
 
-    It may also have ``sources`` (kinds of source events), ``accepts(source)`` and ``priority``, which say when it is
-    asked; see ``projections.registry``.
+    It may also have ``sources`` (kinds of source events), ``accepts(source)`` and ``priority``, which say
+    when it is asked; see ``projections.registry``.
     """
 
     @property
@@ -207,7 +158,8 @@ def projection(
         priority: the higher it is, the earlier it is asked; equal ones are asked in the order of their ids.
 
     Raises:
-        Refused: ``INVALID_PROJECTION`` for a bad id, unknown kinds, or a function that is a coroutine or generator.
+        Refused: ``INVALID_PROJECTION`` for a bad id, unknown kinds, or a function that is a coroutine or
+            generator.
     """
     kinds = None if sources is None else check_sources(projection_id, sources)
 
@@ -221,85 +173,20 @@ def ask(asked: Projection, req: ProjectionRequest) -> ProjectionResult:
     """Ask a projection, and read its answer.
 
     Raises:
-        Refused: ``PROJECTION_FAILED`` when it raises, ``INVALID_PROJECTION_RESULT`` when its answer is none; both
-            name it.
+        Refused: ``PROJECTION_FAILED`` when it raises, ``INVALID_PROJECTION_RESULT`` when its answer is none;
+            both name it.
     """
     return read_result(
         asked.projection_id, raised_as_refusal(asked.projection_id, lambda: asked.project(req))
     )
 
 
-def raised_as_refusal(projection_id: str, call: Callable[[], Any]) -> Any:
-    """Return what a call into a projection returns.
-
-    Raises:
-        Refused: ``PROJECTION_FAILED`` for whatever exception it raises.
-    """
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001  # somebody else's code
-        told = f"{type(error).__name__}: {error}".removesuffix(".")
-        raise Refused(
-            "PROJECTION_FAILED",
-            f"The projection {projection_id!r} raised {told}.",
-            projection=projection_id,
-            error=type(error).__name__,
-        ) from error
-
-
-def read_result(projection_id: str, answer: Any) -> ProjectionResult:
-    """Return the result that a projection's answer means.
-
-    Args:
-        projection_id: whose answer it is, for errors.
-        answer: ``Selected``, ``Nothing``, an ``IntentBody``, None, or the wire form of a result.
-
-    Raises:
-        Refused: ``INVALID_PROJECTION_RESULT`` for anything else, with the path to what is wrong in the wire form.
-    """
-    if isinstance(answer, Nothing):
-        return answer
-    if isinstance(answer, Selected):
-        answer = answer.body
-        if not isinstance(answer, IntentBody):
-            raise _no_result(projection_id, f"Selected holds {_named(answer)} in place of an IntentBody")
-    if isinstance(answer, IntentBody):
-        return Selected(answer)
-    if answer is None:
-        return Nothing()
-    if isinstance(answer, Mapping):
-        return _read_wire(projection_id, answer)
-    if inspect.iscoroutine(answer):
-        answer.close()  # nobody will await it
-    raise _no_result(projection_id, f"it is {_named(answer)}")
-
-
-def _read_wire(projection_id: str, wire: Mapping[str, Any]) -> ProjectionResult:
-    kind = wire.get("kind")
-    allowed = {"none": {"kind", "reason"}, "intent": {"kind", "body"}}.get(
-        kind if isinstance(kind, str) else ""
-    )
-    if allowed is None:
-        raise _no_result(projection_id, f"its kind is {kind!r}, neither 'intent' nor 'none'")
-    unknown = sorted(str(key) for key in wire.keys() - allowed)
-    if unknown:
-        raise _no_result(projection_id, f"a result of kind {kind!r} has no {', '.join(unknown)}")
-    try:
-        return (
-            Nothing(wire.get("reason"))
-            if kind == "none"
-            else Selected(IntentBody.read(wire.get("body"), "$.body"))
-        )
-    except Refused as refused:
-        raise _no_result(projection_id, refused.message.rstrip("."), **refused.details) from None
-
-
 def check_projection_id(projection_id: Any) -> None:
     """Refuse an id that no projection may have.
 
     Raises:
-        Refused: ``INVALID_PROJECTION`` for anything but a printable text of at most ``MAX_ID_LENGTH`` characters, and
-            for the names that stand for direct production and for the router.
+        Refused: ``INVALID_PROJECTION`` for anything but a printable text of at most ``MAX_ID_LENGTH``
+            characters, and for the names that stand for direct production and for the router.
     """
     fault = None
     if not isinstance(projection_id, str) or not projection_id.strip() or not projection_id.isprintable():
@@ -325,15 +212,15 @@ def check_sources(projection_id: str, sources: Iterable[Any]) -> frozenset[Sourc
     if isinstance(sources, str) or not kinds <= SOURCE_KINDS:
         raise Refused(
             "INVALID_PROJECTION",
-            f"The projection {projection_id!r} wants events of kind {', '.join(sorted(map(repr, kinds)))}; give a "
-            f"collection out of {', '.join(sorted(SOURCE_KINDS))}.",
+            f"The projection {projection_id!r} wants events of kind {', '.join(sorted(map(repr, kinds)))}; "
+            f"give a collection out of {', '.join(sorted(SOURCE_KINDS))}.",
             projection=projection_id,
         )
     return kinds
 
 
 def in_canonical_order(value: Any) -> Any:
-    """Return a frozen value whose members stand in the order in which a log gives them back (RFC 8785 3.2.3)."""
+    """Return a frozen value whose members stand in the order in which a log gives them back (RFC 8785)."""
     if isinstance(value, dict):
         return freeze({key: in_canonical_order(value[key]) for key in sorted(value, key=utf16_key)})
     if isinstance(value, list):
@@ -350,20 +237,7 @@ def _refuse_deferred(projection_id: str, function: Any) -> None:
     ):
         raise Refused(
             "INVALID_PROJECTION",
-            f"The projection {projection_id!r} must be a plain function of one request, neither async nor a generator.",
+            f"The projection {projection_id!r} must be a plain function of one request, neither async nor a "
+            "generator.",
             projection=projection_id,
         )
-
-
-def _named(value: Any) -> str:
-    return f"{type(value).__name__} {repr(value)[:80]}"
-
-
-def _no_result(projection_id: str, why: str, **details: Any) -> Refused:
-    return Refused(
-        "INVALID_PROJECTION_RESULT",
-        f"The projection {projection_id!r} gave no valid answer: {why}. Return None, Nothing(reason), an IntentBody, "
-        'or {"kind": "intent", "body": {...}}.',
-        projection=projection_id,
-        **details,
-    )

@@ -1,7 +1,8 @@
 """Intents that a system produces itself, without a projection (intent specification 8).
 
-For schedulers, migrations and automation. Their projectionId begins with ``system:`` and their source and actor are
-systems (SD-1, SD-2); in all else they are intents like any other, judged like any other (SD-4, INV-SD3).
+For schedulers, migrations and automation. Their projectionId begins with ``system:`` and their source and
+actor are systems (SD-1, SD-2); in all else they are intents like any other, judged like any other (SD-4,
+INV-SD3).
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ def direct(
         actor: the system that is responsible; its kind must be ``system``.
         event_id: what triggered it, such as the run of a scheduled job; the same run gives the same id.
         body: what is wanted; equal runs produce equal bodies (SD-3).
-        job: what produced it: ``scheduler``, ``migration``; the origin's projectionId is ``system:`` and this.
+        job: what produced it: ``scheduler``, ``migration``; the origin's projectionId is ``system:`` and
+            this.
         payload: what the trigger carried, JSON.
         note: for people; never part of the meaning.
 
     Raises:
-        Refused: ``NOT_A_DIRECT_INTENT`` for an actor that is no system or a bad job name; ``INVALID_VALUE`` for a bad
-            event id or payload.
+        Refused: ``NOT_A_DIRECT_INTENT`` for an actor that is no system or a bad job name; ``INVALID_VALUE``
+            for a bad event id or payload.
     """
     if not isinstance(job, str) or not _JOB.fullmatch(job):
         raise Refused(
             "NOT_A_DIRECT_INTENT",
-            f"{repr(job)[:80]} names no job: give letters, digits, '.', '_', '-' and '/' only, such as 'scheduler' (the "
-            f"prefix {DIRECT_PREFIX!r} is added).",
+            f"{repr(job)[:80]} names no job: give letters, digits, '.', '_', '-' and '/' only, such as "
+            f"'scheduler' (the prefix {DIRECT_PREFIX!r} is added).",
         )
     source = SourceEvent.read({"kind": "system", "eventId": event_id, "payload": payload})
     if actor.kind != "system":
@@ -89,7 +91,7 @@ def check_direct(instance: IntentInstance, schema_hash: str | None = None) -> No
     if schema_hash is not None and instance.intent_key != instance.body.key(schema_hash):
         raise Refused(
             "WRONG_SCHEMA",
-            "The intentKey does not follow from the intent under the schema in force. Issue the intent again.",
+            "The intentKey does not follow from the intent under the schema in force. Issue it again.",
             expected=instance.body.key(schema_hash),
             given=instance.intent_key,
         )
@@ -98,8 +100,8 @@ def check_direct(instance: IntentInstance, schema_hash: str | None = None) -> No
 def _not_direct(projection_id: str, source_kind: str, actor: ActorRef) -> Refused:
     return Refused(
         "NOT_A_DIRECT_INTENT",
-        f"The projectionId {projection_id!r} marks a system direct intent, but its source is {source_kind!r} and its "
-        f"actor {actor.actor_id!r} is {actor.kind!r}; both must be 'system'.",
+        f"The projectionId {projection_id!r} marks a system direct intent, but its source is {source_kind!r} "
+        f"and its actor {actor.actor_id!r} is {actor.kind!r}; both must be 'system'.",
         projection=projection_id,
         actor_id=actor.actor_id,
     )

@@ -1,36 +1,32 @@
-"""Asking projections without trusting them: twice, under watch, on copies (INT-9.2, INT-11.1, INT-11.3; INV-P1..P5).
+"""Asking projections without trusting them: twice, under watch, on copies (INT-9.2, INT-11; INV-P1..P5).
 
-Each run gets fresh copies of everything; in the second one the members of the snapshot stand in the opposite order.
-Different answers mean that something other than the request decided. While a run goes on, its own thread is watched,
-and only that one: built-in and Python functions about to be called by a profile function (so it makes no difference
-how they were imported), and what reaches the operating system by an audit hook (PEP 578). The first thing that a
-pure step does not do ends the run, and is told whether or not the projection lets the end happen.
+Each run gets fresh copies of everything; in the second one the members of the snapshot stand in the opposite
+order. Different answers mean that something other than the request decided. While a run goes on, its thread
+is watched (``projections.watch``). The first thing that a pure step does not do ends the run, and is told
+whether or not the projection lets the end happen.
 
-Importing a module on first use is no impurity: what modules read while they are being imported is let be, as long as
-it is no network, process or thread.
+Importing a module on first use is no impurity. What modules read while they are being imported is let be, as
+long as it is no network, process or thread.
 
-This finds honest mistakes; it is no sandbox. It does not see functions written in C that are called by C alone
-(``functools.partial(time.time)()``), native libraries with a clock of their own, work handed to threads that already
-run, nor what differs between processes only (the order of a set of texts): the two runs tell most of these, and a
-recheck in another process tells the rest.
+This finds honest mistakes; it is no sandbox. It does not see functions written in C that are called by C
+alone (``functools.partial(time.time)()``), native libraries with a clock of their own, work handed to threads
+that already run, nor what differs between processes only (the order of a set of texts). The two runs tell
+many of these, and a recheck in another process tells the rest.
 """
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import FrozenInstanceError, dataclass, field
-from types import FrameType
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from projections.contract import Projection, ProjectionRequest, ProjectionResult, read_result
-from projections.purity import ADVICE, Impurity, of_builtin, of_event, of_function
+from projections.contract import Projection, ProjectionRequest
+from projections.purity import ADVICE, Impurity
 from projections.registry import Registered, read_acceptance, registered
+from projections.results import ProjectionResult, failed, read_result
+from projections.watch import place_of, watched
 from world.actor import ActorRef
 from world.canonical import canonical_bytes, canonical_text
 from world.errors import Refused
@@ -42,18 +38,16 @@ __all__ = ["Guard", "guarded"]
 
 R = TypeVar("R")
 
-_IMPORTING: Final = ("<frozen importlib._bootstrap>", "_find_and_load")
-_NEVER_BY_IMPORT: Final = frozenset({"network", "processes", "threads", "interpreter", "mutation"})
-
 
 class Guard:
-    """Asks every projection twice under watch (``projections.registry.Asking``); for tests and paranoid realms."""
+    """Asks every projection twice under watch; a ``registry.Asking`` for tests and paranoid realms."""
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
         """Tell whether a projection wants to be asked about an event.
 
         Raises:
-            Refused: ``PROJECTION_IMPURE``, ``PROJECTION_NOT_DETERMINISTIC``, and what ``Directly.accepts`` refuses.
+            Refused: ``PROJECTION_IMPURE``, ``PROJECTION_NOT_DETERMINISTIC``, and what ``Directly.accepts``
+                refuses.
         """
         accepts = asked.accepts
         if accepts is None:
@@ -109,9 +103,9 @@ def _twice(
     if told(answer) != again:
         raise Refused(
             "PROJECTION_NOT_DETERMINISTIC",
-            f"The projection {projection_id!r} answered the same request with {told(answer)[:200]} and then with "
-            f"{again[:200]}. Something other than the request decides: a value kept between calls, or the order of "
-            "members in the snapshot.",
+            f"The projection {projection_id!r} answered the same request with {told(answer)[:200]} and then "
+            f"with {again[:200]}. Something other than the request decides: a value kept between calls, or "
+            "the order of members in the snapshot.",
             projection=projection_id,
             first=told(answer),
             second=again,
@@ -143,7 +137,7 @@ def _reversed(value: Any) -> Any:
 
 
 def _refuse_changed(projection_id: str, pristine: bytes, wire: Callable[[], Any]) -> None:
-    """Refuse a projection that got past the frozen values; ``thaw`` looks at them and not at texts they remember."""
+    """Refuse a projection that got past the frozen values; ``thaw`` looks at them, not at kept texts."""
     try:
         unchanged = canonical_bytes(thaw(wire())) == pristine
     except Exception:  # noqa: BLE001  # what was put there need not be JSON, nor need it be there any more
@@ -167,154 +161,18 @@ def _impure(projection_id: str, found: Impurity, where: str) -> Refused:
 
 def _watched(projection_id: str, call: Callable[[], Any]) -> Any:
     """Return what a call into a projection returns, if nothing impure happened in it."""
-    watch = _Watch()
     try:
-        with watch.on_this_thread():
-            answer = call()
-    except _Ended:
-        answer = None
-    except Exception as error:  # noqa: BLE001  # somebody else's code
-        watch.refuse_found(projection_id)
-        raise _raised(projection_id, error) from error
-    finally:
-        watch.refuse_found(projection_id)
+        answer, found = watched(call)
+    except (Exception, SystemExit) as error:
+        if not _tried_to_change(error):
+            raise failed(projection_id, error) from error
+        answer, found = None, (Impurity("mutation", "a frozen value"), place_of(error.__traceback__))
+    if found is not None:
+        raise _impure(projection_id, *found)
     return answer
 
 
-def _raised(projection_id: str, error: Exception) -> Refused:
-    frozen = isinstance(error, FrozenInstanceError) or (
-        isinstance(error, ValidationError)
-        and any(fault["type"] in ("frozen_instance", "frozen_field") for fault in error.errors())
-    )
-    if frozen:
-        return _impure(projection_id, Impurity("mutation", "a frozen value"), _where_raised(error))
-    told = f"{type(error).__name__}: {error}".removesuffix(".")
-    return Refused(
-        "PROJECTION_FAILED",
-        f"The projection {projection_id!r} raised {told}.",
-        projection=projection_id,
-        error=type(error).__name__,
-    )
-
-
-class _Ended(BaseException):
-    """Ends a watched run; no ``except Exception`` of the projection catches it."""
-
-
-class _Here(threading.local):
-    watch: _Watch | None = None
-
-
-_here: Final = _Here()
-_installing: Final = threading.Lock()
-_installed = False
-
-
-@dataclass(slots=True, eq=False)
-class _Watch:
-    """What one run did on its thread."""
-
-    found: list[tuple[Impurity, str]] = field(default_factory=list)
-    active: bool = False
-    base: FrameType | None = None
-
-    @contextmanager
-    def on_this_thread(self) -> Iterator[None]:
-        """Watch this thread; whatever watched it before does so again afterwards."""
-        _install_hook()
-        outer, profile = _here.watch, sys.getprofile()
-        collects = gc.isenabled()
-        gc.disable()  # finalizers of other people's objects would seem to be the projection's doing
-        self.base, _here.watch, self.active = sys._getframe(), self, True
-        sys.setprofile(self.on_profile)
-        try:
-            yield
-        finally:
-            self.active = False
-            sys.setprofile(None)
-            _here.watch, self.base = outer, None
-            if collects:
-                gc.enable()
-            _profile_again(profile)
-
-    def refuse_found(self, projection_id: str) -> None:
-        """Raise the refusal for the first thing found, if there is any."""
-        if self.found:
-            raise _impure(projection_id, *self.found[0]) from None
-
-    def on_profile(self, frame: FrameType, event: str, arg: Any) -> None:
-        """Look at what is about to be called; the interpreter ends the call where this raises."""
-        if not self.active:
-            return
-        if event == "c_call":
-            found = of_builtin(arg, frame)
-            caller: FrameType | None = frame
-        elif event == "call":
-            found, caller = of_function(frame), frame.f_back
-        else:
-            return
-        if found is not None:
-            self.object_to(found, caller)
-
-    def on_event(self, event: str, args: tuple[Any, ...]) -> None:
-        """Look at an audit event."""
-        if self.active:
-            found = of_event(event, args)
-            if found is not None:
-                self.object_to(found, sys._getframe(2))
-
-    def object_to(self, found: Impurity, caller: FrameType | None) -> None:
-        """Note something impure and end the run, unless an import does it."""
-        where = ""
-        frame = caller
-        while frame is not None and frame is not self.base:
-            code = frame.f_code
-            if (code.co_filename, code.co_name) == _IMPORTING and found.kind not in _NEVER_BY_IMPORT:
-                return
-            module = str(frame.f_globals.get("__name__"))
-            if not where and module.partition(".")[0] not in _LIBRARY:
-                where = f"{module}:{frame.f_lineno}"
-            frame = frame.f_back
-        self.found.append((found, where))
-        _end()
-
-
-_LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "pydantic"}
-
-
-def _end() -> NoReturn:
-    raise _Ended
-
-
-def _install_hook() -> None:
-    """Add the audit hook, once and for good: the interpreter has no way to take one out."""
-    global _installed  # noqa: PLW0603  # the hook belongs to the process
-    with _installing:
-        if not _installed:
-            sys.addaudithook(_hook)
-            _installed = True
-
-
-def _hook(event: str, args: tuple[Any, ...], here: _Here = _here) -> None:
-    watch = here.watch
-    if watch is not None:
-        watch.on_event(event, args)
-
-
-def _profile_again(profile: Any) -> None:
-    """Give the thread back to the profiler it had; the standard library's own is no function."""
-    if profile is None or callable(profile):
-        sys.setprofile(profile)
-    else:
-        profile.enable()
-
-
-def _where_raised(error: BaseException) -> str:
-    where = ""
-    trace = error.__traceback__
-    while trace is not None:
-        module = str(trace.tb_frame.f_globals.get("__name__"))
-        if module.partition(".")[0] not in _LIBRARY:
-            where = f"{module}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return where
+def _tried_to_change(error: BaseException) -> bool:
+    if isinstance(error, ValidationError):
+        return any(fault["type"] in ("frozen_instance", "frozen_field") for fault in error.errors())
+    return isinstance(error, FrozenInstanceError)

@@ -1,7 +1,7 @@
 """From a body to one attempt at it (intent specification 7.2).
 
-The issuer gives identity and nothing else: a new intentId, the intentKey that follows from the body, and the origin.
-Equal requests give equal keys and origins and, on purpose, different ids (INT-11.2).
+The issuer gives identity and nothing else, that is a new intentId, the intentKey that follows from the body,
+and the origin. Equal requests give equal keys and origins and, on purpose, different ids (INT-11.2).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class IssueRequest:
         if not isinstance(self.body, IntentBody):
             raise Refused(
                 "INVALID_ISSUE",
-                f"An instance is issued for an IntentBody, not for {type(self.body).__name__}; read foreign data with "
-                "IntentBody.read.",
+                f"An instance is issued for an IntentBody, not for {type(self.body).__name__}; read foreign "
+                "data with IntentBody.read.",
             )
 
 

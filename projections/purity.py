@@ -1,7 +1,8 @@
 """What a pure step may not touch, and how to tell from what the interpreter is about to do.
 
-Three things are looked at: built-in functions about to be called, Python functions about to begin, and audit events
-(PEP 578). Each is answered with an ``Impurity``, or with None where there is nothing to object to.
+Three things are looked at, namely built-in functions about to be called, Python functions about to begin, and
+audit events (PEP 578). Each is answered with an ``Impurity``, or with None where there is nothing to object
+to.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ADVICE: Final[dict[Kind, str]] = {
     "processes": "a projection starts nothing: that is an effect, which an action of the domain asks for",
     "threads": "a projection answers by itself, in the thread that asked it",
     "output": "a projection writes nothing, not even a log: what it selects, and its reason, are recorded",
-    "mutation": "what a projection is given is frozen: make a changed copy (world.frozen.thaw) for its answer",
+    "mutation": "what a projection is given is frozen: answer with a changed copy (world.frozen.thaw)",
     "interpreter": "a projection leaves the interpreter alone",
 }
 """What to do instead, by kind."""
@@ -50,18 +51,79 @@ class Impurity:
 
 
 _CLOCK: Final = frozenset(
-    "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns thread_time "
-    "thread_time_ns clock_gettime clock_gettime_ns localtime gmtime ctime asctime strftime mktime sleep".split()
+    {
+        "time",
+        "time_ns",
+        "monotonic",
+        "monotonic_ns",
+        "perf_counter",
+        "perf_counter_ns",
+        "process_time",
+        "process_time_ns",
+        "thread_time",
+        "thread_time_ns",
+        "clock_gettime",
+        "clock_gettime_ns",
+        "localtime",
+        "gmtime",
+        "ctime",
+        "asctime",
+        "strftime",
+        "mktime",
+        "sleep",
+    }
 )
 _CLOCK_OF_DATES: Final = frozenset({"now", "utcnow", "today"})
 _PURE_IN_POSIX: Final = frozenset(
-    "fspath strerror major minor makedev WCOREDUMP WIFCONTINUED WIFSTOPPED WIFSIGNALED WIFEXITED WEXITSTATUS WTERMSIG "
-    "WSTOPSIG waitstatus_to_exitcode _path_normpath _path_splitroot _path_splitroot_ex".split()
+    {
+        "fspath",
+        "strerror",
+        "major",
+        "minor",
+        "makedev",
+        "WCOREDUMP",
+        "WIFCONTINUED",
+        "WIFSTOPPED",
+        "WIFSIGNALED",
+        "WIFEXITED",
+        "WEXITSTATUS",
+        "WTERMSIG",
+        "WSTOPSIG",
+        "waitstatus_to_exitcode",
+        "_path_normpath",
+        "_path_splitroot",
+        "_path_splitroot_ex",
+    }
 )
 _MACHINE: Final = frozenset(
-    "putenv unsetenv getcwd getcwdb getpid getppid getuid geteuid getgid getegid getgroups getlogin getpgid getpgrp "
-    "getsid getpriority uname cpu_count process_cpu_count sched_getaffinity getloadavg sysconf confstr "
-    "get_terminal_size ttyname umask".split()
+    {
+        "putenv",
+        "unsetenv",
+        "getcwd",
+        "getcwdb",
+        "getpid",
+        "getppid",
+        "getuid",
+        "geteuid",
+        "getgid",
+        "getegid",
+        "getgroups",
+        "getlogin",
+        "getpgid",
+        "getpgrp",
+        "getsid",
+        "getpriority",
+        "uname",
+        "cpu_count",
+        "process_cpu_count",
+        "sched_getaffinity",
+        "getloadavg",
+        "sysconf",
+        "confstr",
+        "get_terminal_size",
+        "ttyname",
+        "umask",
+    }
 )
 _PROCESSES: Final = (
     "exec",
@@ -162,7 +224,8 @@ _EVENT_FAMILIES: Final[dict[str, Kind]] = {
     "winreg": "environment",
 }
 
-# What parses dates reads the names of days and months from the clock's module; the time itself it does not read.
+# What parses dates reads the names of days and months from the clock's module; the time itself it does not
+# read.
 _TRUSTED_CALLERS: Final = frozenset({"_strptime"})
 
 _GLOBAL_RANDOM: Final = getattr(random.random, "__self__", None)

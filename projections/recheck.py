@@ -1,7 +1,7 @@
 """Projections, performed again from their record (intent specification 12; design section 1).
 
-The projections that were asked then are asked again, in the order of then, with the recorded actor and source and
-the view of the recorded world. Projections that came later play no part.
+The projections that were asked then are asked again, in the order of then, with the recorded actor and source
+and the view of the recorded world. Projections that came later play no part.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from projections.contract import ProjectionRequest, Selected
+from projections.contract import ProjectionRequest
 from projections.recorder import ProjectionRecord
 from projections.registry import ProjectionRegistry, Routed
+from projections.results import Selected
 from world.canonical import canonical_bytes, canonical_text
 from world.errors import Diverged, Refused
 from world.events import ProjectionRecorded
@@ -31,9 +32,9 @@ def recheck_projection(
         view: data and computed values of the world that the record names.
 
     Returns:
-        None where everything agrees; otherwise the first difference, with ``record``, ``what``, ``recorded`` and
-        ``computed`` in its details: ``CANNOT_RECHECK`` where a projection is not at hand, ``PROJECTION_DIVERGED`` for
-        the rest.
+        None where everything agrees; otherwise the first difference, with ``record``, ``what``, ``recorded``
+        and ``computed`` in its details: ``CANNOT_RECHECK`` where a projection is not at hand,
+        ``PROJECTION_DIVERGED`` for the rest.
 
     Raises:
         DamagedLog: ``BAD_RECORD`` where the record is none.

@@ -1,7 +1,7 @@
 """What is written down about a projection (intent specification 12).
 
-Intents and reasons are always recorded; nothing without a reason is noise and is left out. A record is an event of
-the log and changes no state.
+Intents and reasons are always recorded; nothing without a reason is noise and is left out. A record is an
+event of the log and changes no state.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from projections.contract import Nothing, ProjectionResult, Selected, read_result
 from projections.registry import Routed
+from projections.results import Nothing, ProjectionResult, Selected, read_result
 from world.actor import ActorRef
 from world.errors import DamagedLog, Refused
 from world.events import ProjectionRecorded

@@ -1,50 +1,38 @@
 """Which projections there are, and which of them answers (intent specification 7.1).
 
-Projections are asked one after the other until one selects an intent: higher ``priority`` first, equal ones in the
-order of their ids (UTF-16 code units), whatever order they were registered in. A projection is asked only about
-source events whose kind is among its ``sources`` and which its ``accepts`` takes. So who answers depends on the
-request and on which projections there are, and on nothing else.
+Projections are asked one after the other until one selects an intent: higher ``priority`` first, equal ones
+in the order of their ids (UTF-16 code units), whatever order they were registered in. A projection is asked
+only about source events whose kind is among its ``sources`` and which its ``accepts`` takes. So who answers
+depends on the request and on which projections there are, and on nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Protocol, cast
 
 from projections.contract import (
     ROUTER,
     Accepts,
-    Answer,
-    Nothing,
     Projection,
     ProjectionRequest,
-    ProjectionResult,
-    Selected,
     ask,
     check_projection_id,
     check_sources,
-    raised_as_refusal,
 )
+from projections.results import Answer, Nothing, ProjectionResult, Selected, raised_as_refusal
 from world.canonical import utf16_key
 from world.errors import Refused
-from world.references import load_reference, offered
 from world.source import SourceEvent, SourceKind
 
 __all__ = [
-    "ENTRY_POINTS",
     "Asking",
     "Directly",
     "ProjectionRegistry",
     "Registered",
     "Routed",
-    "find_projections",
-    "load_projections",
 ]
-
-ENTRY_POINTS: Final = "worldprotocol.projections"
-"""The group of entry points by which packages offer projections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +129,8 @@ class ProjectionRegistry:
 
         Args:
             projections: in any order.
-            asking: how they are asked; None is ``Directly()``, ``projections.guard.Guard()`` trusts none of them.
+            asking: how they are asked; None is ``Directly()``, ``projections.guard.Guard()`` trusts none of
+                them.
 
         Raises:
             Refused: see ``add``.
@@ -168,7 +157,8 @@ class ProjectionRegistry:
             priority: the higher it is, the earlier it is asked.
 
         Raises:
-            Refused: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for what is no projection.
+            Refused: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for what is no
+                projection.
         """
         entry = registered(projection, sources, accepts, priority)
         if entry.projection_id in self._known:
@@ -258,8 +248,8 @@ def registered(
     if isinstance(projection, type) or not callable(getattr(projection, "project", None)):
         raise Refused(
             "INVALID_PROJECTION",
-            f"{repr(projection)[:80]} is no projection: it needs a projection_id and project(request). Mark a function "
-            "with @projection(id), and give an object in place of its class.",
+            f"{repr(projection)[:80]} is no projection: it needs a projection_id and project(request). Mark "
+            "a function with @projection(id), and give an object in place of its class.",
         )
     name = getattr(projection, "projection_id", None)
     check_projection_id(name)
@@ -277,53 +267,3 @@ def registered(
         accepts=getattr(projection, "accepts", None) if accepts is None else accepts,
         priority=chosen,
     )
-
-
-def find_projections(
-    references: Iterable[str] = (),
-    *,
-    entry_points: bool = True,
-    base: Path | None = None,
-    asking: Asking | None = None,
-) -> ProjectionRegistry:
-    """Return a registry of all projections that are at hand.
-
-    Args:
-        references: ``package.module:attribute`` or ``file.py:attribute``, from the operator.
-        entry_points: whether to take those that installed packages offer, too.
-        base: the folder that relative file names start from; None is the current folder.
-        asking: how they are asked; see ``ProjectionRegistry``.
-
-    Raises:
-        Refused: ``BAD_REFERENCE``, ``NOT_LOADED``, and what ``ProjectionRegistry.add`` refuses.
-    """
-    registry = ProjectionRegistry(asking=asking)
-    for name, found in offered(ENTRY_POINTS) if entry_points else ():
-        for projection in _several(f"the entry point {name!r}", found):
-            registry.add(projection)
-    for reference in references:
-        for projection in load_projections(reference, base=base):
-            registry.add(projection)
-    return registry
-
-
-def load_projections(reference: str, *, base: Path | None = None) -> list[Projection]:
-    """Return the projections that a reference names: one, several, or a whole registry.
-
-    Raises:
-        Refused: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_PROJECTION`` where it names something else.
-    """
-    return _several(repr(reference), load_reference(reference, base=base))
-
-
-def _several(owner: str, found: Any) -> list[Projection]:
-    if isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping, type)):
-        several = list(found)
-    else:
-        several = [found]
-    for given in several:
-        try:
-            registered(given)
-        except Refused as refused:
-            raise Refused(refused.code, f"From {owner}: {refused.message}", **refused.details) from None
-    return several

@@ -70,6 +70,7 @@ class Proposal:
     dropped: int = 0
     world_id: str | None = None
     error: Mapping[str, Any] | None = None
+    _intent: IntentInstance | None = field(default=None, compare=False, repr=False)
 
     @property
     def proposal_id(self) -> str:
@@ -89,7 +90,14 @@ class Proposal:
     @property
     def intent(self) -> IntentInstance:
         """The intent it carries (INT-14.4)."""
-        return IntentInstance.read(self.submitted.intent)
+        if self._intent is None:
+            self._intent = IntentInstance.read(self.submitted.intent)
+        return self._intent
+
+    def carries(self, intent: IntentInstance) -> None:
+        """Spare the reading of the intent where the very instance that was submitted is at hand."""
+        if intent.intent_id == self.submitted.intent["intentId"]:
+            self._intent = intent
 
     @property
     def decision_record(self) -> DecisionRecord | None:

@@ -13,6 +13,7 @@ from world.actor import ActorRef
 from world.canonical import canonical_bytes
 from world.errors import Refused
 from world.events import BranchCreated, ProjectionRecorded, ProposalSubmitted
+from world.frozen import freeze
 from world.intent import IntentInstance
 from world.judgement import judge
 from world.realm import Branch
@@ -65,7 +66,7 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> str:
             ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``TOO_MANY_OPEN``; nothing was changed then.
     """
     intent = asked.intent
-    wire = intent.to_wire()
+    wire = freeze(intent.to_wire())
     check_intent(work, intent, wire)
     branch, base = _base(work, asked)
     actor = intent.meta.origin.actor
@@ -76,7 +77,7 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> str:
         ProposalSubmitted(
             at=work.at,
             proposal_id=proposal_id,
-            actor=dict(work.realm.actors[actor.actor_id]),
+            actor=freeze(work.realm.actors[actor.actor_id]),
             intent=wire,
             branch=branch,
             base_world=base,
@@ -87,6 +88,7 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> str:
             trace=None if asked.trace is None else dict(asked.trace),
         ),
     )
+    work.realm.proposals[proposal_id].carries(intent)
     judge(work, proposal_id)
     return proposal_id
 

@@ -41,16 +41,16 @@ def outbox(folder: Path) -> EffectHandler:
 
 
 def messages(folder: Path) -> list[dict[str, Any]]:
-    """Return the messages in a folder's outbox, oldest first; a line that a crash cut off is none."""
+    """Return the messages in a folder's outbox, oldest first."""
     try:
-        lines = (folder / OUTBOX_NAME).read_text(encoding="utf-8").split("\n")[:-1]
+        lines = (folder / OUTBOX_NAME).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in lines]
 
 
 def _append_once(file: Path, key: str, params: Mapping[str, Any]) -> int:
-    """Return the message's number in the outbox, from 1; it is on the disk before this returns."""
+    """Return the message's number in the outbox, from 1; a crash leaves the outbox with all of it or none."""
     known = messages(file.parent)
     for number, message in enumerate(known, 1):
         if message["key"] == key:

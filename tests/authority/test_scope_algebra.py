@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import intersection, is_within, restrict
@@ -22,9 +22,9 @@ PATTERNS = st.builds(
 LISTS = st.lists(PATTERNS, max_size=4)
 PATHS = st.lists(NAMES, max_size=5).map(lambda names: format_path(tuple(names)))
 PATCHES = st.one_of(
-    st.builds(set_, PATHS, st.integers()),
+    st.builds(set_, PATHS, st.just(1)),
     st.builds(unset, PATHS),
-    st.builds(merge, PATHS, st.dictionaries(NAMES, st.integers(), max_size=3)),
+    st.builds(merge, PATHS, st.dictionaries(NAMES, st.just(1), max_size=3)),
 )
 
 
@@ -36,8 +36,10 @@ def witness(pattern: str) -> Patch:
 
 @given(LISTS, LISTS, PATCHES)
 def test_what_lies_within_allows_nothing_that_the_whole_forbids(inner, outer, patch):
-    assume(is_within(inner, outer))
-    assert not scope_allows(inner, patch) or scope_allows(outer, patch)
+    beyond = outside(inner, outer)
+    kept = [pattern for pattern in inner if pattern not in beyond]
+    assert is_within(kept, outer)
+    assert not scope_allows(kept, patch) or scope_allows(outer, patch)
 
 
 @given(LISTS, LISTS)
@@ -76,9 +78,12 @@ def test_a_pattern_written_from_its_names_means_the_same(pattern):
 
 @given(LISTS, LISTS, LISTS)
 def test_within_is_an_order(first, second, third):
+    smaller = intersection(second, third)
+    smallest = intersection(first, smaller)
     assert is_within(first, first)
-    assume(is_within(first, second) and is_within(second, third))
-    assert is_within(first, third)
+    assert is_within(smallest, smaller)
+    assert is_within(smaller, third)
+    assert is_within(smallest, third)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,192 @@
+"""Importing the history: every branch in the order of merging, the maintainer's answers, the scheduler's clean-ups.
+
+Running it again continues: what is in the log is found there and left alone. So is an import that was killed::
+
+    python -m examples.repository.importing FOLDER [BRANCHES]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from examples.repository.domain import repository
+from examples.repository.effects import outbox
+from examples.repository.history import DAY_MS, Session, members_of, read_sessions
+from examples.repository.inbox import answer_to
+from examples.repository.projections import branch
+from examples.repository.rules import MAINTAINER, policy
+from examples.repository.timing import HistoryClock, HistoryIds
+from world.errors import Refused
+from world.events import ProjectionRecorded
+from world.views.archive import decoded
+from worldprotocol.facade import World
+
+WORLD_NAME: Final = "world.db"
+"""The log's file, in the folder of the import."""
+
+SCHEDULER: Final = "scheduler"
+"""The system actor that proposes clean-ups."""
+
+ANSWER_EVERY: Final = 10
+"""Branches between two looks of the maintainer into her inbox."""
+
+SWEEP_EVERY: Final = 100
+"""Branches between two clean-ups."""
+
+KEEP_MS: Final = 365 * DAY_MS
+"""How long a tombstone is kept, in milliseconds."""
+
+PATIENCE_MS: Final = 120 * DAY_MS
+"""How long a proposal waits for the maintainer, in milliseconds."""
+
+BINDING: Final = {
+    "kind": "policy_rules",
+    "policy": policy.name,
+    "ask": [MAINTAINER],
+    "timeoutMs": PATIENCE_MS,
+    "onTimeout": "reject",
+}
+"""How everybody but the maintainer is bound."""
+
+Progress = Callable[[int, int], None]
+"""Is told how many branches are done, of how many."""
+
+
+class Import:
+    """An import into the world of a folder, opened where it stopped last, or founded.
+
+    Args:
+        folder: holds the log and the outbox; made where it is missing.
+        sessions: the branches, in the order of merging.
+    """
+
+    def __init__(self, folder: Path, sessions: Sequence[Session]) -> None:
+        """Open or found the world, and make everybody known."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.sessions = sessions
+        self.done, now_ms = _done_before(folder / WORLD_NAME)
+        self.clock = HistoryClock(now_ms or sessions[0].start_ms)
+        self.ids = HistoryIds(self.clock)
+        self.world = self._opened(folder)
+        try:
+            self._register()
+        except BaseException:
+            self.world.close()
+            raise
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Import what is not in the log yet."""
+        first = max((at for at, one in enumerate(self.sessions) if one.session in self.done), default=0)
+        for at in range(first, len(self.sessions)):
+            self._step(at)
+            if progress is not None:
+                progress(at + 1, len(self.sessions))
+
+    def _step(self, at: int) -> None:
+        """Import one branch with what follows it; what a killed run did of it already stays as it is."""
+        session = self.sessions[at]
+        self.clock.move_to(session.end_ms)
+        if session.session not in self.done:
+            self.ids.about(session.session)
+            self.world.receive(session.event, session.agent)
+        if (at + 1) % ANSWER_EVERY == 0:
+            self._answer_inbox()
+        if (at + 1) % SWEEP_EVERY == 0:
+            self._sweep((at + 1) // SWEEP_EVERY)
+        self.ids.about(None)
+
+    def _answer_inbox(self) -> None:
+        for proposal in self.world.inbox():
+            answer = answer_to(proposal)
+            if answer is not None:
+                self.ids.about(f"answer-{proposal.proposal_id}")
+                self.world.decide(
+                    proposal.proposal_id, answer.choice, by=MAINTAINER, scope=answer.scope, reason=answer.reason
+                )
+
+    def _sweep(self, number: int) -> None:
+        """Propose to remove the tombstones that are older than ``KEEP_MS``, as the scheduler."""
+        before = self.clock.now_ms() - KEEP_MS
+        paths = old_tombstones(self.world.data(), before)
+        if not paths:
+            return
+        self.ids.about(f"sweep-{number}")
+        try:
+            self.world.act(
+                SCHEDULER,
+                "tombstones.sweep",
+                {"before": before, "paths": paths},
+                scope=["data.areas.*"],
+                note=f"clean-up {number}",
+            )
+        except Refused as refused:
+            if refused.code != "INTENT_ALREADY_SUBMITTED":  # proposed before a kill, and not completed
+                raise
+
+    def _opened(self, folder: Path) -> World:
+        parts: dict[str, Any] = {
+            "domain": repository,
+            "projections": [branch],
+            "policies": [policy],
+            "effects": [outbox(folder)],
+            "clock": self.clock,
+            "ids": self.ids,
+        }
+        address = folder / WORLD_NAME
+        try:
+            return World.create(address, **parts)
+        except Refused as refused:
+            if refused.code != "ALREADY_FOUNDED":
+                raise
+        world = World.open(address, **parts)
+        world.adopt_policy(policy.name)
+        return world
+
+    def _register(self) -> None:
+        """Make everybody known who is not yet."""
+        realm = self.world.realm()
+        members = members_of(read_sessions())
+        people = {MAINTAINER: ("human", {"kind": "hitl"}, None), SCHEDULER: ("system", BINDING, None)}
+        for agent in sorted({one.agent for one in self.sessions}):
+            role = "member" if agent in members else "contributor"
+            people[agent] = ("agent", BINDING, {"role": role})
+        for actor_id, (kind, binding, meta) in people.items():
+            if actor_id not in realm.bindings:
+                self.world.register(actor_id, kind, binding=binding, meta=meta)
+
+
+def old_tombstones(data: Any, before: int) -> list[str]:
+    """Return the paths that were deleted before a time (ms since 1970), sorted."""
+    return sorted(
+        path
+        for area in data["areas"].values()
+        for path, entry in area["files"].items()
+        if not entry["present"] and entry["at"] < before
+    )
+
+
+def _done_before(address: Path) -> tuple[set[str], int]:
+    """Return the branches that a log holds already, and the time of its last event (ms since 1970, 0 without)."""
+    if not address.exists():
+        return set(), 0
+    with World.look(address) as world:
+        size = world.log.head().size
+        last = decoded(world.log.event_at(size)).at if size else 0
+        recorded = (decoded(logged) for logged in world.log.read(topics=[ProjectionRecorded.TOPIC]))
+        return {event.source["eventId"] for event in recorded if isinstance(event, ProjectionRecorded)}, last
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Import into a folder and print the number of each branch when it is done; returns the exit code."""
+    folder, *most = arguments
+    running = Import(Path(folder), read_sessions(int(most[0]) if most else None))
+    with running.world:
+        running.run(lambda done, _: print(done, flush=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,152 @@
+"""What a projection may answer, and what is made of it (intent specification 7.1)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from world.errors import Refused
+from world.frozen import freeze
+from world.intent import IntentBody
+
+__all__ = [
+    "Answer",
+    "Nothing",
+    "ProjectionResult",
+    "Selected",
+    "failed",
+    "raised_as_refusal",
+    "read_result",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The projection selected an intent."""
+
+    body: IntentBody
+
+    @property
+    def kind(self) -> Literal["intent"]:
+        """The kind on the wire."""
+        return "intent"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return ``{"kind": "intent", "body"}``."""
+        return {"kind": "intent", "body": self.body.to_wire()}
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The projection selected nothing; ``reason`` says why, for people. A blank reason is none."""
+
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reason is not None:
+            if not isinstance(self.reason, str):
+                raise Refused("INVALID_PROJECTION_RESULT", f"A reason is a text, not {_named(self.reason)}.")
+            object.__setattr__(self, "reason", freeze(self.reason) if self.reason.strip() else None)
+
+    @property
+    def kind(self) -> Literal["none"]:
+        """The kind on the wire."""
+        return "none"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return ``{"kind": "none", "reason"?}``."""
+        return {"kind": "none"} if self.reason is None else {"kind": "none", "reason": self.reason}
+
+
+ProjectionResult = Selected | Nothing
+"""What a projection came to (INT-7.1)."""
+
+Answer = Selected | Nothing | IntentBody | Mapping[str, Any] | None
+"""What a projection may return: a result, its wire form, a bare IntentBody, or None for nothing."""
+
+
+def failed(projection_id: str, error: BaseException) -> Refused:
+    """Return the refusal of a projection that raised something."""
+    told = f"{type(error).__name__}: {error}".removesuffix(".")
+    return Refused(
+        "PROJECTION_FAILED",
+        f"The projection {projection_id!r} raised {told}.",
+        projection=projection_id,
+        error=type(error).__name__,
+    )
+
+
+def raised_as_refusal(projection_id: str, call: Callable[[], Any]) -> Any:
+    """Return what a call into a projection returns.
+
+    Raises:
+        Refused: ``PROJECTION_FAILED`` for whatever it raises; leaving the program is no answer either.
+    """
+    try:
+        return call()
+    except (Exception, SystemExit) as error:
+        raise failed(projection_id, error) from error
+
+
+def read_result(projection_id: str, answer: Any) -> ProjectionResult:
+    """Return the result that a projection's answer means.
+
+    Args:
+        projection_id: whose answer it is, for errors.
+        answer: ``Selected``, ``Nothing``, an ``IntentBody``, None, or the wire form of a result.
+
+    Raises:
+        Refused: ``INVALID_PROJECTION_RESULT`` for anything else, with the path to what is wrong in the wire
+            form.
+    """
+    if isinstance(answer, Nothing):
+        return answer
+    if isinstance(answer, Selected):
+        answer = answer.body
+        if not isinstance(answer, IntentBody):
+            raise _no_result(projection_id, f"Selected holds {_named(answer)} in place of an IntentBody")
+    if isinstance(answer, IntentBody):
+        return Selected(answer)
+    if answer is None:
+        return Nothing()
+    if isinstance(answer, Mapping):
+        return _read_wire(projection_id, answer)
+    if inspect.iscoroutine(answer):
+        answer.close()  # nobody will await it
+    raise _no_result(projection_id, f"it is {_named(answer)}")
+
+
+def _read_wire(projection_id: str, wire: Mapping[str, Any]) -> ProjectionResult:
+    kind = wire.get("kind")
+    allowed = {"none": {"kind", "reason"}, "intent": {"kind", "body"}}.get(
+        kind if isinstance(kind, str) else ""
+    )
+    if allowed is None:
+        raise _no_result(projection_id, f"its kind is {kind!r}, neither 'intent' nor 'none'")
+    unknown = sorted(str(key) for key in wire.keys() - allowed)
+    if unknown:
+        raise _no_result(projection_id, f"a result of kind {kind!r} has no {', '.join(unknown)}")
+    try:
+        return (
+            Nothing(wire.get("reason"))
+            if kind == "none"
+            else Selected(IntentBody.read(wire.get("body"), "$.body"))
+        )
+    except Refused as refused:
+        raise _no_result(projection_id, refused.message.rstrip("."), **refused.details) from None
+
+
+def _named(value: Any) -> str:
+    return f"{type(value).__name__} {repr(value)[:80]}"
+
+
+def _no_result(projection_id: str, why: str, **details: Any) -> Refused:
+    return Refused(
+        "INVALID_PROJECTION_RESULT",
+        f"The projection {projection_id!r} gave no valid answer: {why}. Return None, Nothing(reason), an "
+        'IntentBody, or {"kind": "intent", "body": {...}}.',
+        projection=projection_id,
+        **details,
+    )

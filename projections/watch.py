@@ -1,0 +1,159 @@
+"""Watching one call on its own thread, so that whatever is impure in it is found and ends it (PEP 578).
+
+Built-in and Python functions are looked at by a profile function when they are about to be called, so it
+makes no difference under which name they were imported. What reaches the operating system on any other way
+meets an audit hook. Both see only the thread that makes the watched call, and everything is as before when it
+is over.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+from projections.purity import Impurity, of_builtin, of_event, of_function
+
+__all__ = ["Found", "place_of", "watched"]
+
+Found = tuple[Impurity, str]
+"""Something impure, and where: ``module:line``, or the empty text."""
+
+_IMPORTING: Final = ("<frozen importlib._bootstrap>", "_find_and_load")
+_NEVER_BY_IMPORT: Final = frozenset({"network", "processes", "threads", "interpreter", "mutation"})
+_LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "pydantic"}
+
+
+def watched(call: Callable[[], Any]) -> tuple[Any, Found | None]:
+    """Return what a call returns, and the first impure thing it did or tried to do.
+
+    An impure call is ended where it happens; its result is None, unless it kept itself from being ended.
+    What the call raises is raised here, unless it was impure.
+    """
+    watch = _Watch(base=sys._getframe())
+    answer = None
+    try:
+        with watch.on_this_thread():
+            answer = call()
+    except _Ended:
+        pass
+    except (Exception, SystemExit):
+        if not watch.found:
+            raise
+    return answer, watch.found[0] if watch.found else None
+
+
+def place_of(trace: TracebackType | None) -> str:
+    """Return the innermost ``module:line`` of a traceback that is no library code, if there is any."""
+    where = ""
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _LIBRARY:
+            where = f"{module}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return where
+
+
+class _Ended(BaseException):
+    """Ends a watched run; no ``except Exception`` of the projection catches it."""
+
+
+class _Here(threading.local):
+    watch: _Watch | None = None
+
+
+_here: Final = _Here()
+_installing: Final = threading.Lock()
+_installed = False
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """What one run did on its thread."""
+
+    base: FrameType | None
+    found: list[Found] = field(default_factory=list)
+    active: bool = False
+
+    @contextmanager
+    def on_this_thread(self) -> Iterator[None]:
+        """Watch this thread; whatever watched it before does so again afterwards."""
+        _install_hook()
+        outer, profile = _here.watch, sys.getprofile()
+        collects = gc.isenabled()
+        gc.disable()  # finalizers of other people's objects would seem to be the projection's doing
+        _here.watch, self.active = self, True
+        sys.setprofile(self.on_profile)
+        try:
+            yield
+        finally:
+            self.active = False
+            sys.setprofile(None)
+            _here.watch, self.base = outer, None
+            if collects:
+                gc.enable()
+            _profile_again(profile)
+
+    def on_profile(self, frame: FrameType, event: str, arg: Any) -> None:
+        """Look at what is about to be called; the interpreter ends the call where this raises."""
+        if not self.active:
+            return
+        if event == "c_call":
+            found = of_builtin(arg, frame)
+            caller: FrameType | None = frame
+        elif event == "call":
+            found, caller = of_function(frame), frame.f_back
+        else:
+            return
+        if found is not None:
+            self.object_to(found, caller)
+
+    def on_event(self, event: str, args: tuple[Any, ...]) -> None:
+        """Look at an audit event."""
+        if self.active:
+            found = of_event(event, args)
+            if found is not None:
+                self.object_to(found, sys._getframe(2))
+
+    def object_to(self, found: Impurity, caller: FrameType | None) -> None:
+        """Note something impure and end the run, unless an import does it."""
+        where = ""
+        frame = caller
+        while frame is not None and frame is not self.base:
+            code = frame.f_code
+            if (code.co_filename, code.co_name) == _IMPORTING and found.kind not in _NEVER_BY_IMPORT:
+                return
+            module = str(frame.f_globals.get("__name__"))
+            if not where and module.partition(".")[0] not in _LIBRARY:
+                where = f"{module}:{frame.f_lineno}"
+            frame = frame.f_back
+        self.found.append((found, where))
+        raise _Ended
+
+
+def _install_hook() -> None:
+    """Add the audit hook, once and for good: the interpreter has no way to take one out."""
+    global _installed  # noqa: PLW0603  # the hook belongs to the process
+    with _installing:
+        if not _installed:
+            sys.addaudithook(_hook)
+            _installed = True
+
+
+def _hook(event: str, args: tuple[Any, ...], here: _Here = _here) -> None:
+    watch = here.watch
+    if watch is not None:
+        watch.on_event(event, args)
+
+
+def _profile_again(profile: Any) -> None:
+    """Give the thread back to the profiler it had; the standard library's own is no function."""
+    if profile is None or callable(profile):
+        sys.setprofile(profile)
+    else:
+        profile.enable()

@@ -1,0 +1,107 @@
+"""Bindings are closed records with their defaults filled in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from authority import Approve, PolicyRegistry, StandardAuthority, read_binding
+from authority.binding import DAY_MS, MAX_TIMEOUT_MS
+from tests.authority.cases import authority_with, policy
+from world.canonical import canonical_bytes
+from world.errors import Refused
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-10, 10), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner)),
+)
+KINDS = st.sampled_from(["auto_approve", "policy_rules", "hitl", "tribunal", "x", None, 7])
+WIRES = st.fixed_dictionaries(
+    {},
+    optional={"kind": KINDS, "policy": JSON, "ask": JSON, "timeoutMs": JSON, "onTimeout": JSON, "more": JSON},
+)
+
+
+@pytest.mark.parametrize(
+    ("given_", "full"),
+    [
+        ({"kind": "auto_approve"}, {"kind": "auto_approve"}),
+        (
+            {"kind": "hitl"},
+            {"kind": "hitl", "ask": ["*"], "timeoutMs": DAY_MS, "onTimeout": "reject"},
+        ),
+        (
+            {"kind": "hitl", "ask": ["alice", "bob"], "timeoutMs": None, "onTimeout": "approve"},
+            {"kind": "hitl", "ask": ["alice", "bob"], "timeoutMs": None, "onTimeout": "approve"},
+        ),
+        (
+            {"kind": "policy_rules", "policy": "house"},
+            {
+                "kind": "policy_rules",
+                "policy": "house",
+                "ask": ["*"],
+                "timeoutMs": DAY_MS,
+                "onTimeout": "reject",
+            },
+        ),
+    ],
+)
+@pytest.mark.requirement("WP-bind")
+def test_a_binding_in_its_full_form_says_everything(given_, full):
+    authority = authority_with(policy(Approve()))
+    assert authority.check_binding(given_) == full
+    assert authority.check_binding(full) == full
+
+
+@pytest.mark.parametrize(
+    ("wire", "code"),
+    [
+        ({}, "UNKNOWN_BINDING"),
+        ({"kind": "anarchy"}, "UNKNOWN_BINDING"),
+        ({"kind": ["hitl"]}, "UNKNOWN_BINDING"),
+        ({"kind": "tribunal"}, "BINDING_NOT_AVAILABLE"),
+        ({"kind": "auto_approve", "ask": ["alice"]}, "INVALID_VALUE"),
+        ({"kind": "policy_rules"}, "INVALID_VALUE"),
+        ({"kind": "policy_rules", "policy": "nobody-knows"}, "UNKNOWN_POLICY"),
+        ({"kind": "hitl", "ask": []}, "INVALID_VALUE"),
+        ({"kind": "hitl", "ask": ["a", "a"]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "ask": [""]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "ask": "alice"}, "INVALID_VALUE"),
+        ({"kind": "hitl", "timeoutMs": 0}, "INVALID_VALUE"),
+        ({"kind": "hitl", "timeoutMs": -1}, "INVALID_VALUE"),
+        ({"kind": "hitl", "timeoutMs": "1000"}, "INVALID_VALUE"),
+        ({"kind": "hitl", "timeoutMs": True}, "INVALID_VALUE"),
+        ({"kind": "hitl", "timeoutMs": MAX_TIMEOUT_MS + 1}, "INVALID_VALUE"),
+        ({"kind": "hitl", "onTimeout": "wait"}, "INVALID_VALUE"),
+        ({"kind": "hitl", "timeout": 5}, "INVALID_VALUE"),
+    ],
+)
+@pytest.mark.requirement("WP-bind")
+def test_a_binding_that_is_wrong_anywhere_is_refused(wire, code):
+    with pytest.raises(Refused) as refused:
+        StandardAuthority(PolicyRegistry()).check_binding(wire)
+    assert refused.value.code == code
+
+
+def test_a_tribunal_is_refused_with_what_can_be_had_instead():
+    with pytest.raises(Refused, match="not available") as refused:
+        read_binding({"kind": "tribunal", "judges": ["a", "b"]})
+    assert "hitl" in refused.value.details["known"]
+
+
+@pytest.mark.parametrize("wire", [None, 7, "hitl", []])
+def test_what_is_no_object_is_no_binding(wire):
+    with pytest.raises(Refused) as refused:
+        read_binding(wire)
+    assert refused.value.code == "UNKNOWN_BINDING"
+
+
+@given(WIRES)
+def test_any_object_is_a_binding_or_refused(wire):
+    try:
+        full = read_binding(wire).to_wire()
+    except Refused:
+        return
+    assert canonical_bytes(read_binding(full).to_wire()) == canonical_bytes(full)
+    assert {name for name in wire if name != "kind"} <= set(full)
