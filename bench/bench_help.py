@@ -22,9 +22,7 @@ def worldctl() -> Path:
     """Return the command as it is installed for this Python."""
     command = Path(sysconfig.get_path("scripts")) / "worldctl"
     if not command.is_file():
-        raise SystemExit(
-            f"There is no {command}: install the project into this environment first (make setup)."
-        )
+        raise SystemExit(f"There is no {command}: install the project into this environment first (make setup).")
     return command
 
 

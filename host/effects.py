@@ -165,14 +165,10 @@ class EffectHandler:
             raise self._invalid("it must be a function of two arguments, (params, call)")
         limit = self.terms.time_limit_ms
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_TIME_LIMIT_MS:
-            raise self._invalid(
-                f"its time limit must be 1 to {MAX_TIME_LIMIT_MS} milliseconds, not {limit!r}"
-            )
+            raise self._invalid(f"its time limit must be 1 to {MAX_TIME_LIMIT_MS} milliseconds, not {limit!r}")
         for touch in self.touches:
             if not _is_touch(touch):
-                raise self._invalid(
-                    f'what it touches must be pairs like ("MUTATES", "FILE:/a"), not {touch!r}'
-                )
+                raise self._invalid(f'what it touches must be pairs like ("MUTATES", "FILE:/a"), not {touch!r}')
 
     def __call__(self, params: Mapping[str, Any], call: EffectCallInfo) -> Any:
         """Call the function, without time limit and without reading its answer."""
@@ -192,9 +188,7 @@ class EffectHandler:
             "source": self.source,
             "timeLimitMs": self.terms.time_limit_ms,
             "idempotent": self.terms.idempotent,
-            "touches": [
-                {"predicate": predicate, "resource": resource} for predicate, resource in self.touches
-            ],
+            "touches": [{"predicate": predicate, "resource": resource} for predicate, resource in self.touches],
         }
 
     def _invalid(self, why: str) -> Refused:

@@ -30,9 +30,7 @@ def check_enforcement(given: str) -> Enforcement:
         Refused: ``INVALID_ENFORCEMENT`` for any other text: a slip of the pen must not make a host trusting.
     """
     if given not in get_args(Enforcement):
-        raise Refused(
-            "INVALID_ENFORCEMENT", f"A host is enforcing or trusting, not {given!r}.", enforcement=str(given)
-        )
+        raise Refused("INVALID_ENFORCEMENT", f"A host is enforcing or trusting, not {given!r}.", enforcement=str(given))
     return "trusting" if given == "trusting" else "enforcing"
 
 

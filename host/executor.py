@@ -50,9 +50,7 @@ class Host:
 
     __slots__ = ("_domain", "_effects", "_enforcement", "_workers")
 
-    def __init__(
-        self, domain: Domain, effects: EffectRegistry, *, enforcement: Enforcement = "enforcing"
-    ) -> None:
+    def __init__(self, domain: Domain, effects: EffectRegistry, *, enforcement: Enforcement = "enforcing") -> None:
         """Take on a domain; its faults come out now and not in the middle of an execution."""
         self._domain = domain
         self._effects = effects
@@ -87,9 +85,7 @@ class Host:
         try:
             done = self._compute(order)
         except Exception as bug:  # noqa: BLE001 - once approved a proposal always ends (WP-exec)
-            return self._failed(
-                order, _error(order, "INTERNAL_ERROR", f"The computation raised {shown(bug)}")
-            )
+            return self._failed(order, _error(order, "INTERNAL_ERROR", f"The computation raised {shown(bug)}"))
         except SystemExit as left:
             return self._failed(order, _error(order, "ACTION_RAISED", f"The action raised {shown(left)}"))
         if done.error is not None:

@@ -79,9 +79,7 @@ class Workers:
         if self.still_running() >= self._max_abandoned:
             return NotStarted(f"{self._max_abandoned} handlers that took too long are still running")
         job = _Job(work, read)
-        thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(job.run,), name=name, daemon=True
-        )
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(job.run,), name=name, daemon=True)
         try:
             thread.start()
         except RuntimeError as error:

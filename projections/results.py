@@ -69,7 +69,7 @@ Answer = Selected | Nothing | IntentBody | Mapping[str, Any] | None
 
 def failed(projection_id: str, error: BaseException) -> Refused:
     """Return the refusal of a projection that raised something."""
-    told = f"{type(error).__name__}: {error}".removesuffix(".")
+    told = f"{type(error).__name__}: {error}".rstrip(".: ")
     return Refused(
         "PROJECTION_FAILED",
         f"The projection {projection_id!r} raised {told}.",

@@ -1,7 +1,7 @@
 """Canonical JSON (RFC 8785): one text for one value, and hashes of it.
 
-``canonical_bytes`` accepts what ``world.frozen.freeze`` accepts and refuses the rest with the path to the value. The
-text always reads back to a value with the same text.
+``canonical_bytes`` accepts what ``world.frozen.freeze`` accepts and refuses the rest with the path to the
+value. The text always reads back to a value with the same text.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def read_json(text: str | bytes) -> Any:
         Refused: ``NOT_CANONICAL`` for values that have no canonical text.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_members, parse_constant=_refuse_constant)
+        whole = text if isinstance(text, str) else bytes(text).decode()
+        value = json.loads(whole, object_pairs_hook=_members, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise Refused(
             "MALFORMED_JSON",
@@ -60,7 +61,9 @@ def read_json(text: str | bytes) -> Any:
             column=error.colno,
         ) from None
     except UnicodeDecodeError as error:
-        raise Refused("MALFORMED_JSON", f"This is no UTF-8 text: byte {error.start} is wrong.", byte=error.start) from None
+        raise Refused(
+            "MALFORMED_JSON", f"This is no UTF-8 text: byte {error.start} is wrong.", byte=error.start
+        ) from None
     except RecursionError:
         raise Refused("NOT_CANONICAL", "The JSON is nested too deep to be read.", path="$") from None
     except ValueError as error:  # the interpreter's bound on the digits of an integer

@@ -1,7 +1,7 @@
 """Time and fresh names: the only module of the floor that reads a wall clock or randomness.
 
-Everything else is given a ``Clock`` and an ``IdSource``, so that a test, a replay or a simulation decides what time
-it is and which ids come next.
+Everything else is given a ``Clock`` and an ``IdSource``, so that a test, a replay or a simulation decides
+what time it is and which ids come next.
 """
 
 from __future__ import annotations

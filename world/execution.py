@@ -136,9 +136,7 @@ def fulfil(work: Work, task: Task, result: EffectResult) -> None:
         reason = "nobody waits for this result any more"
         work.emit(
             task.proposal_id,
-            EffectDropped(
-                at=work.at, proposal_id=task.proposal_id, requirement_id=task.requirement.id, reason=reason
-            ),
+            EffectDropped(at=work.at, proposal_id=task.proposal_id, requirement_id=task.requirement.id, reason=reason),
         )
         return
     _fulfil(work, proposal, task.requirement.id, result, task.attempt)
@@ -272,6 +270,4 @@ def _completed(at: int, proposal_id: str, world: str, parent: str, branch: str) 
 def _failed(
     at: int, proposal_id: str, world: str, parent: str, branch: str, *, error: dict[str, Any]
 ) -> ProposalFailed:
-    return ProposalFailed(
-        at=at, proposal_id=proposal_id, world_id=world, parent=parent, branch=branch, error=error
-    )
+    return ProposalFailed(at=at, proposal_id=proposal_id, world_id=world, parent=parent, branch=branch, error=error)

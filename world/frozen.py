@@ -1,13 +1,13 @@
 """JSON values that nobody can change, with cheap changed copies.
 
-A frozen tree is made of ``FrozenDict``, ``FrozenList``, ``str``, ``int``, ``float``, ``bool`` and ``None``. Freezing
-checks everything that canonical JSON (RFC 8785) cannot carry and refuses it with the path to the value, and brings
-numbers to the one form that their canonical text reads back to: ``1.0`` becomes ``1``, and an integer beyond 2^53
-becomes the double that prints the same digits. So a value that was written to the log and read again is equal to
-the one before, types included.
+A frozen tree is made of ``FrozenDict``, ``FrozenList``, ``str``, ``int``, ``float``, ``bool`` and ``None``.
+Freezing checks everything that canonical JSON (RFC 8785) cannot carry and refuses it with the path to the
+value, and brings numbers to the one form that their canonical text reads back to: ``1.0`` becomes ``1``, and
+an integer beyond 2^53 becomes the double that prints the same digits. So a value that was written to the log
+and read again is equal to the one before, types included.
 
-Nodes remember the pieces of their canonical text. A changed copy shares all other pieces, so the text of a large
-tree after a small change costs one join (design section 4).
+Nodes remember the pieces of their canonical text. A changed copy shares all other pieces, so the text of a
+large tree after a small change costs one join (design section 4).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import orjson
 import rfc8785
 
 from world.errors import Refused
-
 
 MAX_DEPTH: Final = 200
 """Levels of nesting in one value; a deeper value is refused."""
@@ -39,7 +38,8 @@ def _refuse_change(self: object, *_: Any, **__: Any) -> NoReturn:
 class FrozenDict(dict[str, Any]):
     """A ``dict`` of canonical JSON whose every mutator raises ``TypeError``."""
 
-    __slots__ = ("_keys", "_pieces", "_plain", "_text")
+    __slots__ = ("_height", "_keys", "_pieces", "_plain", "_text")
+    _height: int  # levels of nesting, itself included; a changed copy may take it higher than it is
     _plain: bool
     _text: bytes | None
     _keys: list[str] | None
@@ -55,11 +55,16 @@ class FrozenDict(dict[str, Any]):
         """Do nothing: the value is complete when it is made."""
 
     def with_item(self, key: str, value: Any) -> FrozenDict:
-        """Return a copy in which ``key`` holds ``value`` (frozen first); everything else is shared."""
-        value = freeze(value)
-        copy = _dict_node(self, self._plain and _plain(value) and (key in self or key.isascii()))
-        if not isinstance(key, str) or (key not in self and not _sound_text(key)):
+        """Return a copy in which ``key`` holds ``value`` (frozen first); everything else is shared.
+
+        Raises:
+            Refused: ``NOT_CANONICAL`` for what ``freeze`` refuses, as a key or as a value.
+        """
+        if not isinstance(key, str) or not (key.isascii() or _sound_text(key)):
             raise Refused("NOT_CANONICAL", f"A key must be a string of whole characters, not {key!r}.", path="$")
+        key = str.__str__(key)
+        value = freeze(value, "$" + _step(key))
+        copy = _dict_node(self, self._plain and _plain(value) and key.isascii(), _height_with(self, value))
         dict.__setitem__(copy, key, value)
         if self._pieces is not None and self._keys is not None:
             at = bisect_left(self._keys, utf16_key(key), key=utf16_key)
@@ -77,7 +82,7 @@ class FrozenDict(dict[str, Any]):
         """Return a copy without ``key``; itself where the key is absent."""
         if key not in self:
             return self
-        copy = _dict_node(self, self._plain)
+        copy = _dict_node(self, self._plain, self._height)
         dict.__delitem__(copy, key)
         if self._pieces is not None and self._keys is not None:
             at = bisect_left(self._keys, utf16_key(key), key=utf16_key)
@@ -94,14 +99,15 @@ class FrozenDict(dict[str, Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict:
         return self
 
-    __setitem__ = __delitem__ = __ior__ = _refuse_change  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse_change  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse_change
+    clear = pop = popitem = setdefault = update = _refuse_change
 
 
 class FrozenList(list[Any]):
     """A ``list`` of canonical JSON whose every mutator raises ``TypeError``."""
 
-    __slots__ = ("_pieces", "_plain", "_text")
+    __slots__ = ("_height", "_pieces", "_plain", "_text")
+    _height: int
     _plain: bool
     _text: bytes | None
     _pieces: list[bytes | None] | None
@@ -116,9 +122,14 @@ class FrozenList(list[Any]):
         """Do nothing: the value is complete when it is made."""
 
     def with_item(self, index: int, value: Any) -> FrozenList:
-        """Return a copy in which the element at ``index`` is ``value``; raises ``IndexError`` outside."""
-        value = freeze(value)
-        copy = _list_node(self, self._plain and _plain(value))
+        """Return a copy in which the element at ``index`` is ``value``.
+
+        Raises:
+            IndexError: where there is no such element.
+            Refused: ``NOT_CANONICAL`` for a value that ``freeze`` refuses.
+        """
+        value = freeze(value, f"$[{index}]")
+        copy = _list_node(self, self._plain and _plain(value), _height_with(self, value))
         list.__setitem__(copy, index, value)
         if self._pieces is not None:
             copy._pieces = self._pieces.copy()
@@ -126,15 +137,15 @@ class FrozenList(list[Any]):
         return copy
 
     def with_appended(self, value: Any) -> FrozenList:
-        """Return a copy with ``value`` behind the last element."""
-        value = freeze(value)
-        copy = _list_node(self, self._plain and _plain(value))
+        """Return a copy with ``value`` behind the last element; ``NOT_CANONICAL`` as in ``freeze``."""
+        value = freeze(value, f"$[{len(self)}]")
+        copy = _list_node(self, self._plain and _plain(value), _height_with(self, value))
         list.append(copy, value)
         if self._pieces is not None:
             copy._pieces = [*self._pieces, None]
         return copy
 
-    def __reduce__(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[Any, ...]:
         return freeze, (list(self),)
 
     def __copy__(self) -> FrozenList:
@@ -143,8 +154,8 @@ class FrozenList(list[Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> FrozenList:
         return self
 
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse_change  # type: ignore[assignment]
-    append = extend = insert = remove = clear = pop = sort = reverse = _refuse_change  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse_change
+    append = extend = insert = remove = clear = pop = sort = reverse = _refuse_change
 
 
 def utf16_key(text: str) -> bytes | str:
@@ -160,8 +171,8 @@ def freeze(value: Any, path: str = "$") -> Any:
         path: how errors name the value.
 
     Raises:
-        Refused: ``NOT_CANONICAL`` with the path, for NaN, infinities, lone surrogates, integers that no double
-            prints, keys that are no strings, cycles, other types, and more than ``MAX_DEPTH`` levels.
+        Refused: ``NOT_CANONICAL`` with the path, for NaN, infinities, lone surrogates, integers that no
+            double prints, keys that are no strings, cycles, other types, and more than ``MAX_DEPTH`` levels.
 
     Source: RFC 8785 sections 3.1, 3.2.2; design section 3.
     """
@@ -189,6 +200,9 @@ class _Fault(Exception):
         self.steps: list[str] = []
 
 
+_TOO_DEEP: Final = f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself."
+
+
 def _freeze(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind is str:
@@ -197,12 +211,16 @@ def _freeze(value: Any, depth: int) -> Any:
         raise _Fault("the text holds half of a surrogate pair, which UTF-8 cannot carry.")
     if kind is int:
         return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else _wide_integer(value)
-    if value is None or kind is bool or kind is FrozenDict or kind is FrozenList:
+    if value is None or kind is bool:
+        return value
+    if kind is FrozenDict or kind is FrozenList:
+        if depth + value._height > MAX_DEPTH and depth + _measured(value) > MAX_DEPTH:
+            raise _Fault(_TOO_DEEP)
         return value
     if kind is float:
         return _number(value)
     if depth >= MAX_DEPTH:
-        raise _Fault(f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself.")
+        raise _Fault(_TOO_DEEP)
     if kind is dict:
         return _freeze_dict(value, depth)
     if kind is list or kind is tuple:
@@ -212,7 +230,7 @@ def _freeze(value: Any, depth: int) -> Any:
 
 def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:
     node = dict.__new__(FrozenDict)
-    plain = True
+    plain, height = True, 0
     put = dict.__setitem__
     for key, item in value.items():
         try:
@@ -229,18 +247,19 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:
             fault.steps.append(_step(key))
             raise
         kind = type(frozen)
-        if (kind is FrozenDict or kind is FrozenList) and not frozen._plain:
-            plain = False
+        if kind is FrozenDict or kind is FrozenList:
+            plain = plain and frozen._plain
+            height = max(height, frozen._height)
         elif kind is float and not _plain_float(frozen):
             plain = False
         put(node, key, frozen)
-    node._plain, node._text, node._keys, node._pieces = plain, None, None, None
+    node._plain, node._height, node._text, node._keys, node._pieces = plain, height + 1, None, None, None
     return node
 
 
 def _freeze_list(value: Iterable[Any], depth: int) -> FrozenList:
     node = list.__new__(FrozenList)
-    plain = True
+    plain, height = True, 0
     add = list.append
     for index, item in enumerate(value):
         try:
@@ -249,8 +268,9 @@ def _freeze_list(value: Iterable[Any], depth: int) -> FrozenList:
             fault.steps.append(f"[{index}]")
             raise
         plain = plain and _plain(frozen)
+        height = max(height, _height(frozen))
         add(node, frozen)
-    node._plain, node._text, node._pieces = plain, None, None
+    node._plain, node._height, node._text, node._pieces = plain, height + 1, None, None
     return node
 
 
@@ -316,25 +336,49 @@ def _plain(value: Any) -> bool:
     return kind is not float or _plain_float(value)
 
 
-def _dict_node(source: Mapping[str, Any], plain: bool) -> FrozenDict:
+def _height(value: Any) -> int:
+    kind = type(value)
+    return cast(int, value._height) if kind is FrozenDict or kind is FrozenList else 0
+
+
+def _height_with(node: FrozenDict | FrozenList, value: Any) -> int:
+    """Return the height of a copy of ``node`` that also holds ``value``, or refuse it as too deep."""
+    added = 1 + _height(value)
+    if added > MAX_DEPTH:
+        added = 1 + _measured(value)
+        if added > MAX_DEPTH:
+            raise Refused("NOT_CANONICAL", f"At $: {_TOO_DEEP}", path="$")
+    return max(node._height, added)
+
+
+def _measured(value: Any) -> int:
+    """Return how many levels a frozen value really has, and remember it."""
+    kind = type(value)
+    if kind is not FrozenDict and kind is not FrozenList:
+        return 0
+    value._height = 1 + max(map(_measured, _members(value)), default=0)
+    return cast(int, value._height)
+
+
+def _dict_node(source: Mapping[str, Any], plain: bool, height: int) -> FrozenDict:
     node = dict.__new__(FrozenDict)
     dict.update(node, source)
-    node._plain, node._text, node._keys, node._pieces = plain, None, None, None
+    node._plain, node._height, node._text, node._keys, node._pieces = plain, height, None, None, None
     return node
 
 
-def _list_node(source: Iterable[Any], plain: bool) -> FrozenList:
+def _list_node(source: Iterable[Any], plain: bool, height: int) -> FrozenList:
     node = list.__new__(FrozenList)
     list.extend(node, source)
-    node._plain, node._text, node._pieces = plain, None, None
+    node._plain, node._height, node._text, node._pieces = plain, height, None, None
     return node
 
 
 def frozen_text(value: Any) -> bytes:
     """Return the RFC 8785 text of a frozen value, UTF-8.
 
-    Small nodes keep their text; large ones keep one piece a member. Where all keys are ASCII and all doubles lie in
-    the range that both print alike, orjson writes the text; otherwise ``rfc8785`` does.
+    Small nodes keep their text; large ones keep one piece a member. Where all keys are ASCII and all doubles
+    lie in the range that both print alike, orjson writes the text; otherwise ``rfc8785`` does.
     """
     kind = type(value)
     if kind is FrozenDict or kind is FrozenList:

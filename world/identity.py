@@ -28,12 +28,15 @@ def intent_key(schema_hash: str, action_type: str, action_input: Any = None, sco
     return sha256_hex(text.encode())
 
 
-def catalog_hash(schema_hash: str, actions: Iterable[Mapping[str, Any]], pruning: Mapping[str, Any] | None = None) -> str:
+def catalog_hash(
+    schema_hash: str, actions: Iterable[Mapping[str, Any]], pruning: Mapping[str, Any] | None = None
+) -> str:
     """Return the hash of an action catalog (intent specification 7.4.4).
 
     Args:
         schema_hash: the hash of the schema the actions belong to.
-        actions: the final list, each with ``type``, ``status`` and ``reason``; the reason counts only when unknown.
+        actions: the final list, each with ``type``, ``status`` and ``reason``; the reason counts only when
+            unknown.
         pruning: the pruning options; absent ones take their defaults.
     """
     given = dict(pruning or {})
@@ -91,7 +94,9 @@ def state_hash(
         "errors": signatures,
         "pendingDigest": pending,
     }
-    return sha256_hex(b'{"data":' + canonical_bytes(semantic_data(data)) + b',"system":' + canonical_bytes(system) + b"}")
+    return sha256_hex(
+        b'{"data":' + canonical_bytes(semantic_data(data)) + b',"system":' + canonical_bytes(system) + b"}"
+    )
 
 
 def semantic_data(data: Any) -> Any:
@@ -145,7 +150,7 @@ def requirement_id(
 
 
 def schema_hash(schema: Mapping[str, Any]) -> str:
-    """Return the hash of a portable schema without its ``hash`` and without ``$`` state fields (design section 3)."""
+    """Return the hash of a portable schema without its ``hash`` and its ``$`` state fields (design section 3)."""
     kept = {key: value for key, value in schema.items() if key != "hash"}
     state = kept.get("state")
     if isinstance(state, Mapping) and isinstance(state.get("fields"), Mapping):

@@ -1,7 +1,7 @@
 """Commands and their two identities (intent specification 4-6).
 
-An intent is a request, not a fact. ``IntentBody`` says what is wanted and nothing else; ``IntentInstance`` is one
-attempt at it: ``intent_id`` names the attempt, ``intent_key`` the meaning.
+An intent is a request, not a fact. ``IntentBody`` says what is wanted and nothing else; ``IntentInstance`` is
+one attempt at it: ``intent_id`` names the attempt, ``intent_key`` the meaning.
 """
 
 from __future__ import annotations

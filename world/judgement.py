@@ -59,7 +59,8 @@ def expire(work: Work) -> None:
     """Let every waiting proposal whose time is over be decided by its binding's rule."""
     for proposal in work.realm.overdue(work.at):
         asked, deadline = proposal.asked, proposal.deadline
-        assert asked is not None and deadline is not None
+        assert asked is not None
+        assert deadline is not None
         binding = proposal.binding or {}
         work.emit(
             proposal.proposal_id,
@@ -89,9 +90,7 @@ def switch_branch(work: Work, name: str, *, by: str) -> None:
             )
 
 
-def case_of(
-    work: Work, proposal: Proposal, binding: Mapping[str, Any], history: History | None = None
-) -> Case:
+def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history: History | None = None) -> Case:
     """Return the Case of a proposal as of now."""
     told = proposal.submitted
     intent = proposal.intent

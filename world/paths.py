@@ -48,9 +48,7 @@ def format_path(segments: Segments) -> str:
         Refused: ``INVALID_PATH`` for the single empty name, whose text would be the root's.
     """
     if segments == ("",):
-        raise Refused(
-            "INVALID_PATH", "A top-level key must not be the empty text: its path would be the root."
-        )
+        raise Refused("INVALID_PATH", "A top-level key must not be the empty text: its path would be the root.")
     return ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in segments)
 
 

@@ -33,9 +33,7 @@ from world.events import (
 )
 from world.intent import IntentInstance, IntentScope
 
-Status = Literal[
-    "submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"
-]
+Status = Literal["submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"]
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "submitted": frozenset({"evaluating", "rejected", "superseded"}),
     "evaluating": frozenset({"approved", "rejected", "superseded"}),

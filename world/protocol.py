@@ -208,7 +208,9 @@ class WorldProtocol:
         self.run(lambda work: submit(work, asked, proposal_id))
         return self._archive.proposal(proposal_id)
 
-    def project(self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None) -> Projected:
+    def project(
+        self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None
+    ) -> Projected:
         """Ask a projector about the head of a branch, record the answer, and submit the intent it selects.
 
         Args:
@@ -310,19 +312,14 @@ class WorldProtocol:
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
-        outcomes: list[tuple[Pending[Command, Any], Any, Exception | None]] = []
         with self._log.write() as transaction:
             work, rows = self._begin(transaction)
             expire(work)
-            for pending in commands:
-                outcomes.append(_outcome(work, pending))
+            outcomes = [_outcome(work, pending) for pending in commands]
             if work.emitted:
                 self._add_checkpoints(work, rows)
                 transaction.append(
-                    [
-                        NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state)
-                        for item in work.emitted
-                    ]
+                    [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
                 )
                 rows.write(transaction.cursor())
         while len(self._snapshots) > MAX_SNAPSHOTS:
@@ -385,7 +382,7 @@ def _outcome(work: Work, pending: Pending[Command, Any]) -> tuple[Pending[Comman
     before = len(work.emitted)
     try:
         result = pending.command(work)
-    except Exception as error:  # noqa: BLE001  # it is raised again in the caller's own thread
+    except Exception as error:  # raised again in the caller's own thread
         if len(work.emitted) != before:
             raise _Spoiled(pending, error) from error
         return pending, None, error
@@ -461,9 +458,7 @@ def _found(work: Work, by: str, data: Mapping[str, Any] | None) -> str:
     first = genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data)
     work.emit(
         REALM_STREAM,
-        LogFounded(
-            at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement
-        ),
+        LogFounded(at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement),
     )
     _emit_domain(work, by)
     schema = work.domain.schema.hash
@@ -558,9 +553,7 @@ def _adopt_policy(work: Work, name: str, by: str) -> bool:
     known = work.realm.policies.get(name)
     if known is not None and known.policy_hash == told["hash"]:
         return False
-    work.emit(
-        REALM_STREAM, PolicyAdopted(at=work.at, name=name, policy_hash=told["hash"], policy=told, by=by)
-    )
+    work.emit(REALM_STREAM, PolicyAdopted(at=work.at, name=name, policy_hash=told["hash"], policy=told, by=by))
     return True
 
 

@@ -35,7 +35,15 @@ from world.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
     kind.TOPIC
-    for kind in (LogFounded, EnforcementChosen, DomainAdopted, ActorRegistered, ActorBound, PolicyAdopted, BranchSwitched)
+    for kind in (
+        LogFounded,
+        EnforcementChosen,
+        DomainAdopted,
+        ActorRegistered,
+        ActorBound,
+        PolicyAdopted,
+        BranchSwitched,
+    )
 )
 """Topics of the few events that make up the registry; the index remembers where they are."""
 

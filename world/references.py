@@ -45,7 +45,7 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
             else importlib.import_module(module_name)
         )
         return reduce(getattr, attribute.split("."), module)
-    except Exception as error:  # noqa: BLE001  # somebody else's code
+    except Exception as error:  # somebody else's code may raise anything
         raise Refused(
             "NOT_LOADED",
             f"{reference!r} could not be loaded: {type(error).__name__}: {error}.",
@@ -81,7 +81,7 @@ def offered(group: str) -> Iterator[tuple[str, Any]]:
     for point in sorted(entry_points(group=group), key=lambda point: point.name):
         try:
             yield point.name, point.load()
-        except Exception as error:  # noqa: BLE001  # somebody else's code
+        except Exception as error:  # somebody else's code may raise anything
             raise Refused(
                 "NOT_LOADED",
                 f"The entry point {point.name!r} of {group} could not be loaded: {type(error).__name__}: {error}.",

@@ -373,5 +373,3 @@ class _Folding:
             ProposalCompleted.TOPIC: completed,
             DecisionMade.TOPIC: decided,
         }
-
-

@@ -226,9 +226,7 @@ class Snapshot:
         if not isinstance(wire.get("data"), Mapping) or not isinstance(meta, Mapping):
             raise Refused("INVALID_SNAPSHOT", "A snapshot needs data and meta, both objects.")
         try:
-            told = Meta(
-                int(meta["version"]), int(meta["timestamp"]), str(meta["randomSeed"]), str(meta["schemaHash"])
-            )
+            told = Meta(int(meta["version"]), int(meta["timestamp"]), str(meta["randomSeed"]), str(meta["schemaHash"]))
         except (KeyError, TypeError, ValueError) as missing:
             raise Refused("INVALID_SNAPSHOT", f"A snapshot's meta lacks {missing}.") from None
         return cls(

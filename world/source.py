@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from world.values import Identifier, Json, Value
+from world.values import Identifier, Json, Milliseconds, Value
 
 SourceKind = Literal["ui", "api", "agent", "system"]
 
@@ -22,7 +22,7 @@ class SourceEvent(Value):
     kind: SourceKind
     event_id: Identifier
     payload: Json = None
-    occurred_at: int | None = None
+    occurred_at: Milliseconds | None = None
 
     @property
     def ref(self) -> SourceRef:

@@ -210,7 +210,9 @@ def check_base(work: Work, world_id: str, *, allow_failed: bool) -> None:
     """
     known = work.lookup.world_outcome(world_id)
     if known is None:
-        raise Refused("UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id)
+        raise Refused(
+            "UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
+        )
     if known[0] == "failed" and not allow_failed:
         raise Refused(
             "FAILED_BASE",

@@ -74,7 +74,7 @@ class Subscribers:
                 reaction = self._reactions.popleft()
                 try:
                     reaction()
-                except Exception:
+                except Exception:  # noqa: BLE001  # it is written down and disturbs nobody
                     _log.exception("a scheduled reaction failed")
         finally:
             self._telling.reacting = False
@@ -82,5 +82,5 @@ class Subscribers:
     def _tell_one(self, handler: Handler, position: int, event: Event) -> None:
         try:
             handler(position, event, self._reactions.append)
-        except Exception:
+        except Exception:  # noqa: BLE001  # it is written down and disturbs nobody
             _log.exception("a subscriber failed on event %d (%s)", position, event.TOPIC)

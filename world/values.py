@@ -7,32 +7,42 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from world.errors import Refused
-from world.frozen import freeze
+from world.frozen import MAX_SAFE_INTEGER, freeze
 
 MAX_ID_LENGTH = 512
 """Characters in an identifier; a longer one is refused."""
-
-
 
 
 def _frozen_json(value: Any) -> Any:
     try:
         return freeze(value)
     except Refused as refused:
-        raise ValueError(refused.message) from None
+        within = refused.details["path"].removeprefix("$")
+        reason = refused.message.partition(": ")[2].rstrip(".")
+        raise PydanticCustomError("not_canonical", "{reason}", {"reason": reason, "within": within}) from None
 
 
-Identifier = Annotated[
-    str, StringConstraints(min_length=1, max_length=MAX_ID_LENGTH), AfterValidator(_frozen_json)
-]
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID_LENGTH), AfterValidator(_frozen_json)]
 """A non-empty string of at most ``MAX_ID_LENGTH`` characters."""
 
 Text = Annotated[str, AfterValidator(_frozen_json)]
 """Any string that UTF-8 can carry."""
+
+Milliseconds = Annotated[int, Field(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
+"""A time in whole milliseconds since 1970-01-01 UTC, small enough for JSON."""
 
 Json = Annotated[Any, BeforeValidator(_frozen_json)]
 """Any canonical JSON value; it is frozen on the way in."""
@@ -59,7 +69,7 @@ class Value(BaseModel):
             Refused: ``INVALID_VALUE``; the message and ``details["faults"]`` name each faulty field's path.
         """
         try:
-            return cls.model_validate(data)
+            return cls.model_validate(data, by_alias=True, by_name=False)
         except ValidationError as error:
             raise refused_value(error, what=cls.__name__, path=path) from None
 
@@ -71,8 +81,10 @@ class Value(BaseModel):
 def refused_value(error: ValidationError, *, what: str, path: str = "$") -> Refused:
     """Return the refusal that tells a person which fields are wrong, from pydantic's error."""
     faults = []
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+    for fault in error.errors(include_url=False, include_input=False):
         where = path + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"])
-        faults.append({"path": where, "message": fault["msg"], "type": fault["type"]})
+        where += fault.get("ctx", {}).get("within", "")
+        message = fault["msg"].removeprefix("Value error, ")
+        faults.append({"path": where, "message": message, "type": fault["type"]})
     told = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
-    return Refused("INVALID_VALUE", f"This is no valid {what}: {told}.", faults=faults)
+    return Refused("INVALID_VALUE", f"This is no valid {what}: {told.rstrip('.')}.", faults=faults)

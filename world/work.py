@@ -109,9 +109,7 @@ class PastAt:
             "outcome": outcome,
             "since_ms": since_ms,
         }
-        return self.lookup.count(
-            self.before, **{name: value for name, value in given.items() if value is not None}
-        )
+        return self.lookup.count(self.before, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(slots=True)

@@ -37,6 +37,16 @@ from world.source import SourceEvent
 from world.views.index import WorldIndex
 from worldprotocol.workers import ProcessWorkers
 
+__all__ = [
+    "API_ORIGIN",
+    "Durability",
+    "EventLog",
+    "Parts",
+    "assemble",
+    "load_any_domain",
+    "open_for_reading",
+]
+
 API_ORIGIN = "api:intent"
 """projectionId of intents that a caller states outright, without a source event."""
 
@@ -67,15 +77,11 @@ class Parts:
     issuer: Issuer
     limits: Limits
 
-    def issue(
-        self, actor: ActorRef, body: IntentBody, schema_hash: str, *, note: str | None = None
-    ) -> IntentInstance:
+    def issue(self, actor: ActorRef, body: IntentBody, schema_hash: str, *, note: str | None = None) -> IntentInstance:
         """Issue an intent that a caller states outright; for an actor of kind system it is a direct intent."""
         event_id = self.ids.new_id()
         if actor.kind == "system":
-            return direct(
-                self.issuer, schema_hash=schema_hash, actor=actor, event_id=event_id, body=body, note=note
-            )
+            return direct(self.issuer, schema_hash=schema_hash, actor=actor, event_id=event_id, body=body, note=note)
         source = SourceEvent(kind="api", event_id=event_id)
         return self.issuer.issue(IssueRequest(schema_hash, API_ORIGIN, actor, source, body, note))
 
@@ -230,9 +236,7 @@ def _projections(given: Iterable[Any], folder: Path | None, *, paranoid: bool) -
 
         asking = Guard()
     several = list(given)
-    registry = find_projections(
-        [str(one) for one in several if isinstance(one, str)], base=folder, asking=asking
-    )
+    registry = find_projections([str(one) for one in several if isinstance(one, str)], base=folder, asking=asking)
     for one in several:
         if not isinstance(one, str):
             registry.add(one)

@@ -1,16 +1,18 @@
 """The operator's composition of a realm: ``world.toml``, read strictly.
 
-    log = "world.db"                          # a file, or a SQLAlchemy URL with an optional #name
-    domain = "shop.domain:shop"               # package.module:attribute, file.py:attribute, or a YAML/JSON file
-    projections = ["shop.projections:orders"]
-    policies = ["shop.rules:policy"]
-    effects = ["shop.effects:handlers"]
-    enforcement = "enforcing"                 # or "trusting"
-    paranoid = false                          # run every projection twice under guard
-    durability = "full"                       # or "normal"
+This is all that can stand in it::
 
-    [limits]
-    max_intent_bytes = 1048576
+log = "world.db"                          # a file, or a SQLAlchemy URL with an optional #name
+domain = "shop.domain:shop"               # package.module:attribute, file.py:attribute, or a YAML/JSON file
+projections = ["shop.projections:orders"]
+policies = ["shop.rules:policy"]
+effects = ["shop.effects:handlers"]
+enforcement = "enforcing"                 # or "trusting"
+paranoid = false                          # run every projection twice under guard
+durability = "full"                       # or "normal"
+
+[limits]
+max_intent_bytes = 1048576
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """``World``: what a Python user opens, acts on, watches and asks.
 
-    with World.create("shop.db", domain=shop) as world:
-        world.register("ann", "human", binding={"kind": "auto_approve"})
-        done = world.act("ann", "order.place", {"item": "tea"})
-        print(done.status, world.data())
+A realm from its founding to a question::
+
+with World.create("shop.db", domain=shop) as world:
+    world.register("ann", "human", binding={"kind": "auto_approve"})
+    done = world.act("ann", "order.place", {"item": "tea"})
+    print(done.status, world.data())
 """
 
 from __future__ import annotations
@@ -16,24 +18,23 @@ from typing import Any, Self
 
 from world.actor import ActorKind, ActorRef
 from world.clock import Clock, IdSource
-from world.core import Domain
+from world.core import Domain, recompute
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
 from world.events import WorldSealed
 from world.frozen import FrozenDict
 from world.intent import IntentBody, IntentInstance, IntentScope
 from world.limits import Limits
-from world.log import EventLog
 from world.ports import Enforcement
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
 from world.realm import Branch, Realm
-from world.snapshot import Meta, Snapshot, System
+from world.snapshot import ErrorValue, Meta, Snapshot, System
 from world.source import SourceEvent
 from world.submission import Submission
 from world.subscribers import Handler
 from world.views.archive import Archive, WorldRow, decoded
-from worldprotocol.assemble import Parts, assemble, open_for_reading
+from worldprotocol.assemble import Durability, EventLog, Parts, assemble, open_for_reading
 from worldprotocol.config import Config
 
 OPERATOR = "operator"
@@ -166,7 +167,7 @@ class World:
         effects: Iterable[Any] = (),
         enforcement: Enforcement = "enforcing",
         paranoid: bool = False,
-        durability: str = "full",
+        durability: Durability = "full",
         limits: Limits | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
@@ -244,7 +245,9 @@ class World:
         return self._acting.adopt_domain(by=by)
 
     @classmethod
-    def open_to_adopt(cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **parts: Any) -> World:
+    def open_to_adopt(
+        cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **parts: Any
+    ) -> World:
         """Open a realm under a changed domain and adopt it; every head must obey the new schema.
 
         Raises:
@@ -259,7 +262,9 @@ class World:
             raise
         return world
 
-    def create_branch(self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False) -> None:
+    def create_branch(
+        self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False
+    ) -> None:
         """Make a branch at a world; None is the active branch's head."""
         self._acting.create_branch(name, world_id or self.branch().head, by=by, allow_failed=allow_failed)
 
@@ -349,9 +354,7 @@ class World:
         """
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
-        came = self._acting.project(
-            projector, lambda intent: Submission(intent, branch=branch, **wishes), branch
-        )
+        came = self._acting.project(projector, lambda intent: Submission(intent, branch=branch, **wishes), branch)
         proposal = None if came.proposal_id is None else self.proposal(came.proposal_id)
         result = {} if came.record is None else came.record.result
         return Received(
@@ -455,9 +458,6 @@ class World:
 
     def snapshot(self, world_id: str | None = None) -> Snapshot:
         """Return the snapshot of any world with its computed values, as far as the domain at hand makes them."""
-        from world.core import recompute
-        from world.snapshot import ErrorValue
-
         sealed = self.sealed(world_id)
         data = self._archive.state(sealed.world_id)
         error = None if sealed.error is None else ErrorValue.from_wire(sealed.error)
@@ -501,8 +501,8 @@ class World:
         if in_force and in_force != at_hand:
             raise Refused(
                 "SCHEMA_MISMATCH",
-                f"The log goes on under schema {in_force[:12]}, the domain at hand has {at_hand[:12]}. Open it with the "
-                "domain it was made with, or adopt the new one on purpose (`worldctl adopt`, World.open_to_adopt).",
+                f"The log goes on under schema {in_force[:12]}, the domain at hand has {at_hand[:12]}. Open it with "
+                "the domain it was made with, or adopt the new one on purpose (`worldctl adopt`, World.open_to_adopt).",
                 in_force=in_force,
                 at_hand=at_hand,
             )

@@ -39,7 +39,7 @@ SWEEP_EVERY: Final = 100
 KEEP_MS: Final = 365 * DAY_MS
 """How long a tombstone is kept, in milliseconds."""
 
-PATIENCE_MS: Final = 120 * DAY_MS
+PATIENCE_MS: Final = 365 * DAY_MS
 """How long a proposal waits for the maintainer, in milliseconds."""
 
 BINDING: Final = {

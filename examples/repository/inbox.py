@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from examples.repository.projections import scope_of
-from examples.repository.rules import is_core
+from examples.repository.rules import is_core, is_documentation
 from world.intent import IntentScope
 from world.proposal import Proposal
 
-UNREAD_OF_256: Final = 16
+UNREAD_OF_256: Final = 40
 """How many of 256 proposals she never gets to."""
 
 TOO_WIDE: Final = 60
 """Paths that are too many for one branch of a newcomer."""
+
+CORE_WITHOUT_TESTS: Final = 2
+"""Core modules that a newcomer may change in one branch without a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ def answer_to(proposal: Proposal) -> Answer | None:
         return Answer("reject", f"a newcomer does not remove {gone[0]}")
     if not is_member and len(paths) > TOO_WIDE:
         return Answer("reject", f"{len(paths)} paths in one branch: please split it")
-    documents = [path for path in paths if path.startswith("/docs/")]
-    if not is_member and core and documents and not any(path.startswith("/tests/") for path in paths):
+    documents = [path for path in paths if is_documentation(path)]
+    is_tested = any(path.startswith("/tests/") for path in paths)
+    if not is_member and not is_tested and documents and len(core) > CORE_WITHOUT_TESTS:
         return Answer("narrow", "the documentation may go in; the core needs a test first", scope_of(documents))
     return Answer("approve", "looked at, and good")

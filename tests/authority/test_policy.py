@@ -111,9 +111,7 @@ def test_the_same_case_gets_the_same_ruling(rules, proposed):
 def test_what_is_approved_lies_within_the_proposed_scope_and_every_narrowing(rules, proposed):
     ruling = judged(rules, proposed)
     narrowings = [outcome.scope for outcome in ruling.trace if outcome.scope is not None]
-    if ruling.verdict != "approve":
-        assert ruling.approved_scope is None
-    elif proposed is None and not narrowings:
+    if ruling.verdict != "approve" or (proposed is None and not narrowings):
         assert ruling.approved_scope is None
     else:
         assert ruling.approved_scope is not None

@@ -69,9 +69,7 @@ def steer(*patches: Any) -> dict[str, Any]:
 @pytest.mark.requirement("INT-13.5")
 def test_an_enforcing_host_refuses_what_lies_outside_and_names_it() -> None:
     host = hosted()
-    given = order(
-        host.domain, "steer", steer(set_("title", "t"), set_("stock", 1)), paths=["data.title", "profile.*"]
-    )
+    given = order(host.domain, "steer", steer(set_("title", "t"), set_("stock", 1)), paths=["data.title", "profile.*"])
     outcome = host.step(given)
     assert outcome.status == "failed"
     error = outcome.error

@@ -106,9 +106,7 @@ def test_an_error_of_the_action_fails_the_proposal_with_that_error() -> None:
         ("steer", {"patches": [{"op": "grow"}]}, "ACTION_RAISED"),
     ],
 )
-def test_whatever_an_intent_asks_the_proposal_ends_failed_and_can_be_sealed(
-    action: str, value: Any, code: str
-) -> None:
+def test_whatever_an_intent_asks_the_proposal_ends_failed_and_can_be_sealed(action: str, value: Any, code: str) -> None:
     host = hosted()
     given = order(host.domain, action, value)
     outcome = host.step(given)
@@ -207,9 +205,7 @@ def test_an_execution_on_a_moved_state_that_asks_for_the_same_goes_on() -> None:
     host = hosted(pay)
     given = order(host.domain, "ask", {"effects": [{"type": "pay", "args": {"item": "a", "stock": 1}}]})
     (asked,) = host.step(given).requirements
-    moved = replace(
-        given, snapshot=start(host.domain, title="moved"), journal={asked.id: host.perform(given, asked)}
-    )
+    moved = replace(given, snapshot=start(host.domain, title="moved"), journal={asked.id: host.perform(given, asked)})
     outcome = host.step(moved)
     assert outcome.status == "completed"
     assert outcome.snapshot.data["title"] == "moved"
@@ -219,9 +215,7 @@ def test_the_actions_own_error_on_a_moved_state_is_told() -> None:
     host = hosted(pay)
     given = order(host.domain, "buy", {"item": "tea"})
     (asked,) = host.step(given).requirements
-    sold_out = replace(
-        given, snapshot=start(host.domain, stock=0), journal={asked.id: host.perform(given, asked)}
-    )
+    sold_out = replace(given, snapshot=start(host.domain, stock=0), journal={asked.id: host.perform(given, asked)})
     outcome = host.step(sold_out)
     assert outcome.error is not None
     assert outcome.error.code == "SOLD_OUT"

@@ -33,9 +33,7 @@ def requested(name: str, proposal: str = "p", attempt: int = 1) -> EffectRequest
 
 def fulfilled(name: str, value: Any, proposal: str = "p", attempt: int = 1) -> EffectFulfilled:
     result = value if isinstance(value, EffectResult) else EffectResult(value)
-    return EffectFulfilled(
-        at=1, proposal_id=proposal, requirement_id=name, result=result.to_wire(), attempt=attempt
-    )
+    return EffectFulfilled(at=1, proposal_id=proposal, requirement_id=name, result=result.to_wire(), attempt=attempt)
 
 
 def ended(kind: type[Any] = ProposalCompleted, **more: Any) -> Event:
@@ -113,9 +111,7 @@ def test_a_result_that_is_none_is_a_damaged_log(result: dict[str, Any]) -> None:
 
 
 def test_a_request_that_is_none_is_a_damaged_log() -> None:
-    event = EffectRequested(
-        at=1, proposal_id="p", requirement={"id": "a"}, idempotent=True, attempt=1, deadline=9
-    )
+    event = EffectRequested(at=1, proposal_id="p", requirement={"id": "a"}, idempotent=True, attempt=1, deadline=9)
     with pytest.raises(DamagedLog, match="request"):
         rebuild_journal([event], "p")
 

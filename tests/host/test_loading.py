@@ -57,9 +57,7 @@ def file(tmp_path: Path) -> str:
     ("attribute", "types"),
     [("send", ["mail.send"]), ("both", ["mail.send", "mail.read"]), ("registry", ["mail.read", "mail.send"])],
 )
-def test_a_file_gives_a_handler_a_list_of_handlers_or_a_registry(
-    file: str, attribute: str, types: list[str]
-) -> None:
+def test_a_file_gives_a_handler_a_list_of_handlers_or_a_registry(file: str, attribute: str, types: list[str]) -> None:
     assert [given.type for given in load_handlers(f"{file}:{attribute}")] == types
 
 
@@ -120,9 +118,7 @@ def offering_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_installed_packages_offer_handlers_by_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_packages_offer_handlers_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offering_package(tmp_path, monkeypatch, "offered_effects", "offered.act")
     offer(monkeypatch, act="offered_effects:act")
     assert [given.type for given in find_effects()] == ["offered.act"]

@@ -158,21 +158,14 @@ def test_the_largest_answer_fits() -> None:
 
 
 anything = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(st.characters())
-    | st.binary(max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(), inner, max_size=3),
     max_leaves=8,
 )
 
 
 @pytest.mark.requirement("HC-handlers", "WP-exec")
-@given(
-    st.one_of(anything, st.builds(Done, anything, anything), st.builds(Failed, anything, anything, anything))
-)
+@given(st.one_of(anything, st.builds(Done, anything, anything), st.builds(Failed, anything, anything, anything)))
 def test_whatever_a_handler_answers_the_execution_ends(answer: Any) -> None:
     for action in ("buy", "fetch"):
         host = hosted(*(handler(name)(lambda params, call: answer) for name in ("pay", "http.get")))
@@ -185,9 +178,7 @@ def test_whatever_a_handler_answers_the_execution_ends(answer: Any) -> None:
 
 
 @pytest.mark.requirement("HC-handlers")
-@pytest.mark.parametrize(
-    "kind", [ValueError, OSError, MemoryError, RecursionError, SystemExit, GeneratorExit]
-)
+@pytest.mark.parametrize("kind", [ValueError, OSError, MemoryError, RecursionError, SystemExit, GeneratorExit])
 def test_a_handler_that_raises_is_an_error_value_with_type_and_message(kind: type[BaseException]) -> None:
     def fails(params: Any, call: Any) -> Any:
         raise kind("no such thing")
@@ -265,9 +256,7 @@ def test_a_failed_effect_ends_the_proposal_as_failed_with_the_data_it_started_fr
 
 def test_an_action_may_catch_the_failure_of_an_effect() -> None:
     host = hosted(handler("pay")(lambda params, call: Failed("CARD_DECLINED", "no")))
-    outcome = run(
-        host, order(host.domain, "ask", {"effects": [{"type": "pay"}, {"type": "?"}], "catch": True})
-    )
+    outcome = run(host, order(host.domain, "ask", {"effects": [{"type": "pay"}, {"type": "?"}], "catch": True}))
     assert outcome.status == "completed"
     assert outcome.snapshot.data["receipt"] == [{"caught": "CARD_DECLINED"}, {"caught": "EFFECT_NO_HANDLER"}]
 

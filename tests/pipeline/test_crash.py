@@ -107,9 +107,7 @@ def test_two_processes_write_one_log_and_both_make_progress(shared_log_url: str,
         "with World.open(sys.argv[1], domain=shop, policies=[house]) as world:\n"
         "    for _ in range(40): assert world.act('ann', 'sell', {'item': 'tea', 'count': 0}).status == 'completed'\n"
     )
-    children = [
-        subprocess.Popen([sys.executable, "-c", script, shared_log_url], cwd=ROOT) for _ in range(2)
-    ]
+    children = [subprocess.Popen([sys.executable, "-c", script, shared_log_url], cwd=ROOT) for _ in range(2)]
     assert [child.wait(60) for child in children] == [0, 0]
     with World.look(shared_log_url) as world:
         assert world.sealed().height == 80

@@ -83,9 +83,7 @@ def started(attempt: int = 1, now: int = 3) -> Event:
 
 def requested(name: str) -> Event:
     requirement = {"id": name, "type": "t", "params": {}, "actionId": "a", "nodePath": "n"}
-    return EffectRequested(
-        at=3, proposal_id="p1", requirement=requirement, idempotent=False, attempt=1, deadline=9
-    )
+    return EffectRequested(at=3, proposal_id="p1", requirement=requirement, idempotent=False, attempt=1, deadline=9)
 
 
 def fulfilled(name: str) -> Event:
@@ -99,7 +97,7 @@ JUDGED = ProposalJudged(
     ruling={"verdict": "wait", "authority": "hitl", "reason": "", "ask": ["*"], "onTimeout": "reject"},
     binding={"kind": "hitl"},
 )
-ENDED = {"at": 5, "proposal_id": "p1", "world_id": "w1", "parent": "w0", "branch": "main"}
+ENDED: dict[str, Any] = {"at": 5, "proposal_id": "p1", "world_id": "w1", "parent": "w0", "branch": "main"}
 STEPS: dict[str, Event] = {
     "judged": JUDGED,
     "answered": HumanAnswered(at=2, proposal_id="p1", answer={"answerId": "a", "by": ACTOR, "choice": "ask"}),

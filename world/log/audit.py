@@ -19,12 +19,13 @@ then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from world.errors import DamagedLog, Refused
 from world.log.log import READ_BATCH, EventLog, next_limit
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
+from world.log.store import Row
 from world.log.values import Finding, TreeHead, event_leaf
 from world.log.views import Progress
 
@@ -39,6 +40,7 @@ def verify_tree(
     log: EventLog,
     against: TreeHead | Sequence[TreeHead] | None = None,
     progress: Progress | None = None,
+    visit: Callable[[Sequence[Row]], None] | None = None,
 ) -> list[Finding]:
     """Check all of a log; an empty list means that it is whole.
 
@@ -46,6 +48,8 @@ def verify_tree(
         log: the log; others may append to it meanwhile.
         against: tree heads saved elsewhere.
         progress: called after every batch with events checked and events in all.
+        visit: called with every batch of stored rows (position, stream, version, topic, schema version, state,
+            leaf, log id), so that others can look at the events in the same pass.
 
     Returns:
         The findings, at most ``MAX_FINDINGS``, in order of position.
@@ -55,7 +59,7 @@ def verify_tree(
     saved = [against] if isinstance(against, TreeHead) else sorted(against or (), key=lambda head: head.size)
     audit = _Audit(log, saved)
     try:
-        audit.run(progress)
+        audit.run(progress, visit)
     except DamagedLog as error:
         audit.add("STORAGE_DAMAGED", audit.position + 1, error.message)
     return sorted(audit.findings, key=lambda finding: finding.position)
@@ -89,7 +93,7 @@ class _Audit:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(Finding(code, position, message, details))
 
-    def run(self, progress: Progress | None) -> None:
+    def run(self, progress: Progress | None, visit: Callable[[Sequence[Row]], None] | None = None) -> None:
         self._check_saved()
         limit = 128
         while self.position < self._end:
@@ -98,6 +102,8 @@ class _Audit:
                 if row[0] > self._end:
                     break
                 self._take(row)
+            if visit is not None:
+                visit(rows if not rows or rows[-1][0] <= self._end else [r for r in rows if r[0] <= self._end])
             if len(rows) < limit or rows[-1][0] > self._end:
                 break
             limit = next_limit(rows, READ_BATCH)

@@ -75,7 +75,9 @@ class Archive:
         """
         row = self.find_world(world_id)
         if row is None:
-            raise Refused("UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id)
+            raise Refused(
+                "UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
+            )
         return row
 
     def sealed(self, world_id: str) -> WorldSealed:

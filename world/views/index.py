@@ -323,9 +323,7 @@ class IndexRows:
         self._branches[branch] = [head or known[0], tip]
 
     def _sealed(self, event: WorldSealed, position: int) -> None:
-        self._worlds.append(
-            (event.world_id, event.parent, event.height, position, event.branch, event.outcome)
-        )
+        self._worlds.append((event.world_id, event.parent, event.height, position, event.branch, event.outcome))
 
     def _branched(self, event: BranchCreated, position: int) -> None:
         self._new_branches[event.branch] = [event.world_id, event.world_id, position]

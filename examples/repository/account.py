@@ -1,0 +1,77 @@
+"""What a log came to, in a form that can be compared: how every intent ended, and every world in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from world.events import DecisionMade, ProposalCompleted, ProposalFailed, ProposalSubmitted
+from world.proposal import Proposal
+from worldprotocol.facade import World
+
+
+@dataclass(slots=True)
+class Account:
+    """What a log came to.
+
+    Args:
+        ends: by intentId: completed, failed, rejected, or waiting.
+        decisions: by intentId: the decision, who made it, and why.
+        completed: ids of the worlds of completed proposals, in order.
+        failed: ids of the worlds of failed ones, in order.
+    """
+
+    ends: dict[str, str] = field(default_factory=dict)
+    decisions: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    completed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """How many intents ended how."""
+        return Counter(self.ends.values())
+
+
+def account_of(world: World) -> Account:
+    """Return what the events of a world's log come to, without asking any index."""
+    account = Account()
+    intents: dict[str, str] = {}
+    for _, event in world.events():
+        if isinstance(event, ProposalSubmitted):
+            intents[event.proposal_id] = event.intent["intentId"]
+            account.ends[event.intent["intentId"]] = "waiting"
+        elif isinstance(event, DecisionMade):
+            told, intent = event.decision, intents[event.proposal_id]
+            account.decisions[intent] = (told["decision"], told["authority"], told["reason"])
+            account.ends[intent] = told["decision"]
+        elif isinstance(event, ProposalCompleted):
+            account.ends[intents[event.proposal_id]] = "completed"
+            account.completed.append(event.world_id)
+        elif isinstance(event, ProposalFailed):
+            account.ends[intents[event.proposal_id]] = "failed"
+            account.failed.append(event.world_id)
+    return account
+
+
+def differences(one: Account, other: Account) -> list[str]:
+    """Return in which respects two accounts differ, as sentences; none when they are equal."""
+    found = []
+    for noun, mine, others in (
+        ("completed worlds", one.completed, other.completed),
+        ("failed worlds", one.failed, other.failed),
+    ):
+        if mine != others:
+            pairs = zip(mine, others, strict=False)
+            at = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(others)))
+            found.append(f"the {noun} differ from number {at + 1} on ({len(mine)} and {len(others)} in all)")
+    for noun, left, right in (("ends", one.ends, other.ends), ("decisions", one.decisions, other.decisions)):
+        intents = sorted(name for name in {*left, *right} if left.get(name) != right.get(name))  # type: ignore[attr-defined]
+        if intents:
+            found.append(f"the {noun} of {len(intents)} intents differ, the first of them {intents[0]}")
+    return found
+
+
+def proposal_of(world: World, intent_id: str) -> Proposal:
+    """Return the proposal that carries an intentId, which must be in the log."""
+    ((proposal_id,),) = world.archive.rows("by_intent", of_intent=intent_id)
+    return world.proposal(proposal_id)

@@ -1,0 +1,41 @@
+"""An import in a process of its own that is killed with SIGKILL in the middle."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def kill_import(folder: Path, *, branches: int, after: int) -> int:
+    """Start an import and kill it as soon as it told that so many branches are done; it gets no time to tidy up.
+
+    Args:
+        folder: where it imports to.
+        branches: how many it would import.
+        after: how many it may finish, at the least.
+
+    Returns:
+        How many it told of before it died.
+
+    Raises:
+        RuntimeError: when it ended by itself before it could be killed.
+    """
+    command = [sys.executable, "-m", "examples.repository.importing", str(folder), str(branches)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        told = 0
+        for line in child.stdout:
+            told = int(line)
+            if told >= after:
+                child.send_signal(signal.SIGKILL)
+                break
+        for line in child.stdout:
+            told = int(line)
+    if child.returncode != -signal.SIGKILL:
+        raise RuntimeError(f"The import ended by itself with {child.returncode} after {told} branches.")
+    return told

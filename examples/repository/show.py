@@ -1,0 +1,137 @@
+"""What the demo shows of a world: the same things that worldctl shows, told for this domain."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from examples.repository.account import Account, proposal_of
+from examples.repository.domain import entry_of
+from examples.repository.timing import intent_id_of
+from world.events import DecisionMade, Event
+from world.proposal import Proposal
+from worldprotocol.facade import World
+
+
+def when(at_ms: int) -> str:
+    """Return a time (ms since 1970) as people write it, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")
+
+
+def table(rows: Iterable[tuple[Any, ...]]) -> None:
+    """Print rows with their columns below each other."""
+    lines = [tuple(map(str, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("   " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def show_counts(world: World, account: Account) -> None:
+    """Print how the proposals ended, and which rule decided how often."""
+    table((number, status) for status, number in sorted(account.statuses.items()))
+    print("   Decided by")
+    deciders = Counter(
+        (decision, _decider(authority, reason)) for decision, authority, reason in account.decisions.values()
+    )
+    table((number, decision, decider) for (decision, decider), number in deciders.most_common())
+    computed = {name.removeprefix("computed."): value for name, value in world.snapshot().computed.items()}
+    print(f"   The tree now: {json.dumps(computed)}")
+
+
+def _decider(authority: str, reason: str) -> str:
+    head, colon, _ = reason.partition(":")
+    if colon and " " not in head:
+        return f"the rule {head}"
+    return "time running out" if "did not decide" in reason else "the maintainer"
+
+
+def show_stretch(world: World, after: int, number: int) -> None:
+    """Print some events of the log, those behind the position ``after``."""
+    table(
+        (position, when(event.at), event.TOPIC, told_of(event)) for position, event in world.events(after, after + number)
+    )
+
+
+def told_of(event: Event) -> str:
+    """Return the gist of an event."""
+    if isinstance(event, DecisionMade):
+        return f"{event.decision['decision']}: {event.decision['reason']}"
+    for name in ("result", "intent", "ruling", "requirement", "answer"):
+        told: Mapping[str, Any] | None = getattr(event, name, None)
+        if told is None:
+            continue
+        body = told.get("body") or told
+        words = body.get("type") or body.get("verdict") or body.get("choice") or body.get("kind")
+        return f"{words} {_paths(body.get('input'))}".rstrip()
+    return str(getattr(event, "world_id", None) or getattr(event, "on_world", ""))[:16]
+
+
+def _paths(told: Any) -> str:
+    if not isinstance(told, Mapping) or "changes" not in told:
+        return ""
+    paths = [change["path"] for change in told["changes"]]
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+
+def show_world(world: World, world_id: str) -> None:
+    """Print what is known of one world."""
+    sealed = world.sealed(world_id)
+    proposal = world.proposal(sealed.created_by or "")
+    table(
+        [
+            ("world", sealed.world_id),
+            ("content", sealed.content_id),
+            ("parent", sealed.parent),
+            ("sealed", f"{when(sealed.at)}, {sealed.outcome}, {sealed.height} worlds after the first"),
+            ("by", f"{_actor(proposal)} through proposal {proposal.proposal_id}"),
+            ("patches", len(sealed.patches)),
+        ]
+    )
+    for patch in sealed.patches[:3]:
+        print(f"      {patch['op']} {patch['path']} {json.dumps(patch.get('value'), sort_keys=True)}")
+
+
+def show_refusal(proposal: Proposal) -> None:
+    """Print a refused proposal: why, and what every rule said."""
+    record = proposal.decision_record
+    assert record is not None
+    told = proposal.intent.body.input
+    print(f"   {_actor(proposal)} wanted {proposal.intent.body.type}: {_paths(told)} ({told['session']})")
+    print(f"   {record.decision} by {record.authority}, {when(record.decided_at)}: {record.reason}")
+    table(
+        ("*" if rule.decisive else " ", rule.rule, "no opinion" if rule.answer == "none" else rule.answer, rule.reason)
+        for rule in record.trace
+    )
+    print(f"   under the policy {record.policy_hash}")
+
+
+def show_blame(world: World, path: str) -> None:
+    """Print who touched a path last: from the state, and by whose decision."""
+    entry = entry_of(world.data(), path)
+    assert entry is not None
+    print(
+        f"   {path}: {'present' if entry['present'] else 'deleted'}, {entry['changes']} changes, "
+        f"the last by {entry['by']} at {when(entry['at'])} in {entry['session']}"
+    )
+    proposal = proposal_of(world, intent_id_of(entry["session"]))
+    record = proposal.decision_record
+    assert record is not None
+    scope = proposal.approved_scope
+    table(
+        [
+            ("actor", _actor(proposal)),
+            ("proposal", f"{proposal.proposal_id}, {proposal.status}"),
+            ("decision", f"{record.decision} by {record.authority}: {record.reason}"),
+            ("scope", ", ".join((scope and scope.allowed_paths) or ["unrestricted"])),
+            ("world", proposal.world_id),
+        ]
+    )
+
+
+def _actor(proposal: Proposal) -> str:
+    actor = proposal.submitted.actor
+    role = (actor.get("meta") or {}).get("role")
+    return f"{actor['actorId']} ({actor['kind']}{', ' + role if role else ''})"
