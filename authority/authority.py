@@ -119,6 +119,4 @@ def _sealed(case: Case) -> Case:
         and (case.manifest is None or type(case.manifest) is FrozenDict)
     ):
         return case
-    return replace(
-        case, binding=freeze(case.binding), action=freeze(case.action), manifest=freeze(case.manifest)
-    )
+    return replace(case, binding=freeze(case.binding), action=freeze(case.action), manifest=freeze(case.manifest))

@@ -83,7 +83,8 @@ def answered(case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
     Raises:
         Refused: ``NOT_WAITING``, ``OWN_PROPOSAL``, ``NOT_ASKED``; ``SCOPE_NOT_EXPECTED`` with a scope where
             none belongs; ``SCOPE_MISSING`` or ``SCOPE_NOT_WITHIN`` for a narrowing without patterns or that
-            reaches further than what may be approved.
+            reaches further than what may be approved; ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` for one that
+            cannot be compared or written.
     """
     _check_waiting(asked)
     _check_person(case, asked, answer)
@@ -91,7 +92,11 @@ def answered(case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
     if answer.choice == "ask":
         return asked
     said = _outcome(answer)
-    still = _open_asks((*asked.trace, said)) if answer.choice != "reject" else []
+    trace = (*_undecided(asked.trace), replace(said, decisive=True))
+    if answer.choice == "reject":
+        return _ended(asked, "reject", trace, _told(answer, "rejected it"))
+    scope = offered_scope(case, trace)  # computed now, so that a scope too large is refused here and not later
+    still = _open_asks(trace)
     if still:
         decide = " and ".join(map(listed, still))
         return replace(
@@ -100,11 +105,8 @@ def answered(case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
             ask=tuple(dict.fromkeys(actor_id for to in still for actor_id in to)),
             trace=(*asked.trace, said),
         )
-    trace = (*_undecided(asked.trace), replace(said, decisive=True))
-    if answer.choice == "reject":
-        return _ended(asked, "reject", trace, _told(answer, "rejected it"))
     verb = "approved it" if answer.choice == "approve" else "approved it within a narrower scope"
-    return _ended(asked, "approve", trace, _told(answer, verb), offered_scope(case, trace))
+    return _ended(asked, "approve", trace, _told(answer, verb), scope)
 
 
 def expired(case: Case, asked: Ruling) -> Ruling:
@@ -161,8 +163,7 @@ def _check_scope(case: Case, asked: Ruling, answer: HumanAnswer) -> None:
         if answer.scope is not None:
             raise Refused(
                 "SCOPE_NOT_EXPECTED",
-                f"The answer is {answer.choice} and carries a scope; to approve less than was proposed, "
-                "answer narrow.",
+                f"The answer is {answer.choice} and carries a scope; to approve less than was proposed, answer narrow.",
             )
         return
     if answer.scope is None or not answer.scope.allowed_paths:

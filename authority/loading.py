@@ -78,6 +78,4 @@ def _guarded(origin: str, load: Callable[[], Any]) -> Any:
     except (KeyboardInterrupt, Refused):
         raise
     except BaseException as error:  # noqa: BLE001 - a module may raise anything, sys.exit() too
-        raise Refused(
-            "NOT_LOADED", f"{origin!r} could not be loaded: {told(error)}.", reference=origin
-        ) from None
+        raise Refused("NOT_LOADED", f"{origin!r} could not be loaded: {told(error)}.", reference=origin) from None

@@ -117,9 +117,7 @@ class Escalate:
         """Take one id or several."""
         ids = tuple(dict.fromkeys(_several(to, "Escalate(to) needs ids of actors.")))
         if len(ids) > MAX_ASKED:
-            raise Refused(
-                "INVALID_OPINION", f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}."
-            )
+            raise Refused("INVALID_OPINION", f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}.")
         for actor_id in ids:
             try:
                 _IDENTIFIER.validate_python(actor_id, strict=True)

@@ -49,7 +49,7 @@ class Policy:
     """
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = field(hash=False)
     version: str | None = field(default=None, kw_only=True)
     description: FrozenDict = field(init=False, repr=False, compare=False)
     hash: str = field(init=False)
@@ -63,9 +63,7 @@ class Policy:
         sources = [source_of(one) for one in rules]
         described = _described(name, rules, sources, version)
         hash_ = policy_hash(described)
-        silent = tuple(
-            RuleOutcome(one.name, source.label, "none") for one, source in zip(rules, sources, strict=True)
-        )
+        silent = tuple(RuleOutcome(one.name, source.label, "none") for one, source in zip(rules, sources, strict=True))
         for attribute, value in (
             ("name", name),
             ("rules", rules),
@@ -126,15 +124,11 @@ class Policy:
             )
         return tuple(outcomes)
 
-    def _waiting(
-        self, case: Case, trace: tuple[RuleOutcome, ...], combined: Combined, asking: Asking
-    ) -> Ruling:
+    def _waiting(self, case: Case, trace: tuple[RuleOutcome, ...], combined: Combined, asking: Asking) -> Ruling:
         asks = [trace[at] for at in combined.decisive]
         for outcome in asks:
             if not can_be_answered(outcome.to, case.actor.actor_id):
-                return Ruling(
-                    "reject", self._authority, f"{outcome.rule}: {NOBODY_ELSE}", None, trace, self.hash
-                )
+                return Ruling("reject", self._authority, f"{outcome.rule}: {NOBODY_ELSE}", None, trace, self.hash)
         names = " and ".join(dict.fromkeys(listed(outcome.to) for outcome in asks))
         words = "; ".join(f"{outcome.rule}: {outcome.reason or 'people decide'}" for outcome in asks)
         return Ruling(
@@ -197,9 +191,7 @@ def _check(name: str, rules: Sequence[Rule], version: str | None) -> None:
         )
 
 
-def _described(
-    name: str, rules: Sequence[Rule], sources: Sequence[RuleSource], version: str | None
-) -> dict[str, Any]:
+def _described(name: str, rules: Sequence[Rule], sources: Sequence[RuleSource], version: str | None) -> dict[str, Any]:
     described: dict[str, Any] = {"name": name, "combination": COMBINATION}
     if version is not None:
         described["version"] = version

@@ -46,8 +46,7 @@ def recheck_ruling(
     if recorded.policy_hash is not None and now.policy_hash is None:
         return Diverged(
             "POLICY_NOT_AT_HAND",
-            f"The ruling on {case.proposal_id} cannot be rechecked, {recorded.authority} is not at hand: "
-            f"{now.reason}",
+            f"The ruling on {case.proposal_id} cannot be rechecked, {recorded.authority} is not at hand: {now.reason}",
             proposal_id=case.proposal_id,
             authority=recorded.authority,
             policy_hash=recorded.policy_hash,
@@ -93,9 +92,7 @@ def _told(outcome: RuleOutcome | None) -> dict[str, Any] | None:
 
 
 def _diverged(case: Case, recorded: Ruling, differences: list[dict[str, Any]]) -> Diverged:
-    shown = "; ".join(
-        f"{one['at']} was {_short(one['recorded'])}, is {_short(one['now'])}" for one in differences
-    )
+    shown = "; ".join(f"{one['at']} was {_short(one['recorded'])}, is {_short(one['now'])}" for one in differences)
     cause = ""
     if any(one["at"] == "policyHash" for one in differences):
         cause = " The policy changed since."

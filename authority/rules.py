@@ -91,9 +91,7 @@ def ask(asked: Rule, case: Case) -> Opinion | None:
 
 def nonsense(name: str, answer: object) -> str:
     """Return the words for an answer that is no opinion."""
-    return (
-        f"{name} returned {type(answer).__name__}; a rule returns Approve, Reject, Narrow, Escalate or None"
-    )
+    return f"{name} returned {type(answer).__name__}; a rule returns Approve, Reject, Narrow, Escalate or None"
 
 
 def check_rule(candidate: Any) -> Rule:
@@ -106,9 +104,7 @@ def check_rule(candidate: Any) -> Rule:
     if not callable(candidate) or isinstance(candidate, type) or name is None:
         raise _invalid(f"{_shown(candidate)} is no rule; decorate the function with @rule.")
     if not is_name(name):
-        raise _invalid(
-            f"{name!r:.80} cannot name a rule: take up to {MAX_NAME} letters, digits and _ . : / -."
-        )
+        raise _invalid(f"{name!r:.80} cannot name a rule: take up to {MAX_NAME} letters, digits and _ . : / -.")
     function = candidate.function if isinstance(candidate, PythonRule) else candidate
     _check_signature(name, function)
     rule_: Rule = candidate
@@ -131,9 +127,7 @@ def _check_signature(name: str, function: Callable[..., Any]) -> None:
         inspect.isgeneratorfunction,
     ):
         if is_later(called):
-            raise _invalid(
-                f"The rule {name!r} must answer at once: a plain function, neither async nor with yield."
-            )
+            raise _invalid(f"The rule {name!r} must answer at once: a plain function, neither async nor with yield.")
     try:
         inspect.signature(function).bind(None)
     except TypeError:

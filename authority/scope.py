@@ -53,11 +53,7 @@ def is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
 def outside(inner: Iterable[str], outer: Iterable[str]) -> list[str]:
     """Return the patterns of ``inner`` that reach out of ``outer``; the same refusal as ``is_within``."""
     wide = [parse_pattern(pattern) for pattern in _bounded(outer)]
-    return [
-        pattern
-        for pattern in _bounded(inner)
-        if not any(_covers(whole, parse_pattern(pattern)) for whole in wide)
-    ]
+    return [pattern for pattern in _bounded(inner) if not any(_covers(whole, parse_pattern(pattern)) for whole in wide)]
 
 
 def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
@@ -68,21 +64,17 @@ def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
     Raises:
         Refused: ``SCOPE_TOO_LARGE`` for lists, given or resulting, longer than ``MAX_PATTERNS``.
     """
-    others = [(pattern, parse_pattern(pattern)) for pattern in _bounded(right)]
+    mine, theirs = _minimal(_bounded(left)), _minimal(_bounded(right))
     common: dict[Segments, str] = {}
-    for text in _bounded(left):
-        mine = parse_pattern(text)
-        for other, theirs in others:
-            both = _meet(mine, theirs)
+    for one, text in mine.items():
+        if any(_covers(other, one) for other in theirs):
+            common[one] = text
+            continue
+        for other, their_text in theirs.items():
+            both = _meet(one, other)
             if both is not None:
-                known = text if both == mine else other if both == theirs else format_pattern(both)
-                common.setdefault(both, known)
-    _bounded(common.values())
-    return tuple(
-        text
-        for both, text in common.items()
-        if not any(other != both and _covers(other, both) for other in common)
-    )
+                common.setdefault(both, their_text if both == other else format_pattern(both))
+    return tuple(_minimal(_bounded(common.values())).values())
 
 
 def restrict(scope: IntentScope | None, narrowings: Sequence[IntentScope]) -> IntentScope | None:
@@ -111,6 +103,16 @@ def restrict(scope: IntentScope | None, narrowings: Sequence[IntentScope]) -> In
         elif common != result.allowed_paths:
             result = IntentScope.read({"allowedPaths": common})
     return result
+
+
+def _minimal(patterns: Iterable[str]) -> dict[Segments, str]:
+    """Return the patterns that no other one covers, each once, with their texts."""
+    texts: dict[Segments, str] = {}
+    for pattern in patterns:
+        texts.setdefault(parse_pattern(pattern), pattern)
+    return {
+        one: text for one, text in texts.items() if not any(other != one and _covers(other, one) for other in texts)
+    }
 
 
 def _covers(whole: Segments, part: Segments) -> bool:

@@ -113,9 +113,7 @@ def _source_of(subject: Any, depth: int) -> RuleSource:
     kind = type(subject)
     call = getattr(kind, "__call__", None)  # noqa: B004 - the method itself is wanted, for its code
     if not isinstance(call, FunctionType):
-        raise Refused(
-            "INVALID_RULE", f"A {kind.__name__} has no Python code; a rule is a function or an object."
-        )
+        raise Refused("INVALID_RULE", f"A {kind.__name__} has no Python code; a rule is a function or an object.")
     return _written_source(kind, kind, call, _fields(subject, depth))
 
 

@@ -142,7 +142,7 @@ class Checks:
             yield "BAD_REFERENCE", f"there is no branch {event.branch!r}"
 
     def _world(self, event: WorldSealed) -> Iterator[Problem]:
-        self._sealed = event
+        self._sealed = event if event.created_by is not None else None
         self.world = self._lineages.seal(event, self._realm.position + 1)
         yield from self._world_references(event, self.world)
         errors = () if event.error is None else (event.error,)
@@ -224,7 +224,7 @@ class Checks:
             if policy is None or policy.policy_hash != told:
                 yield "BAD_REFERENCE", f"the policy {told} is not the one that was adopted"
         wait = event.ruling.get("timeoutMs") if event.ruling["verdict"] == "wait" else None
-        if event.deadline != (None if wait is None else event.at + wait):
+        if proposal.binding is None and event.deadline != (None if wait is None else event.at + wait):
             yield "BAD_EVENT", f"the deadline {event.deadline} does not follow from the ruling"
 
     def _answered(self, event: HumanAnswered) -> Iterator[Problem]:

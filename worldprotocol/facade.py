@@ -34,6 +34,7 @@ from world.source import SourceEvent
 from world.submission import Submission
 from world.subscribers import Handler
 from world.views.archive import Archive, WorldRow, decoded
+from world.views.blame import Blame, blame
 from worldprotocol.assemble import Durability, EventLog, Parts, assemble, open_for_reading
 from worldprotocol.config import Config
 
@@ -465,6 +466,14 @@ class World:
         domain = None if self._parts is None else self._parts.domain
         computed = FrozenDict() if domain is None else recompute(domain, data)
         return Snapshot(data, computed, system, None, Meta(sealed.height, sealed.at, "", sealed.schema_hash))
+
+    def blame(self, path: str, world_id: str | None = None) -> Blame:
+        """Tell who last touched a place in the data, and why it was allowed; None is the active branch's head.
+
+        Raises:
+            Refused: ``UNKNOWN_WORLD``, ``INVALID_PATH``.
+        """
+        return blame(self._archive, path, world_id or self.branch().head)
 
     def events(self, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Any]]:
         """Yield ``(position, event)`` in log order."""

@@ -44,9 +44,7 @@ def make_case(
     """Return a case like those that the protocol makes."""
     actor = ActorRef(actor_id=actor_id, kind=kind)
     body = IntentBody(type=action, input=given, scope_proposal=proposed)
-    origin = IntentOrigin(
-        projection_id="ui:todo", source=SourceRef(kind="ui", event_id="event-1"), actor=actor
-    )
+    origin = IntentOrigin(projection_id="ui:todo", source=SourceRef(kind="ui", event_id="event-1"), actor=actor)
     intent = IntentInstance(
         body=body, intent_id="intent-1", intent_key=body.key("schema"), meta=IntentMeta(origin=origin)
     )

@@ -203,9 +203,7 @@ WHO = st.sampled_from(["alice", "bob", "carol", "bot"])
 
 
 @given(
-    st.lists(
-        st.one_of(st.builds(Escalate, st.lists(WHO, max_size=2)), st.builds(Narrow, NARROWER)), max_size=3
-    ),
+    st.lists(st.one_of(st.builds(Escalate, st.lists(WHO, max_size=2)), st.builds(Narrow, NARROWER)), max_size=3),
     st.one_of(st.none(), NARROWER),
     st.lists(st.tuples(WHO, CHOICES, NARROWER), max_size=6),
 )
@@ -232,6 +230,7 @@ def test_whatever_people_say_approval_is_theirs_and_within_what_was_allowed(opin
         bounds = [one.scope.allowed_paths for one in ruling.trace if one.scope is not None]
         for bound in [*bounds, *([proposed] if proposed else [])]:
             assert ruling.approved_scope is not None
+            assert ruling.approved_scope.allowed_paths is not None
             assert is_within(ruling.approved_scope.allowed_paths, bound)
     else:
         assert ruling.approved_scope is None

@@ -13,9 +13,7 @@ from world.errors import Refused
 from world.intent import IntentScope
 
 
-@pytest.mark.parametrize(
-    "given", ["data.a.*", ["data.a.*"], ("data.a.*",), scope("data.a.*"), iter(["data.a.*"])]
-)
+@pytest.mark.parametrize("given", ["data.a.*", ["data.a.*"], ("data.a.*",), scope("data.a.*"), iter(["data.a.*"])])
 def test_a_narrowing_takes_a_pattern_several_or_a_scope(given):
     assert Narrow(given, "why").scope == scope("data.a.*")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -246,14 +247,15 @@ def test_a_policy_needs_a_proper_name(name):
 
 
 def test_a_policy_is_refused_for_rules_of_one_name_too_many_rules_or_none_at_all():
-    twice = [always(None, "same"), always(Approve(), "same")]
+    twice: list[Any] = [always(None, "same"), always(Approve(), "same")]
     many = [always(None, f"r{at}") for at in range(MAX_RULES + 1)]
     for rules, code in ((twice, "INVALID_POLICY"), (many, "INVALID_POLICY"), ([7], "INVALID_RULE")):
         with pytest.raises(Refused) as refused:
             Policy("p", rules)
         assert refused.value.code == code
+    three: Any = 3
     with pytest.raises(Refused):
-        Policy("p", [], version=3)
+        Policy("p", [], version=three)
 
 
 def test_a_rule_may_ask_what_happened_before():

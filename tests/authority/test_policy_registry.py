@@ -52,9 +52,7 @@ def install(site: Path, package: str, offers: str, *, code: str = RULES) -> None
     (site / f"{package}.py").write_text(code, encoding="utf-8")
     info = site / f"{package}-2.1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {package}\nVersion: 2.1\n", encoding="utf-8"
-    )
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 2.1\n", encoding="utf-8")
     (info / "top_level.txt").write_text(package, encoding="utf-8")
     (info / "entry_points.txt").write_text(f"[worldprotocol.rules]\n{offers}\n", encoding="utf-8")
 

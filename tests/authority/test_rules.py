@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -76,10 +77,10 @@ def test_a_lambda_needs_a_name():
 
 
 def test_rules_that_would_answer_later_are_refused():
-    async def later(case):
+    async def later(case) -> Any:
         return None
 
-    def stepwise(case):
+    def stepwise(case) -> Any:
         yield None
 
     class Later:

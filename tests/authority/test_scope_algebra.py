@@ -150,6 +150,12 @@ def test_restricting_several_times_restricts_together():
     assert restrict(scope("data.a"), [scope("data.b")]) == scope()
 
 
+def test_a_list_within_another_is_what_both_have_in_common_however_long_it_is():
+    many = tuple(f"data.p{number}" for number in range(MAX_PATTERNS))
+    assert intersection(many, ["data.*", "data.*.x"]) == many
+    assert intersection(["data.*", "data.*.x"], many) == many
+
+
 def test_a_common_pattern_too_long_to_be_written_is_refused():
     left = ".".join(["*"] * 40 + ["l" * 300])
     right = ".".join(["r" * 10] * 40)

@@ -1,0 +1,218 @@
+"""The demo: sixteen years of a project's merged branches through the governed pipeline, from the first to the last.
+
+    python -m examples.repository.demo
+
+founds a world in ``build/demo``, imports the history, shows what came of it, verifies it, kills an import in the middle
+and continues it, replays, rechecks, and compares the worlds. It ends with exit code 0 only if all of it held.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from examples.repository.account import Account, account_of, differences, proposal_of
+from examples.repository.effects import DEMO, messages
+from examples.repository.history import Session, read_sessions
+from examples.repository.importing import WORLD_NAME, Import, Progress
+from examples.repository.killing import kill_import
+from examples.repository.show import show_blame, show_counts, show_refusal, show_stretch, show_world
+from examples.repository.timing import intent_id_of
+from world.errors import WorldProtocolError
+from world.proposal import Proposal
+from world.replay import replay
+from world.verify import verify
+from worldprotocol.facade import World
+from worldprotocol.recheck import recheck
+
+LAST_TOUCHED = "/src/flask/app.py"
+"""The path whose last change is explained."""
+
+
+class Demo:
+    """Goes through the steps and remembers what did not hold."""
+
+    def __init__(self, folder: Path) -> None:
+        """Work in a folder; what an earlier demo left there goes."""
+        self.folder = folder
+        self.killed = folder / "killed"
+        self.failures: list[str] = []
+        self._steps = 0
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def step(self, title: str) -> None:
+        """Begin a step."""
+        self._steps += 1
+        print(f"\n{self._steps}. {title}\n")
+
+    def check(self, holds: bool, sentence: str) -> None:
+        """Say whether something held."""
+        print(f"   {'ok    ' if holds else 'FAILED'} {sentence}")
+        if not holds:
+            self.failures.append(sentence)
+
+    def run(self) -> None:
+        """Go through all steps."""
+        sessions = read_sessions()
+        with self._imported(sessions) as world:
+            account = account_of(world)
+            self._show(world, account)
+            self._check_import(world, account, sessions)
+            self._check_log(world)
+        self._kill(sessions)
+        with self._continued(sessions) as world:
+            self._compare(account, account_of(world))
+            self._check_effects()
+            self._check_log(world)
+            self._replay(world)
+            self._recheck(world)
+
+    def _imported(self, sessions: list[Session]) -> World:
+        agents = len({one.agent for one in sessions})
+        self.step(f"Founding the realm: {agents} agents, a maintainer, a scheduler, one policy")
+        started = time.perf_counter()
+        running = Import(self.folder, sessions)
+        print(f"   {running.world.log.head().size} events in {time.perf_counter() - started:.1f} s: {self.folder / WORLD_NAME}")
+        self.step(f"Importing {len(sessions)} merged branches as source events")
+        started = time.perf_counter()
+        with progress("importing") as told:
+            running.run(told)
+        seconds = time.perf_counter() - started
+        print(f"   {len(sessions)} branches in {seconds:.1f} s, {len(sessions) / seconds:.0f} a second")
+        return running.world
+
+    def _show(self, world: World, account: Account) -> None:
+        self.step("What came of it")
+        show_counts(world, account)
+        self.step("A stretch of the log")
+        show_stretch(world, world.log.head().size * 2 // 3, 12)
+        self.step("One world")
+        show_world(world, account.completed[len(account.completed) // 2])
+        self.step("A refused proposal, with what every rule said of it (* decided)")
+        show_refusal(refused_by_a_rule(world, account))
+        self.step("Who touched a path last")
+        show_blame(world, LAST_TOUCHED)
+
+    def _check_import(self, world: World, account: Account, sessions: list[Session]) -> None:
+        self.step("Is every branch accounted for, and is the log what it should be?")
+        lost = [one.session for one in sessions if intent_id_of(one.session) not in account.ends]
+        self.check(not lost, f"every one of the {len(sessions)} branches is a proposal in the log, none was lost")
+        waiting = {proposal.intent.intent_id for proposal in world.inbox()}
+        self.check(
+            waiting == account.ends.keys() - account.decisions.keys(),
+            f"every proposal has its one decision, but for the {len(waiting)} in the maintainer's inbox",
+        )
+
+    def _check_log(self, world: World) -> None:
+        started = time.perf_counter()
+        with progress("verifying") as told:
+            report = verify(world.log, progress=told)
+        size, seconds = world.log.head().size, time.perf_counter() - started
+        for finding in report.findings[:5]:
+            print(f"          {finding.position}: {finding.message}")
+        self.check(not report.findings, f"verify: {size} events, tree, references and hashes, {seconds:.1f} s")
+
+    def _kill(self, sessions: list[Session]) -> None:
+        self.step("Killing an import in the middle (SIGKILL, in a process of its own)")
+        after = random.randrange(len(sessions) // 4, len(sessions) * 3 // 4)
+        done = kill_import(self.killed, branches=len(sessions), after=after)
+        with World.look(self.killed / WORLD_NAME) as world:
+            print(f"   killed after {done} branches; {world.log.head().size} events are in its log")
+
+    def _continued(self, sessions: list[Session]) -> World:
+        self.step("Continuing it to the end")
+        running = Import(self.killed, sessions)
+        print(f"   {len(running.done)} branches were found in the log")
+        with progress("continuing") as told:
+            running.run(told)
+        return running.world
+
+    def _compare(self, undisturbed: Account, continued: Account) -> None:
+        different = differences(undisturbed, continued)
+        for sentence in different:
+            print(f"          {sentence}")
+        self.check(
+            not different,
+            f"all {len(undisturbed.completed)} completed worlds have the same worldIds as in the undisturbed log, "
+            f"and all {len(undisturbed.decisions)} decisions are the same",
+        )
+
+    def _check_effects(self) -> None:
+        mine, others = messages(self.folder), messages(self.killed)
+        once = len({message["key"] for message in others}) == len(others)
+        same = [message["paths"] for message in mine] == [message["paths"] for message in others]
+        self.check(bool(mine) and once and same, f"each of the {len(mine)} messages to the maintainer was sent once")
+
+    def _replay(self, world: World) -> None:
+        self.step("Replaying: all state from the events alone")
+        started = time.perf_counter()
+        with progress("replaying") as told:
+            replayed = replay(world.log, progress=told)
+        seconds = time.perf_counter() - started
+        self.check(
+            replayed.realm.branches["main"].head == world.branch("main").head
+            and replayed.data["main"] == world.data()
+            and replayed.head == world.log.head(),
+            f"replay: {replayed.position} events give the same head and the same data, {seconds:.1f} s",
+        )
+
+    def _recheck(self, world: World) -> None:
+        self.step("Rechecking: every projection, ruling, computation and hash, again from its record")
+        started = time.perf_counter()
+        with progress("rechecking") as told:
+            found = list(recheck(world, progress=told))
+        seconds = time.perf_counter() - started
+        for diverged in found[:5]:
+            print(f"          {diverged}")
+        self.check(not found, f"recheck: nothing diverges, {seconds:.1f} s")
+
+
+def refused_by_a_rule(world: World, account: Account) -> Proposal:
+    """Return a proposal that a rule of the policy refused by itself, the last one of them."""
+    refused = [
+        intent
+        for intent, (decision, _, reason) in account.decisions.items()
+        if decision == "rejected" and reason.startswith("workflows_are_for_members")
+    ]
+    return proposal_of(world, refused[-1])
+
+
+@contextmanager
+def progress(description: str) -> Iterator[Progress | None]:
+    """Show a bar while something runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(f"   {description}", total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)
+
+
+def main() -> int:
+    """Run the demo; returns the exit code."""
+    started = time.perf_counter()
+    demo = Demo(DEMO)
+    try:
+        demo.run()
+    except (WorldProtocolError, RuntimeError) as error:
+        demo.check(False, str(error))
+    seconds = time.perf_counter() - started
+    print()
+    for sentence in demo.failures:
+        print(f"FAILED: {sentence}")
+    if not demo.failures:
+        print(f"All of it held, in {seconds:.1f} s. The world stays in {demo.folder}; look at it with")
+        print("   worldctl --config examples/repository/world.toml worlds")
+    return 1 if demo.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

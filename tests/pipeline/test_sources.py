@@ -1,0 +1,191 @@
+"""Source events through projections, blame back to them, and the executor behind its port."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projections import Nothing, projection
+from tests.pipeline.shop import Bank, house, open_shop, shop
+from world.actor import ActorRef
+from world.clock import ManualClock, SequentialIds, SystemClock
+from world.core import EffectResult, set_
+from world.decision import Ruling
+from world.errors import Refused
+from world.events import ProjectionRecorded
+from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
+from world.log import open_log
+from world.ports import EffectTerms, Order, Outcome
+from world.protocol import WorldProtocol
+from world.snapshot import Snapshot
+from world.source import SourceRef
+from world.submission import Submission
+from world.views.index import WorldIndex
+from worldprotocol.facade import World
+
+
+@projection("till", sources=["ui"])
+def till(req: Any) -> Any:
+    if req.source.payload.get("button") != "sell":
+        return Nothing("no button that means anything")
+    return IntentBody(type="sell", input={"item": req.source.payload["item"]})
+
+
+@projection("later", sources=["ui"], priority=-1)
+def later(req: Any) -> Any:
+    return IntentBody(type="close") if req.source.payload.get("button") == "close" else None
+
+
+@pytest.fixture
+def world(log_url: str) -> Iterator[World]:
+    with open_shop(log_url, projections=[till, later], paranoid=True) as opened:
+        yield opened
+
+
+def click(number: int, **payload: Any) -> dict[str, Any]:
+    return {"kind": "ui", "eventId": f"click-{number}", "payload": payload, "occurredAt": number}
+
+
+@pytest.mark.requirement("INT-14.1", "INT-12.1", "INT-12.2", "INT-7.1")
+def test_a_source_event_becomes_a_recorded_projection_and_a_world(world: World) -> None:
+    came = world.receive(click(1, button="sell", item="tea"), "ann")
+    assert came.projection_id == "till"
+    assert came.proposal is not None
+    assert came.proposal.status == "completed"
+    records = [event for _, event in world.events() if isinstance(event, ProjectionRecorded)]
+    assert records[0].intent_key == came.proposal.intent.intent_key
+    assert records[0].proposal_id == came.proposal.proposal_id
+    assert records[0].source == click(1, button="sell", item="tea")
+    assert came.proposal.intent.meta.origin.source == SourceRef(kind="ui", event_id="click-1")
+    second = world.receive(click(2, button="close"), "ann")
+    assert second.projection_id == "later"
+    nothing = world.receive(click(3, button="dance"), "ann")
+    assert nothing.proposal is None
+    assert "no button" in (nothing.reason or "")
+    assert world.sealed().height == 2
+
+
+@pytest.mark.requirement("IC-audit", "CARD-audit")
+def test_blame_leads_from_a_value_back_to_the_source_event(world: World) -> None:
+    world.receive(click(1, button="sell", item="tea"), "ann")
+    first = world.branch().head
+    world.act("cron", "sell", {"item": "cake"})
+    tea = world.blame("stock.tea")
+    assert tea.value == 9
+    assert tea.world.world_id == first
+    assert [patch.path for patch in tea.patches] == ["stock.tea"]
+    assert tea.proposal is not None
+    assert tea.proposal.submitted.actor["actorId"] == "ann"
+    assert tea.decision is not None
+    assert tea.decision.decision == "approved"
+    assert tea.projection is not None
+    assert tea.projection.source["eventId"] == "click-1"
+    assert tea.to_wire()["source"]["payload"] == {"button": "sell", "item": "tea"}
+    cake = world.blame("data.stock.cake")
+    assert cake.intent is not None
+    assert cake.intent.meta.origin.actor.actor_id == "cron"
+    assert cake.projection is None
+    untouched = world.blame("open")
+    assert untouched.proposal is None
+    assert untouched.world.parent is None
+    assert world.blame("stock").world.world_id == world.branch().head
+    with pytest.raises(Refused):
+        world.blame("stock", "0" * 64)
+
+
+class ScriptedExecutor:
+    """A host behind the port that the world knows nothing of."""
+
+    enforcement = "enforcing"
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+
+    def step(self, order: Order) -> Outcome:
+        self.orders.append(order)
+        patch = set_("sold", order.snapshot.data["sold"] + 100)
+        data = order.snapshot.data.with_item("sold", patch.value)
+        told = order.snapshot
+        return Outcome("completed", (patch,), Snapshot(data, told.computed, told.system, None, told.meta))
+
+    def terms(self, effect_type: str) -> EffectTerms:
+        return EffectTerms(1, False)
+
+    def perform(self, order: Order, requirement: Any) -> EffectResult:
+        raise AssertionError("nothing asks for effects here")
+
+
+class YesAuthority:
+    """Approves everything, behind the port."""
+
+    def judge(self, case: Any) -> Ruling:
+        return Ruling("approve", "yes", "always")
+
+    def answer(self, case: Any, asked: Ruling, answer: Any) -> Ruling:
+        return asked
+
+    def expire(self, case: Any, asked: Ruling) -> Ruling:
+        return asked
+
+    def check_binding(self, binding: Any) -> Any:
+        return binding
+
+    def describe_policy(self, name: str) -> Any:
+        return {"name": name, "hash": name, "rules": []}
+
+
+class Alone:
+    """One worker, and no others."""
+
+    me = "test:1"
+
+    def is_gone(self, worker: str) -> bool:
+        return True
+
+
+@pytest.mark.requirement("WP-boundary", "WP-bind", "INT-14.3")
+def test_the_world_is_given_any_executor_and_imports_none(log_url: str) -> None:
+    executor = ScriptedExecutor()
+    with open_log(log_url, create=True, view=WorldIndex()) as log:
+        protocol = WorldProtocol(
+            log,
+            domain=shop,
+            authority=YesAuthority(),
+            executor=executor,
+            clock=SystemClock(),
+            ids=SequentialIds(),
+            workers=Alone(),
+        )
+        protocol.found(by="test")
+        ann = ActorRef(actor_id="ann", kind="human")
+        protocol.register_actor(ann, by="test")
+        protocol.bind_actor("ann", {"kind": "yes"}, by="test")
+        body = IntentBody(type="sell", input={"item": "tea"})
+        origin = IntentOrigin(projection_id="p", source=SourceRef(kind="ui", event_id="e"), actor=ann)
+        intent = IntentInstance(
+            body=body, intent_id="i-1", intent_key=body.key(shop.schema.hash), meta=IntentMeta(origin=origin)
+        )
+        done = protocol.submit(Submission(intent))
+        assert done.status == "completed"
+        assert protocol.archive.state(done.world_id or "")["sold"] == 100
+        assert executor.orders[0].intent is intent
+    loaded = "import sys, world.protocol; print([m for m in sys.modules if m.split('.')[0] in ('host', 'authority')])"
+    told = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.requirement("HC-context", "INT-6.1.4")
+def test_time_and_seed_of_an_execution_are_recorded(log_url: str) -> None:
+    with open_shop(log_url, clock=ManualClock(5_000), effects=[Bank().handler()]) as world:
+        done = world.act("ann", "charge", {"amount": 1})
+        assert done.started is not None
+        assert done.started.now == 5_000
+        assert done.started.seed == done.intent.intent_id
+        assert world.realm().policies["house"].policy_hash == house.hash

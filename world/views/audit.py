@@ -1,0 +1,163 @@
+"""Whether the index says what the events say: all of it for a small log, a sample of a large one.
+
+Branches, landmarks and the number of rows are always compared; so is every checkpoint, since states are restored from
+them. Of a large log every so many-th proposal and world are compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import bindparam, func, select
+
+from world.canonical import canonical_bytes
+from world.events import Event, ProposalSubmitted, WorldSealed
+from world.log import EventLog, Statement, compiled
+from world.log.url import Backend
+from world.proposal import PROPOSAL_EVENTS
+from world.realm import LANDMARKS, Realm
+from world.replay import KnownWorld
+from world.views.index import CHECKPOINTS, PROPOSALS, VIEW_NAME, VIEW_VERSION, WORLDS, statement
+
+WHOLE: Final = 20_000
+"""Events up to which everything in the index is compared."""
+
+SAMPLES: Final = 2_000
+"""About so many proposals, and so many worlds, are compared of a larger log."""
+
+_ENDED: Final = {"proposal.completed": "completed", "proposal.failed": "failed", "proposal.superseded": "superseded"}
+
+
+class IndexAudit:
+    """Collects what the index should hold while the events go by, and compares it at the end."""
+
+    def __init__(self, log: EventLog) -> None:
+        """Look whether the log has a live index of this version."""
+        view = log.view_state(VIEW_NAME)
+        is_live = view is not None and view.live and view.version == VIEW_VERSION
+        size = log.head().size
+        self.extent = "none" if not is_live else "whole" if size <= WHOLE else "sample"
+        self._log = log
+        self._every = 1 if size <= WHOLE else max(1, size // (6 * SAMPLES))
+        self._proposals: dict[str, dict[str, Any]] = {}
+        self._worlds: dict[str, tuple[Any, ...]] = {}
+        self._landmarks: list[int] = []
+        self._counts: Counter[str] = Counter()
+        self._checkpoints = {row[0] for row in self._rows("checkpointed")} if is_live else set()
+        self._bad_checkpoints: list[tuple[int, str]] = []
+
+    def take(self, event: Event, position: int, world: KnownWorld | None) -> None:
+        """Take in an event that was folded; ``world`` is the one restored last."""
+        if self.extent == "none":
+            return
+        if isinstance(event, WorldSealed):
+            self._sealed(event, position, world)
+        elif type(event) in PROPOSAL_EVENTS:
+            self._proposal(event, position)
+        elif event.TOPIC in LANDMARKS:
+            self._landmarks.append(position)
+
+    def problems(self, realm: Realm) -> Iterator[tuple[int, str]]:
+        """Yield the position and a sentence for everything in the index that the events do not say."""
+        if self.extent == "none" or self._log.head().size != realm.position:
+            return  # somebody appended meanwhile, so that the tables are ahead
+        advice = "; `worldctl doctor --rebuild` makes the index again"
+        for position, message in self._differences(realm):
+            yield position, message + advice
+
+    def _differences(self, realm: Realm) -> Iterator[tuple[int, str]]:
+        yield from self._bad_checkpoints
+        stored = {name: (head, tip) for name, head, tip in self._indexed("branches")}
+        if stored != {name: (branch.head, branch.tip) for name, branch in realm.branches.items()}:
+            yield realm.position, "the branches in the index are not those of the events"
+        if [row[0] for row in self._indexed("landmarks")] != self._landmarks:
+            yield realm.position, "the landmarks in the index are not those of the events"
+        for name in ("proposals", "worlds"):
+            [(number,)] = self._rows(f"count_{name}")
+            if number != self._counts[name]:
+                yield realm.position, f"the index has {number} {name}, the events have {self._counts[name]}"
+        for world_id, expected in self._worlds.items():
+            rows = [tuple(row) for row in self._indexed("world", of_world=world_id)]
+            if rows != [expected]:
+                yield expected[3], f"world {world_id} stands in the index as {rows}"
+        for proposal_id, row in self._proposals.items():
+            found = self._rows("proposal", of_proposal=proposal_id)
+            if [tuple(values) for values in found] != [tuple(row.values())]:
+                yield row["submitted_pos"], f"proposal {proposal_id} stands in the index as {found}"
+
+    def _sealed(self, event: WorldSealed, position: int, world: KnownWorld | None) -> None:
+        self._counts["worlds"] += 1
+        if self._counts["worlds"] % self._every == 0:
+            row = event.world_id, event.parent, event.height, position, event.branch, event.outcome
+            self._worlds[event.world_id] = row
+        if event.world_id in self._checkpoints and world is not None:
+            [(data,)] = self._indexed("checkpoint", of_world=event.world_id)
+            if data.encode("utf-8", "surrogateescape") != canonical_bytes(world.data):
+                self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is not its data"))
+
+    def _proposal(self, event: Any, position: int) -> None:
+        if isinstance(event, ProposalSubmitted):
+            self._counts["proposals"] += 1
+            if self._counts["proposals"] % self._every == 0:
+                self._proposals[event.proposal_id] = _new_row(event, position)
+            return
+        row = self._proposals.get(event.proposal_id)
+        if row is None:
+            return
+        topic = event.TOPIC
+        if topic == "proposal.judged":
+            row["status"] = "evaluating"
+        elif topic == "execution.started":
+            row["status"] = "executing"
+        elif topic == "decision.made":
+            decision = event.decision["decision"]
+            row |= {"status": decision, "decision": decision, "decided_pos": position}
+            if decision == "rejected":
+                row["ended_pos"] = position
+        elif topic in _ENDED:
+            row |= {"status": _ENDED[topic], "ended_pos": position, "world_id": getattr(event, "world_id", None)}
+
+    def _indexed(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._log.query(statement(name, self._log.backend), of_log=self._log.log_id, **values)
+
+    def _rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._log.query(_statement(name, self._log.backend), of_log=self._log.log_id, **values)
+
+
+def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
+    return {
+        "intent_id": event.intent["intentId"],
+        "intent_key": event.intent["intentKey"],
+        "attempt": event.attempt,
+        "actor_id": event.actor["actorId"],
+        "action": event.intent["body"]["type"],
+        "branch": event.branch,
+        "status": "submitted",
+        "submitted_at": event.at,
+        "submitted_pos": position,
+        "decision": None,
+        "decided_pos": None,
+        "ended_pos": None,
+        "world_id": None,
+    }
+
+
+_COLUMNS: Final = tuple(column for column in PROPOSALS.c if column.name not in ("log_id", "proposal_id"))
+
+
+@cache
+def _statement(name: str, backend: Backend) -> Statement:
+    """Return one of this module's statements, compiled for a backend."""
+    mine: Any = bindparam("of_log")
+    sources: dict[str, Any] = {
+        "proposal": select(*_COLUMNS).where(
+            PROPOSALS.c.log_id == mine, PROPOSALS.c.proposal_id == bindparam("of_proposal")
+        ),
+        "count_proposals": select(func.count()).select_from(PROPOSALS).where(PROPOSALS.c.log_id == mine),
+        "count_worlds": select(func.count()).select_from(WORLDS).where(WORLDS.c.log_id == mine),
+        "checkpointed": select(CHECKPOINTS.c.world_id).where(CHECKPOINTS.c.log_id == mine),
+    }
+    return compiled(sources[name], backend)
