@@ -62,9 +62,15 @@ class PythonRule:
 
 
 @overload
-def rule(given: RuleFunction, /) -> PythonRule: ...
+def rule(given: RuleFunction, /) -> PythonRule:  # noqa: D418 - each way to write it is told
+    """Make a function a rule that is named after it."""
+
+
 @overload
-def rule(given: str, /) -> Callable[[RuleFunction], PythonRule]: ...
+def rule(given: str, /) -> Callable[[RuleFunction], PythonRule]:  # noqa: D418
+    """Make a function a rule of this name."""
+
+
 def rule(given: RuleFunction | str, /) -> PythonRule | Callable[[RuleFunction], PythonRule]:
     """Make a function a rule: ``@rule`` names it after the function, ``@rule("name")`` as given.
 

@@ -23,6 +23,9 @@ from world.paths import parse_path
 MAX_PATTERNS: Final = 256
 """Patterns in a list that is compared with another; with more, the comparison is refused."""
 
+MAX_NAMES: Final = 2_048
+"""Names in all patterns of such a list together; this bounds a comparison to tens of milliseconds."""
+
 Segments = tuple[str | None, ...]
 """A pattern's names below the data; None is the star."""
 
@@ -45,7 +48,7 @@ def is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
     """Tell whether every patch that ``inner`` allows is allowed by ``outer`` as well.
 
     Raises:
-        Refused: ``SCOPE_TOO_LARGE`` for lists longer than ``MAX_PATTERNS``.
+        Refused: ``SCOPE_TOO_LARGE`` for lists beyond ``MAX_PATTERNS`` or ``MAX_NAMES``.
     """
     return not outside(inner, outer)
 
@@ -62,7 +65,7 @@ def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
     A pattern that already stands in one of the lists keeps its text.
 
     Raises:
-        Refused: ``SCOPE_TOO_LARGE`` for lists, given or resulting, longer than ``MAX_PATTERNS``.
+        Refused: ``SCOPE_TOO_LARGE`` for lists, given or resulting, beyond ``MAX_PATTERNS`` or ``MAX_NAMES``.
     """
     mine, theirs = _minimal(_bounded(left)), _minimal(_bounded(right))
     common: dict[Segments, str] = {}
@@ -141,12 +144,13 @@ def _written(name: str | None) -> str:
 
 def _bounded(patterns: Iterable[str]) -> tuple[str, ...]:
     patterns = tuple(patterns)
-    if len(patterns) > MAX_PATTERNS:
+    if len(patterns) > MAX_PATTERNS or sum(len(parse_pattern(pattern)) for pattern in patterns) > MAX_NAMES:
         raise Refused(
             "SCOPE_TOO_LARGE",
-            f"A scope of {len(patterns)} patterns is too large to be narrowed; the limit is {MAX_PATTERNS}. "
-            "Name the common parents instead.",
+            f"A scope of {len(patterns)} patterns is too large to be compared; the limit is {MAX_PATTERNS} patterns "
+            f"with {MAX_NAMES} names altogether. Name the common parents instead.",
             patterns=len(patterns),
-            limit=MAX_PATTERNS,
+            max_patterns=MAX_PATTERNS,
+            max_names=MAX_NAMES,
         )
     return patterns

@@ -30,11 +30,12 @@ from pydantic import BaseModel
 from world.canonical import canonical_bytes, digest
 from world.errors import Refused
 from world.frozen import FrozenDict, freeze
+from world.references import FILE_MODULE_PREFIX
 
 MAX_PARAMETERS: Final = 16_384
 """Bytes of a rule's parameters as JSON; of larger ones only the hash is kept."""
 
-_FILE_MODULE: Final = "_worldprotocol_"  # how world.references begins the names of modules made from files
+_FILE_MODULE: Final = FILE_MODULE_PREFIX
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _MAX_DEPTH: Final = 8  # levels to which the values of a rule are described
 _TOLD_BY_REPR: Final = (bytes, complex, date, time, timedelta, tzinfo, Decimal, Fraction, range, UUID)

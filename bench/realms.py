@@ -13,10 +13,9 @@ from world.intent import IntentBody, IntentInstance
 from world.log import EventLog, open_log
 from world.log.store import Durability
 from world.protocol import WorldProtocol
-from world.submission import Submission
+from world.submission import Submission, submit
 from world.views.index import WorldIndex
 from world.work import Work
-from world.submission import submit
 
 MEMBERS = 32
 """How many values the state holds; a change touches one of them."""

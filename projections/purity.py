@@ -228,7 +228,7 @@ _EVENT_FAMILIES: Final[dict[str, Kind]] = {
 # read.
 _TRUSTED_CALLERS: Final = frozenset({"_strptime"})
 
-_GLOBAL_RANDOM: Final = getattr(random.random, "__self__", None)
+_GLOBAL_RANDOM: Final = getattr(random.seed, "__self__", None)
 """The generator behind the functions of ``random``, which the whole process shares."""
 
 

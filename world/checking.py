@@ -1,21 +1,21 @@
 """What every event must be true to, given the events before it: its stream, the things it names, and its hashes.
 
-Each check looks at one event and at the realm as it was before it, and yields what is wrong. The realm's own fold
+Each check looks at one event and at the realm as it was before it, and tells what is wrong. The realm's own fold
 checks the state machines; here stands what the fold takes on trust. Sources: WP-world, WP-hash, WP-lineage,
 WP-decision, WP-epoch, INV-I2, INT-13.3, INT-13.5; design section 3.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import orjson
 
 from world.canonical import canonical_bytes, read_json
 from world.errors import Refused
 from world.events import (
+    TOPICS,
     ActorBound,
     BranchCreated,
     BranchSwitched,
@@ -39,51 +39,66 @@ from world.identity import content_id, intent_key, requirement_id, schema_hash, 
 from world.patch import Patch, scope_allows
 from world.proposal import PROPOSAL_EVENTS, Proposal
 from world.realm import Realm
-from world.replay import KnownWorld, Lineages
+from world.replay import KnownWorld, Lineages, Step
 from world.work import LINEAGE_STREAM, REALM_STREAM
 
-Problem = tuple[str, str]
-"""A code and a sentence about the event."""
-
 _LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
-_OF_PROPOSALS: Final = frozenset(kind.TOPIC for kind in PROPOSAL_EVENTS)
-_ODD_NUMBER: Final = re.compile(rb"[:,\[]-?[0-9]+(?:[.eE]|[0-9]{15})|[:,\[]-0")
+_SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+_STREAMS: Final[Mapping[str, str]] = {
+    topic: LINEAGE_STREAM if topic in _LINEAGE else REALM_STREAM
+    for topic, kind in TOPICS.items()
+    if kind not in PROPOSAL_EVENTS and kind is not ProjectionRecorded
+}
 
 
-def is_canonical(state: bytes) -> bool:
+def is_canonical(state: bytes, *, has_fraction: bool = True) -> bool:
     """Tell whether a stored state is the canonical text of the value it reads as.
 
-    Plain ASCII text without fractions and large integers is canonical exactly when orjson gives it back with sorted
-    keys; everything else is read strictly and written by RFC 8785.
+    Plain ASCII text without fractions is canonical exactly when orjson, which sorts ASCII keys alike and refuses
+    integers beyond 2^53, gives it back; everything else is read strictly and written by RFC 8785.
+
+    Args:
+        state: the stored bytes.
+        has_fraction: False where the reader of the event saw no number with a fraction or an exponent.
     """
     try:
-        if state.isascii() and _ODD_NUMBER.search(state) is None:
-            return orjson.dumps(orjson.loads(state), option=orjson.OPT_SORT_KEYS) == state
+        if not has_fraction and state.isascii() and orjson.dumps(orjson.loads(state), option=_SORTED) == state:
+            return True
+    except (orjson.JSONDecodeError, TypeError, RecursionError):
+        pass  # read strictly below
+    try:
         return canonical_bytes(read_json(state)) == state
-    except (Refused, orjson.JSONDecodeError, TypeError, RecursionError):
+    except Refused:
         return False
 
 
 def stream_of(event: Event) -> str:
     """Return the id of the stream an event belongs to."""
-    if event.TOPIC in _OF_PROPOSALS:
-        return str(event.proposal_id)  # type: ignore[attr-defined]  # every event of a proposal has it
+    fixed = _STREAMS.get(event.TOPIC)
+    if fixed is not None:
+        return fixed
     if isinstance(event, ProjectionRecorded):
         return f"projection:{event.projection_id}"
-    return LINEAGE_STREAM if event.TOPIC in _LINEAGE else REALM_STREAM
+    return str(event.proposal_id)  # type: ignore[attr-defined]  # all that are left are events of proposals
+
+
+def is_of_proposal(event: Event) -> bool:
+    """Tell whether an event belongs to the stream of a proposal."""
+    return type(event) in PROPOSAL_EVENTS
 
 
 class Checks:
     """The checks of all events of one log, in order; every event is folded after it was checked."""
 
-    def __init__(self, realm: Realm, lineages: Lineages) -> None:
-        """Check against a realm that the caller folds."""
+    def __init__(self, realm: Realm, lineages: Lineages, bad: Callable[[str, str], None]) -> None:
+        """Check against a realm that the caller folds; ``bad`` is told a code and a sentence for each fault."""
+        self._bad = bad
         self._realm = realm
         self._lineages = lineages
         self._announced: dict[str, ProjectionRecorded] = {}
         self._sealed: WorldSealed | None = None
         self.world: KnownWorld | None = None
-        self.by_topic: Mapping[str, Callable[[Any], Iterator[Problem]]] = {
+        self.by_topic: Mapping[str, Step] = {
             LogFounded.TOPIC: self._founded,
             DomainAdopted.TOPIC: self._domain,
             ActorBound.TOPIC: self._bound,
@@ -103,113 +118,112 @@ class Checks:
             ProposalFailed.TOPIC: self._ended,
         }
 
-    def at_the_end(self) -> Iterator[Problem]:
-        """Yield what a whole log must have said by now."""
+    def at_the_end(self) -> None:
+        """Tell what a whole log must have said by now."""
         for record in self._announced.values():
-            yield "BAD_REFERENCE", f"projection record {record.record_id} names a proposal that was never submitted"
+            self._bad("BAD_REFERENCE", f"projection record {record.record_id} names a proposal nobody submitted")
 
     # The realm's registry
 
-    def _founded(self, event: LogFounded) -> Iterator[Problem]:
+    def _founded(self, event: LogFounded, _: int) -> None:
         if self._realm.position != 0:
-            yield "BAD_REFERENCE", "a log is founded by its first event only"
+            self._bad("BAD_REFERENCE", "a log is founded by its first event only")
 
-    def _domain(self, event: DomainAdopted) -> Iterator[Problem]:
+    def _domain(self, event: DomainAdopted, _: int) -> None:
         if schema_hash(event.schema) != event.schema_hash:
-            yield "WRONG_HASH", f"the schemaHash {event.schema_hash} is not that of the schema"
+            self._bad("WRONG_HASH", f"the schemaHash {event.schema_hash} is not that of the schema")
         if event.previous != (self._realm.schema_hash or None):
-            yield "BAD_REFERENCE", f"the domain before is {self._realm.schema_hash or None}, not {event.previous}"
+            self._bad("BAD_REFERENCE", f"the domain before is {self._realm.schema_hash or None}, not {event.previous}")
 
-    def _bound(self, event: ActorBound) -> Iterator[Problem]:
+    def _bound(self, event: ActorBound, _: int) -> None:
         if event.actor_id not in self._realm.actors:
-            yield "BAD_REFERENCE", f"the actor {event.actor_id!r} is not registered"
+            self._bad("BAD_REFERENCE", f"the actor {event.actor_id!r} is not registered")
         policy = event.binding.get("policy")
         if policy is not None and policy not in self._realm.policies:
-            yield "BAD_REFERENCE", f"the policy {policy!r} was not adopted"
+            self._bad("BAD_REFERENCE", f"the policy {policy!r} was not adopted")
 
-    def _policy(self, event: PolicyAdopted) -> Iterator[Problem]:
+    def _policy(self, event: PolicyAdopted, _: int) -> None:
         if event.policy.get("hash") != event.policy_hash:
-            yield "WRONG_HASH", f"the policy's hash is {event.policy.get('hash')}, not {event.policy_hash}"
+            self._bad("WRONG_HASH", f"the policy's hash is {event.policy.get('hash')}, not {event.policy_hash}")
 
     # Lineage
 
-    def _branch(self, event: BranchCreated) -> Iterator[Problem]:
-        if self._lineages.find(event.world_id) is None:
-            yield "BAD_REFERENCE", f"world {event.world_id} was not sealed before"
+    def _branch(self, event: BranchCreated, _: int) -> None:
+        self._lineages.begin_branch(event.world_id)
 
-    def _switched(self, event: BranchSwitched) -> Iterator[Problem]:
+    def _switched(self, event: BranchSwitched, _: int) -> None:
         if event.branch not in self._realm.branches:
-            yield "BAD_REFERENCE", f"there is no branch {event.branch!r}"
+            self._bad("BAD_REFERENCE", f"there is no branch {event.branch!r}")
 
-    def _world(self, event: WorldSealed) -> Iterator[Problem]:
+    def _world(self, event: WorldSealed, position: int) -> None:
         self._sealed = event if event.created_by is not None else None
-        self.world = self._lineages.seal(event, self._realm.position + 1)
-        yield from self._world_references(event, self.world)
+        self.world = self._lineages.seal(event, position)
+        self._world_references(event, self.world)
         errors = () if event.error is None else (event.error,)
         found = state_hash(self.world.data, errors=errors, last_error=event.error)
         if found != event.snapshot_hash:
-            yield "WRONG_HASH", f"the snapshotHash of the restored state is {found}, not {event.snapshot_hash}"
+            self._bad("WRONG_HASH", f"the snapshotHash of the restored state is {found}, not {event.snapshot_hash}")
         if content_id(event.schema_hash, event.snapshot_hash) != event.content_id:
-            yield "WRONG_HASH", f"the contentId {event.content_id} does not follow from schemaHash and snapshotHash"
+            self._bad("WRONG_HASH", f"the contentId {event.content_id} does not follow from the content")
         if world_id(event.schema_hash, event.snapshot_hash, event.parent) != event.world_id:
-            yield "WRONG_HASH", f"the worldId {event.world_id} does not follow from its content and parent"
+            self._bad("WRONG_HASH", f"the worldId {event.world_id} does not follow from its content and parent")
 
-    def _world_references(self, event: WorldSealed, world: KnownWorld) -> Iterator[Problem]:
+    def _world_references(self, event: WorldSealed, world: KnownWorld) -> None:
         realm = self._realm
         if event.schema_hash != realm.schema_hash:
-            yield "BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force"
+            self._bad("BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force")
         if event.outcome != ("completed" if event.error is None else "failed"):
-            yield "BAD_EVENT", f"the outcome {event.outcome!r} does not fit the error"
+            self._bad("BAD_EVENT", f"the outcome {event.outcome!r} does not fit the error")
         if event.height != world.height:
-            yield "BAD_EVENT", f"its height is {world.height}, not {event.height}"
+            self._bad("BAD_EVENT", f"its height is {world.height}, not {event.height}")
         if event.error is not None and event.patches:
-            yield "BAD_EVENT", "a failed execution changes nothing, but there are patches"
+            self._bad("BAD_EVENT", "a failed execution changes nothing, but there are patches")
         if event.parent is None:
             if realm.branches or event.created_by is not None:
-                yield "BAD_REFERENCE", "only genesis has no parent and no creator"
+                self._bad("BAD_REFERENCE", "only genesis has no parent and no creator")
             return
         maker = realm.proposals.get(event.created_by or "")
         if maker is None or maker.status != "executing":
-            yield "BAD_REFERENCE", f"createdBy {event.created_by} is no proposal under execution"
+            self._bad("BAD_REFERENCE", f"createdBy {event.created_by} is no proposal under execution")
             return
         branch = realm.branches.get(event.branch)
         if branch is None or maker.branch != event.branch:
-            yield "BAD_REFERENCE", f"the branch {event.branch!r} is not that of its proposal"
+            self._bad("BAD_REFERENCE", f"the branch {event.branch!r} is not that of its proposal")
         elif event.parent != branch.head:
-            yield "BAD_REFERENCE", f"its parent {event.parent} is not the head of {event.branch!r}"
-        yield from _within_scope(event, maker)
+            self._bad("BAD_REFERENCE", f"its parent {event.parent} is not the head of {event.branch!r}")
+        self._within_scope(event, maker)
 
     # Proposals
 
-    def _projection(self, event: ProjectionRecorded) -> Iterator[Problem]:
+    def _projection(self, event: ProjectionRecorded, _: int) -> None:
         if event.proposal_id is not None:
             self._announced[event.proposal_id] = event
         if event.world_id not in {branch.head for branch in self._realm.branches.values()}:
-            yield "BAD_REFERENCE", f"world {event.world_id} is not the head of any branch"
+            self._bad("BAD_REFERENCE", f"world {event.world_id} is not the head of any branch")
         if event.actor.get("actorId") not in self._realm.actors:
-            yield "BAD_REFERENCE", f"the actor {event.actor.get('actorId')!r} is not registered"
+            self._bad("BAD_REFERENCE", f"the actor {event.actor.get('actorId')!r} is not registered")
 
-    def _submitted(self, event: ProposalSubmitted) -> Iterator[Problem]:
+    def _submitted(self, event: ProposalSubmitted, _: int) -> None:
         realm, intent = self._realm, event.intent
         body, origin = intent["body"], intent["meta"]["origin"]
         actor_id = event.actor["actorId"]
         key = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
         if key != intent["intentKey"]:
-            yield "WRONG_HASH", f"the intentKey of the intent is {key}, not {intent['intentKey']}"
+            self._bad("WRONG_HASH", f"the intentKey of the intent is {key}, not {intent['intentKey']}")
         if event.schema_hash != realm.schema_hash:
-            yield "BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force"
+            self._bad("BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force")
         if realm.actors.get(actor_id) != event.actor or origin["actor"]["actorId"] != actor_id:
-            yield "BAD_REFERENCE", f"the actor {actor_id!r} is not the one registered, or not the intent's"
+            self._bad("BAD_REFERENCE", f"the actor {actor_id!r} is not the one registered, or not the intent's")
         branch = realm.branches.get(event.branch)
         if branch is None or branch.head != event.base_world:
-            yield "BAD_REFERENCE", f"the base {event.base_world} is not the head of {event.branch!r}"
+            self._bad("BAD_REFERENCE", f"the base {event.base_world} is not the head of {event.branch!r}")
         if event.epoch != realm.epoch:
-            yield "BAD_REFERENCE", f"the epoch is {realm.epoch}, not {event.epoch}"
+            self._bad("BAD_REFERENCE", f"the epoch is {realm.epoch}, not {event.epoch}")
         record = self._announced.pop(event.proposal_id, None)
         if record is not None and (record.intent_id, record.intent_key) != (intent["intentId"], intent["intentKey"]):
-            yield "BAD_REFERENCE", f"projection record {record.record_id} selected another intent"
+            self._bad("BAD_REFERENCE", f"projection record {record.record_id} selected another intent")
 
-    def _judged(self, event: ProposalJudged) -> Iterator[Problem]:
+    def _judged(self, event: ProposalJudged, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold says so
@@ -217,52 +231,52 @@ class Checks:
         if bound is None:
             bound = self._realm.bindings.get(proposal.submitted.actor["actorId"])
         if bound != event.binding:
-            yield "BAD_REFERENCE", "the binding is not that of the actor"
+            self._bad("BAD_REFERENCE", "the binding is not that of the actor")
         policy = self._realm.policies.get(event.binding.get("policy", ""))
         told = event.ruling.get("policyHash")
-        if told is not None and event.ruling["verdict"] != "reject" and proposal.binding is None:
-            if policy is None or policy.policy_hash != told:
-                yield "BAD_REFERENCE", f"the policy {told} is not the one that was adopted"
+        is_first = proposal.binding is None and event.ruling["verdict"] != "reject"
+        if told is not None and is_first and (policy is None or policy.policy_hash != told):
+            self._bad("BAD_REFERENCE", f"the policy {told} is not the one that was adopted")
         wait = event.ruling.get("timeoutMs") if event.ruling["verdict"] == "wait" else None
         if proposal.binding is None and event.deadline != (None if wait is None else event.at + wait):
-            yield "BAD_EVENT", f"the deadline {event.deadline} does not follow from the ruling"
+            self._bad("BAD_EVENT", f"the deadline {event.deadline} does not follow from the ruling")
 
-    def _answered(self, event: HumanAnswered) -> Iterator[Problem]:
+    def _answered(self, event: HumanAnswered, _: int) -> None:
         by = event.answer["by"]["actorId"]
         if by not in self._realm.actors:
-            yield "BAD_REFERENCE", f"the actor {by!r} who answered is not registered"
+            self._bad("BAD_REFERENCE", f"the actor {by!r} who answered is not registered")
 
-    def _decided(self, event: DecisionMade) -> Iterator[Problem]:
+    def _decided(self, event: DecisionMade, _: int) -> None:
         proposal, record = self._realm.proposals.get(event.proposal_id), event.decision
         if proposal is None:
             return  # the fold says so
         if record["proposalId"] != event.proposal_id:
-            yield "BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}"
+            self._bad("BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}")
         verdict = "approved" if (proposal.ruling or {}).get("verdict") == "approve" else "rejected"
         if record["decision"] != verdict or (proposal.ruling or {}).get("verdict") == "wait":
-            yield "BAD_EVENT", f"the decision {record['decision']!r} does not follow from the ruling"
+            self._bad("BAD_EVENT", f"the decision {record['decision']!r} does not follow from the ruling")
         elif record.get("approvedScope") != (proposal.ruling or {}).get("approvedScope"):
-            yield "BAD_EVENT", "the approvedScope is not that of the ruling"
+            self._bad("BAD_EVENT", "the approvedScope is not that of the ruling")
         if (record["decision"] == "approved") is not ("approvedScope" in record):
-            yield "BAD_EVENT", "the approvedScope stands in an approval, and only there"
+            self._bad("BAD_EVENT", "the approvedScope stands in an approval, and only there")
 
-    def _superseded(self, event: ProposalSuperseded) -> Iterator[Problem]:
+    def _superseded(self, event: ProposalSuperseded, _: int) -> None:
         if event.epoch != self._realm.epoch:
-            yield "BAD_REFERENCE", f"the epoch is {self._realm.epoch}, not {event.epoch}"
+            self._bad("BAD_REFERENCE", f"the epoch is {self._realm.epoch}, not {event.epoch}")
 
-    def _started(self, event: ExecutionStarted) -> Iterator[Problem]:
+    def _started(self, event: ExecutionStarted, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold says so
         if event.seed != proposal.submitted.intent["intentId"]:
-            yield "BAD_REFERENCE", "the seed is not the intentId"
+            self._bad("BAD_REFERENCE", "the seed is not the intentId")
         if event.attempt != (1 if proposal.started is None else proposal.started.attempt + 1):
-            yield "BAD_EVENT", f"attempt {event.attempt} does not follow the one before"
+            self._bad("BAD_EVENT", f"attempt {event.attempt} does not follow the one before")
         branch = self._realm.branches.get(proposal.branch)
         if proposal.started is None and (branch is None or event.on_world != branch.head):
-            yield "BAD_REFERENCE", f"world {event.on_world} is not the head of {proposal.branch!r}"
+            self._bad("BAD_REFERENCE", f"world {event.on_world} is not the head of {proposal.branch!r}")
 
-    def _requested(self, event: EffectRequested) -> Iterator[Problem]:
+    def _requested(self, event: EffectRequested, _: int) -> None:
         proposal, asked = self._realm.proposals.get(event.proposal_id), event.requirement
         if proposal is None:
             return  # the fold says so
@@ -276,36 +290,35 @@ class Checks:
             asked["params"],
         )
         if found != asked["id"]:
-            yield "WRONG_HASH", f"the requirement's id is {found}, not {asked['id']}"
+            self._bad("WRONG_HASH", f"the requirement's id is {found}, not {asked['id']}")
 
-    def _ended(self, event: ProposalCompleted | ProposalFailed) -> Iterator[Problem]:
+    def _ended(self, event: ProposalCompleted | ProposalFailed, _: int) -> None:
         proposal, world = self._realm.proposals.get(event.proposal_id), self._lineages.find(event.world_id)
         if proposal is None:
             return  # the fold says so
         outcome = "failed" if isinstance(event, ProposalFailed) else "completed"
         if world is None:
-            yield "BAD_REFERENCE", f"world {event.world_id} was not sealed before"
+            self._bad("BAD_REFERENCE", f"world {event.world_id} was not sealed before")
         elif world.parent != event.parent or world.outcome != outcome:
-            yield "BAD_REFERENCE", f"world {event.world_id} is no {outcome} world on {event.parent}"
+            self._bad("BAD_REFERENCE", f"world {event.world_id} is no {outcome} world on {event.parent}")
         if event.branch != proposal.branch:
-            yield "BAD_REFERENCE", f"the branch {event.branch!r} is not that of the proposal"
+            self._bad("BAD_REFERENCE", f"the branch {event.branch!r} is not that of the proposal")
         sealed, self._sealed = self._sealed, None
         if sealed is not None and (sealed.created_by, sealed.world_id) != (event.proposal_id, event.world_id):
-            yield "BAD_REFERENCE", f"world {sealed.world_id} was sealed just before, by {sealed.created_by}"
+            self._bad("BAD_REFERENCE", f"world {sealed.world_id} was sealed just before, by {sealed.created_by}")
         if isinstance(event, ProposalCompleted) and world is not None:
             branch = self._realm.branches.get(event.branch)
             if branch is not None:
                 self._lineages.move_head(branch.head, event.world_id)
 
-
-def _within_scope(event: WorldSealed, maker: Proposal) -> Iterator[Problem]:
-    """Hold the patches of an enforced execution to the approved scope (INT-13.5)."""
-    if not event.patches or maker.started is None or maker.started.enforcement != "enforcing":
-        return
-    scope = (maker.decision or {}).get("approvedScope") or {}
-    allowed = scope.get("allowedPaths")
-    if allowed is None:
-        return
-    for wire in event.patches:
-        if not scope_allows(allowed, Patch.from_wire(wire)):
-            yield "BAD_EVENT", f"the patch of {wire['path']!r} lies outside of the approved scope"
+    def _within_scope(self, event: WorldSealed, maker: Proposal) -> None:
+        """Hold the patches of an enforced execution to the approved scope (INT-13.5)."""
+        if not event.patches or maker.started is None or maker.started.enforcement != "enforcing":
+            return
+        scope = (maker.decision or {}).get("approvedScope") or {}
+        allowed = scope.get("allowedPaths")
+        if allowed is None:
+            return
+        for wire in event.patches:
+            if not scope_allows(allowed, Patch.from_wire(wire)):
+                self._bad("BAD_EVENT", f"the patch of {wire['path']!r} lies outside of the approved scope")

@@ -227,40 +227,51 @@ def seal(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> None:
     """Seal what came of an execution as a World, all or nothing (WP-world, design section 4).
 
     Equal content on the same parent is the same world: then the world is there already, and only the proposal's own
-    end is recorded.
+    end is recorded. A world that the log cannot hold is sealed as a failure that says so.
     """
-    base = work.snapshot(parent)
-    data = base.data if outcome.status == "failed" else outcome.snapshot.data
-    error = None if outcome.error is None else outcome.error.to_wire()
-    errors = () if error is None else (error,)
-    schema_hash = work.realm.schema_hash
-    snapshot_hash = state_hash(data, errors=errors, last_error=error)
-    new_world = world_id(schema_hash, snapshot_hash, parent)
-    if work.lookup.world_outcome(new_world) is None:
-        height = base.meta.version + 1
-        work.emit(
-            LINEAGE_STREAM,
-            WorldSealed(
-                at=work.at,
-                world_id=new_world,
-                content_id=content_id(schema_hash, snapshot_hash),
-                schema_hash=schema_hash,
-                snapshot_hash=snapshot_hash,
-                parent=parent,
-                created_by=proposal.proposal_id,
-                branch=proposal.branch,
-                outcome="completed" if error is None else "failed",
-                height=height,
-                patches=[patch.to_wire() for patch in outcome.patches] if error is None else [],
-                error=error,
-            ),
-        )
-        work.keep(new_world, data, outcome.snapshot.computed if error is None else base.computed, height)
+    try:
+        new_world = _seal_world(work, proposal, parent, outcome)
+    except Refused as refused:
+        action = proposal.submitted.intent["body"]["type"]
+        outcome = failed(work.snapshot(parent), ErrorValue("WORLD_TOO_LARGE", refused.message, action, "", work.at))
+        new_world = _seal_world(work, proposal, parent, outcome)
     told = proposal.proposal_id, new_world, parent, proposal.branch
-    if error is None:
+    if outcome.error is None:
         work.emit(told[0], _completed(work.at, *told))
     else:
-        work.emit(told[0], _failed(work.at, *told, error=error))
+        work.emit(told[0], _failed(work.at, *told, error=outcome.error.to_wire()))
+
+
+def _seal_world(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> str:
+    """Emit the world that an outcome comes to, unless it is there already; return its id."""
+    base = work.snapshot(parent)
+    error = None if outcome.error is None else outcome.error.to_wire()
+    data = base.data if error is not None else outcome.snapshot.data
+    schema_hash = work.realm.schema_hash
+    snapshot_hash = state_hash(data, errors=() if error is None else (error,), last_error=error)
+    new_world = world_id(schema_hash, snapshot_hash, parent)
+    if work.lookup.world_outcome(new_world) is not None:
+        return new_world
+    height = base.meta.version + 1
+    work.emit(
+        LINEAGE_STREAM,
+        WorldSealed(
+            at=work.at,
+            world_id=new_world,
+            content_id=content_id(schema_hash, snapshot_hash),
+            schema_hash=schema_hash,
+            snapshot_hash=snapshot_hash,
+            parent=parent,
+            created_by=proposal.proposal_id,
+            branch=proposal.branch,
+            outcome="completed" if error is None else "failed",
+            height=height,
+            patches=[patch.to_wire() for patch in outcome.patches] if error is None else [],
+            error=error,
+        ),
+    )
+    work.keep(new_world, data, outcome.snapshot.computed if error is None else base.computed, height)
+    return new_world
 
 
 def _completed(at: int, proposal_id: str, world: str, parent: str, branch: str) -> ProposalCompleted:

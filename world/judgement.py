@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from world.actor import ActorRef
 from world.decision import DecisionRecord, HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import BranchSwitched, DecisionMade, HumanAnswered, HumanTimedOut, ProposalJudged, ProposalSuperseded
 from world.execution import start_next
+from world.frozen import freeze
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
 from world.work import LINEAGE_STREAM, Work
@@ -23,10 +25,10 @@ def judge(work: Work, proposal_id: str) -> None:
     proposal = work.realm.proposals[proposal_id]
     binding = work.realm.bindings[proposal.submitted.actor["actorId"]]
     ruling = work.authority.judge(case_of(work, proposal, binding))
-    _record(work, proposal, _in_force(work, ruling, binding), binding)
+    _record(work, proposal, in_force(work, ruling, binding), binding)
 
 
-def _in_force(work: Work, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
+def in_force(work: Work, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
     """Refuse what a policy says that is not the adopted one: the policy in force is always known from the log."""
     if ruling.policy_hash is None:
         return ruling
@@ -98,7 +100,7 @@ def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history:
     return Case(
         proposal_id=told.proposal_id,
         intent=intent,
-        actor=intent.meta.origin.actor,
+        actor=ActorRef.read(told.actor),  # as registered: what a caller claims of itself is not believed
         binding=binding,
         action=None if spec is None else spec.spec,
         base_world=told.base_world,
@@ -149,7 +151,7 @@ def _record(
             at=work.at,
             proposal_id=proposal.proposal_id,
             ruling=told,
-            binding=dict(binding),
+            binding=freeze(binding),
             deadline=deadline,
         ),
     )

@@ -193,8 +193,10 @@ def _started(proposal: Proposal, event: ExecutionStarted) -> None:
     first = proposal.started
     if first is None:
         _move(proposal, "executing")
-    elif (event.now, event.seed, event.on_world) != (first.now, first.seed, first.on_world):
-        raise _contradiction(proposal, event, "its frozen time, seed and world changed")
+    else:
+        _require(proposal, "executing", event)
+        if (event.now, event.seed, event.on_world) != (first.now, first.seed, first.on_world):
+            raise _contradiction(proposal, event, "its frozen time, seed and world changed")
     proposal.started = event
 
 

@@ -31,6 +31,7 @@ from world.events import (
     ProposalSubmitted,
     WorldSealed,
 )
+from world.frozen import freeze
 from world.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
@@ -190,7 +191,7 @@ def _actor(realm: Realm, event: ActorRegistered) -> None:
 
 
 def _bound(realm: Realm, event: ActorBound) -> None:
-    realm.bindings[event.actor_id] = event.binding
+    realm.bindings[event.actor_id] = freeze(event.binding)
 
 
 def _policy(realm: Realm, event: PolicyAdopted) -> None:

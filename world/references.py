@@ -19,6 +19,9 @@ from typing import Any
 from world.canonical import sha256_hex
 from world.errors import Refused
 
+FILE_MODULE_PREFIX = "_worldprotocol_"
+"""How the names of modules begin that were loaded from a bare file."""
+
 
 def load_reference(reference: str, *, base: Path | None = None) -> Any:
     """Return what a reference names.
@@ -45,7 +48,9 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
             else importlib.import_module(module_name)
         )
         return reduce(getattr, attribute.split("."), module)
-    except Exception as error:  # somebody else's code may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # somebody else's code may raise anything, SystemExit too
         raise Refused(
             "NOT_LOADED",
             f"{reference!r} could not be loaded: {type(error).__name__}: {error}.",
@@ -54,8 +59,10 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
 
 
 def _file_module(path: Path) -> ModuleType:
-    """Load a file as a module of its own, once a process."""
-    name = f"_worldprotocol_{sha256_hex(str(path).encode())[:16]}"
+    """Load a file as a module of its own; the same text in the same place is the same module."""
+    text = path.read_bytes() if path.is_file() else b""
+    identity = sha256_hex(str(path).encode() + bytes(1) + text)
+    name = f"{FILE_MODULE_PREFIX}{identity[:16]}"
     known = sys.modules.get(name)
     if known is not None:
         return known
@@ -81,7 +88,9 @@ def offered(group: str) -> Iterator[tuple[str, Any]]:
     for point in sorted(entry_points(group=group), key=lambda point: point.name):
         try:
             yield point.name, point.load()
-        except Exception as error:  # somebody else's code may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # somebody else's code may raise anything, SystemExit too
             raise Refused(
                 "NOT_LOADED",
                 f"The entry point {point.name!r} of {group} could not be loaded: {type(error).__name__}: {error}.",

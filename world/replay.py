@@ -282,6 +282,16 @@ def unknown_world(world_id: str, position: int) -> DamagedLog:
     )
 
 
+MALFORMED: Final = (KeyError, TypeError, AttributeError, ValueError, Refused)
+"""What looking into an event raises whose embedded values are not what its topic says."""
+
+
+def malformed(position: int, error: Exception) -> DamagedLog:
+    """Return the error for such an event."""
+    told = f"Event {position} is not what its topic says: a part is missing or wrong ({type(error).__name__}: {error})."
+    return DamagedLog("BAD_EVENT", told, position=position)
+
+
 Step = Callable[[Any, int], None]
 """What is done with an event at a position, beside folding it into the realm."""
 
@@ -291,10 +301,16 @@ class Kind:
 
     __slots__ = ("count", "decode", "step", "version")
 
-    def __init__(self, kind: type[Event], step: Step | None) -> None:
-        """Begin to count; ``step`` is done with every event of the topic."""
+    def __init__(self, kind: type[Event], step: Step | None, float_hook: Callable[[str], float] | None = None) -> None:
+        """Begin to count.
+
+        Args:
+            kind: the payload's type.
+            step: done with every event of the topic.
+            float_hook: reads numbers with a fraction or an exponent; None reads them as usual.
+        """
         self.version = kind.VERSION
-        self.decode = msgspec.json.Decoder(kind).decode
+        self.decode = msgspec.json.Decoder(kind, float_hook=float_hook).decode
         self.step = step
         self.count = 0
 
@@ -321,18 +337,25 @@ class _Folding:
         self._kinds = {topic: Kind(kind, steps.get(topic)) for topic, kind in TOPICS.items()}
 
     def run(self, log: EventLog, last: int, progress: Progress | None) -> None:
-        realm, kinds = self.realm, self._kinds
+        realm = self.realm
         for rows in log.read_rows(upto=last):
-            for position, _stream, _version, topic, schema_version, state, _leaf in rows:
-                kind = kinds.get(topic)
-                event = read_event(kind, topic, schema_version, state, position)
-                if kind is not None:
-                    kind.count += 1
-                    if kind.step is not None:
-                        kind.step(event, position)
-                fold(realm, event, position)
+            try:
+                self._take(rows)
+            except MALFORMED as error:
+                raise malformed(realm.position + 1, error) from error
             if progress is not None:
                 progress(realm.position, last)
+
+    def _take(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        realm, kinds = self.realm, self._kinds
+        for position, _stream, _version, topic, schema_version, state, _leaf in rows:
+            kind = kinds.get(topic)
+            event = read_event(kind, topic, schema_version, state, position)
+            if kind is not None:
+                kind.count += 1
+                if kind.step is not None:
+                    kind.step(event, position)
+            fold(realm, event, position)
 
     def result(self, head: TreeHead, keep: Collection[str]) -> Replayed:
         """Return what was folded."""
@@ -356,6 +379,9 @@ class _Folding:
         """Return what is done, before the realm is folded, for the few topics that concern data or counts."""
         lineages, branches = self._lineages, self.realm.branches
 
+        def sealed(event: WorldSealed, position: int) -> None:
+            lineages.seal(event, position)
+
         def branched(event: BranchCreated, _: int) -> None:
             lineages.begin_branch(event.world_id)
 
@@ -368,7 +394,7 @@ class _Folding:
             self._rejected += event.decision["decision"] == "rejected"
 
         return {
-            WorldSealed.TOPIC: lineages.seal,
+            WorldSealed.TOPIC: sealed,
             BranchCreated.TOPIC: branched,
             ProposalCompleted.TOPIC: completed,
             DecisionMade.TOPIC: decided,

@@ -6,13 +6,13 @@ them are really equal. The attempts at one meaning (intentKey) must count up fro
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
-from world.events import Event, ProposalSubmitted, WorldSealed, decode_event
-from world.log import EventLog
+from world.events import Event, ProposalSubmitted, WorldSealed
 
 _PARTS: Final = 16
 """Keys are sorted in so many parts, so that sorting needs little memory."""
@@ -41,15 +41,19 @@ class Repeats:
         elif isinstance(event, WorldSealed):
             self._worlds.append(_short(event.world_id))
 
-    def found(self, log: EventLog) -> Iterator[tuple[int, str]]:
-        """Yield the position and a sentence for each repeated id, in order of position."""
+    def found(self, again: Callable[[], Iterable[tuple[int, Event]]]) -> Iterator[tuple[int, str]]:
+        """Yield the position and a sentence for each repeated id, in order of position.
+
+        Args:
+            again: gives the events of submissions and worlds once more, with their positions; only asked when there
+                are suspects.
+        """
         suspects = _twice(self._intents) | _twice(self._worlds) | self._miscounted()
         if not suspects:
             return
         seen: set[str] = set()
         attempts: dict[str, int] = {}
-        for logged in log.read(topics=[ProposalSubmitted.TOPIC, WorldSealed.TOPIC]):
-            event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        for position, event in again():
             if isinstance(event, WorldSealed):
                 name, what = event.world_id, "world"
             elif isinstance(event, ProposalSubmitted):
@@ -58,12 +62,12 @@ class Repeats:
                 if _short(key) in suspects:
                     attempts[key] = attempts.get(key, 0) + 1
                     if event.attempt != attempts[key]:
-                        yield logged.position, f"it is attempt {attempts[key]} at its meaning, not {event.attempt}"
+                        yield position, f"it is attempt {attempts[key]} at its meaning, not {event.attempt}"
             else:
                 continue
             if _short(name) in suspects:
                 if name in seen:
-                    yield logged.position, f"the {what} {name} has been there before"
+                    yield position, f"the {what} {name} has been there before"
                 seen.add(name)
 
     def _miscounted(self) -> set[int]:
@@ -84,8 +88,8 @@ class Repeats:
 
 def _twice(ids: array[int]) -> set[int]:
     """Return the numbers that come more than once."""
-    twice = set()
+    twice: set[int] = set()
     for part in range(_PARTS):
         mine = sorted(number for number in ids if number % _PARTS == part)
-        twice.update(one for one, other in zip(mine, mine[1:], strict=False) if one == other)
+        twice.update(one for one, other in itertools.pairwise(mine) if one == other)
     return twice

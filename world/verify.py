@@ -12,31 +12,31 @@ which repeated ids are found.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from world.checking import Checks, is_canonical, stream_of
-from world.errors import DamagedLog, Refused
-from world.events import TOPICS, BranchCreated, Event, WorldSealed
+from world.checking import Checks, is_canonical, is_of_proposal, stream_of
+from world.errors import DamagedLog
+from world.events import TOPICS, Event, ProposalSubmitted, WorldSealed, decode_event
 from world.log import EventLog, Finding, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_tree
 from world.log.store import Row
 from world.realm import Realm, fold
 from world.replay import (
+    MALFORMED,
     ForgottenWorld,
     Kind,
     Lineages,
     Progress,
     branch_points,
+    malformed,
     read_event,
     revisited_worlds,
     unknown_world,
 )
 from world.uniqueness import Repeats
 from world.views.audit import IndexAudit
-
-_MALFORMED: Final = (KeyError, TypeError, AttributeError, ValueError, Refused)
-"""What looking into an event raises whose embedded values are not what its topic says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def verify(
         head=log.head(),
         events=checker.seen,
         worlds=checker.count(WorldSealed.TOPIC),
-        proposals=checker.count("proposal.submitted"),
+        proposals=checker.count(ProposalSubmitted.TOPIC),
         index=checker.index.extent,
         against=saved,
     )
@@ -132,11 +132,14 @@ class _Checker:
         self._is_last = is_last
         self._realm = Realm()
         self._lineages = Lineages(asked)
-        self._checks = Checks(self._realm, self._lineages)
-        self._kinds = {topic: Kind(kind, None) for topic, kind in TOPICS.items()}
         self._repeats = Repeats()
         self._findings: list[Finding] = []
         self._follows = True  # so far the realm is what the events make it
+        self._fractions = 0
+        self._checks = Checks(self._realm, self._lineages, self._bad)
+        self._kinds = {
+            topic: Kind(kind, self._checks.by_topic.get(topic), self._fraction) for topic, kind in TOPICS.items()
+        }
 
     def count(self, topic: str) -> int:
         """Return how many events of a topic there are."""
@@ -144,39 +147,51 @@ class _Checker:
 
     def take(self, rows: Sequence[Row]) -> None:
         """Look at a batch of stored rows."""
+        kinds = self._kinds
         for position, stream, version, topic, schema_version, state, *_ in rows:
             self.seen += 1
-            if position != self.seen and self._follows:
+            if position != self.seen:
                 self._follows = False  # something is missing; the tree's findings name it
-            kind = self._kinds.get(topic)
+            kind, self._fractions = kinds.get(topic), 0
             try:
                 event = read_event(kind, topic, schema_version, state, position)
             except DamagedLog as damage:
                 self._stop(damage, position)
                 continue
-            if not is_canonical(state):
+            if not is_canonical(state, has_fraction=self._fractions > 0):
                 self._add("NOT_CANONICAL", position, "its state is no canonical JSON")
             if kind is not None:
                 kind.count += 1
-            if self._follows:
-                self._follow(event, position, stream, version)
+                if self._follows:
+                    self._follow(kind, event, position, stream, version)
 
     def finish(self) -> list[Finding]:
         """Return all findings, those included that only the whole log tells."""
-        for code, message in self._checks.at_the_end() if self._follows else ():
-            self._add(code, self.seen, message)
-        for position, message in self._repeats.found(self._log):
+        if self._follows:
+            self._checks.at_the_end()
+        for position, message in self._repeats.found(self._again):
             self._add("DUPLICATE_ID", position, message)
         if self._follows:
             for position, message in self.index.problems(self._realm):
                 self._add("INDEX_DIFFERS", position, message)
         return self._findings
 
-    def _follow(self, event: Event, position: int, stream: str, version: int) -> None:
+    def _again(self) -> Iterator[tuple[int, Event]]:
+        """Read once more the events whose ids must not repeat, as far as they can be read."""
+        for logged in self._log.read(topics=[ProposalSubmitted.TOPIC, WorldSealed.TOPIC]):
+            with suppress(DamagedLog):
+                yield logged.position, decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+
+    def _follow(self, kind: Kind, event: Event, position: int, stream: str, version: int) -> None:
         """Check an event against what came before it, and fold it."""
+        expected = stream_of(event)
+        if stream != expected:
+            self._add("WRONG_STREAM", position, f"it stands in the stream {stream!r} and belongs to {expected!r}")
+        elif version == 1 and is_of_proposal(event) and event.TOPIC != ProposalSubmitted.TOPIC:
+            self._add("WRONG_STREAM", position, "the stream of a proposal begins with its submission")
         try:
-            for code, message in self._problems(event, stream, version):
-                self._add(code, position, message)
+            if kind.step is not None:
+                kind.step(event, position)
             self._repeats.take(event)
             fold(self._realm, event, position)
             self.index.take(event, position, self._checks.world)
@@ -186,22 +201,15 @@ class _Checker:
             self._stop(unknown_world(str(missing), position), position)
         except DamagedLog as damage:
             self._stop(damage, position)
-        except _MALFORMED as error:
-            told = f"a part is missing or wrong ({type(error).__name__}: {error})"
-            self._stop(DamagedLog("BAD_EVENT", f"Event {position} is no valid {event.TOPIC}: {told}."), position)
+        except MALFORMED as error:
+            self._stop(malformed(position, error), position)
 
-    def _problems(self, event: Event, stream: str, version: int) -> Iterator[tuple[str, str]]:
-        expected = stream_of(event)
-        if stream != expected:
-            yield "WRONG_STREAM", f"it stands in the stream {stream!r} and belongs to {expected!r}"
-        topic = event.TOPIC
-        if (topic == "proposal.submitted") is not (version == 1) and stream == expected and topic.startswith("proposal."):
-            yield "WRONG_STREAM", "a proposal's stream begins with its submission, and only there"
-        check = self._checks.by_topic.get(topic)
-        if check is not None:
-            yield from check(event)
-        if isinstance(event, BranchCreated):
-            self._lineages.begin_branch(event.world_id)
+    def _fraction(self, text: str) -> float:
+        self._fractions += 1
+        return float(text)
+
+    def _bad(self, code: str, message: str) -> None:
+        self._add(code, self.seen, message)
 
     def _add(self, code: str, position: int, message: str) -> None:
         if len(self._findings) < MAX_FINDINGS:

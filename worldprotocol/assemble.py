@@ -162,7 +162,6 @@ def assemble(
         Refused: what cannot be loaded, and what opening the log refuses.
     """
     at_hand = load_any_domain(domain, base=folder)
-    chosen = limits or Limits()
     makes_ids = ids or SystemIds()
     registry = PolicyRegistry.installed()
     names = tuple(_add_policy(registry, given, folder) for given in policies)
@@ -175,27 +174,30 @@ def assemble(
         executor=Host(at_hand, _effects(effects, folder), enforcement=enforcement),
         ids=makes_ids,
         issuer=Issuer(makes_ids),
-        limits=chosen,
+        limits=limits or Limits(),
     )
     log = open_log(
         address,
         create=create,
         durability=durability,
         view=WorldIndex(),
-        max_event_bytes=chosen.max_event_bytes,
+        max_event_bytes=parts.limits.max_event_bytes,
         progress=progress,
     )
-    protocol = WorldProtocol(
+    return log, parts, _protocol(log, parts, clock or SystemClock())
+
+
+def _protocol(log: EventLog, parts: Parts, clock: Clock) -> WorldProtocol:
+    return WorldProtocol(
         log,
-        domain=at_hand,
+        domain=parts.domain,
         authority=parts.authority,
         executor=parts.executor,
-        clock=clock or SystemClock(),
-        ids=makes_ids,
+        clock=clock,
+        ids=parts.ids,
         workers=ProcessWorkers(),
-        limits=chosen,
+        limits=parts.limits,
     )
-    return log, parts, protocol
 
 
 def open_for_reading(address: str) -> EventLog:

@@ -19,12 +19,14 @@ class Account:
         decisions: by intentId: the decision, who made it, and why.
         completed: ids of the worlds of completed proposals, in order.
         failed: ids of the worlds of failed ones, in order.
+        errors: how often which error made one fail, by its code.
     """
 
     ends: dict[str, str] = field(default_factory=dict)
     decisions: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     completed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
 
     @property
     def statuses(self) -> Counter[str]:
@@ -50,6 +52,7 @@ def account_of(world: World) -> Account:
         elif isinstance(event, ProposalFailed):
             account.ends[intents[event.proposal_id]] = "failed"
             account.failed.append(event.world_id)
+            account.errors[event.error["code"]] += 1
     return account
 
 
@@ -64,8 +67,11 @@ def differences(one: Account, other: Account) -> list[str]:
             pairs = zip(mine, others, strict=False)
             at = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(others)))
             found.append(f"the {noun} differ from number {at + 1} on ({len(mine)} and {len(others)} in all)")
-    for noun, left, right in (("ends", one.ends, other.ends), ("decisions", one.decisions, other.decisions)):
-        intents = sorted(name for name in {*left, *right} if left.get(name) != right.get(name))  # type: ignore[attr-defined]
+    for noun, left, right in (
+        ("ends", dict[str, object](one.ends), dict[str, object](other.ends)),
+        ("decisions", dict[str, object](one.decisions), dict[str, object](other.decisions)),
+    ):
+        intents = sorted(name for name in {*left, *right} if left.get(name) != right.get(name))
         if intents:
             found.append(f"the {noun} of {len(intents)} intents differ, the first of them {intents[0]}")
     return found

@@ -26,9 +26,7 @@ def outbox(folder: Path) -> EffectHandler:
     """Return the handler of ``notify.maintainer`` that writes into a folder's outbox."""
     file = folder / OUTBOX_NAME
 
-    @handler(
-        "notify.maintainer", time_limit_ms=10_000, idempotent=True, touches=[("MUTATES", f"FILE:/{OUTBOX_NAME}")]
-    )
+    @handler("notify.maintainer", time_limit_ms=10_000, idempotent=True, touches=[("MUTATES", f"FILE:/{OUTBOX_NAME}")])
     def notify(params: Mapping[str, Any], call: EffectCallInfo) -> Answer:
         """Append the message, unless it is there already."""
         try:

@@ -59,9 +59,7 @@ class Session:
             "endMs": self.end_ms,
             "scope": list(self.scope),
         }
-        return SourceEvent.read(
-            {"kind": "api", "eventId": self.session, "payload": payload, "occurredAt": self.end_ms}
-        )
+        return SourceEvent.read({"kind": "api", "eventId": self.session, "payload": payload, "occurredAt": self.end_ms})
 
 
 def read_sessions(most: int | None = None) -> list[Session]:

@@ -8,7 +8,7 @@ Running it again continues: what is in the log is found there and left alone. So
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ KEEP_MS: Final = 365 * DAY_MS
 PATIENCE_MS: Final = 365 * DAY_MS
 """How long a proposal waits for the maintainer, in milliseconds."""
 
-BINDING: Final = {
+BINDING: Final[Mapping[str, Any]] = {
     "kind": "policy_rules",
     "policy": policy.name,
     "ask": [MAINTAINER],
@@ -66,11 +66,12 @@ class Import:
     def __init__(self, folder: Path, sessions: Sequence[Session]) -> None:
         """Open or found the world, and make everybody known."""
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         self.sessions = sessions
         self.done, now_ms = _done_before(folder / WORLD_NAME)
         self.clock = HistoryClock(now_ms or sessions[0].start_ms)
         self.ids = HistoryIds(self.clock)
-        self.world = self._opened(folder)
+        self.world = self._opened()
         try:
             self._register()
         except BaseException:
@@ -126,16 +127,16 @@ class Import:
             if refused.code != "INTENT_ALREADY_SUBMITTED":  # proposed before a kill, and not completed
                 raise
 
-    def _opened(self, folder: Path) -> World:
+    def _opened(self) -> World:
         parts: dict[str, Any] = {
             "domain": repository,
             "projections": [branch],
             "policies": [policy],
-            "effects": [outbox(folder)],
+            "effects": [outbox(self.folder)],
             "clock": self.clock,
             "ids": self.ids,
         }
-        address = folder / WORLD_NAME
+        address = self.folder / WORLD_NAME
         try:
             return World.create(address, **parts)
         except Refused as refused:
@@ -147,15 +148,15 @@ class Import:
 
     def _register(self) -> None:
         """Make everybody known who is not yet."""
-        realm = self.world.realm()
+        bound = self.world.realm().bindings
         members = members_of(read_sessions())
-        people = {MAINTAINER: ("human", {"kind": "hitl"}, None), SCHEDULER: ("system", BINDING, None)}
-        for agent in sorted({one.agent for one in self.sessions}):
+        if MAINTAINER not in bound:
+            self.world.register(MAINTAINER, "human", binding={"kind": "hitl"})
+        if SCHEDULER not in bound:
+            self.world.register(SCHEDULER, "system", binding=BINDING)
+        for agent in sorted({one.agent for one in self.sessions} - bound.keys()):
             role = "member" if agent in members else "contributor"
-            people[agent] = ("agent", BINDING, {"role": role})
-        for actor_id, (kind, binding, meta) in people.items():
-            if actor_id not in realm.bindings:
-                self.world.register(actor_id, kind, binding=binding, meta=meta)
+            self.world.register(agent, "agent", binding=BINDING, meta={"role": role})
 
 
 def old_tombstones(data: Any, before: int) -> list[str]:

@@ -8,16 +8,19 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from examples.repository.importing import Progress
+
 ROOT: Final = Path(__file__).parents[2]
 
 
-def kill_import(folder: Path, *, branches: int, after: int) -> int:
+def kill_import(folder: Path, *, branches: int, after: int, progress: Progress | None = None) -> int:
     """Start an import and kill it as soon as it told that so many branches are done; it gets no time to tidy up.
 
     Args:
         folder: where it imports to.
         branches: how many it would import.
         after: how many it may finish, at the least.
+        progress: is told how many are done, of how many.
 
     Returns:
         How many it told of before it died.
@@ -31,6 +34,8 @@ def kill_import(folder: Path, *, branches: int, after: int) -> int:
         told = 0
         for line in child.stdout:
             told = int(line)
+            if progress is not None:
+                progress(told, branches)
             if told >= after:
                 child.send_signal(signal.SIGKILL)
                 break

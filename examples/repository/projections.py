@@ -6,7 +6,7 @@ It translates and judges nothing: who may do what is the policy's business, what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from examples.repository.domain import Op, area_of, counts_of, place_of
 from projections import Nothing, ProjectionRequest, projection
@@ -28,8 +28,7 @@ def branch(request: ProjectionRequest) -> IntentBody | Nothing:
     if not isinstance(told, Mapping) or "session" not in told:
         return Nothing("The event is no merged branch: it names no session.")
     changes = [
-        {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")}
-        for triple in told["scope"]
+        {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")} for triple in told["scope"]
     ]
     paths = [change["path"] for change in changes]
     return IntentBody.read(

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from examples.repository.account import Account, proposal_of
 from examples.repository.domain import entry_of
 from examples.repository.timing import intent_id_of
-from world.events import DecisionMade, Event
+from world.events import DecisionMade, Event, HumanAnswered
 from world.proposal import Proposal
 from worldprotocol.facade import World
 
 
 def when(at_ms: int) -> str:
     """Return a time (ms since 1970) as people write it, in UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def table(rows: Iterable[tuple[Any, ...]]) -> None:
@@ -31,7 +31,8 @@ def table(rows: Iterable[tuple[Any, ...]]) -> None:
 
 def show_counts(world: World, account: Account) -> None:
     """Print how the proposals ended, and which rule decided how often."""
-    table((number, status) for status, number in sorted(account.statuses.items()))
+    errors = ", ".join(f"{number} of them with {code}" for code, number in account.errors.most_common())
+    table((number, status, errors if status == "failed" else "") for status, number in sorted(account.statuses.items()))
     print("   Decided by")
     deciders = Counter(
         (decision, _decider(authority, reason)) for decision, authority, reason in account.decisions.values()
@@ -48,11 +49,12 @@ def _decider(authority: str, reason: str) -> str:
     return "time running out" if "did not decide" in reason else "the maintainer"
 
 
-def show_stretch(world: World, after: int, number: int) -> None:
-    """Print some events of the log, those behind the position ``after``."""
-    table(
-        (position, when(event.at), event.TOPIC, told_of(event)) for position, event in world.events(after, after + number)
-    )
+def show_stretch(world: World, number: int) -> None:
+    """Print some events of the log: those before and after a person answered, somewhere in the middle."""
+    answers = [logged.position for logged in world.log.read(topics=[HumanAnswered.TOPIC])]
+    after = answers[len(answers) // 2] - number // 2 if answers else 0
+    stretch = world.events(after, after + number)
+    table((position, when(event.at), event.TOPIC, told_of(event)) for position, event in stretch)
 
 
 def told_of(event: Event) -> str:
@@ -119,13 +121,13 @@ def show_blame(world: World, path: str) -> None:
     proposal = proposal_of(world, intent_id_of(entry["session"]))
     record = proposal.decision_record
     assert record is not None
-    scope = proposal.approved_scope
+    scope = list((proposal.approved_scope and proposal.approved_scope.allowed_paths) or ["unrestricted"])
     table(
         [
             ("actor", _actor(proposal)),
             ("proposal", f"{proposal.proposal_id}, {proposal.status}"),
             ("decision", f"{record.decision} by {record.authority}: {record.reason}"),
-            ("scope", ", ".join((scope and scope.allowed_paths) or ["unrestricted"])),
+            ("scope", ", ".join(scope[:2]) + (f" and {len(scope) - 2} more" if len(scope) > 2 else "")),
             ("world", proposal.world_id),
         ]
     )

@@ -247,9 +247,14 @@ def test_a_policy_needs_a_proper_name(name):
 
 
 def test_a_policy_is_refused_for_rules_of_one_name_too_many_rules_or_none_at_all():
-    twice: list[Any] = [always(None, "same"), always(Approve(), "same")]
+    twice = [always(None, "same"), always(Approve(), "same")]
     many = [always(None, f"r{at}") for at in range(MAX_RULES + 1)]
-    for rules, code in ((twice, "INVALID_POLICY"), (many, "INVALID_POLICY"), ([7], "INVALID_RULE")):
+    wrong: list[tuple[Any, str]] = [
+        (twice, "INVALID_POLICY"),
+        (many, "INVALID_POLICY"),
+        ([7], "INVALID_RULE"),
+    ]
+    for rules, code in wrong:
         with pytest.raises(Refused) as refused:
             Policy("p", rules)
         assert refused.value.code == code

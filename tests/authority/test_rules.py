@@ -89,7 +89,8 @@ def test_rules_that_would_answer_later_are_refused():
         async def __call__(self, case):
             return None
 
-    for candidate in (PythonRule("a", later), PythonRule("b", stepwise), Later()):
+    functions: list[Any] = [later, stepwise]
+    for candidate in (*(PythonRule("r", function) for function in functions), Later()):
         with pytest.raises(Refused, match="at once"):
             check_rule(candidate)
 
@@ -152,7 +153,10 @@ def test_defaults_partials_and_bound_methods_are_part_of_a_rule():
             return None
 
     def made(function):
-        return source_of(rule("r")(lambda case, inner=function: inner(case)))
+        def check(case, inner=function):
+            return inner(case)
+
+        return source_of(rule("r")(check))
 
     assert made(functools.partial(compare, 1)) != made(functools.partial(compare, 2))
     assert made(functools.partial(compare, 1)) == made(functools.partial(compare, 1))

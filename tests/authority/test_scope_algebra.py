@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import intersection, is_within, restrict
-from authority.scope import MAX_PATTERNS, format_pattern, outside, parse_pattern
+from authority.scope import MAX_NAMES, MAX_PATTERNS, format_pattern, outside, parse_pattern
 from tests.authority.cases import scope
 from world.errors import Refused
 from world.patch import Patch, format_path, merge, scope_allows, set_, unset
@@ -128,6 +128,13 @@ def test_a_scope_of_too_many_patterns_is_not_compared():
     assert refused.value.code == "SCOPE_TOO_LARGE"
     with pytest.raises(Refused):
         intersection(many, ["data.*"])
+
+
+def test_a_scope_of_too_many_names_is_not_compared():
+    deep = [".".join(["*"] * 100 + [f"x{number}"]) for number in range(MAX_NAMES // 100 + 1)]
+    with pytest.raises(Refused) as refused:
+        intersection(["data.a"], deep)
+    assert refused.value.code == "SCOPE_TOO_LARGE"
 
 
 @pytest.mark.requirement("INT-13.3")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from host import EffectRegistry, find_effects, handler, load_handlers
+from host import EffectRegistry, find_effects, load_handlers
 from world.errors import Refused
 
 SOURCE = """
@@ -38,11 +37,6 @@ text = "send"
 def plain(params, call):
     return None
 """
-
-
-@handler("here.made")
-def made(params: Any, call: Any) -> Any:
-    return None
 
 
 @pytest.fixture
@@ -126,7 +120,7 @@ def test_installed_packages_offer_handlers_by_entry_point(tmp_path: Path, monkey
 
 def test_an_entry_point_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, broken="no_such_module_at_all:act")
-    with pytest.raises(Refused, match="'broken' of worldprotocol.effects") as refused:
+    with pytest.raises(Refused, match=r"'broken' of worldprotocol\.effects") as refused:
         find_effects()
     assert refused.value.code == "NOT_LOADED"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from host import handler
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain
@@ -222,6 +223,21 @@ def test_limits_are_named_in_the_refusal(log_url: str) -> None:
         assert world.act("ann", "sell", {"item": "tea"}).status == "completed"
 
 
+@pytest.mark.requirement("WP-exec")
+def test_a_world_too_large_for_the_log_ends_its_proposal_failed(log_url: str) -> None:
+    @handler("bank.charge", idempotent=True)
+    def wordy(params: Any, call: Any) -> Any:
+        return {"receipt": "x" * 5_000}
+
+    with open_shop(log_url, limits=Limits(max_event_bytes=6_000), effects=[wordy]) as world:
+        large = world.act("ann", "charge", {"amount": 1, "times": 2})
+        assert large.status == "failed"
+        assert large.error is not None
+        assert large.error["code"] == "WORLD_TOO_LARGE"
+        assert world.data()["receipts"] == []
+        assert world.act("ann", "sell", {"item": "tea"}).status == "completed"
+
+
 @pytest.mark.requirement("INT-8.1", "INT-8.2", "INV-SD1", "INV-SD2", "INV-SD3")
 def test_a_system_actor_issues_direct_intents_and_nobody_else_can_claim_to(world: World) -> None:
     done = world.act("cron", "sell", {"item": "tea"})
@@ -424,6 +440,26 @@ def test_a_policy_that_is_not_the_adopted_one_decides_nothing(shared_log_url: st
         assert "adopt" in refused.decision_record.reason
         assert world.adopt_policy("house")
         assert world.act("bot", "close").status == "completed"
+
+
+@pytest.mark.requirement("INT-3.1", "WP-bind")
+def test_rules_see_the_actor_as_registered_and_not_as_claimed(log_url: str) -> None:
+    from authority import Approve, Policy, rule
+
+    @rule
+    def members_only(case: Any) -> Any:
+        return Approve("a member") if (case.actor.meta or {}).get("role") == "member" else None
+
+    with open_shop(log_url) as world:
+        assert world.parts is not None
+        world.parts.policies.add(Policy("club", [members_only]))
+        world.adopt_policy("club")
+        world.register("eve", "agent", binding={"kind": "policy_rules", "policy": "club"})
+        wire = world.issue("eve", "sell", {"item": "tea"}).to_wire()
+        wire["meta"]["origin"]["actor"]["meta"] = {"role": "member"}
+        assert world.submit(IntentInstance.read(wire)).status == "rejected"
+        world.register("eve", "agent", meta={"role": "member"})
+        assert world.act("eve", "sell", {"item": "tea"}).status == "completed"
 
 
 def test_the_binding_that_judged_is_recorded_with_the_ruling(world: World) -> None:

@@ -139,9 +139,26 @@ def test_returning_to_an_earlier_state_is_a_new_world_with_the_same_content():
     assert content_id(SCHEMA, "ab" * 32) == content_id(SCHEMA, "ab" * 32)
 
 
-@given(parts=st.tuples(*[st.text(max_size=5)] * 5), other=st.tuples(*[st.text(max_size=5)] * 5), args=objects)
-def test_a_requirement_is_named_by_everything_that_makes_it_and_by_nothing_else(parts, other, args):
-    assert (requirement_id(*parts, args) == requirement_id(*other, args)) is (parts == other)
+names = st.text(max_size=5)
+requirements: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    schema_hash=names,
+    intent_id=names,
+    action_id=names,
+    node_path=names,
+    effect_name=names,
+    args=objects,
+)
+
+
+@given(one=requirements, other=requirements)
+def test_a_requirement_is_named_by_everything_that_makes_it_and_by_nothing_else(one, other):
+    assert (requirement_id(**one) == requirement_id(**other)) is (_jcs(one) == _jcs(other))
+
+
+@given(one=requirements, part=st.sampled_from(["schema_hash", "intent_id", "action_id", "node_path", "effect_name"]))
+def test_a_requirement_with_another_part_has_another_id(one, part):
+    assert requirement_id(**one) != requirement_id(**{**one, part: one[part] + "x"})
 
 
 def test_a_schema_is_named_without_its_own_hash_and_without_fields_of_the_platform():

@@ -33,9 +33,7 @@ def dependencies(expression: Any) -> frozenset[str]:
 
 def reads_system(expression: Any) -> bool:
     """Tell whether an expression takes the time or an id from the context (``$system``)."""
-    return any(
-        _is_get(node.value) and node.value["path"].startswith("$system") for node in _walk(expression, "")
-    )
+    return any(_is_get(node.value) and node.value["path"].startswith("$system") for node in _walk(expression, ""))
 
 
 def check_expression(expression: Any, where: str = "$") -> list[tuple[str, str]]:

@@ -119,16 +119,12 @@ def _admit(execution: Execution, snapshot: Snapshot) -> None:
     if action.is_available is not None:
         view = SnapshotView(snapshot.data, execution.computed)
         if not availability(execution.program, view, intent.type):
-            execution.fail(
-                "ACTION_UNAVAILABLE", f"The action {intent.type!r} is not available in this state.", ""
-            )
+            execution.fail("ACTION_UNAVAILABLE", f"The action {intent.type!r} is not available in this state.", "")
     faults = check_input(action.input, intent.input)
     if faults:
         shown = "; ".join(f"{fault.path} {fault.message}" for fault in faults)
         told = {"faults": [{"path": fault.path, "message": fault.message} for fault in faults]}
-        execution.fail(
-            "INVALID_INPUT", f"The input of {intent.type!r} does not fit: {shown}.", "", freeze(told)
-        )
+        execution.fail("INVALID_INPUT", f"The input of {intent.type!r} does not fit: {shown}.", "", freeze(told))
 
 
 def _ended(
@@ -187,9 +183,7 @@ def availability(program: Program, view: SnapshotView, action: str) -> bool | No
         return None
 
 
-def apply(
-    program: Program, snapshot: Snapshot, patches: Iterable[Patch], context: ComputeContext
-) -> Snapshot:
+def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], context: ComputeContext) -> Snapshot:
     """Apply patches to a snapshot, all of them or none.
 
     Args:
@@ -213,9 +207,7 @@ def apply(
             except Refused as refused:
                 code, message = refused.code, refused.message
         if code:
-            return _unapplied(
-                program, snapshot, ErrorValue(code, message, "", patch.path, context.now), context
-            )
+            return _unapplied(program, snapshot, ErrorValue(code, message, "", patch.path, context.now), context)
     status = "idle" if snapshot.system.status == "error" else snapshot.system.status
     return Snapshot(
         data=data,
@@ -261,9 +253,7 @@ def genesis(program: Program, context: ComputeContext, data: Mapping[str, Any] |
         else:
             start = start.with_item(name, value)
     faults += [
-        f"The field {name!r} is required."
-        for name, spec in fields.items()
-        if spec.required and name not in start
+        f"The field {name!r} is required." for name, spec in fields.items() if spec.required and name not in start
     ]
     if faults:
         raise Refused("INVALID_DATA", "The data cannot start like this: " + " ".join(faults), faults=faults)

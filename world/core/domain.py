@@ -207,12 +207,8 @@ class Domain:
 
         Names are ``action:<name>`` and ``computed:<name>``.
         """
-        functions: dict[str, Callable[..., Any]] = {
-            f"action:{name}": given[0] for name, given in self._actions.items()
-        }
-        functions |= {
-            f"computed:{name.removeprefix('computed.')}": given for name, given in self._computed.items()
-        }
+        functions: dict[str, Callable[..., Any]] = {f"action:{name}": given[0] for name, given in self._actions.items()}
+        functions |= {f"computed:{name.removeprefix('computed.')}": given for name, given in self._computed.items()}
         return {name: _source_hash(function) for name, function in functions.items()}
 
     @classmethod
@@ -255,17 +251,13 @@ def _read_file(path: Path) -> Any:
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(
-            "FILE_UNREADABLE", f"The domain file {path} cannot be read: {error}", path=str(path)
-        ) from None
+        raise Refused("FILE_UNREADABLE", f"The domain file {path} cannot be read: {error}", path=str(path)) from None
     if path.suffix not in (".yaml", ".yml"):
         return read_json(content)
     try:
         return freeze(yaml.safe_load(content))
     except yaml.YAMLError as error:
-        raise Refused(
-            "MALFORMED_YAML", f"The domain file {path} is no YAML: {error}", path=str(path)
-        ) from None
+        raise Refused("MALFORMED_YAML", f"The domain file {path} is no YAML: {error}", path=str(path)) from None
 
 
 def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | None:

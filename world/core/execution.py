@@ -243,9 +243,7 @@ class Execution:
         """
         try:
             frozen = freeze(params)
-            key = requirement_id(
-                self.schema.hash, self.invocation.intent_id, self.action_id, at, name, frozen
-            )
+            key = requirement_id(self.schema.hash, self.invocation.intent_id, self.action_id, at, name, frozen)
         except Refused as refused:
             self.fail("TYPE_MISMATCH", f"The arguments of {name} are no JSON. {refused.message}", at)
         if len(self.answered) >= MAX_EFFECTS:

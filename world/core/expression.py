@@ -135,9 +135,7 @@ class _Compiler:
 
     def compile(self, node: Any) -> Evaluate:
         if self.depth >= MAX_EXPRESSION_DEPTH:
-            return _failing(
-                "LIMIT_EXCEEDED", f"An expression is nested deeper than {MAX_EXPRESSION_DEPTH} levels."
-            )
+            return _failing("LIMIT_EXCEEDED", f"An expression is nested deeper than {MAX_EXPRESSION_DEPTH} levels.")
         kind = kind_of(node)
         self.depth += 1
         try:
@@ -235,9 +233,7 @@ def _get_item(segments: Segments) -> Evaluate:
         return lambda scope: scope.item
     if len(segments) == 1:
         (name,) = segments
-        return lambda scope: (
-            item.get(name) if isinstance(item := scope.item, dict) else look_up(item, segments)
-        )
+        return lambda scope: item.get(name) if isinstance(item := scope.item, dict) else look_up(item, segments)
     return lambda scope: look_up(scope.item, segments)
 
 

@@ -78,9 +78,7 @@ def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int 
     if not isinstance(spec, Mapping):
         faults.append((where, "A field spec is an object with a type."))
         return ANY
-    faults.extend(
-        (f"{where}.{key}", "A field spec has no such property.") for key in spec if key not in _KEYS
-    )
+    faults.extend((f"{where}.{key}", "A field spec has no such property.") for key in spec if key not in _KEYS)
     kind, enum = _read_type(spec.get("type"), where, faults)
     if not isinstance(spec.get("required", False), bool):
         faults.append((f"{where}.required", "required is true or false."))
@@ -89,9 +87,7 @@ def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int 
         fields = _read_fields(spec["fields"], f"{where}.fields", faults, depth)
     if "items" in spec:
         items = read_field(spec["items"], f"{where}.items", faults, depth + 1)
-    found = FieldSpec(
-        kind, spec.get("required") is True, "default" in spec, spec.get("default"), fields, items, enum
-    )
+    found = FieldSpec(kind, spec.get("required") is True, "default" in spec, spec.get("default"), fields, items, enum)
     _check_shape(found, where, faults)
     return found
 
@@ -99,22 +95,13 @@ def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int 
 def _read_type(kind: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, tuple[Any, ...]]:
     if isinstance(kind, str) and kind in TYPES:
         return kind, ()
-    if (
-        isinstance(kind, Mapping)
-        and kind.keys() == {"enum"}
-        and isinstance(kind["enum"], list)
-        and kind["enum"]
-    ):
+    if isinstance(kind, Mapping) and kind.keys() == {"enum"} and isinstance(kind["enum"], list) and kind["enum"]:
         return "enum", tuple(kind["enum"])
-    faults.append(
-        (f"{where}.type", f"A type is one of {', '.join(sorted(TYPES))}, or an enum with its values.")
-    )
+    faults.append((f"{where}.type", f"A type is one of {', '.join(sorted(TYPES))}, or an enum with its values."))
     return "any", ()
 
 
-def _read_fields(
-    fields: Any, where: str, faults: list[tuple[str, str]], depth: int
-) -> dict[str, FieldSpec] | None:
+def _read_fields(fields: Any, where: str, faults: list[tuple[str, str]], depth: int) -> dict[str, FieldSpec] | None:
     if not isinstance(fields, Mapping):
         faults.append((where, "fields is an object of field specs."))
         return None
@@ -129,8 +116,7 @@ def _check_shape(spec: FieldSpec, where: str, faults: list[tuple[str, str]]) -> 
     if spec.has_default and spec.default is not None and not (spec.type == "object" and spec.default == {}):
         # an empty object is the customary start of an object that is filled later
         faults.extend(
-            (f"{where}.default{fault.path}", fault.message)
-            for fault in check_value(spec, spec.default, state=True)
+            (f"{where}.default{fault.path}", fault.message) for fault in check_value(spec, spec.default, state=True)
         )
 
 
@@ -201,9 +187,7 @@ def _check_members(
             yield InvalidValue(f"{path}.{name}", "is not a known field")
 
 
-def _check_elements(
-    items: FieldSpec, value: list[Any], state: bool, before: Any, path: str
-) -> Iterator[InvalidValue]:
+def _check_elements(items: FieldSpec, value: list[Any], state: bool, before: Any, path: str) -> Iterator[InvalidValue]:
     shared: set[int] = set()
     if type(before) is FrozenList and len(before) >= _SHARED:
         shared = set(map(id, before))  # the elements live as long as ``before`` does, so their ids are theirs

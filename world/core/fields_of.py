@@ -74,9 +74,7 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
         ) from error
 
 
-def _members(
-    schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str, ...]
-) -> dict[str, dict[str, Any]]:
+def _members(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     required = schema.get("required", ())
     return {
         name: {**_spec(inner, named, above), "required": name in required}

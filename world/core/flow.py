@@ -57,9 +57,7 @@ def _failing(code: str, message: str, at: str) -> Flow:
 
 
 def _seq(node: Mapping[str, Any], at: str, depth: int) -> Flow:
-    steps = [
-        compile_flow(step, f"{at}.steps[{index}]", depth + 1) for index, step in enumerate(node["steps"])
-    ]
+    steps = [compile_flow(step, f"{at}.steps[{index}]", depth + 1) for index, step in enumerate(node["steps"])]
 
     def run(execution: Execution, called: str) -> None:
         for step in steps:
@@ -115,9 +113,7 @@ def _effect(node: Mapping[str, Any], at: str, _: int) -> Flow:
 
     def run(execution: Execution, called: str) -> None:
         here = called + at
-        result = execution.effect(
-            name, {key: execution.evaluate(value, here) for key, value in compiled}, here
-        )
+        result = execution.effect(name, {key: execution.evaluate(value, here) for key, value in compiled}, here)
         if result.error is not None:
             raise Stop("error", error=result.error)
         for patch in result.patches:
@@ -152,9 +148,7 @@ def _call(node: Mapping[str, Any], at: str, depth: int) -> Flow:
             execution.fail("UNKNOWN_FLOW", f"There is no flow {name!r} to call.", called + at)
         execution.depth += depth + 1
         if execution.depth > MAX_FLOW_DEPTH:
-            execution.fail(
-                "LIMIT_EXCEEDED", f"Flows call each other deeper than {MAX_FLOW_DEPTH} levels.", called + at
-            )
+            execution.fail("LIMIT_EXCEEDED", f"Flows call each other deeper than {MAX_FLOW_DEPTH} levels.", called + at)
         action.flow(execution, f"{called}{at}>")
         execution.depth -= depth + 1
 

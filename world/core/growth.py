@@ -52,9 +52,7 @@ def _new_members(value: FrozenDict | FrozenList, before: Any) -> list[Any]:
     """Return the members that did not stand here before; all of them where one stands here twice."""
     members = _members(value)
     if isinstance(before, (FrozenDict, FrozenList)) and len(set(map(id, members))) == len(members):
-        known = set(
-            map(id, _members(before))
-        )  # they live as long as ``before`` does, so their ids are theirs
+        known = set(map(id, _members(before)))  # they live as long as ``before`` does, so their ids are theirs
         return [member for member in members if id(member) not in known]
     return members
 

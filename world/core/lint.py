@@ -16,20 +16,12 @@ from world.paths import parse_path
 
 __all__ = ["schema_faults"]
 
-_KEYS: Final = frozenset(
-    {"id", "version", "hash", "types", "state", "computed", "actions", "meta", "description"}
-)
-_ACTION_KEYS: Final = frozenset(
-    {"input", "available", "flow", "python", "label", "description", "manifest", "meta"}
-)
+_KEYS: Final = frozenset({"id", "version", "hash", "types", "state", "computed", "actions", "meta", "description"})
+_ACTION_KEYS: Final = frozenset({"input", "available", "flow", "python", "label", "description", "manifest", "meta"})
 _COMPUTED_KEYS: Final = frozenset({"deps", "expr", "python", "description"})
 _RESERVED: Final = frozenset({"meta", "system", "input", "computed", ""})
-_ID: Final = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*:\S+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII
-)
-_VERSION: Final = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII
-)
+_ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+_VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 
 def schema_faults(schema: Any) -> list[Fault]:
@@ -201,9 +193,7 @@ class _Reader:
         reader = FlowReader(
             expression=lambda node, at: self._expression(node, at, lambda read: self.reads(read, given)),
             patchable=self._patchable,
-            flows={
-                name for name, other in self.actions.items() if isinstance(other, Mapping) and "flow" in other
-            },
+            flows={name for name, other in self.actions.items() if isinstance(other, Mapping) and "flow" in other},
             add=self.add,
         )
         reader.read(spec["flow"], f"{path}.flow")

@@ -201,9 +201,7 @@ def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
         ]
         shown = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
         told = freeze({"faults": faults})
-        execution.fail(
-            "INVALID_INPUT", f"The input of {execution.action_id!r} does not fit: {shown}.", "", told
-        )
+        execution.fail("INVALID_INPUT", f"The input of {execution.action_id!r} does not fit: {shown}.", "", told)
 
 
 class _Guard:
@@ -226,9 +224,7 @@ class _Guard:
         if isinstance(raised, RecursionError):
             self.execution.fail("LIMIT_EXCEEDED", "The action calls itself too deep.", self.at)
         shown = f"{type(raised).__name__}: {raised}"[:500]
-        self.execution.fail(
-            "ACTION_RAISED", f"The action raised {shown}", self.at, {"type": type(raised).__name__}
-        )
+        self.execution.fail("ACTION_RAISED", f"The action raised {shown}", self.at, {"type": type(raised).__name__})
 
 
 def _drive(execution: Execution, generator: Generator[Any, Any, Any], at: str) -> Any:
@@ -244,9 +240,7 @@ def _drive(execution: Execution, generator: Generator[Any, Any, Any], at: str) -
         _close(generator)
 
 
-def _answer(
-    execution: Execution, generator: Generator[Any, Any, Any], asked: Any, at: str
-) -> Callable[[], Any]:
+def _answer(execution: Execution, generator: Generator[Any, Any, Any], asked: Any, at: str) -> Callable[[], Any]:
     if not isinstance(asked, EffectCall):
         _apply_all(execution, asked, at)
         return generator.__next__

@@ -208,9 +208,7 @@ def _computed(name: str, spec: Mapping[str, Any]) -> ComputedSpec:
     roots = tuple(dict.fromkeys(parse_path(dep)[0] for dep in deps if dep not in inner))
     if "python" in spec:
         return ComputedSpec(name, deps, roots, inner, python=_python(spec["python"]))
-    return ComputedSpec(
-        name, deps, roots, inner, spec["expr"], compile_expression(spec["expr"], computed=True)
-    )
+    return ComputedSpec(name, deps, roots, inner, spec["expr"], compile_expression(spec["expr"], computed=True))
 
 
 def _action(name: str, spec: FrozenDict) -> ActionSpec:

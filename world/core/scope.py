@@ -76,9 +76,7 @@ class Scope:
         """
         self.budget -= elements
         if self.budget < 0:
-            raise ExpressionError(
-                "LIMIT_EXCEEDED", f"One computation visits more than {MAX_ITERATIONS} elements."
-            )
+            raise ExpressionError("LIMIT_EXCEEDED", f"One computation visits more than {MAX_ITERATIONS} elements.")
 
     def next_id(self) -> str:
         """Return the next of this computation's ids."""

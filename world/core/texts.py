@@ -22,9 +22,7 @@ def bounded_text(parts: Sequence[str]) -> str:
         ExpressionError: ``LIMIT_EXCEEDED`` for more than ``MAX_TEXT`` characters.
     """
     if sum(map(len, parts)) > MAX_TEXT:
-        raise ExpressionError(
-            "LIMIT_EXCEEDED", f"An expression builds a text of more than {MAX_TEXT} characters."
-        )
+        raise ExpressionError("LIMIT_EXCEEDED", f"An expression builds a text of more than {MAX_TEXT} characters.")
     return join_surrogates("".join(parts))
 
 
@@ -35,9 +33,7 @@ def bounded_items(count: int) -> None:
         ExpressionError: ``LIMIT_EXCEEDED`` for more than ``MAX_ITEMS`` elements.
     """
     if count > MAX_ITEMS:
-        raise ExpressionError(
-            "LIMIT_EXCEEDED", f"An expression builds an array of more than {MAX_ITEMS} elements."
-        )
+        raise ExpressionError("LIMIT_EXCEEDED", f"An expression builds an array of more than {MAX_ITEMS} elements.")
 
 
 def concat(values: Sequence[Any]) -> Any:

@@ -63,9 +63,7 @@ def check_patch(schema: DomainSchema, data: FrozenDict, patch: Patch) -> PatchFa
 
 
 def _mismatch(path: str, fault: InvalidValue) -> PatchFault:
-    return PatchFault(
-        "TYPE_MISMATCH", f"The patch of {path!r} does not fit: {fault.path or 'it'} {fault.message}."
-    )
+    return PatchFault("TYPE_MISMATCH", f"The patch of {path!r} does not fit: {fault.path or 'it'} {fault.message}.")
 
 
 def _set_fault(place: FieldSpec, data: FrozenDict, patch: Patch) -> PatchFault | None:

@@ -75,9 +75,7 @@ class _Audit:
         self._end = log.head().size
         self._frontier = Frontier()
         self._pending: list[bytes] = []
-        self._other: Frontier | None = (
-            None  # the tree with recomputed leaves, where they differ from stored ones
-        )
+        self._other: Frontier | None = None  # the tree with recomputed leaves, where they differ from stored ones
         self._other_pending: list[bytes] = []
         self._whole = True  # no leaf is missing so far
         self._good = TreeHead(0, b"")
@@ -171,9 +169,7 @@ class _Audit:
                 return
             self._frontier, self._other = self._other, None  # the leaf hashes were changed, not the events
         for suspect in self._suspects:
-            self.add(
-                "HEAD_CHANGED", suspect.size, f"The tree head stored at {suspect.size} events was changed."
-            )
+            self.add("HEAD_CHANGED", suspect.size, f"The tree head stored at {suspect.size} events was changed.")
         self._suspects, self._good = [], head
 
     def _check_saved(self) -> None:

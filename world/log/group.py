@@ -67,9 +67,7 @@ class Pending(Generic[C, R]):
 class GroupCommit(Generic[C, R]):
     """Runs commands in shared batches, one batch at a time, in order of arrival."""
 
-    def __init__(
-        self, run_batch: Callable[[list[Pending[C, R]]], None], *, max_batch: int = MAX_BATCH
-    ) -> None:
+    def __init__(self, run_batch: Callable[[list[Pending[C, R]]], None], *, max_batch: int = MAX_BATCH) -> None:
         """Make a queue.
 
         Args:

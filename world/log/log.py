@@ -87,18 +87,14 @@ def list_logs(address: str | Address) -> list[str]:
         Refused: as ``open_log`` does.
     """
     where = address if isinstance(address, Address) else parse_address(address)
-    store = open_store(
-        where, read_only=True, create=False, durability="full", busy_timeout_ms=BUSY_TIMEOUT_MS
-    )
+    store = open_store(where, read_only=True, create=False, durability="full", busy_timeout_ms=BUSY_TIMEOUT_MS)
     try:
         return list(log_names(store))
     finally:
         store.close()
 
 
-def open_store(
-    where: Address, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int
-) -> Store:
+def open_store(where: Address, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int) -> Store:
     """Connect to the database of an address; see ``open_log``."""
     if where.backend == "sqlite":
         from world.log.sqlite import SqliteStore
@@ -113,9 +109,7 @@ def open_store(
     from world.log.postgres import PostgresStore
 
     assert where.url is not None
-    return PostgresStore(
-        where.url, read_only=read_only, durability=durability, busy_timeout_ms=busy_timeout_ms
-    )
+    return PostgresStore(where.url, read_only=read_only, durability=durability, busy_timeout_ms=busy_timeout_ms)
 
 
 class EventLog:
@@ -188,9 +182,7 @@ class EventLog:
     def heads(self, after: int = 0, upto: int | None = None) -> Iterator[TreeHead]:
         """Yield the tree heads stored with each commit, with sizes in (after, upto], smallest first."""
         while True:
-            rows = self._store.select(
-                self._store.sql.heads, count=READ_BATCH, **key_range(self.log_id, after, upto)
-            )
+            rows = self._store.select(self._store.sql.heads, count=READ_BATCH, **key_range(self.log_id, after, upto))
             for size, root in rows:
                 yield TreeHead(size, root)
             if len(rows) < READ_BATCH:
@@ -269,9 +261,7 @@ class EventLog:
         size = self.head().size
         if 1 <= position <= size:
             raise gap([], position - 1)
-        raise Refused(
-            "NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position
-        )
+        raise Refused("NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position)
 
     def stream(
         self,

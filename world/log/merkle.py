@@ -107,9 +107,7 @@ class Frontier:
             DamagedLog: ``TREE_DAMAGED`` when the length does not fit the size.
         """
         if len(data) != size.bit_count() * HASH_BYTES:
-            raise DamagedLog(
-                "TREE_DAMAGED", f"The stored tree of size {size} has {len(data)} bytes.", size=size
-            )
+            raise DamagedLog("TREE_DAMAGED", f"The stored tree of size {size} has {len(data)} bytes.", size=size)
         nodes = (data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES))
         return cls(size, tuple(nodes))
 
@@ -200,9 +198,7 @@ def consistency_proof(first: int, second: int, subtree: Subtree) -> list[bytes]:
     return path
 
 
-def verify_consistency(
-    first: int, second: int, first_root: bytes, second_root: bytes, path: Sequence[bytes]
-) -> bool:
+def verify_consistency(first: int, second: int, first_root: bytes, second_root: bytes, path: Sequence[bytes]) -> bool:
     """Tell whether a path proves the first tree to be the beginning of the second (2.1.4.2)."""
     if not 0 <= first <= second:
         return False

@@ -17,9 +17,7 @@ def log_names(store: Store) -> dict[str, int]:
         Refused: ``NOT_A_LOG`` or ``LOG_FORMAT``.
     """
     if STORE.name not in _tables(store):
-        raise not_a_log(
-            store.describe(), "it holds none of a log's tables; create the log, or give another address"
-        )
+        raise not_a_log(store.describe(), "it holds none of a log's tables; create the log, or give another address")
     check_format(store.select(store.sql.read_format), store.describe())
     return {name: number for number, name in store.select(store.sql.read_logs)}
 

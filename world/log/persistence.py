@@ -108,9 +108,7 @@ class LogRecorder(ApplicationRecorder):
         """Return the last position; None for an empty log."""
         return self.log.head().size or None
 
-    def subscribe(
-        self, gt: int | None = None, topics: Sequence[str] = ()
-    ) -> Subscription[ApplicationRecorder]:
+    def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """Return an iterator over notifications after ``gt`` that waits for new ones."""
         return cast("Subscription[ApplicationRecorder]", LogSubscription(self, gt, topics))
 
@@ -219,9 +217,7 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
                 raise _foreign(error) from error
         return LogRecorder(self._log)
 
-    def tracking_recorder(
-        self, tracking_recorder_class: type[TrackingRecorder] | None = None
-    ) -> TrackingRecorder:
+    def tracking_recorder(self, tracking_recorder_class: type[TrackingRecorder] | None = None) -> TrackingRecorder:
         """Refuse: a log keeps no tracking records."""
         raise _unsupported("tracking")
 
@@ -242,12 +238,8 @@ def _new_event(event: StoredEvent) -> NewEvent:
     except Refused as error:
         raise Refused("INVALID_EVENT", f"The state of {event.topic} is no canonical JSON: {error}") from None
     if canonical != event.state:
-        raise Refused(
-            "INVALID_EVENT", f"The state of {event.topic} is JSON, but not in canonical form (RFC 8785)."
-        )
-    return NewEvent(
-        str(event.originator_id), event.topic, _SCHEMA_VERSION, event.state, event.originator_version
-    )
+        raise Refused("INVALID_EVENT", f"The state of {event.topic} is JSON, but not in canonical form (RFC 8785).")
+    return NewEvent(str(event.originator_id), event.topic, _SCHEMA_VERSION, event.state, event.originator_version)
 
 
 def _notification(event: LoggedEvent) -> Notification:

@@ -201,9 +201,7 @@ class PostgresStore(Store):
         if self._closed:
             raise Refused("LOG_CLOSED", "The log was closed; open it again.")
         try:
-            connection: Connection[Row] = _FlushingConnection.connect(
-                **self._arguments, autocommit=autocommit
-            )
+            connection: Connection[Row] = _FlushingConnection.connect(**self._arguments, autocommit=autocommit)
         except psycopg.Error as error:
             raise self.translate(error) from error
         connection.prepare_threshold = 2

@@ -230,21 +230,15 @@ def translate(error: Exception, path: str) -> Exception:
             path=path,
         )
     if code == sqlite3.SQLITE_CORRUPT:
-        return DamagedLog(
-            "LOG_DAMAGED", f"The file {path} is damaged ({error}). Restore it from a copy.", path=path
-        )
+        return DamagedLog("LOG_DAMAGED", f"The file {path} is damaged ({error}). Restore it from a copy.", path=path)
     if code == sqlite3.SQLITE_NOTADB:
         return not_a_log(path, "the file is no SQLite database")
     if code == sqlite3.SQLITE_CONSTRAINT:
         return conflict(str(error))
     if code == sqlite3.SQLITE_READONLY:
-        return Refused(
-            "LOG_READ_ONLY", f"The file {path} cannot be written; check its permissions.", path=path
-        )
+        return Refused("LOG_READ_ONLY", f"The file {path} cannot be written; check its permissions.", path=path)
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return Refused(
-            "LOG_UNAVAILABLE", f"The file {path} cannot be opened; check path and permissions.", path=path
-        )
+        return Refused("LOG_UNAVAILABLE", f"The file {path} cannot be opened; check path and permissions.", path=path)
     if isinstance(error, sqlite3.ProgrammingError):
         return Refused("LOG_CLOSED", _closed(False))
     return WorldProtocolError("LOG_FAILED", f"SQLite failed on {path}: {error}.", path=path)
@@ -257,12 +251,8 @@ def _check_path(path: str, *, create: bool, read_only: bool) -> None:
         if create and not read_only:
             if os.path.isdir(os.path.dirname(os.path.abspath(path))):
                 return
-            raise Refused(
-                "LOG_NOT_FOUND", f"The directory of {path} does not exist; make it first."
-            ) from None
-        raise Refused(
-            "LOG_NOT_FOUND", f"There is no file {path}. Check the path, or create the log."
-        ) from None
+            raise Refused("LOG_NOT_FOUND", f"The directory of {path} does not exist; make it first.") from None
+        raise Refused("LOG_NOT_FOUND", f"There is no file {path}. Check the path, or create the log.") from None
     except OSError as error:
         raise Refused("LOG_UNAVAILABLE", f"The file {path} cannot be reached: {error.strerror}.") from None
     if os.path.isdir(path):

@@ -109,9 +109,7 @@ class ReadOnlyReaders:
                     if self._signature is None or self._signature == self._look():
                         return rows
                 self._drop()
-        raise LogBusy(
-            "LOG_BUSY", f"{self._path} changes faster than it can be read; try again.", path=self._path
-        )
+        raise LogBusy("LOG_BUSY", f"{self._path} changes faster than it can be read; try again.", path=self._path)
 
     def close(self) -> None:
         """Close the connection and remove a temporary copy."""
@@ -162,9 +160,7 @@ class ReadOnlyReaders:
 
 def connect(uri: str) -> sqlite3.Connection:
     """Open a connection for reading, usable from any thread."""
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False
-    )
+    connection = sqlite3.connect(uri, uri=True, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA query_only=ON")
     return connection

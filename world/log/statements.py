@@ -50,13 +50,9 @@ class Statements:
         self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))
         self.leaves = sql(_between(EVENTS.c.id, EVENTS.c.leaf))
         self.audit = sql(
-            _between(EVENTS.c.id, *_content(backend), EVENTS.c.leaf, EVENTS.c.log_id).limit(
-                bindparam("count")
-            )
+            _between(EVENTS.c.id, *_content(backend), EVENTS.c.leaf, EVENTS.c.log_id).limit(bindparam("count"))
         )
-        self.version = sql(
-            select(func.max(EVENTS.c.version)).where(mine, EVENTS.c.stream == bindparam("stream"))
-        )
+        self.version = sql(select(func.max(EVENTS.c.version)).where(mine, EVENTS.c.stream == bindparam("stream")))
         self.disorder = sql(_disorder(mine))
         self.read_views = sql(select(VIEWS.c.name, VIEWS.c.version, VIEWS.c.position).where(_viewed()))
         self.insert_view = sql(insert(VIEWS))
@@ -80,9 +76,7 @@ def statements(backend: Backend) -> Statements:
 
 
 @cache
-def events_query(
-    backend: Backend, *, topics: int = 0, stream: bool = False, descending: bool = False
-) -> Statement:
+def events_query(backend: Backend, *, topics: int = 0, stream: bool = False, descending: bool = False) -> Statement:
     """Return the query for events with keys in (low, high], with ``count`` as its limit.
 
     Args:

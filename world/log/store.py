@@ -173,9 +173,7 @@ def check_format(rows: Sequence[Row], where: str) -> None:
         raise Refused("LOG_FORMAT", f"{where} keeps logs in a format this program does not know.", found=rows)
     version = rows[0][1]
     if version != FORMAT_VERSION:
-        advice = (
-            "update this program" if version > FORMAT_VERSION else "migrate it with the release that wrote it"
-        )
+        advice = "update this program" if version > FORMAT_VERSION else "migrate it with the release that wrote it"
         raise Refused(
             "LOG_FORMAT",
             f"{where} has log format {version}; this program knows {FORMAT_VERSION}: {advice}.",

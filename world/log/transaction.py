@@ -105,9 +105,7 @@ class Transaction:
             version = versions[event.stream] = self._next_version(event, versions)
             leaf = event_leaf(event.stream, version, event.topic, event.schema_version, event.state)
             logged.append(
-                LoggedEvent(
-                    position, event.stream, version, event.topic, event.schema_version, event.state, leaf
-                )
+                LoggedEvent(position, event.stream, version, event.topic, event.schema_version, event.state, leaf)
             )
         self._versions = versions
         self._appended += logged
@@ -153,8 +151,7 @@ class Transaction:
         if size < known or opening.root is None:
             raise DamagedLog(
                 "LOG_SHRUNK",
-                f"The log had {known} events when this program last looked and has {size} now: "
-                "it was cut or replaced.",
+                f"The log had {known} events when this program last looked and has {size} now: it was cut or replaced.",
                 known=known,
                 found=size,
             )

@@ -115,8 +115,7 @@ class StoredTree:
     def _check(self, computed: TreeHead, stored: TreeHead) -> None:
         if computed != stored:
             raise _damaged(
-                f"The tree head stored at {stored.size} events does not follow from the events; "
-                "run a verification.",
+                f"The tree head stored at {stored.size} events does not follow from the events; run a verification.",
                 stored.size,
             )
 
@@ -152,9 +151,7 @@ def gap(rows: Sequence[Row], after: int) -> DamagedLog:
         if row[0] != after + offset + 1:
             missing = after + offset + 1
             break
-    return DamagedLog(
-        "LOG_GAP", f"The event at position {missing} is missing from the log.", position=missing
-    )
+    return DamagedLog("LOG_GAP", f"The event at position {missing} is missing from the log.", position=missing)
 
 
 def _damaged(message: str, size: int) -> DamagedLog:

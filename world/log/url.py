@@ -78,9 +78,7 @@ def _from_url(url: URL, name: str) -> Address:
         return Address("sqlite", name, path=url.database or MEMORY)
     if url.drivername in _POSTGRES:
         return Address("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
-    raise _invalid(
-        str(url), f"logs are kept in SQLite (sqlite) or PostgreSQL (postgresql), not {url.drivername}"
-    )
+    raise _invalid(str(url), f"logs are kept in SQLite (sqlite) or PostgreSQL (postgresql), not {url.drivername}")
 
 
 def _invalid(text: str, reason: str, **details: Any) -> Refused:

@@ -170,9 +170,7 @@ def check_event(event: NewEvent, max_bytes: int) -> None:
     check_name("stream", event.stream)
     _topic_text(event.topic)
     if not 1 <= event.schema_version <= MAX_NUMBER:
-        raise Refused(
-            "INVALID_EVENT", f"The schema version {event.schema_version} is not within 1..{MAX_NUMBER}."
-        )
+        raise Refused("INVALID_EVENT", f"The schema version {event.schema_version} is not within 1..{MAX_NUMBER}.")
     if event.version is not None and not 1 <= event.version <= MAX_NUMBER:
         raise Refused("INVALID_EVENT", f"The stream version {event.version} is not within 1..{MAX_NUMBER}.")
 

@@ -1,0 +1,47 @@
+"""Which exit code an error of the engine has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from world.errors import WorldProtocolError
+
+USAGE_CODES: Final = frozenset(
+    {
+        "AMBIGUOUS_PREFIX",
+        "BAD_REFERENCE",
+        "BINDING_NOT_AVAILABLE",
+        "DUPLICATE_HANDLER",
+        "DUPLICATE_NAME",
+        "DUPLICATE_POLICY",
+        "DUPLICATE_PROJECTION",
+        "EVENT_TOO_LARGE",
+        "FILE_UNREADABLE",
+        "INTENT_TOO_LARGE",
+        "LINE_TOO_LONG",
+        "LOG_NOT_FOUND",
+        "NO_CONFIG",
+        "NOT_A_DIRECT_INTENT",
+        "NOT_A_DOMAIN",
+        "NOT_A_LOG",
+        "NOT_CANONICAL",
+        "NOT_LOADED",
+        "PATH_NOT_FOUND",
+        "PYTHON_REQUIRED",
+        "SCOPE_MISSING",
+        "SCOPE_NOT_EXPECTED",
+        "SCOPE_TOO_LARGE",
+        "SOURCE_TOO_LARGE",
+        "TYPE_MISMATCH",
+        "UNKNOWN_BINDING",
+        "UNSUPPORTED_TYPE",
+    }
+)
+"""Codes, beside those that begin with INVALID or MALFORMED, of what is wrong whatever the log holds."""
+
+
+def exit_code_of(error: WorldProtocolError) -> int:
+    """Return 2 for what is wrong in itself, 3 for a damaged log, 1 for the rest."""
+    if error.exit_code == 1 and (error.code in USAGE_CODES or error.code.startswith(("INVALID_", "MALFORMED_"))):
+        return 2
+    return error.exit_code

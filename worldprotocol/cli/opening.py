@@ -1,0 +1,94 @@
+"""Opening the realm that the options and ``world.toml`` name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from world.errors import Refused
+from worldprotocol.config import CONFIG_NAME, Config, read_config
+from worldprotocol.facade import World
+
+if TYPE_CHECKING:
+    from worldprotocol.cli.options import Desk
+
+
+def settings_of(desk: Desk) -> Config:
+    """Return the configuration that was named, or the one in the current folder, or the defaults.
+
+    Raises:
+        Refused: ``NO_CONFIG`` when the named one does not exist, ``INVALID_CONFIG``.
+    """
+    if desk.config is None and not Path(CONFIG_NAME).exists():
+        config = Config()
+    else:
+        config = read_config(Path(desk.config or CONFIG_NAME))
+    return config.model_copy(update={"paranoid": True}) if desk.paranoid else config
+
+
+def composed(desk: Desk) -> Config:
+    """Return the configuration of a realm that is to be acted on; its folder's modules can be imported afterwards.
+
+    Raises:
+        Refused: ``NO_CONFIG`` when no domain is known at all, ``INVALID_CONFIG``.
+    """
+    config = settings_of(desk)
+    if config.domain is None:
+        if desk.config is None and not Path(CONFIG_NAME).exists():
+            raise Refused(
+                "NO_CONFIG",
+                f"There is no {CONFIG_NAME} here, and acting needs to know the domain: go to the realm's folder, name "
+                "its configuration with --config, or make one with `worldctl init`.",
+            )
+        raise Refused("INVALID_CONFIG", f'{config.folder / CONFIG_NAME} names no domain: add domain = "..." to it.')
+    make_importable(config.folder)
+    return config
+
+
+def make_importable(folder: Path) -> None:
+    """Let references such as ``shop.domain:shop`` name modules of the realm's folder and of the current one."""
+    for path in (str(Path.cwd()), str(folder.resolve())):
+        if path not in sys.path:
+            sys.path.insert(0, path)
+
+
+def parts_of(config: Config, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Return what ``World.create``, ``World.open`` and ``World.open_to_adopt`` want to know, all but the address."""
+    return {
+        "domain": config.domain,
+        "folder": config.folder,
+        "projections": config.projections,
+        "policies": config.policies,
+        "effects": config.effects,
+        "enforcement": config.enforcement,
+        "paranoid": config.paranoid,
+        "durability": config.durability,
+        "limits": config.chosen_limits(),
+        "progress": progress,
+    }
+
+
+def open_for_acting(desk: Desk) -> World:
+    """Open the realm for acting.
+
+    Raises:
+        Refused: see ``World.open``.
+    """
+    return _opened(desk, World.open)
+
+
+def open_to_adopt(desk: Desk, by: str) -> World:
+    """Open the realm under a changed domain and adopt it.
+
+    Raises:
+        Refused: see ``World.open_to_adopt``.
+    """
+    return _opened(desk, World.open_to_adopt, by=by)
+
+
+def _opened(desk: Desk, way_in: Callable[..., World], **more: Any) -> World:
+    config = composed(desk)
+    with desk.progress("Bringing the index up to date") as progress:
+        return way_in(desk.log or config.log_address, **parts_of(config, progress), **more)

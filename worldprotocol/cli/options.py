@@ -1,0 +1,139 @@
+"""The options that every command has, before or after its name, and the desk that a command works at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from worldprotocol.cli.output import Printer, Progress
+    from worldprotocol.config import Config
+    from worldprotocol.facade import World
+
+
+class Desk:
+    """What a command is handed: the global options, and through them the log, the output and the progress bar."""
+
+    def __init__(self, *, json: bool = False) -> None:
+        """Begin with no option given."""
+        self.log: str | None = None
+        self.config: str | None = None
+        self.json = json
+        self.paranoid = False
+        self.quiet = False
+
+    def settings(self) -> Config:
+        """Return what ``world.toml`` says, or the defaults where there is none and none was named.
+
+        Raises:
+            Refused: ``NO_CONFIG``, ``INVALID_CONFIG``.
+        """
+        from worldprotocol.cli.opening import settings_of
+
+        return settings_of(self)
+
+    def address(self) -> str:
+        """Return the log's address: --log, else WORLD_LOG, else what the configuration says."""
+        return self.log or self.settings().log_address
+
+    def open(self) -> World:
+        """Open the realm for acting; a context manager closes it.
+
+        Raises:
+            Refused: see ``World.open``.
+        """
+        from worldprotocol.cli.opening import open_for_acting
+
+        return open_for_acting(self)
+
+    def look(self) -> World:
+        """Open the realm for looking only; a context manager closes it.
+
+        Raises:
+            Refused: see ``World.look``.
+        """
+        from worldprotocol.facade import World
+
+        return World.look(self.address())
+
+    @property
+    def out(self) -> Printer:
+        """What prints results on stdout: for people, or JSON."""
+        from worldprotocol.cli.output import Printer
+
+        return Printer(as_json=self.json, quiet=self.quiet)
+
+    def progress(self, description: str) -> AbstractContextManager[Progress]:
+        """Return a progress bar, shown on stderr when that is a terminal; call what it gives with (done, total)."""
+        from worldprotocol.cli.output import progress
+
+        return progress(description, shown=not self.quiet)
+
+
+class Command(click.Command):
+    """A command that also takes the global options after its name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Make a click command and add the global options to it."""
+        super().__init__(*args, **kwargs)
+        self.params += global_options()
+
+
+class Group(click.Group):
+    """A command with commands of its own, such as ``actor add``."""
+
+    command_class = Command
+
+
+def command(name: str, **settings: Any) -> Callable[[Callable[..., int | None]], Command]:
+    """Make a function ``(desk, **parameters) -> exit code or None`` a command; its docstring is the help."""
+
+    def decorate(function: Callable[..., int | None]) -> Command:
+        return click.command(name, cls=Command, **settings)(with_desk(function))
+
+    return decorate
+
+
+def with_desk(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Hand a function the desk as its first argument."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> int | None:
+        return function(click.get_current_context().find_root().obj, *args, **kwargs)
+
+    return called
+
+
+def global_options() -> list[click.Parameter]:
+    """Return the options that every command has."""
+    return [
+        _option(
+            ["--log"],
+            "log",
+            "The log: a SQLite file, or a SQLAlchemy URL with an optional #name.",
+            metavar="ADDRESS",
+            envvar="WORLD_LOG",
+        ),
+        _option(
+            ["--config"],
+            "config",
+            "What composes the realm; ./world.toml unless told otherwise.",
+            metavar="FILE",
+            envvar="WORLD_CONFIG",
+        ),
+        _option(["--json"], "json", "Print JSON: one document, or a line each for streams.", is_flag=True),
+        _option(["--paranoid"], "paranoid", "Ask every projection twice, under guard.", is_flag=True),
+        _option(["--quiet", "-q"], "quiet", "Print no progress and no remarks.", is_flag=True),
+    ]
+
+
+def _option(names: list[str], attribute: str, text: str, **settings: Any) -> click.Option:
+    def note(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:  # given here; not given after the command's name leaves what was given before it
+            setattr(ctx.find_root().obj, attribute, value)
+
+    return click.Option(names, help=text, callback=note, expose_value=False, **settings)

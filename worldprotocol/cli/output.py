@@ -1,0 +1,137 @@
+"""Printing: JSON for programs, tables for people on a terminal, plain text where the output is piped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done and how much there is in all."""
+
+
+class Printer:
+    """Prints results on stdout.
+
+    Args:
+        as_json: print JSON in place of text.
+        quiet: leave remarks out.
+    """
+
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        """Print in one of the two ways."""
+        self.as_json = as_json
+        self.quiet = quiet
+        self.terminal = sys.stdout.isatty()
+
+    def document(self, value: Any) -> None:
+        """Print one JSON document: on one line when piped, indented on a terminal."""
+        option = orjson.OPT_INDENT_2 if self.terminal else 0
+        print(as_text(value, option))  # noqa: T201
+
+    def line(self, value: Any) -> None:
+        """Print one line of a stream of JSON, at once."""
+        print(as_text(value), flush=True)  # noqa: T201
+
+    def text(self, words: str = "") -> None:
+        """Print a line for people."""
+        print(words)  # noqa: T201
+
+    def remark(self, words: str) -> None:
+        """Say something on stderr that is no result; quiet leaves it out."""
+        if not self.quiet:
+            print(words, file=sys.stderr, flush=True)  # noqa: T201
+
+    def tell(self, value: Any, words: str) -> None:
+        """Print a value: as JSON where JSON is wished, else in words."""
+        if self.as_json:
+            self.document(value)
+        else:
+            self.text(words)
+
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> None:
+        """Print a table: drawn on a terminal, else columns separated by tabs under one line of heads."""
+        cells = [[shown(cell) for cell in row] for row in rows]
+        if not cells:
+            self.remark(empty)
+        elif self.terminal:
+            self.rich(_drawn(heads, cells))
+        else:
+            self.text("\t".join(heads))
+            for row in cells:
+                self.text("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row))
+
+    def rich(self, thing: Any) -> None:
+        """Print something that rich draws, such as a tree; use it on a terminal only."""
+        from rich.console import Console
+
+        Console(highlight=False, soft_wrap=True).print(thing)
+
+
+def as_text(value: Any, option: int = 0) -> str:
+    """Return a value as JSON text; what JSON does not know is named by its text."""
+    try:
+        return orjson.dumps(value, default=_plain, option=option | orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
+    except TypeError:  # integers beyond 64 bits, lone surrogates in a message
+        import json
+
+        return json.dumps(value, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return list(value)
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """Return a cell as text; None is empty."""
+    return "" if value is None else value if isinstance(value, str) else str(value)
+
+
+def moment(at_ms: int | None) -> str:
+    """Return a time in milliseconds as ISO 8601 in UTC, to the second; None is empty."""
+    if at_ms is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def _drawn(heads: Sequence[str], rows: list[list[str]]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: what actors wrote is no markup
+    return table
+
+
+@contextmanager
+def progress(description: str, *, shown: bool = True) -> Iterator[Progress]:
+    """Show a progress bar on stderr once something takes longer than a moment, on a terminal only.
+
+    Args:
+        description: what is going on.
+        shown: False shows nothing anyhow.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

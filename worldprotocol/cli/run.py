@@ -1,0 +1,99 @@
+"""Runs one command line: whatever happens becomes an exit code and, where something is wrong, one sentence.
+
+0    clean
+1    findings: refused, rejected, failed, or something verify or recheck has found
+2    usage: arguments, input or configuration that cannot be right whatever the log holds
+3    the log is damaged
+130  interrupted; what was done is in the log
+141  whoever read the output is gone
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from worldprotocol.cli.options import Desk, global_options
+from worldprotocol.cli.table import LazyGroup
+
+CLEAN: Final = 0
+FINDINGS: Final = 1
+USAGE: Final = 2
+DAMAGED: Final = 3
+INTERRUPTED: Final = 130
+NOBODY_READS: Final = 141
+
+HELP = """Govern what people, agents and systems do to one shared world.
+
+Every change is an intent; an authority decides; what was decided and done is in one log that anyone can verify.
+Start with `worldctl init --domain FILE`. Exit codes: 0 clean, 1 findings, 2 usage, 3 damaged log."""
+
+root = LazyGroup("worldctl", help=HELP, params=global_options(), context_settings={"max_content_width": 110})
+root.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        help="Print the version.",
+        callback=lambda ctx, _, value: _print_version(ctx) if value else None,
+    )
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run ``worldctl`` with arguments and return its exit code."""
+    desk = Desk(json="--json" in arguments)
+    try:
+        told = root.main(list(arguments), prog_name="worldctl", standalone_mode=False, obj=desk)
+        sys.stdout.flush()
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.UsageError as error:
+        context = f"\nSee `{error.ctx.command_path} --help`." if error.ctx else ""
+        return _report(desk, "USAGE", error.format_message(), {}, USAGE, context)
+    except click.ClickException as error:
+        return _report(desk, "USAGE", error.format_message(), {}, USAGE)
+    except (KeyboardInterrupt, click.Abort) as error:
+        said = str(error) or "Interrupted; what was done before is in the log."
+        return _report(desk, "INTERRUPTED", said, {}, INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
+        return NOBODY_READS
+    except Exception as error:
+        from world.errors import WorldProtocolError
+        from worldprotocol.cli.exits import exit_code_of
+
+        if not isinstance(error, WorldProtocolError):
+            raise
+        return _report(desk, error.code, error.message, error.details, exit_code_of(error))
+    return told if isinstance(told, int) else CLEAN
+
+
+def _report(desk: Desk, code: str, message: str, details: Mapping[str, Any], exit_code: int, hint: str = "") -> int:
+    try:
+        if desk.json:
+            import json
+
+            told = {"error": {"code": code, "message": message, "details": details}}
+            print(json.dumps(told, default=str, ensure_ascii=False), flush=True)  # noqa: T201
+        mark = "" if code == "USAGE" else f" [{code}]"
+        print(f"error: {message}{mark}{hint}", file=sys.stderr, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_code
+
+
+def _print_version(ctx: click.Context) -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        click.echo(f"worldctl {version('world-protocol')}")
+    except PackageNotFoundError:
+        click.echo("worldctl, not installed")
+    ctx.exit()
+

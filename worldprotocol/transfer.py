@@ -1,0 +1,346 @@
+"""Export and import: a log as JSON lines, with the tree heads that prove it whole (design sections 2, 10).
+
+    {"format":1,"name":"main","worldProtocol":"log"}
+    {"leaf":"..","position":1,"schemaVersion":1,"state":{..},"stream":"realm","topic":"log.founded","version":1}
+    ...
+    {"head":{"root":"..","size":1006}}
+
+Every line is canonical JSON, and an event's state is the stored text itself, so that nothing is lost on the way. A tree
+head stands after every thousand events or so, where a commit ended, and at the end; a file without its last line is
+refused. What was imported has the same events byte by byte and the same heads, in whatever store.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Final
+
+import msgspec
+
+from world.canonical import canonical_bytes
+from world.errors import DamagedLog, Refused
+from world.events import decode_event
+from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, open_log
+from world.log.merkle import Frontier
+from world.views.index import WorldIndex
+
+FORMAT: Final = 1
+"""Version of the file's form."""
+
+HEAD_EVERY: Final = 1_000
+"""Events between two tree heads in a file, at least."""
+
+MAX_LINE_BYTES: Final = 64 << 20
+"""Longest line that is read, in bytes."""
+
+Progress = Callable[[int, int], None]
+
+
+class _Header(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    world_protocol: str
+    format: int
+    name: str
+
+
+class _EventLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    position: int
+    stream: str
+    version: int
+    topic: str
+    schema_version: int
+    state: msgspec.Raw
+    leaf: str
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True):
+    size: int
+    root: str
+
+
+class _HeadLine(msgspec.Struct, forbid_unknown_fields=True):
+    head: _Head
+
+
+_HEADER: Final = msgspec.json.Decoder(_Header)
+_EVENT: Final = msgspec.json.Decoder(_EventLine)
+_HEAD: Final = msgspec.json.Decoder(_HeadLine)
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did.
+
+    Args:
+        name: the log's name where it was exported.
+        added: events appended now.
+        head: the tree head of the log.
+    """
+
+    name: str
+    added: int
+    head: TreeHead
+
+
+def export_log(log: EventLog, out: IO[bytes], *, progress: Progress | None = None) -> TreeHead:
+    """Write a log as JSON lines; what others append meanwhile is left out.
+
+    Args:
+        log: the log.
+        out: where the lines go.
+        progress: called with events written and events in all.
+
+    Returns:
+        The tree head in the last line.
+
+    Raises:
+        DamagedLog: the first event or head that is not what its hash says; the lines before it are sound.
+    """
+    last = log.head()
+    out.write(canonical_bytes({"worldProtocol": "log", "format": FORMAT, "name": log.name}) + b"\n")
+    heads = log.heads(0, last.size)
+    frontier, written = Frontier(), 0
+    for rows in log.read_rows(upto=last.size):
+        for row in rows:
+            event = LoggedEvent(*row)
+            out.write(_event_text(event))
+        frontier = frontier.extended(row[6] for row in rows)
+        position = rows[-1][0]
+        if position - written >= HEAD_EVERY and position < last.size:
+            head = TreeHead(position, frontier.root())
+            stored = next((head for head in heads if head.size >= position), last)
+            if stored.size == position and stored.root != head.root:
+                raise _damaged_head(stored)
+            out.write(_head_text(head))
+            written = position
+        if progress is not None:
+            progress(position, last.size)
+    if frontier.root() != last.root:
+        raise _damaged_head(last)
+    out.write(_head_text(last))
+    return last
+
+
+def import_log(source: IO[bytes], address: str, *, progress: Progress | None = None) -> Imported:
+    """Append a file's events to a new log, or to one that the file continues.
+
+    The whole file is checked before the first event is written, so that a damaged or truncated one leaves nothing
+    behind. An import that was cut off goes on when it is begun again.
+
+    Args:
+        source: the lines; what cannot be read twice is kept in a temporary file meanwhile.
+        address: the log to append to; it is made where it does not exist.
+        progress: called with events done and events in all; checking and writing count half each.
+
+    Raises:
+        Refused: ``BAD_EXPORT`` with the line, for anything but a whole export; ``LOG_NOT_EMPTY`` when the log holds
+            other events than the file, or more; ``LOG_FORMAT`` for a later form of the file.
+    """
+    with tempfile.TemporaryFile() as spool:
+        lines = source if source.seekable() else spool
+        if lines is spool:
+            for block in iter(lambda: source.read(1 << 20), b""):
+                spool.write(block)
+            spool.seek(0)
+        start = lines.tell()
+        total = lines.seek(0, io.SEEK_END)
+        lines.seek(start)
+        known = _known_head(address)
+        name, last, agrees = _check(lines, known.size, lambda at: _tell(progress, at, 2 * total))
+        _check_target(known, last, agrees)
+        lines.seek(start)
+        return _append(lines, address, Imported(name, 0, last), lambda at: _tell(progress, total + at, 2 * total))
+
+
+def _tell(progress: Progress | None, done: int, whole: int) -> None:
+    if progress is not None:
+        progress(done, max(whole, 1))
+
+
+def _known_head(address: str) -> TreeHead:
+    """Return the head of the log at an address; that of no events where there is none."""
+    nothing = TreeHead(0, Frontier().root())
+    try:
+        with open_log(address, read_only=True) as log:
+            return log.head()
+    except Refused as refused:
+        if refused.code == "LOG_NOT_FOUND":
+            return nothing
+        raise
+
+
+def _check_target(known: TreeHead, last: TreeHead, found: TreeHead | None) -> None:
+    if known.size == 0:
+        return
+    if found is None:
+        raise Refused(
+            "LOG_NOT_EMPTY",
+            f"The log holds {known.size} events and the file {last.size}: the file does not continue it. Import into a "
+            "new log.",
+            events=known.size,
+            in_file=last.size,
+        )
+    if found.root != known.root:
+        raise Refused(
+            "LOG_NOT_EMPTY",
+            f"The log holds {known.size} events, which are not those of the file. Import into a new log.",
+            events=known.size,
+            root=known.root_hex,
+            in_file=found.root_hex,
+        )
+
+
+def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[str, TreeHead, TreeHead | None]:
+    """Check a whole file; return its name, its last head, and its head over the first ``size`` events."""
+    name, frontier, found = "", Frontier(), None
+    pending: list[bytes] = []
+    versions: dict[str, int] = {}
+    last: TreeHead | None = None
+    if size == 0:
+        found = TreeHead(0, frontier.root())
+    for number, item in _items(lines, tell):
+        last = None
+        if isinstance(item, _Header):
+            name = item.name
+        elif isinstance(item, TreeHead):
+            frontier, pending = frontier.extended(pending), []
+            if item != TreeHead(frontier.size, frontier.root()):
+                raise _bad(number, f"the tree head {item.size} is not that of the {frontier.size} events before it")
+            last = item
+        else:
+            if item.position != frontier.size + len(pending) + 1:
+                raise _bad(number, f"event {item.position} follows event {frontier.size + len(pending)}")
+            if item.version != versions.get(item.stream, 0) + 1:
+                raise _bad(number, f"version {item.version} of the stream {item.stream!r} is out of order")
+            versions[item.stream] = item.version
+            pending.append(item.leaf)
+            if item.position == size:
+                frontier, pending = frontier.extended(pending), []
+                found = TreeHead(size, frontier.root())
+    if last is None:
+        raise Refused("BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again.")
+    return name, last, found
+
+
+def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int], None]) -> Imported:
+    view = WorldIndex()
+    with open_log(address, create=True, durability="full", view=view) as log:
+        size, batch, added = log.head().size, [], 0
+        for number, item in _items(lines, tell):
+            if isinstance(item, LoggedEvent):
+                if item.position > size:
+                    batch.append(item)
+            elif isinstance(item, TreeHead) and batch:
+                with log.write() as transaction:
+                    if transaction.head.size != size:
+                        raise Refused("LOG_NOT_EMPTY", "Somebody appended to the log meanwhile; import into a new one.")
+                    logged = transaction.append(
+                        NewEvent(event.stream, event.topic, event.schema_version, event.state, event.version)
+                        for event in batch
+                    )
+                    view.apply(transaction.cursor(), logged)
+                added, size, batch = added + len(batch), item.size, []
+                if log.head() != item:
+                    raise DamagedLog(
+                        "TREE_DAMAGED", f"After line {number} the log has another tree head than the file."
+                    )
+        return Imported(done.name, added, log.head())
+
+
+def _items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[int, _Header | LoggedEvent | TreeHead]]:
+    """Yield the number and the content of every line, each checked by itself."""
+    number, read = 0, 0
+    for number, line in enumerate(_lines(lines), 1):
+        read += len(line)
+        if not line.endswith(b"\n"):
+            raise _bad(number, "the file is cut off in the middle of the line")
+        yield number, _header(line) if number == 1 else _item(number, line)
+        if number % HEAD_EVERY == 0:
+            tell(read)
+    if number == 0:
+        raise Refused("BAD_EXPORT", "The file is empty; it is no export of a log.")
+
+
+def _lines(lines: IO[bytes]) -> Iterable[bytes]:
+    while line := lines.readline(MAX_LINE_BYTES):
+        yield line
+
+
+def _header(line: bytes) -> _Header:
+    try:
+        header = _HEADER.decode(line)
+    except msgspec.MsgspecError:
+        header = None
+    if header is None or header.world_protocol != "log":
+        raise _bad(1, "this is no export of a log")
+    if header.format != FORMAT:
+        raise Refused(
+            "LOG_FORMAT",
+            f"The file has format {header.format}; this program knows {FORMAT}. Use the release that wrote it.",
+            found=header.format,
+            known=FORMAT,
+        )
+    return header
+
+
+def _item(number: int, line: bytes) -> LoggedEvent | TreeHead:
+    try:
+        if line.startswith(b'{"head":'):
+            head = _HEAD.decode(line).head
+            return TreeHead.from_hex(head.size, head.root)
+        told = _EVENT.decode(line)
+        state = bytes(told.state)
+        leaf = event_leaf(told.stream, told.version, told.topic, told.schema_version, state)
+        if leaf.hex() != told.leaf:
+            raise _bad(number, f"event {told.position} was changed: its content and its leaf hash disagree")
+        decode_event(told.topic, told.schema_version, state, told.position)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise _bad(number, f"it is neither an event nor a tree head ({error})") from None
+    except DamagedLog as damage:
+        raise _bad(number, damage.message) from None
+    except Refused as refused:
+        raise refused if refused.code == "BAD_EXPORT" else _bad(number, refused.message) from None
+    return LoggedEvent(told.position, told.stream, told.version, told.topic, told.schema_version, state, leaf)
+
+
+def _bad(number: int, why: str) -> Refused:
+    return Refused("BAD_EXPORT", f"Line {number}: {why}. Nothing was imported.", line=number)
+
+
+def _event_text(event: LoggedEvent) -> bytes:
+    expected = event_leaf(event.stream, event.version, event.topic, event.schema_version, event.state)
+    if expected != event.leaf:
+        raise DamagedLog(
+            "EVENT_CHANGED",
+            f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",
+            position=event.position,
+        )
+    return b'{"leaf":"%b","position":%d,"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}\n' % (
+        event.leaf.hex().encode(),
+        event.position,
+        event.schema_version,
+        event.state,
+        _text(event.stream),
+        _text(event.topic),
+        event.version,
+    )
+
+
+def _text(text: str) -> bytes:
+    return b'"' + text.encode() + b'"' if _PLAIN.fullmatch(text) else canonical_bytes(text)
+
+
+def _head_text(head: TreeHead) -> bytes:
+    return canonical_bytes({"head": {"size": head.size, "root": head.root_hex}}) + b"\n"
+
+
+def _damaged_head(head: TreeHead) -> DamagedLog:
+    return DamagedLog(
+        "TREE_MISMATCH",
+        f"The events up to {head.size} do not give the tree head stored for them; `worldctl verify` tells more.",
+        position=head.size,
+    )
