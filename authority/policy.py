@@ -9,7 +9,7 @@ combining them. Source: design section 6; CARD-policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from authority.combine import COMBINATION, Combined, combine, reasons
@@ -128,7 +128,8 @@ class Policy:
         asks = [trace[at] for at in combined.decisive]
         for outcome in asks:
             if not can_be_answered(outcome.to, case.actor.actor_id):
-                return Ruling("reject", self._authority, f"{outcome.rule}: {NOBODY_ELSE}", None, trace, self.hash)
+                decided = tuple(replace(other, decisive=other is outcome) for other in trace)
+                return Ruling("reject", self._authority, f"{outcome.rule}: {NOBODY_ELSE}", None, decided, self.hash)
         names = " and ".join(dict.fromkeys(listed(outcome.to) for outcome in asks))
         words = "; ".join(f"{outcome.rule}: {outcome.reason or 'people decide'}" for outcome in asks)
         return Ruling(

@@ -87,7 +87,7 @@ def offered(group: str) -> Iterator[tuple[str, Any]]:
     """
     for point in sorted(entry_points(group=group), key=lambda point: point.name):
         try:
-            yield point.name, point.load()
+            found = point.load()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # somebody else's code may raise anything, SystemExit too
@@ -96,3 +96,4 @@ def offered(group: str) -> Iterator[tuple[str, Any]]:
                 f"The entry point {point.name!r} of {group} could not be loaded: {type(error).__name__}: {error}.",
                 reference=point.value,
             ) from error
+        yield point.name, found

@@ -127,7 +127,7 @@ def sensor(request: Any) -> Any:
         return None
     reading = request.source.payload
     if reading.get("dry"):
-        return {"type": "pour", "input": {"bed": reading["bed"], "litres": 5}}
+        return {"kind": "intent", "body": {"type": "pour", "input": {"bed": reading["bed"], "litres": 5}}}
     return Nothing("the soil is wet")
 
 
