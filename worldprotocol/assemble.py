@@ -161,20 +161,16 @@ def assemble(
     Raises:
         Refused: what cannot be loaded, and what opening the log refuses.
     """
-    at_hand = load_any_domain(domain, base=folder)
-    makes_ids = ids or SystemIds()
-    registry = PolicyRegistry.installed()
-    names = tuple(_add_policy(registry, given, folder) for given in policies)
-    parts = Parts(
-        domain=at_hand,
-        projections=_projections(projections, folder, paranoid=paranoid),
-        policies=registry,
-        policy_names=names,
-        authority=StandardAuthority(registry),
-        executor=Host(at_hand, _effects(effects, folder), enforcement=enforcement),
-        ids=makes_ids,
-        issuer=Issuer(makes_ids),
-        limits=limits or Limits(),
+    parts = compose(
+        domain=domain,
+        folder=folder,
+        projections=projections,
+        policies=policies,
+        effects=effects,
+        enforcement=enforcement,
+        paranoid=paranoid,
+        limits=limits,
+        ids=ids,
     )
     log = open_log(
         address,
@@ -185,6 +181,40 @@ def assemble(
         progress=progress,
     )
     return log, parts, _protocol(log, parts, clock or SystemClock())
+
+
+def compose(
+    *,
+    domain: Domain | str | Path,
+    folder: Path | None = None,
+    projections: Iterable[Any] = (),
+    policies: Iterable[Any] = (),
+    effects: Iterable[Any] = (),
+    enforcement: Enforcement = "enforcing",
+    paranoid: bool = False,
+    limits: Limits | None = None,
+    ids: IdSource | None = None,
+) -> Parts:
+    """Put together what works around a log, without a log; see ``assemble``.
+
+    Raises:
+        Refused: what cannot be loaded.
+    """
+    at_hand = load_any_domain(domain, base=folder)
+    makes_ids = ids or SystemIds()
+    registry = PolicyRegistry.installed()
+    names = tuple(_add_policy(registry, given, folder) for given in policies)
+    return Parts(
+        domain=at_hand,
+        projections=_projections(projections, folder, paranoid=paranoid),
+        policies=registry,
+        policy_names=names,
+        authority=StandardAuthority(registry),
+        executor=Host(at_hand, _effects(effects, folder), enforcement=enforcement),
+        ids=makes_ids,
+        issuer=Issuer(makes_ids),
+        limits=limits or Limits(),
+    )
 
 
 def _protocol(log: EventLog, parts: Parts, clock: Clock) -> WorldProtocol:

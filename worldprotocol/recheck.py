@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, cast
 
 from authority import recheck_ruling
 from host import recheck_execution
 from projections import recheck_projection
 from world.clock import ManualClock, SequentialIds
+from world.core import Domain
 from world.decision import HumanAnswer, RuleOutcome, Ruling
 from world.errors import DamagedLog, Diverged, Refused
 from world.events import (
@@ -44,7 +46,7 @@ from world.realm import Realm, fold
 from world.snapshot import Requirement
 from world.views.archive import Archive
 from world.work import PastAt, Work
-from worldprotocol.assemble import Parts
+from worldprotocol.assemble import Parts, compose, open_for_reading
 from worldprotocol.facade import World
 
 Progress = Callable[[int, int], None]
@@ -139,6 +141,21 @@ def recheck(
     if progress is not None:
         progress(last, last)
     return checking.result
+
+
+def open_to_recheck(address: str, *, domain: Domain | str | Path, **parts: Any) -> World:
+    """Open a realm for looking only, with the code to check its steps with; no byte of the log changes.
+
+    Args:
+        address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
+        domain: a domain, a reference to one, or a file.
+        **parts: ``projections``, ``policies``, ``folder`` as for ``World.open``.
+
+    Raises:
+        Refused: what cannot be loaded, and see ``World.look``.
+    """
+    composed = compose(domain=domain, **parts)
+    return World(open_for_reading(address), composed, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""``worldctl branch``: lines of worlds."""
+
+from __future__ import annotations
+
+import click
+
+from worldprotocol.cli.options import Desk, Group, with_desk
+
+
+@click.group("branch", cls=Group)
+def branch() -> None:
+    """List, create and switch branches."""
+
+
+@branch.command("list")
+@with_desk
+def list_branches(desk: Desk) -> None:
+    """List the branches: head is the newest completed world, tip the newest sealed one."""
+    with desk.look() as world:
+        active = world.realm().active
+        told = [
+            {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == active}
+            for one in world.branches()
+        ]
+    if desk.json:
+        desk.out.document(told)
+        return
+    rows = [("*" if one["active"] else "", one["name"], str(one["head"])[:12], str(one["tip"])[:12]) for one in told]
+    desk.out.table(("", "branch", "head", "tip"), rows, empty="The log has not been founded.")
+
+
+@branch.command("create")
+@click.argument("name")
+@click.option("--at", metavar="WORLD", help="Where it begins, by id or unique prefix; the active branch's head.")
+@click.option("--allow-failed", is_flag=True, help="Begin at a world whose execution failed.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@with_desk
+def create(desk: Desk, name: str, at: str | None, *, allow_failed: bool, by: str) -> None:
+    """Make a branch."""
+    from worldprotocol.cli.prefix import world_id
+
+    with desk.open() as world:
+        start = None if at is None else world_id(world, at)
+        world.create_branch(name, start, by=by, allow_failed=allow_failed)
+        head = world.branch(name).head
+    desk.out.tell({"name": name, "head": head}, f"The branch {name} begins at world {head[:12]}.")
+
+
+@branch.command("switch")
+@click.argument("name")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@with_desk
+def switch(desk: Desk, name: str, by: str) -> None:
+    """Make a branch the active one; proposals that are not decided yet are superseded."""
+    with desk.open() as world:
+        undecided = sum(one.status in ("submitted", "evaluating") for one in world.realm().proposals.values())
+        world.switch_branch(name, by=by)
+        left = sum(one.status in ("submitted", "evaluating") for one in world.realm().proposals.values())
+    told = {"active": name, "superseded": undecided - left}
+    desk.out.tell(told, f"{name} is the active branch; {undecided - left} proposals were superseded.")

@@ -1,0 +1,43 @@
+"""``worldctl export``: the log as JSON lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+
+@command("export")
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def export(desk: Desk, file: str | None, force: bool) -> int:
+    """Write all events and their tree heads to FILE, or to stdout; `worldctl import` reads them."""
+    from world.errors import Refused
+    from worldprotocol.transfer import export_log
+
+    with desk.look() as world, desk.progress("Exporting") as progress:
+        if file is None or file == "-":
+            export_log(world.log, sys.stdout.buffer, progress=progress)
+            sys.stdout.buffer.flush()
+            return 0
+        path = Path(file)
+        if path.exists() and not force:
+            raise Refused("INVALID_TARGET", f"{file} is there already; --force replaces it.", path=file)
+        part = path.with_name(path.name + ".part")
+        try:
+            with part.open("wb") as out:
+                head = export_log(world.log, out, progress=progress)
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(path)
+        except OSError as error:
+            raise Refused("INVALID_TARGET", f"{file} cannot be written: {error.strerror}.", path=file) from None
+        finally:
+            part.unlink(missing_ok=True)
+    told = {"file": str(path), "events": head.size, "head": {"size": head.size, "root": head.root_hex}}
+    desk.out.tell(told, f"{head.size} events in {path}; tree head {head}")
+    return 0

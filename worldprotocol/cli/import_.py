@@ -1,0 +1,37 @@
+"""``worldctl import``: an exported log, read into a new one."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+
+@command("import")
+@click.argument("file", metavar="FILE|-")
+def import_(desk: Desk, file: str) -> int:
+    """Read the exported FILE into the log that --log names, which must be new or a beginning of it.
+
+    Every leaf and tree head is checked before the first event is written; a damaged file leaves nothing behind.
+    """
+    from world.errors import Refused
+    from worldprotocol.transfer import import_log
+
+    address = desk.address()
+    with desk.progress("Importing") as progress:
+        if file == "-":
+            done = import_log(sys.stdin.buffer, address, progress=progress)
+        else:
+            try:
+                source = open(file, "rb")  # noqa: SIM115  # only opening it may fail in this way
+            except OSError as error:
+                raise Refused("FILE_UNREADABLE", f"{file} cannot be read: {error.strerror}.", path=file) from None
+            with source:
+                done = import_log(source, address, progress=progress)
+    head = done.head
+    told = {"name": done.name, "added": done.added, "head": {"size": head.size, "root": head.root_hex}}
+    words = f"{done.added} events added" if done.added else "nothing to add: the log has them all"
+    desk.out.tell(told, f"{words}; tree head {head}")
+    return 0

@@ -1,0 +1,111 @@
+"""``worldctl init``: found a realm."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from worldprotocol.config import Config
+
+DEFAULT_LOG: Final = "world.db"
+FILES: Final = (".json", ".yaml", ".yml")
+
+
+@command("init")
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False))
+@click.option("--domain", required=True, metavar="REF|FILE", help="module:attribute, file.py:attribute, YAML or JSON.")
+@click.option("--data", metavar="JSON|@FILE", help="Initial data that differs from the domain's defaults.")
+@click.option("--projection", "projections", multiple=True, metavar="REF", help="A projection; repeat for more.")
+@click.option("--policy", "policies", multiple=True, metavar="REF", help="A policy, to be adopted; repeat for more.")
+@click.option("--effects", multiple=True, metavar="REF", help="Effect handlers; repeat for more.")
+@click.option("--force", is_flag=True, help="Overwrite a world.toml that is there.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+def init(desk: Desk, folder: str, data: str | None, *, force: bool, by: str, **references: Any) -> None:
+    """Write world.toml into DIR and found the log that it names.
+
+    The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
+    """
+    from world.errors import Refused
+    from worldprotocol.config import CONFIG_NAME
+    from worldprotocol.facade import World
+
+    where = Path(folder)
+    target = where / CONFIG_NAME
+    if target.exists() and not force:
+        raise Refused("CONFIG_EXISTS", f"{target} is there already; --force overwrites it.", path=str(target))
+    config = _config(where, desk.log, references, paranoid=desk.paranoid)
+    config.chosen_limits()
+    initial = None if data is None else _data(data)
+    from worldprotocol.cli.opening import make_importable, parts_of
+
+    where.mkdir(parents=True, exist_ok=True)
+    make_importable(where)
+    with desk.progress("Founding") as progress:
+        world = World.create(config.log_address, data=initial, by=by, **parts_of(config, progress))
+    with world:
+        told = {
+            "config": str(target),
+            "log": config.log_address,
+            "worldId": world.branch().head,
+            "schemaHash": world.realm().schema_hash,
+            "policies": sorted(world.realm().policies),
+        }
+    target.write_text(_toml(config), encoding="utf-8")
+    desk.out.tell(told, f"Founded {told['log']} with world {told['worldId'][:12]}; {target} composes it.")
+
+
+def _config(folder: Path, log: str | None, references: dict[str, Any], *, paranoid: bool) -> Config:
+    from worldprotocol.config import Config
+
+    def moved(reference: str) -> str:
+        return _from_folder(reference, folder)
+
+    return Config(
+        log=_log_from_folder(log, folder),
+        domain=moved(references["domain"]),
+        projections=[moved(one) for one in references["projections"]],
+        policies=[moved(one) for one in references["policies"]],
+        effects=[moved(one) for one in references["effects"]],
+        paranoid=paranoid,
+        folder=folder,
+    )
+
+
+def _log_from_folder(log: str | None, folder: Path) -> str:
+    if log is None:
+        return DEFAULT_LOG
+    return log if "://" in log or Path(log).is_absolute() else os.path.relpath(log, folder)
+
+
+def _from_folder(reference: str, folder: Path) -> str:
+    """Write a reference to a file of the current folder as seen from the realm's folder."""
+    path, colon, attribute = reference.partition(":") if not reference.endswith(FILES) else (reference, "", "")
+    is_file = path.endswith((*FILES, ".py"))
+    if not is_file or Path(path).is_absolute() or not Path(path).exists():
+        return reference
+    return f"{os.path.relpath(path, folder)}{colon}{attribute}"
+
+
+def _data(given: str) -> dict[str, Any]:
+    from worldprotocol.cli.reading import STDIN, read_object
+
+    plain = given == STDIN or given.startswith("@") or given.lstrip().startswith("{")
+    return read_object(given if plain else f"@{given}", what="--data")
+
+
+def _toml(config: Config) -> str:
+    told = config.model_dump(exclude={"limits", "folder"}, exclude_none=True)
+    lines = [f"{name} = {_value(value)}" for name, value in told.items()]
+    return "# What composes this realm; relative paths start at this file.\n" + "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Write a text, a truth value or a list of texts as TOML, whose texts are JSON's but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

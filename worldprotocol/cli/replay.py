@@ -1,0 +1,51 @@
+"""``worldctl replay``: the state, rebuilt from the log alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from world.replay import Replayed
+
+
+@command("replay")
+@click.option("--at", metavar="POSITION|WORLD", help="Stop at this event, or at the sealing of this world.")
+@click.option("--data", "with_data", is_flag=True, help="Print the data of every branch's head, or of the world.")
+def replay(desk: Desk, at: str | None, with_data: bool) -> int:
+    """Rebuild all state by folding the events, without any domain, policy or handler."""
+    from world.replay import replay as fold_all
+    from worldprotocol.cli.finding import position_of
+
+    with desk.look() as world:
+        upto, world_id = (None, None) if at is None else position_of(world, at)
+        keep = [] if world_id is None else [world_id]
+        with desk.progress("Replaying") as progress:
+            done = fold_all(world.log, upto=upto, keep=keep, progress=progress)
+    wire = done.to_wire()
+    data: Any = {name: branch.pop("data") for name, branch in wire["branches"].items()}
+    if world_id is not None:
+        wire["world"], data = world_id, done.worlds[world_id]
+    if with_data:
+        wire["data"] = data
+    if desk.json:
+        desk.out.document(wire)
+    else:
+        _in_words(desk, done, wire)
+    return 0
+
+
+def _in_words(desk: Desk, done: Replayed, wire: dict[str, Any]) -> None:
+    out = desk.out
+    out.text(f"events     {done.position}, tree head {done.head}")
+    counted = ", ".join(f"{count} {status}" for status, count in sorted(done.statuses.items())) or "none"
+    out.text(f"proposals  {counted}")
+    out.text(f"worlds     {done.sealed}")
+    for name, branch in done.realm.branches.items():
+        mark = "*" if name == done.realm.active else " "
+        out.text(f"branch   {mark} {name}  head {branch.head}" + ("" if branch.tip == branch.head else f"  tip {branch.tip}"))
+    if "data" in wire:
+        out.document(wire["data"])

@@ -1,0 +1,50 @@
+"""What came of a proposal, as commands print it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from world.proposal import Proposal
+
+FINDINGS: Final = frozenset({"rejected", "failed", "superseded", "refused"})
+"""Results that make the exit code 1."""
+
+
+def result_of(proposal: Proposal) -> dict[str, Any]:
+    """Return the outcome of a proposal, with the reason and what to look at next."""
+    told: dict[str, Any] = {
+        "status": proposal.status,
+        "proposalId": proposal.proposal_id,
+        "intentId": proposal.submitted.intent["intentId"],
+        "intentKey": proposal.submitted.intent["intentKey"],
+        "type": proposal.submitted.intent["body"]["type"],
+        "actor": proposal.submitted.actor["actorId"],
+        "branch": proposal.branch,
+        "attempt": proposal.submitted.attempt,
+    }
+    ruling = proposal.asked
+    if ruling is not None:
+        told |= {"waitsFor": list(ruling.ask), "deadline": proposal.deadline, "reason": ruling.reason}
+    if proposal.decision is not None:
+        told["decision"] = {key: proposal.decision.get(key) for key in ("decision", "reason", "approvedScope")}
+    if proposal.world_id is not None:
+        told["worldId"] = proposal.world_id
+    if proposal.error is not None:
+        told["failure"] = dict(proposal.error)
+    return told
+
+
+def in_words(told: dict[str, Any]) -> str:
+    """Return an outcome as a sentence or two."""
+    words = f"{told['status']}: {told['type']} by {told['actor']} on {told['branch']}, proposal {told['proposalId']}"
+    if told["attempt"] > 1:
+        words += f", attempt {told['attempt']}"
+    if "worldId" in told:
+        words += f"\nworld {told['worldId']}"
+    if "failure" in told:
+        words += f"\n{told['failure'].get('code')}: {told['failure'].get('message', '')}"
+    elif told["status"] == "evaluating":
+        words += f"\nwaits for {', '.join(told.get('waitsFor', ()))}: {told.get('reason', '')}"
+    elif told["status"] in ("rejected", "superseded") and "decision" in told:
+        words += f"\n{told['decision'].get('reason') or ''}"
+    return words
