@@ -71,9 +71,7 @@ class ProjectionRequest:
     source: SourceEvent
 
     def __post_init__(self) -> None:
-        view = SnapshotView(
-            freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed")
-        )
+        view = SnapshotView(freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed"))
         seen = {"payload": in_canonical_order(self.source.payload), "occurred_at": None}
         object.__setattr__(self, "snapshot", view)
         object.__setattr__(self, "source", self.source.model_copy(update=seen))
@@ -176,9 +174,7 @@ def ask(asked: Projection, req: ProjectionRequest) -> ProjectionResult:
         Refused: ``PROJECTION_FAILED`` when it raises, ``INVALID_PROJECTION_RESULT`` when its answer is none;
             both name it.
     """
-    return read_result(
-        asked.projection_id, raised_as_refusal(asked.projection_id, lambda: asked.project(req))
-    )
+    return read_result(asked.projection_id, raised_as_refusal(asked.projection_id, lambda: asked.project(req)))
 
 
 def check_projection_id(projection_id: Any) -> None:
@@ -230,14 +226,9 @@ def in_canonical_order(value: Any) -> Any:
 
 def _refuse_deferred(projection_id: str, function: Any) -> None:
     """Refuse functions that only begin when they are called: what they do later, no request holds."""
-    if (
-        inspect.iscoroutinefunction(function)
-        or inspect.isgeneratorfunction(function)
-        or not callable(function)
-    ):
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or not callable(function):
         raise Refused(
             "INVALID_PROJECTION",
-            f"The projection {projection_id!r} must be a plain function of one request, neither async nor a "
-            "generator.",
+            f"The projection {projection_id!r} must be a plain function of one request, neither async nor a generator.",
             projection=projection_id,
         )

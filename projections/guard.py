@@ -89,9 +89,7 @@ def guarded(projection: Projection, req: ProjectionRequest) -> ProjectionResult:
     return Guard().project(registered(projection), req)
 
 
-def _twice(
-    projection_id: str, first: Callable[[], R], second: Callable[[], R], told: Callable[[R], str]
-) -> R:
+def _twice(projection_id: str, first: Callable[[], R], second: Callable[[], R], told: Callable[[R], str]) -> R:
     """Return what both runs agree on."""
     answer = first()
     try:

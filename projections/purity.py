@@ -179,12 +179,8 @@ _PYTHON_FUNCTIONS: Final[dict[tuple[str, str], Impurity]] = {
     ("secrets", "token_urlsafe"): Impurity("randomness", "secrets.token_urlsafe"),
     ("subprocess", "Popen.__init__"): Impurity("processes", "subprocess.Popen"),
     ("threading", "Thread.start"): Impurity("threads", "threading.Thread.start"),
-    ("concurrent.futures.thread", "ThreadPoolExecutor.submit"): Impurity(
-        "threads", "ThreadPoolExecutor.submit"
-    ),
-    ("concurrent.futures.process", "ProcessPoolExecutor.submit"): Impurity(
-        "processes", "ProcessPoolExecutor.submit"
-    ),
+    ("concurrent.futures.thread", "ThreadPoolExecutor.submit"): Impurity("threads", "ThreadPoolExecutor.submit"),
+    ("concurrent.futures.process", "ProcessPoolExecutor.submit"): Impurity("processes", "ProcessPoolExecutor.submit"),
     ("logging", "Logger._log"): Impurity("output", "logging"),
     ("world.frozen", "_refuse_change"): Impurity("mutation", "a frozen value"),
 }

@@ -95,9 +95,7 @@ class ProjectionRecord:
     intent_key: str | None = None
 
     @classmethod
-    def from_event(
-        cls, event: ProjectionRecorded, *, snapshot_version: int | None = None
-    ) -> ProjectionRecord:
+    def from_event(cls, event: ProjectionRecorded, *, snapshot_version: int | None = None) -> ProjectionRecord:
         """Read a record from its event in the log.
 
         Raises:

@@ -74,9 +74,7 @@ class Directly:
         if asked.accepts is None:
             return True
         accepts = asked.accepts
-        return read_acceptance(
-            asked.projection_id, raised_as_refusal(asked.projection_id, lambda: accepts(source))
-        )
+        return read_acceptance(asked.projection_id, raised_as_refusal(asked.projection_id, lambda: accepts(source)))
 
     def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
         """Return a projection's result; see ``ask`` for what is refused."""
@@ -257,9 +255,7 @@ def registered(
     wanted = getattr(projection, "sources", None) if sources is None else sources
     chosen = getattr(projection, "priority", 0) if priority is None else priority
     if isinstance(chosen, bool) or not isinstance(chosen, int):
-        raise Refused(
-            "INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name
-        )
+        raise Refused("INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name)
     return Registered(
         projection=projection,
         projection_id=name,

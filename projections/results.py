@@ -120,20 +120,14 @@ def read_result(projection_id: str, answer: Any) -> ProjectionResult:
 
 def _read_wire(projection_id: str, wire: Mapping[str, Any]) -> ProjectionResult:
     kind = wire.get("kind")
-    allowed = {"none": {"kind", "reason"}, "intent": {"kind", "body"}}.get(
-        kind if isinstance(kind, str) else ""
-    )
+    allowed = {"none": {"kind", "reason"}, "intent": {"kind", "body"}}.get(kind if isinstance(kind, str) else "")
     if allowed is None:
         raise _no_result(projection_id, f"its kind is {kind!r}, neither 'intent' nor 'none'")
     unknown = sorted(str(key) for key in wire.keys() - allowed)
     if unknown:
         raise _no_result(projection_id, f"a result of kind {kind!r} has no {', '.join(unknown)}")
     try:
-        return (
-            Nothing(wire.get("reason"))
-            if kind == "none"
-            else Selected(IntentBody.read(wire.get("body"), "$.body"))
-        )
+        return Nothing(wire.get("reason")) if kind == "none" else Selected(IntentBody.read(wire.get("body"), "$.body"))
     except Refused as refused:
         raise _no_result(projection_id, refused.message.rstrip("."), **refused.details) from None
 

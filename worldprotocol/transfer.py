@@ -156,6 +156,25 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
         return _append(lines, address, Imported(name, 0, last), lambda at: _tell(progress, total + at, 2 * total))
 
 
+def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
+    """Return the tree heads in a text: ``SIZE:ROOT`` alone on a line, or the head lines of an export.
+
+    Raises:
+        Refused: ``INVALID_TREE_HEAD`` for a line that is neither, nor any other line of an export.
+    """
+    heads = []
+    for line in lines:
+        if line.startswith(b'{"head":'):
+            try:
+                told = _HEAD.decode(line).head
+            except msgspec.MsgspecError:
+                raise Refused("INVALID_TREE_HEAD", f"This is no tree head: {line[:120]!r}.") from None
+            heads.append(TreeHead.from_hex(told.size, told.root))
+        elif line.strip() and not line.startswith((b'{"leaf":', b'{"format":')):
+            heads.append(TreeHead.parse(line.decode("utf-8", "replace").strip()))
+    return heads
+
+
 def _tell(progress: Progress | None, done: int, whole: int) -> None:
     if progress is not None:
         progress(done, max(whole, 1))

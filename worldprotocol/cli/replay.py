@@ -46,6 +46,8 @@ def _in_words(desk: Desk, done: Replayed, wire: dict[str, Any]) -> None:
     out.text(f"worlds     {done.sealed}")
     for name, branch in done.realm.branches.items():
         mark = "*" if name == done.realm.active else " "
-        out.text(f"branch   {mark} {name}  head {branch.head}" + ("" if branch.tip == branch.head else f"  tip {branch.tip}"))
+        out.text(
+            f"branch   {mark} {name}  head {branch.head}" + ("" if branch.tip == branch.head else f"  tip {branch.tip}")
+        )
     if "data" in wire:
         out.document(wire["data"])

@@ -45,6 +45,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
     "Look": {
         "log": Entry("log:log", "List events, filtered; --follow waits for new ones."),
         "show": Entry("show:show", "Show an event, intent, proposal, decision or world."),
+        "blame": Entry("blame:blame", "Say who last touched a value, and why it was allowed."),
         "worlds": Entry("worlds:worlds", "Draw the lineage of worlds as a tree."),
     },
     "Prove": {

@@ -40,7 +40,9 @@ def verify(desk: Desk, against: tuple[str, ...]) -> int:
         if report.ok:
             desk.out.text(f"sound: {what}; tree head {report.head}")
         else:
-            desk.out.text(f"{len(report.findings)} findings in {what}; the first bad event is {report.findings[0].position}")
+            desk.out.text(
+                f"{len(report.findings)} findings in {what}; the first bad event is {report.findings[0].position}"
+            )
     if report.ok:
         return 0
     return 1 if all(finding.code == "INDEX_DIFFERS" for finding in report.findings) else 3

@@ -1,0 +1,300 @@
+"""What projections are given, and what they may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from projections import (
+    FunctionProjection,
+    Nothing,
+    ProjectionRequest,
+    Selected,
+    ask,
+    projection,
+)
+from world.actor import ActorRef
+from world.canonical import canonical_bytes, read_json
+from world.errors import Refused
+from world.frozen import FrozenDict
+from world.intent import IntentBody
+from world.snapshot import SnapshotView
+from world.source import SourceEvent
+
+SCHEMA = "5c" * 32
+ANN = ActorRef(actor_id="ann", kind="human", meta={"roles": ["editor"], "age": 40})
+CLICK = SourceEvent(kind="ui", event_id="click-1", payload={"title": "T", "button": "save"}, occurred_at=17)
+VIEW = SnapshotView(FrozenDict({"todos": [{"done": False}]}), FrozenDict({"computed.canSave": True}))
+SAVE = IntentBody(type="todo.save", input={"title": "T"})
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e9, 1e9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def request(**parts: Any) -> ProjectionRequest:
+    whole: dict[str, Any] = {"schema_hash": SCHEMA, "snapshot": VIEW, "actor": ANN, "source": CLICK}
+    return ProjectionRequest(**{**whole, **parts})
+
+
+def answering(answer: Any) -> FunctionProjection:
+    """Return a projection that always gives this answer."""
+    return projection("fixed")(lambda req: answer)
+
+
+def refused(code: str, call: Callable[[], Any]) -> Refused:
+    with pytest.raises(Refused) as caught:
+        call()
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+# What is given
+
+
+@pytest.mark.requirement("INT-3.2", "INT-11.3")
+def test_a_projection_does_not_see_when_something_occurred():
+    seen = request().source
+    assert seen.occurred_at is None
+    assert "occurredAt" not in seen.to_wire()
+    assert (seen.kind, seen.event_id, seen.payload) == (CLICK.kind, CLICK.event_id, CLICK.payload)
+    assert CLICK.occurred_at == 17
+
+
+@pytest.mark.requirement("INT-3.2", "INT-11.1", "INT-11.3")
+@given(first=st.none() | st.integers(0, 2**52), second=st.none() | st.integers(0, 2**52))
+def test_requests_that_differ_in_the_time_of_occurrence_only_are_equal(first, second):
+    one, other = (request(source=CLICK.model_copy(update={"occurred_at": at})) for at in (first, second))
+    assert one == other
+    assert canonical_bytes(one.to_wire()) == canonical_bytes(other.to_wire())
+
+
+@pytest.mark.requirement("INT-3.3", "INT-10.1", "INV-P3")
+def test_a_request_holds_the_schema_the_view_the_actor_and_the_source_and_nothing_else():
+    req = request()
+    assert {name for name in dir(req) if not name.startswith("_")} == {
+        "schema_hash",
+        "snapshot",
+        "actor",
+        "source",
+        "to_wire",
+    }
+    assert {name for name in dir(req.snapshot) if not name.startswith("_")} == {"data", "computed", "to_wire"}
+
+
+@pytest.mark.requirement("INT-10.1", "INV-P3", "INV-P1")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda req: setattr(req, "schema_hash", ""),
+        lambda req: setattr(req.snapshot, "data", {}),
+        lambda req: req.snapshot.data["todos"][0].update(done=True),
+        lambda req: req.snapshot.data["todos"].append({}),
+        lambda req: req.snapshot.computed.clear(),
+        lambda req: req.source.payload.pop("title"),
+        lambda req: setattr(req.source, "kind", "system"),
+        lambda req: setattr(req.actor, "kind", "system"),
+        lambda req: req.actor.meta["roles"].append("admin"),
+    ],
+)
+def test_a_write_attempt_raises_and_changes_nothing(change):
+    req = request()
+    before = canonical_bytes(req.to_wire())
+    with pytest.raises((TypeError, AttributeError, ValidationError)):
+        change(req)
+    assert canonical_bytes(req.to_wire()) == before
+    assert (
+        refused("PROJECTION_FAILED", lambda: ask(projection("writer")(change), req)).details["projection"] == "writer"
+    )
+
+
+@pytest.mark.requirement("INT-10.1")
+def test_a_view_made_of_plain_values_is_frozen_on_the_way_in():
+    data = {"todos": [1]}
+    req = request(snapshot=SnapshotView(data, {"computed.n": 1.0}))  # type: ignore[arg-type]
+    data["todos"].append(2)
+    assert req.snapshot.data == {"todos": [1]}
+    assert isinstance(req.snapshot.computed, FrozenDict)
+    fault = refused("NOT_CANONICAL", lambda: request(snapshot=SnapshotView({"a": {1}}, {})))  # type: ignore[arg-type]
+    assert fault.details["path"] == "$.data.a"
+
+
+@pytest.mark.requirement("INT-11.1", "INT-12.2")
+@given(payload=json_values, meta=st.dictionaries(st.text(max_size=5), json_values, max_size=4))
+def test_what_is_given_is_the_same_before_and_after_it_was_written_to_a_log(payload, meta):
+    source = SourceEvent(kind="api", event_id="e", payload=payload)
+    actor = ActorRef(actor_id="a", kind="agent", meta=meta)
+    before = request(source=source, actor=actor)
+    after = request(
+        source=SourceEvent.read(read_json(canonical_bytes(source.to_wire()))),
+        actor=ActorRef.read(read_json(canonical_bytes(actor.to_wire()))),
+    )
+    assert repr(before) == repr(after)  # with types, and with the order of members
+
+
+# What may be answered
+
+
+@pytest.mark.requirement("INT-7.1")
+@pytest.mark.parametrize(
+    ("answer", "wire"),
+    [
+        (None, {"kind": "none"}),
+        (Nothing(), {"kind": "none"}),
+        (Nothing("not now"), {"kind": "none", "reason": "not now"}),
+        (Nothing("  "), {"kind": "none"}),
+        ({"kind": "none"}, {"kind": "none"}),
+        ({"kind": "none", "reason": "not now"}, {"kind": "none", "reason": "not now"}),
+        ({"kind": "none", "reason": None}, {"kind": "none"}),
+        (SAVE, {"kind": "intent", "body": SAVE.to_wire()}),
+        (Selected(SAVE), {"kind": "intent", "body": SAVE.to_wire()}),
+        ({"kind": "intent", "body": SAVE}, {"kind": "intent", "body": SAVE.to_wire()}),
+        ({"kind": "intent", "body": {"type": "a"}}, {"kind": "intent", "body": {"type": "a"}}),
+        (FrozenDict({"kind": "intent", "body": {"type": "a"}}), {"kind": "intent", "body": {"type": "a"}}),
+    ],
+)
+def test_an_answer_means_nothing_or_one_intent(answer, wire):
+    result = ask(answering(answer), request())
+    assert result.to_wire() == wire
+    assert result.kind == wire["kind"]
+
+
+async def later() -> None:
+    """Stand for an answer that is not there yet."""
+
+
+@pytest.mark.requirement("INT-7.1", "INT-9.2", "INV-P1")
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: 5, "int 5"),
+        (lambda: True, "bool"),
+        (lambda: "save", "str 'save'"),
+        (lambda: [SAVE], "list"),
+        (lambda: IntentBody, "IntentBody"),
+        (lambda: iter([]), "list_iterator"),
+        (later, "coroutine"),
+        (dict, "kind is None"),
+        (lambda: {"type": "todo.save"}, "kind is None"),
+        (lambda: {"kind": "patch"}, "kind is 'patch'"),
+        (lambda: {"kind": ["intent"]}, "kind is ['intent']"),
+        (lambda: {"kind": "intent"}, "$.body"),
+        (lambda: {"kind": "intent", "body": None}, "$.body"),
+        (lambda: {"kind": "intent", "body": {"type": ""}}, "$.body.type"),
+        (lambda: {"kind": "intent", "body": {"type": "t", "input": {"at": object()}}}, "$.body.input.at"),
+        (lambda: {"kind": "intent", "body": {"type": "t", "patches": []}}, "$.body.patches"),
+        (lambda: {"kind": "intent", "body": {"type": "t"}, "patches": []}, "has no patches"),
+        (lambda: {"kind": "none", "body": {"type": "t"}}, "has no body"),
+        (lambda: {"kind": "none", "reason": 5}, "A reason is a text"),
+        (lambda: Selected({"type": "t"}), "Selected holds dict"),  # type: ignore[arg-type]
+    ],
+)
+def test_any_other_answer_is_refused_and_the_projection_is_named(make, told):
+    fault = refused("INVALID_PROJECTION_RESULT", lambda: ask(projection("careless")(lambda req: make()), request()))
+    assert "'careless'" in fault.message
+    assert told in fault.message
+    assert fault.details["projection"] == "careless"
+
+
+@pytest.mark.requirement("INT-9.1")
+def test_an_answer_is_brought_to_json_without_loss():
+    answer = {"kind": "intent", "body": {"type": "t", "input": {"price": 2.0, "tags": ("a", "b")}}}
+    result = ask(answering(answer), request())
+    assert result.to_wire()["body"]["input"] == {"price": 2, "tags": ["a", "b"]}
+
+
+@pytest.mark.requirement("INT-9.1", "INV-P4")
+@pytest.mark.parametrize(("can_save", "kind"), [(True, "intent"), (False, "none")])
+def test_a_projection_selects_by_identifiers_gates_on_computed_values_and_proposes_scope(can_save, kind):
+    @projection("form", sources=["ui"])
+    def form(req: ProjectionRequest) -> Any:
+        if req.source.payload["button"] != "save":
+            return None
+        if not req.snapshot.computed["computed.canSave"]:
+            return Nothing("Saving is not available.")
+        return {
+            "kind": "intent",
+            "body": {
+                "type": "todo.save",
+                "input": {"title": req.source.payload["title"]},
+                "scopeProposal": {"allowedPaths": ["data.todos.*"]},
+            },
+        }
+
+    result = form(request(snapshot=SnapshotView(VIEW.data, FrozenDict({"computed.canSave": can_save}))))
+    assert result.kind == kind
+    if isinstance(result, Selected):
+        assert result.body.input == {"title": "T"}
+        assert result.body.scope_proposal is not None
+        assert result.body.scope_proposal.allowed_paths == ("data.todos.*",)
+
+
+@pytest.mark.requirement("INT-4.2", "INT-7.1")
+def test_a_selected_body_does_not_change_with_what_it_was_made_from():
+    title = {"title": "T"}
+    result = ask(answering({"kind": "intent", "body": {"type": "t", "input": title}}), request())
+    title["title"] = "other"
+    assert result.to_wire()["body"]["input"] == {"title": "T"}
+    with pytest.raises(AttributeError):
+        result.body = SAVE  # type: ignore[misc,union-attr]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (KeyError("button"), "KeyError: 'button'"),
+        (ValueError(), "raised ValueError."),
+        (SystemExit(3), "SystemExit: 3"),
+        (Refused("X", "It is not so."), "Refused: It is not so."),
+    ],
+)
+def test_a_projection_that_raises_is_refused_and_named(fault, told):
+    def raises(req: ProjectionRequest) -> Any:
+        raise fault
+
+    refusal = refused("PROJECTION_FAILED", lambda: ask(projection("hasty")(raises), request()))
+    assert "'hasty'" in refusal.message
+    assert told in refusal.message
+    assert refusal.__cause__ is fault
+
+
+def test_an_interrupt_is_not_taken_for_an_answer():
+    def stopped(req: ProjectionRequest) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(projection("p")(stopped), request())
+
+
+# How a projection is marked
+
+
+@pytest.mark.requirement("INT-8.2", "INV-SD1")
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\nb", "\ud800", "x" * 513, 5, None, "router", "system:", "system:direct", "system:scheduler"]
+)
+def test_names_that_are_none_or_that_stand_for_something_else_are_refused(name):
+    refused("INVALID_PROJECTION", lambda: projection(name)(lambda req: None))
+
+
+@pytest.mark.parametrize("sources", ["ui", ["cron"], ["ui", 5]])
+def test_kinds_of_events_that_do_not_exist_are_refused(sources):
+    assert "agent, api, system, ui" in refused("INVALID_PROJECTION", lambda: projection("p", sources=sources)).message
+
+
+def test_functions_that_only_begin_when_they_are_called_are_refused():
+    async def asynchronous(req: Any) -> None:
+        return None
+
+    def generator(req: Any) -> Any:
+        yield None
+
+    for function in (asynchronous, generator, 5):
+        refused("INVALID_PROJECTION", lambda function=function: projection("p")(function))

@@ -1,0 +1,175 @@
+"""``worldctl show``: one thing, and who did it, what it was, when, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from world.proposal import Proposal
+    from worldprotocol.facade import World
+
+
+@command("show")
+@click.argument("named", metavar="ID")
+@click.option("--data", "with_data", is_flag=True, help="For a world: its whole data as well.")
+def show(desk: Desk, named: str, with_data: bool) -> int:
+    """Show an event (by position), or an intent, proposal, decision or world (by the beginning of its id)."""
+    from worldprotocol.cli.finding import find
+
+    with desk.look() as world:
+        if named.isascii() and named.isdigit() and int(named) <= world.log.head().size:
+            wire, lines = _event(world, int(named))
+        else:
+            kind, name = find(world, named)
+            if kind == "world":
+                wire, lines = _world(world, name, with_data=with_data)
+            else:
+                wire, lines = _proposal(world, name)
+    if desk.json:
+        desk.out.document(wire)
+    else:
+        for line in lines:
+            desk.out.text(line)
+    return 0
+
+
+def _event(world: World, position: int) -> tuple[dict[str, Any], list[str]]:
+    import orjson
+
+    logged = world.log.event_at(position)
+    proof = world.log.prove_inclusion(position)
+    state = orjson.loads(logged.state)
+    wire = {
+        "kind": "event",
+        "position": position,
+        "stream": logged.stream,
+        "version": logged.version,
+        "topic": logged.topic,
+        "schemaVersion": logged.schema_version,
+        "state": state,
+        "leaf": logged.leaf.hex(),
+        "inclusion": {"size": proof.size, "path": [node.hex() for node in proof.path]},
+    }
+    lines = [
+        f"event {position}: {logged.topic} (version {logged.schema_version})",
+        f"  when    {_when(state.get('at'))}",
+        f"  stream  {logged.stream}, {logged.version}",
+        f"  leaf    {logged.leaf.hex()}",
+        "  state   " + orjson.dumps(state, option=orjson.OPT_INDENT_2).decode().replace("\n", "\n          "),
+    ]
+    return wire, lines
+
+
+def _world(world: World, world_id: str, *, with_data: bool) -> tuple[dict[str, Any], list[str]]:
+    sealed = world.sealed(world_id)
+    row = world.archive.world(world_id)
+    children = [str(found[0]) for found in world.archive.rows("children", of_world=world_id)]
+    proposal = None if sealed.created_by is None else world.proposal(sealed.created_by)
+    wire: dict[str, Any] = {
+        "kind": "world",
+        "worldId": world_id,
+        "contentId": sealed.content_id,
+        "schemaHash": sealed.schema_hash,
+        "snapshotHash": sealed.snapshot_hash,
+        "parent": sealed.parent,
+        "createdAt": sealed.at,
+        "createdBy": sealed.created_by,
+        "branch": sealed.branch,
+        "outcome": sealed.outcome,
+        "height": sealed.height,
+        "position": row.position,
+        "patches": sealed.patches,
+        "error": sealed.error,
+        "children": children,
+        "heads": [branch.name for branch in world.branches() if branch.head == world_id],
+    }
+    if proposal is not None:
+        wire["proposal"] = proposal.to_wire()
+    if with_data:
+        wire["data"] = world.data(world_id)
+    return wire, list(_world_lines(wire, proposal))
+
+
+def _world_lines(wire: Mapping[str, Any], proposal: Proposal | None) -> Iterator[str]:
+    yield f"world {wire['worldId']}: {wire['outcome']}"
+    yield f"  when      {_when(wire['createdAt'])}, event {wire['position']}, height {wire['height']}"
+    yield f"  parent    {wire['parent'] or 'none: this is genesis'}"
+    yield f"  branch    {wire['branch']}" + (f"; head of {', '.join(wire['heads'])}" if wire["heads"] else "")
+    yield f"  children  {', '.join(child[:12] for child in wire['children']) or 'none'}"
+    yield f"  content   {wire['contentId']}"
+    yield f"  snapshot  {wire['snapshotHash']}"
+    yield f"  schema    {wire['schemaHash']}"
+    for patch in wire["patches"]:
+        yield f"  {patch['op']:<6}{patch['path']}" + ("" if patch["op"] == "unset" else f" = {_json(patch['value'])}")
+    if wire["error"] is not None:
+        yield f"  error     {wire['error']['code']}: {wire['error']['message']}"
+    if proposal is not None:
+        yield "  made by"
+        yield from ("    " + line for line in _proposal_lines(proposal.to_wire()))
+    if "data" in wire:
+        yield f"  data      {_json(wire['data'])}"
+
+
+def _proposal(world: World, proposal_id: str) -> tuple[dict[str, Any], list[str]]:
+    proposal = world.proposal(proposal_id)
+    events = [logged.position for logged in world.log.stream(proposal_id)]
+    wire = {"kind": "proposal", **proposal.to_wire(), "events": events}
+    lines = [*_proposal_lines(wire), f"  events    {', '.join(map(str, events))}"]
+    return wire, lines
+
+
+def _proposal_lines(wire: Mapping[str, Any]) -> Iterator[str]:
+    intent, body = wire["intent"], wire["intent"]["body"]
+    origin = intent["meta"]["origin"]
+    yield f"proposal {wire['proposalId']}: {wire['status']}"
+    yield f"  who       {wire['actor']['actorId']} ({wire['actor']['kind']})"
+    yield f"  what      {body['type']} {_json(body.get('input'))}"
+    if body.get("scopeProposal") is not None:
+        yield f"  scope     {_json(body['scopeProposal'])} proposed"
+    yield f"  when      {_when(wire['submittedAt'])}, on {wire['branch']} at {wire['baseWorld'][:12]}"
+    yield f"  intent    {intent['intentId']}, attempt {wire['attempt']} at {intent['intentKey'][:12]}"
+    source = origin["source"]
+    yield f"  from      {source['kind']} event {source['eventId']} through {origin['projectionId']}"
+    if origin.get("note"):
+        yield f"  note      {origin['note']}"
+    yield from _why(wire)
+    if wire.get("worldId") is not None:
+        yield f"  world     {wire['worldId']}"
+    if wire.get("error") is not None:
+        yield f"  error     {wire['error']['code']}: {wire['error']['message']}"
+
+
+def _why(wire: Mapping[str, Any]) -> Iterator[str]:
+    """Yield who decided and why, with what every rule said."""
+    for answer in wire.get("answers", ()):
+        reason = f": {answer['reason']}" if answer.get("reason") else ""
+        yield f"  answer    {answer['choice']} by {answer['by']['actorId']}{reason}"
+    decision, ruling = wire.get("decision"), wire.get("ruling")
+    if decision is not None:
+        yield f"  why       {decision['decision']} by {decision['authority']}: {decision['reason']}"
+        if decision["decision"] == "approved" and decision.get("approvedScope") is not None:
+            yield f"            within {_json(decision['approvedScope'])}"
+        yield f"  decision  {decision['decisionId']}, {_when(decision['decidedAt'])}"
+    elif ruling is not None:
+        yield f"  waits     {ruling['reason']}" + (f", until {_when(wire['deadline'])}" if "deadline" in wire else "")
+    for outcome in (decision or ruling or {}).get("trace", ()):
+        mark = "*" if outcome.get("decisive") else "-"
+        reason = f": {outcome['reason']}" if outcome.get("reason") else ""
+        yield f"            {mark} {outcome['rule']} {outcome['answer']}{reason} [{outcome['source']}]"
+
+
+def _json(value: Any) -> str:
+    from worldprotocol.cli.output import as_text
+
+    return "" if value is None else as_text(value)
+
+
+def _when(at_ms: int | None) -> str:
+    from worldprotocol.cli.output import moment
+
+    return moment(at_ms)
