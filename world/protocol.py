@@ -8,7 +8,6 @@ under the lock.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -123,7 +122,6 @@ class WorldProtocol:
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
         self._subscribers = Subscribers()
-        self._reading = threading.Lock()
 
     @property
     def archive(self) -> Archive:
@@ -261,9 +259,8 @@ class WorldProtocol:
     # Looking
 
     def realm(self) -> Realm:
-        """Return the realm as of now; treat it as read-only."""
-        with self._reading:
-            return self._archive.load_realm()
+        """Return the realm as of now, a copy of the caller's own."""
+        return self._archive.realm()
 
     # Running commands
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from world.errors import DamagedLog
@@ -90,6 +90,20 @@ class Realm:
     def schema_hash(self) -> str:
         """Hash of the schema in force; empty before a domain was adopted."""
         return "" if self.domain is None else self.domain.schema_hash
+
+    def copy(self) -> Realm:
+        """Return a realm of one's own; proposals and recorded values are shared, and nobody changes those."""
+        return replace(
+            self,
+            actors=self.actors.copy(),
+            bindings=self.bindings.copy(),
+            policies=self.policies.copy(),
+            branches={name: replace(branch) for name, branch in self.branches.items()},
+            proposals=self.proposals.copy(),
+            queues={key: queue.copy() for key, queue in self.queues.items()},
+            running=self.running.copy(),
+            deadlines=self.deadlines.copy(),
+        )
 
     def overdue(self, now: int) -> list[Proposal]:
         """Return the proposals whose time to be answered is over at ``now`` (ms), earliest deadline first."""

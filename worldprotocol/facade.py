@@ -307,7 +307,7 @@ class World:
             Refused: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``, ``NOT_CANONICAL``.
         """
         body = _body(action, input, scope)
-        return self._composed.issue(self._actor(actor_id), body, self.realm().schema_hash, note=note)
+        return self._composed.issue(self._actor(actor_id), body, self._archive.peek(_schema_in_force), note=note)
 
     def act(
         self,
@@ -424,8 +424,8 @@ class World:
         return self._parts
 
     def realm(self) -> Realm:
-        """Return actors, bindings, policies, branches and open proposals as of now; treat it as read-only."""
-        return self._archive.load_realm()
+        """Return actors, bindings, policies, branches and open proposals as of now, a copy of one's own."""
+        return self._archive.realm()
 
     def proposal(self, proposal_id: str) -> Proposal:
         """Return a proposal, open or ended; raises ``Refused`` ``UNKNOWN_PROPOSAL``."""
@@ -495,7 +495,7 @@ class World:
         return self._parts
 
     def _actor(self, actor_id: str) -> ActorRef:
-        known = self.realm().actors.get(actor_id)
+        known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
         if known is None:
             raise Refused(
                 "UNKNOWN_ACTOR",
@@ -515,6 +515,10 @@ class World:
                 in_force=in_force,
                 at_hand=at_hand,
             )
+
+
+def _schema_in_force(realm: Realm) -> str:
+    return realm.schema_hash
 
 
 def _scope(given: IntentScope | Mapping[str, Any] | Iterable[str] | None) -> IntentScope | None:

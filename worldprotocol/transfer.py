@@ -187,9 +187,9 @@ def _known_head(address: str) -> TreeHead:
         with open_log(address, read_only=True) as log:
             return log.head()
     except Refused as refused:
-        if refused.code == "LOG_NOT_FOUND":
-            return nothing
-        raise
+        if refused.code not in ("LOG_NOT_FOUND", "NOT_A_LOG"):
+            raise
+        return nothing  # what cannot become a log is refused when it is opened to be written
 
 
 def _check_target(known: TreeHead, last: TreeHead, found: TreeHead | None) -> None:

@@ -92,9 +92,7 @@ def domain(*, unchecked: bool = False, **actions: Any) -> Domain:
         "version": "1.0.0",
         "state": {"fields": FIELDS},
         "computed": {"fields": COMPUTED},
-        "actions": {
-            name: {"flow": action} if "kind" in action else action for name, action in actions.items()
-        },
+        "actions": {name: {"flow": action} if "kind" in action else action for name, action in actions.items()},
     }
     return Domain.of_schema(unchecked_schema(portable)) if unchecked else load_domain(portable)
 
@@ -113,9 +111,7 @@ def run(program: Domain, action: str = "go", value: Any = None, journal: Any = N
 
 @pytest.mark.requirement("HC-compute", "HC-context", "IC-nostate")
 def test_equal_arguments_give_an_equal_computation() -> None:
-    program = domain(
-        go=seq(put("name", get("$system.uuid")), put("bag", lit({"t": 1})), put("list", get("items")))
-    )
+    program = domain(go=seq(put("name", get("$system.uuid")), put("bag", lit({"t": 1})), put("list", get("items"))))
     base = start(program)
     before = canonical_bytes(base.to_wire())
     first, second = (compute(program, base, Invocation("go", None, "intent-1"), CONTEXT) for _ in range(2))
@@ -202,12 +198,10 @@ def test_a_flow_sees_computed_values_of_its_earlier_patches() -> None:
 
 # --- any flow -------------------------------------------------------------------------------------
 
-VALUES = (
-    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", 0.5, [], {}, [1, {"a": 2}]])
-)
-READS = st.sampled_from(
-    ["count", "name", "items", "items.0", "items.0.done", "bag", "bag.a", "list", "list.0"]
-).map(get) | st.sampled_from(
+VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", 0.5, [], {}, [1, {"a": 2}]])
+READS = st.sampled_from(["count", "name", "items", "items.0", "items.0.done", "bag", "bag.a", "list", "list.0"]).map(
+    get
+) | st.sampled_from(
     ["input", "input.x", "computed.double", "computed.keys", "$item", "$item.done", "$system.uuid"]
 ).map(get)
 KINDS = st.sampled_from(["add", "sub", "mul", "div", "mod", "eq", "gt"])
@@ -231,9 +225,7 @@ EXPRESSIONS = st.recursive(
     ),
     max_leaves=6,
 )
-TARGETS = st.sampled_from(
-    ["count", "name", "items", "items.0.done", "items.7", "bag", "bag.a.b", "list", "$mel.x"]
-)
+TARGETS = st.sampled_from(["count", "name", "items", "items.0.done", "items.7", "bag", "bag.a.b", "list", "$mel.x"])
 PATCHES = st.builds(
     lambda op, path, value: {"kind": "patch", "op": op, "path": path, "value": value},
     st.sampled_from(["set", "set", "merge", "unset"]),
@@ -244,9 +236,7 @@ FLOWS = st.recursive(
     PATCHES | st.sampled_from([{"kind": "halt"}, {"kind": "fail", "code": "E"}, effect_node("load", n=1)]),
     lambda inner: (
         st.lists(inner, max_size=4).map(lambda steps: seq(*steps))
-        | st.builds(
-            lambda c, t, e: {"kind": "if", "cond": c, "then": t, "else": e}, EXPRESSIONS, inner, inner
-        )
+        | st.builds(lambda c, t, e: {"kind": "if", "cond": c, "then": t, "else": e}, EXPRESSIONS, inner, inner)
     ),
     max_leaves=8,
 )
@@ -373,9 +363,7 @@ def test_a_requirements_id_is_derived_from_what_names_it() -> None:
     program = domain(go=LOADING)
     (wait,) = run(program).requirements
     hashed = program.schema.hash
-    assert wait.id == requirement_id(
-        hashed, "intent-1", "go", "actions.go.flow.steps[1]", "http.get", {"url": "u"}
-    )
+    assert wait.id == requirement_id(hashed, "intent-1", "go", "actions.go.flow.steps[1]", "http.get", {"url": "u"})
     assert run(program).requirements[0].id == wait.id
     other = compute(program, start(program), Invocation("go", None, "intent-2"), CONTEXT)
     assert other.requirements[0].id != wait.id
@@ -431,9 +419,7 @@ def test_an_effect_result_reads_back_from_its_wire_form() -> None:
 def test_too_many_effects_are_an_error_value() -> None:
     program = domain(go=seq(*[effect_node("tick", n=at) for at in range(MAX_EFFECTS + 1)]))
     ids = [
-        requirement_id(
-            program.schema.hash, "intent-1", "go", f"actions.go.flow.steps[{at}]", "tick", {"n": at}
-        )
+        requirement_id(program.schema.hash, "intent-1", "go", f"actions.go.flow.steps[{at}]", "tick", {"n": at})
         for at in range(MAX_EFFECTS + 1)
     ]
     journal = {key: EffectResult() for key in ids}

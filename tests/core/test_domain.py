@@ -96,9 +96,7 @@ def act(function: Any, **given: Any) -> Any:
 def test_a_typed_function_is_an_action() -> None:
     domain = make()
 
-    @domain.action(
-        "todo.add", version="1", available={"kind": "not", "arg": {"kind": "get", "path": "computed.full"}}
-    )
+    @domain.action("todo.add", version="1", available={"kind": "not", "arg": {"kind": "get", "path": "computed.full"}})
     def add(ctx: ActionContext, new: AddTodo) -> list[Patch]:
         """Add an entry.
 
@@ -247,9 +245,7 @@ def test_a_domain_failure_keeps_its_code() -> None:
     assert (error.code, error.message, error.context) == ("TOO_MANY", "there are too many", {"limit": 3})
 
 
-@pytest.mark.parametrize(
-    "mistake", [KeyError("x"), ValueError("half \ud800"), RecursionError(), StopIteration(1)]
-)
+@pytest.mark.parametrize("mistake", [KeyError("x"), ValueError("half \ud800"), RecursionError(), StopIteration(1)])
 def test_whatever_an_action_raises_is_an_error_value(mistake: Exception) -> None:
     def go(ctx: ActionContext) -> None:
         raise mistake
@@ -294,9 +290,7 @@ def test_an_action_cannot_change_what_it_reads() -> None:
 @pytest.mark.requirement("HC-context")
 def test_time_ids_and_chance_repeat_with_the_context() -> None:
     def go(ctx: ActionContext) -> list[Patch]:
-        return [
-            set_("anything", [ctx.now, ctx.intent_id, ctx.new_id(), ctx.new_id(), ctx.random(), ctx.random()])
-        ]
+        return [set_("anything", [ctx.now, ctx.intent_id, ctx.new_id(), ctx.new_id(), ctx.random(), ctx.random()])]
 
     told = act(go).snapshot.data["anything"]
     assert told == act(go).snapshot.data["anything"]
@@ -392,9 +386,7 @@ def test_a_model_without_json_is_refused() -> None:
 @pytest.mark.requirement("IC-action")
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
 def test_a_portable_domain_is_read_from_a_file(tmp_path: Path, suffix: str) -> None:
-    domain = Domain(
-        "urn:example:count", version="1.0.0", state={"fields": {"n": {"type": "number", "default": 0}}}
-    )
+    domain = Domain("urn:example:count", version="1.0.0", state={"fields": {"n": {"type": "number", "default": 0}}})
     step = {
         "kind": "add",
         "left": {"kind": "get", "path": "n"},

@@ -10,29 +10,12 @@ from typing import Any
 import pytest
 
 from world.core.anatomy import check_expression
-from world.core.expression import KINDS, compile_expression
-from world.core.scope import Scope
-from world.core.values import ExpressionError
-from world.frozen import freeze
-
-
-def float_beyond_2_53(digits: str) -> int | float:
-    """Read numbers as doubles, as the vectors' own language does."""
-    return int(digits) if abs(int(digits)) <= 2**53 else float(digits)
-
+from world.core.expression import KINDS
+from worldprotocol.conformance import evaluation_of, read_expression_case, unmarked
 
 VECTORS = Path(__file__).parent.parent / "vectors"
-CASES = json.loads((VECTORS / "expression.json").read_text(), parse_int=float_beyond_2_53)["cases"]
+CASES = read_expression_case((VECTORS / "expression.json").read_text())["cases"]
 CONTEXT = json.loads((VECTORS / "expression_context.json").read_text())
-
-
-def marked(value: Any) -> Any:
-    """Read the numbers that JSON cannot carry."""
-    if isinstance(value, dict):
-        if set(value) == {"$vec"}:
-            return float(value["$vec"])
-        return {key: marked(item) for key, item in value.items()}
-    return [marked(item) for item in value] if isinstance(value, list) else value
 
 
 def same(left: Any, right: Any) -> bool:
@@ -53,16 +36,8 @@ def same(left: Any, right: Any) -> bool:
 @pytest.mark.requirement("HC-flow", "INT-3.4a")
 @pytest.mark.parametrize("case", CASES, ids=[f"{at}-{case['name']}" for at, case in enumerate(CASES)])
 def test_an_expression_has_the_value_of_its_vector(case: dict[str, Any]) -> None:
-    given, expected = marked(case["input"]), marked(case["expected"])
-    scope = Scope(freeze(CONTEXT["data"]), computed={}, input=freeze(given.get("input", CONTEXT["input"])))
-    evaluate = compile_expression(given["expr"], computed=given.get("phase") == "computed")
-    if expected["ok"]:
-        answer = evaluate(scope)
-        assert same(answer, expected["value"]), answer
-    else:
-        with pytest.raises(ExpressionError) as caught:
-            evaluate(scope)
-        assert (caught.value.code, caught.value.message) == (expected["code"], expected["message"])
+    answer, expected = evaluation_of(case["input"], CONTEXT), case["expected"]
+    assert same(unmarked(answer), expected), answer
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{at}-{case['name']}" for at, case in enumerate(CASES)])

@@ -99,9 +99,7 @@ def plain_apply(data: Any, patch: Patch) -> Any:
     if patch.op == "merge" and not isinstance(there, (dict, type(None))):
         raise Unfit
     value = thaw(patch.value) if patch.op == "set" else {**(there or {}), **thaw(patch.value)}
-    place[key if isinstance(place, dict) else slice(key, key + 1)] = (
-        value if isinstance(place, dict) else [value]
-    )
+    place[key if isinstance(place, dict) else slice(key, key + 1)] = value if isinstance(place, dict) else [value]
     return tree
 
 
@@ -130,9 +128,7 @@ def test_what_a_patch_does_not_touch_is_shared(data: FrozenDict, patch: Patch) -
     assert all(answer[name] is value for name, value in data.items() if name != root)
 
 
-@pytest.mark.parametrize(
-    "path", ["items.x", "items.5.done", "items.-1", "items.length", "n.deep", "items.2.a"]
-)
+@pytest.mark.parametrize("path", ["items.x", "items.5.done", "items.-1", "items.length", "n.deep", "items.2.a"])
 def test_a_path_never_turns_an_array_or_a_scalar_into_an_object(path: str) -> None:
     data = freeze({"items": [1, 2], "n": 1})
     with pytest.raises(Refused) as caught:

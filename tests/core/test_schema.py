@@ -170,9 +170,7 @@ def test_availability_must_not_read_the_input() -> None:
 def test_an_action_has_a_flow_or_python_and_not_both() -> None:
     for action in ({}, {"flow": {"kind": "halt"}, "python": {"name": "f", "version": "1"}}):
         assert faults(schema(actions={"go": action})) == [("SCHEMA_ERROR", "$.actions.go")]
-    assert ("SCHEMA_ERROR", "$.actions.go.python") in faults(
-        schema(actions={"go": {"python": {"name": "f"}}})
-    )
+    assert ("SCHEMA_ERROR", "$.actions.go.python") in faults(schema(actions={"go": {"python": {"name": "f"}}}))
 
 
 @pytest.mark.parametrize(
@@ -248,18 +246,14 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "seq", "get", "count", "string"]),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["kind", "steps", "path", "value", "op", "args", "fields", "type"]), inner
-        )
+        | st.dictionaries(st.sampled_from(["kind", "steps", "path", "value", "op", "args", "fields", "type"]), inner)
     ),
     max_leaves=12,
 )
 
 
 @given(JSON, JSON, JSON, JSON)
-def test_any_json_is_read_or_refused_but_never_raises_otherwise(
-    node: Any, state: Any, spec: Any, expr: Any
-) -> None:
+def test_any_json_is_read_or_refused_but_never_raises_otherwise(node: Any, state: Any, spec: Any, expr: Any) -> None:
     portable = schema(
         actions={"go": {"flow": node, "available": expr, "input": spec}},
         computed={"fields": {"computed.x": {"deps": ["count"], "expr": expr}}},

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +21,7 @@ from examples.repository.domain import entry_of, repository
 from examples.repository.effects import messages, outbox
 from examples.repository.history import DAY_MS, ORIGIN_MS, Session, read_sessions
 from examples.repository.importing import KEEP_MS, SCHEDULER, WORLD_NAME, Import, old_tombstones
-from examples.repository.killing import kill_import
+from examples.repository.killing import ROOT, kill_import
 from examples.repository.projections import branch, scope_of
 from examples.repository.rules import EXPERIENCED, MAINTAINER, WIDE
 from examples.repository.timing import HistoryClock, HistoryIds, intent_id_of
@@ -431,6 +434,29 @@ def test_the_configuration_names_the_parts_that_the_import_uses(undisturbed: Imp
     assert policies == {name: one.policy_hash for name, one in undisturbed.world.realm().policies.items()}
     assert [one.type for one in load_reference(told["effects"][0])] == ["notify.maintainer"]
     assert (folder / told["log"]).resolve() == folder.parents[1] / "build" / "demo" / WORLD_NAME
+
+
+def test_every_worldctl_command_of_the_readme_works_and_changes_no_byte(undisturbed: Import) -> None:
+    readme = (Path(history.__file__).parent / "README.md").read_text(encoding="utf-8")
+    commands = [shlex.split(line)[1:] for line in readme.splitlines() if line.startswith("    worldctl ")]
+    assert len(commands) == 9
+    address = undisturbed.folder / WORLD_NAME
+    before = address.read_bytes()
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "worldprotocol", *command, "--log", str(address)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for command in commands
+    ]
+    for command, running in zip(commands, started, strict=True):
+        said, _ = running.communicate(timeout=60)
+        assert running.returncode == 0, f"{command}: {said}"
+        assert said.strip(), command
+    assert address.read_bytes() == before
 
 
 def test_no_state_holds_anything_of_the_wall_clock(undisturbed: Import) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -297,4 +298,4 @@ def test_functions_that_only_begin_when_they_are_called_are_refused():
         yield None
 
     for function in (asynchronous, generator, 5):
-        refused("INVALID_PROJECTION", lambda function=function: projection("p")(function))
+        refused("INVALID_PROJECTION", partial(projection("p"), function))

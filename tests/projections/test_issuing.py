@@ -34,13 +34,13 @@ scopes = st.none() | st.builds(
     IntentScope, allowed_paths=st.none() | st.lists(ids, max_size=3), note=st.none() | st.text(max_size=5)
 )
 bodies = st.builds(IntentBody, type=ids, input=json_values, scope_proposal=scopes)
-actors = st.builds(ActorRef, actor_id=ids, kind=st.sampled_from(["human", "agent", "system"]))
+actors = st.builds(ActorRef, actorId=ids, kind=st.sampled_from(["human", "agent", "system"]))
 sources = st.builds(
     SourceEvent,
     kind=st.sampled_from(["ui", "api", "agent", "system"]),
-    event_id=ids,
+    eventId=ids,
     payload=json_values,
-    occurred_at=st.none() | st.integers(0, 2**52),
+    occurredAt=st.none() | st.integers(0, 2**52),
 )
 issue_requests = st.builds(
     IssueRequest,

@@ -26,6 +26,7 @@ from world.identity import (
     world_id,
 )
 from world.intent import IntentBody
+from worldprotocol.conformance import unmarked
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 SCHEMA = "5c" * 32
@@ -46,15 +47,6 @@ json_values = st.recursive(
 objects = st.dictionaries(st.text(), json_values, max_size=4)
 
 
-def marked(value: Any) -> Any:
-    """Read the numbers that JSON cannot carry."""
-    if isinstance(value, dict):
-        if set(value) == {"$vec"}:
-            return float(value["$vec"])
-        return {key: marked(item) for key, item in value.items()}
-    return [marked(item) for item in value] if isinstance(value, list) else value
-
-
 def vectors(name: str) -> list[Any]:
     """Return the cases of one file as parameters with readable ids."""
     cases = json.loads((VECTORS / f"{name}.json").read_text())["cases"]
@@ -64,7 +56,7 @@ def vectors(name: str) -> list[Any]:
 @pytest.mark.requirement("INT-6.2.1", "INV-I2")
 @pytest.mark.parametrize("case", vectors("intent_key"))
 def test_an_intent_has_the_key_of_its_vector(case):
-    given, body = marked(case["input"]), marked(case["input"]["body"])
+    given, body = unmarked(case["input"]), unmarked(case["input"]["body"])
     key = intent_key(given["schemaHash"], body["type"], body.get("input"), body.get("scopeProposal"))
     assert key == case["expected"]["intentKey"]
 
@@ -72,7 +64,7 @@ def test_an_intent_has_the_key_of_its_vector(case):
 @pytest.mark.requirement("INT-6.2.1", "INV-I2", "INT-5.1")
 @pytest.mark.parametrize("case", vectors("intent_key"))
 def test_a_body_that_can_be_read_has_the_key_of_its_vector(case):
-    wire = marked(case["input"]["body"])
+    wire = unmarked(case["input"]["body"])
     if case["name"] in NO_BODIES:
         with pytest.raises(Refused) as caught:
             IntentBody.read(wire)
@@ -84,7 +76,7 @@ def test_a_body_that_can_be_read_has_the_key_of_its_vector(case):
 @pytest.mark.requirement("INT-7.4.4a", "INV-AC2")
 @pytest.mark.parametrize("case", vectors("catalog_hash"))
 def test_a_catalog_has_the_hash_of_its_vector(case):
-    given = marked(case["input"])
+    given = unmarked(case["input"])
     assert catalog_hash(**_catalog(given)) == case["expected"]["catalogHash"]
 
 
@@ -95,7 +87,7 @@ def _catalog(given: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.requirement("WP-hash", "WP-world")
 @pytest.mark.parametrize("case", vectors("snapshot_hash"))
 def test_a_snapshot_has_the_hash_of_its_vector(case):
-    given, expected = marked(case["input"]), case["expected"]
+    given, expected = unmarked(case["input"]), case["expected"]
     snapshot = snapshot_hash(given["snapshot"])
     assert snapshot == expected["snapshotHash"]
     assert content_id(given["schemaHash"], snapshot) == expected["contentId"]

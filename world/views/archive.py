@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -21,8 +22,10 @@ from world.views.index import VIEW_NAME, VIEW_VERSION, history_query, statement
 KEPT_STATES: Final = 64
 """States of worlds kept in memory, those used last."""
 
-CHECKPOINT_EVERY: Final = 128
-"""Worlds between two checkpoints on a line of descent."""
+FOLD_AT_MOST: Final = 10_000
+"""Events behind which a kept realm is loaded anew instead of being brought up to date."""
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Archive:
         """Read from an open log."""
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
+        self._realm: Realm | None = None
+        self._reading = threading.Lock()
 
     @property
     def log(self) -> EventLog:
@@ -157,6 +162,23 @@ class Archive:
         return int(rows[0][0])
 
     # The realm
+
+    def realm(self) -> Realm:
+        """Return the realm as of the last commit, a copy that is the caller's own."""
+        return self.peek(Realm.copy)
+
+    def peek(self, question: Callable[[Realm], R]) -> R:
+        """Ask the realm as of the last commit something, without copying it; the question changes nothing."""
+        with self._reading:
+            size = self._log.head().size
+            known, self._realm = self._realm, None  # forgotten, should what follows be broken off
+            if known is None or size - known.position > FOLD_AT_MOST:
+                known = self.load_realm()
+            elif size > known.position:
+                for logged in self._log.read(known.position, size):
+                    fold(known, decoded(logged), logged.position)
+            self._realm = known
+            return question(known)
 
     def load_realm(self) -> Realm:
         """Return the realm as of the last commit, from the index where it is live, else by folding the log."""

@@ -99,7 +99,7 @@ def chosen_binding(
     if (bind is not None) + auto_approve + bool(policy or ask) > 1:
         raise click.UsageError("Give one of --bind, --auto-approve, and --policy or --ask.")
     waits = {"timeoutMs": timeout_ms, "onTimeout": on_timeout}
-    more = {name: value for name, value in waits.items() if value is not None}
+    more: dict[str, Any] = {name: value for name, value in waits.items() if value is not None}
     if more and not (policy or ask):
         raise click.UsageError("--timeout-ms and --on-timeout go with --ask or --policy.")
     if bind is not None:

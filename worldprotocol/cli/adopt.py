@@ -21,6 +21,7 @@ def adopt(desk: Desk, by: str) -> None:
     with open_to_adopt(desk, by) as world:
         after = world.realm()
     adopted = before.domain != after.domain
-    told = {"adopted": adopted, "schemaHash": after.schema_hash, "previous": before.schema_hash}
-    words = f"in force now: {told['schemaHash'][:12]}, before {told['previous'][:12]}"
+    now, earlier = after.schema_hash, before.schema_hash
+    told = {"adopted": adopted, "schemaHash": now, "previous": earlier}
+    words = f"in force now: {now[:12]}, before {earlier[:12]}"
     desk.out.tell(told, f"The domain is {words}." if adopted else "This very domain was in force already.")

@@ -30,7 +30,9 @@ def blame(desk: Desk, path: str, world: str | None) -> None:
     for patch in found.patches:
         desk.out.text(f"patch     {as_text(patch.to_wire())}")
     intent, decision = found.proposal.intent, found.decision
-    desk.out.text(f"proposal  {found.proposal.proposal_id}  {intent.body.type}  attempt {found.proposal.submitted.attempt}")
+    desk.out.text(
+        f"proposal  {found.proposal.proposal_id}  {intent.body.type}  attempt {found.proposal.submitted.attempt}"
+    )
     desk.out.text(f"actor     {found.proposal.submitted.actor['actorId']} ({found.proposal.submitted.actor['kind']})")
     if decision is not None:
         desk.out.text(f"allowed   by {decision.authority}: {decision.reason}")

@@ -69,21 +69,30 @@ def find(world: World, named: str) -> tuple[str, str]:
     return exact[0] if exact else found[0]
 
 
+def as_position(world: World, named: str) -> int | None:
+    """Return the position that a text is; None where it is none, or beyond the log: ids may begin with digits too."""
+    if not (named.isascii() and named.isdigit()) or (named.startswith("0") and named != "0") or len(named) > 18:
+        return None
+    return int(named) if int(named) <= world.log.head().size else None
+
+
 def position_of(world: World, named: str) -> tuple[int, str | None]:
     """Return a position that is given as such, or that of the sealing of a world, with the world's id.
 
     Raises:
-        Refused: ``NO_SUCH_EVENT``, ``NOT_FOUND``, ``AMBIGUOUS``.
+        Refused: ``NOT_FOUND``, ``AMBIGUOUS``.
     """
-    size = world.log.head().size
-    if named.isascii() and named.isdigit() and int(named) <= size:
-        return int(named), None
+    position = as_position(world, named)
+    if position is not None:
+        return position, None
     rows = world.archive.rows("world_prefix", low=named, high=named + "\U0010ffff", most=MOST)
     if len(rows) == 1:
         row = world.archive.world(str(rows[0][0]))
         return row.position, row.world_id
     if rows:
         find(world, named)
-    if named.isascii() and named.isdigit():
-        raise Refused("NO_SUCH_EVENT", f"There is no event {named}; the log has {size}.", position=int(named))
-    raise Refused("NOT_FOUND", f"There is no world whose id begins with {named!r}; `worldctl worlds` lists them.")
+    raise Refused(
+        "NOT_FOUND",
+        f"{named!r} is neither a position up to {world.log.head().size} nor the beginning of a world's id; "
+        "`worldctl worlds` lists them.",
+    )

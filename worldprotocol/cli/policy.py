@@ -22,7 +22,7 @@ def adopt(desk: Desk, name: str, by: str) -> None:
     """Bring a policy at hand into force; its rules and their hashes are recorded."""
     with desk.open() as world:
         adopted = world.adopt_policy(name, by=by)
-        told = {"name": name, "adopted": adopted, "hash": world.realm().policies[name].policy_hash}
+        told: dict[str, Any] = {"name": name, "adopted": adopted, "hash": world.realm().policies[name].policy_hash}
     words = "is in force now" if adopted else "was in force already"
     desk.out.tell(told, f"{name} {words}: {told['hash'][:12]}")
 

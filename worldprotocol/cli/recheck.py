@@ -22,9 +22,9 @@ def recheck(desk: Desk, every: bool, upto: int | None) -> int:
     config = composed(desk)
     address = desk.log or config.log_address
     parts = {"projections": config.projections, "policies": config.policies, "folder": config.folder}
-    with open_to_recheck(address, domain=config.domain or "", **parts) as world:
-        with desk.progress("Rechecking") as progress:
-            done = perform_again(world, upto=upto, every=every, progress=progress)
+    opened = open_to_recheck(address, domain=config.domain or "", **parts)
+    with opened as world, desk.progress("Rechecking") as progress:
+        done = perform_again(world, upto=upto, every=every, progress=progress)
     if desk.json:
         desk.out.document(done.to_wire())
     else:

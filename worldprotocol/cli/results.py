@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from world.proposal import Proposal
+from worldprotocol.facade import Received
 
 FINDINGS: Final = frozenset({"rejected", "failed", "superseded", "refused"})
 """Results that make the exit code 1."""
@@ -34,8 +35,19 @@ def result_of(proposal: Proposal) -> dict[str, Any]:
     return told
 
 
+def received_as(received: Received) -> dict[str, Any]:
+    """Return the outcome of a source event; its status is ``none`` where no intent was selected."""
+    told: dict[str, Any] = {"status": "none"} if received.proposal is None else result_of(received.proposal)
+    told["projection"] = received.projection_id
+    if received.reason is not None:
+        told["why"] = received.reason
+    return told
+
+
 def in_words(told: dict[str, Any]) -> str:
     """Return an outcome as a sentence or two."""
+    if told["status"] == "none":
+        return f"No intent was selected by {told['projection'] or 'any projection'}. {told.get('why', '')}".rstrip()
     words = f"{told['status']}: {told['type']} by {told['actor']} on {told['branch']}, proposal {told['proposalId']}"
     if told["attempt"] > 1:
         words += f", attempt {told['attempt']}"

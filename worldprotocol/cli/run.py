@@ -96,4 +96,3 @@ def _print_version(ctx: click.Context) -> None:
     except PackageNotFoundError:
         click.echo("worldctl, not installed")
     ctx.exit()
-

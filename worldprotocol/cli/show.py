@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @click.option("--data", "with_data", is_flag=True, help="For a world: its whole data as well.")
 def show(desk: Desk, named: str, with_data: bool) -> int:
     """Show an event (by position), or an intent, proposal, decision or world (by the beginning of its id)."""
-    from worldprotocol.cli.finding import find
+    from worldprotocol.cli.finding import as_position, find
 
     with desk.look() as world:
-        if named.isascii() and named.isdigit() and int(named) <= world.log.head().size:
-            wire, lines = _event(world, int(named))
+        position = as_position(world, named)
+        if position is not None and position > 0:
+            wire, lines = _event(world, position)
         else:
             kind, name = find(world, named)
             if kind == "world":
@@ -53,7 +54,11 @@ def _event(world: World, position: int) -> tuple[dict[str, Any], list[str]]:
         "schemaVersion": logged.schema_version,
         "state": state,
         "leaf": logged.leaf.hex(),
-        "inclusion": {"size": proof.size, "path": [node.hex() for node in proof.path]},
+        "inclusion": {
+            "size": proof.head.size,
+            "root": proof.head.root_hex,
+            "path": [node.hex() for node in proof.path],
+        },
     }
     lines = [
         f"event {position}: {logged.topic} (version {logged.schema_version})",

@@ -1,0 +1,96 @@
+"""Records the golden logs: ``python -m tests.golden.generate NAME...``. A log that is kept is never recorded again.
+
+Beside each log stands what it comes to: ``NAME.summary.json``. ``garden-forged`` is the garden with one patch changed
+and every hash above it made to fit; verification has to find it all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.golden.garden import FOLDER, record, record_portable
+from world.canonical import canonical_bytes
+from world.events import DecisionMade, WorldSealed
+from world.log.merkle import Frontier
+from world.log.values import event_leaf
+from world.replay import replay
+from worldprotocol.facade import World
+from worldprotocol.transfer import export_log
+
+RECORDED = {"garden": record, "ledger": record_portable}
+FORGED = "garden-forged"
+
+
+def summary(world: World) -> dict[str, Any]:
+    """Return what a log comes to: the worlds, the decisions and the states of its branches."""
+    done = replay(world.log)
+    decisions = []
+    for _, event in world.events():
+        if isinstance(event, DecisionMade):
+            told = event.decision
+            kept = ("proposalId", "decision", "authority", "reason", "approvedScope", "policyHash")
+            decisions.append({name: told[name] for name in kept if name in told})
+    return {
+        "head": str(done.head),
+        "worlds": [event.world_id for _, event in world.events() if isinstance(event, WorldSealed)],
+        "decisions": decisions,
+        "statuses": dict(sorted(done.statuses.items())),
+        "data": dict(done.data),
+        "active": done.realm.active,
+        "epoch": done.realm.epoch,
+    }
+
+
+def forge(lines: list[bytes]) -> tuple[list[bytes], int]:
+    """Return an export with one patch changed and all leaves and tree heads made to fit, and the event's position."""
+    told = [json.loads(line) for line in lines]
+    at = next(
+        number
+        for number, line in enumerate(told)
+        if line.get("topic") == "world.sealed" and any(p["path"] == "water" for p in line["state"]["patches"])
+    )
+    for patch in told[at]["state"]["patches"]:
+        if patch["path"] == "water":
+            patch["value"] += 50
+    return rehashed(told), told[at]["position"]
+
+
+def rehashed(told: list[dict[str, Any]]) -> list[bytes]:
+    """Return the lines of an export with the leaves and heads that fit their content."""
+    frontier = Frontier()
+    for line in told:
+        if "leaf" in line:
+            state = canonical_bytes(line["state"])
+            leaf = event_leaf(line["stream"], line["version"], line["topic"], line["schemaVersion"], state)
+            line["leaf"] = leaf.hex()
+            frontier = frontier.extended([leaf])
+        elif "head" in line:
+            line["head"] = {"size": frontier.size, "root": frontier.root().hex()}
+    return [canonical_bytes(line) + b"\n" for line in told]
+
+
+def generate(name: str, folder: Path = FOLDER) -> None:
+    """Record one golden log and its summary."""
+    with tempfile.TemporaryDirectory() as place:
+        world = RECORDED["garden" if name == FORGED else name](f"{place}/{name}.db")
+        path = folder / f"{name}.jsonl"
+        with world, path.open("wb") as out:
+            export_log(world.log, out)
+            told = summary(world)
+    if name == FORGED:
+        lines, position = forge(path.read_bytes().splitlines(keepends=True))
+        path.write_bytes(b"".join(lines))
+        told = {"firstBadEvent": position}
+    text = json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / f"{name}.summary.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or (*RECORDED, FORGED):
+        if (FOLDER / f"{wanted}.jsonl").exists():
+            sys.exit(f"{wanted}.jsonl is there already; golden logs are only ever added.")
+        generate(wanted)

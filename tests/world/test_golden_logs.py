@@ -1,0 +1,95 @@
+"""Recorded logs are tests: what they came to when they were recorded, they come to for ever."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden import garden
+from tests.golden.generate import FORGED, RECORDED, summary
+from world.canonical import canonical_bytes
+from world.verify import verify
+from worldprotocol.facade import World
+from worldprotocol.recheck import open_to_recheck, recheck
+from worldprotocol.transfer import import_log
+
+LOGS = sorted(path.name.removesuffix(".jsonl") for path in garden.FOLDER.glob("*.jsonl"))
+SOUND = [name for name in LOGS if name != FORGED]
+CODE: dict[str, dict[str, Any]] = {
+    "garden": {"domain": garden.garden, "policies": [garden.rules], "projections": [garden.sensor]},
+    "ledger": {"domain": garden.FOLDER / "ledger.yaml"},
+}
+
+
+def told(name: str) -> Any:
+    return json.loads((garden.FOLDER / f"{name}.summary.json").read_text(encoding="utf-8"))
+
+
+def imported(name: str, address: str) -> str:
+    with (garden.FOLDER / f"{name}.jsonl").open("rb") as lines:
+        import_log(lines, address)
+    return address
+
+
+def test_every_golden_log_has_its_summary_and_code() -> None:
+    assert {*SOUND, FORGED} == {*RECORDED, FORGED} == {*CODE, FORGED}
+
+
+@pytest.mark.requirement("CARD-tests", "CARD-replay", "CARD-log")
+@pytest.mark.parametrize("name", SOUND)
+def test_a_golden_log_replays_to_the_same_worlds_decisions_and_states(name: str, shared_log_url: str) -> None:
+    with World.look(imported(name, shared_log_url)) as world:
+        assert canonical_bytes(summary(world)) == canonical_bytes(told(name))
+
+
+@pytest.mark.requirement("CARD-audit", "WP-hash", "WP-world", "WP-restore")
+@pytest.mark.parametrize("name", SOUND)
+def test_a_golden_log_verifies(name: str, shared_log_url: str) -> None:
+    with World.look(imported(name, shared_log_url)) as world:
+        report = verify(world.log)
+    assert report.ok, report.findings
+    assert report.index == "whole"
+    assert str(report.head) == told(name)["head"]
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-tests", "INT-12.2", "HC-context", "HC-journal")
+@pytest.mark.parametrize("name", SOUND)
+def test_every_step_of_a_golden_log_comes_out_again_as_it_was_recorded(name: str, shared_log_url: str) -> None:
+    with open_to_recheck(imported(name, shared_log_url), **CODE[name]) as world:
+        done = recheck(world, every=True)
+    assert [one.to_wire() for one in done.divergences if not one.is_drift] == []
+    assert done.steps["executions"] == sum(told(name)["statuses"].get(end, 0) for end in ("completed", "failed"))
+    assert done.steps["rulings"] >= len(told(name)["decisions"])
+
+
+@pytest.mark.requirement("CARD-tests")
+@pytest.mark.parametrize("name", SOUND)
+def test_the_same_scenes_played_again_give_the_same_worlds_and_decisions(name: str, log_url: str) -> None:
+    with RECORDED[name](log_url) as world:
+        again, then = summary(world), told(name)
+    for part in ("worlds", "data", "statuses", "active", "epoch"):
+        assert canonical_bytes(again[part]) == canonical_bytes(then[part]), part
+    hashless = [[{**one, "policyHash": ""} for one in found["decisions"]] for found in (again, then)]
+    assert canonical_bytes(hashless[0]) == canonical_bytes(hashless[1])
+
+
+@pytest.mark.requirement("CARD-audit", "WP-hash")
+def test_the_log_that_was_forged_with_fitting_hashes_is_found_out(tmp_path: Path) -> None:
+    with World.look(imported(FORGED, str(tmp_path / "world.db"))) as world:
+        report = verify(world.log)
+    assert not report.ok
+    assert report.findings[0].position == told(FORGED)["firstBadEvent"]
+    assert report.findings[0].code == "WRONG_HASH"
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_recheck_of_the_forged_log_begins_to_differ_at_the_forged_event(tmp_path: Path) -> None:
+    address = imported(FORGED, str(tmp_path / "world.db"))
+    with open_to_recheck(address, **CODE["garden"]) as world:
+        done = recheck(world)
+    [found] = [one for one in done.divergences if not one.is_drift]
+    assert found.position == told(FORGED)["firstBadEvent"] + 1  # the end of the execution that sealed it
+    assert found.difference.details["what"].startswith("patch")

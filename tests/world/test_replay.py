@@ -1,0 +1,139 @@
+"""Replay rebuilds everything from the events alone, at any position."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.golden.garden import record
+from world.errors import DamagedLog, Refused
+from world.events import WorldSealed
+from world.frozen import freeze
+from world.identity import state_hash
+from world.log import NewEvent, open_log
+from world.replay import branch_points, patched, replay, revisited_worlds
+from worldprotocol.facade import World
+
+
+@pytest.fixture
+def world(log_url: str) -> Iterator[World]:
+    with record(log_url) as recorded:
+        yield recorded
+
+
+@pytest.mark.requirement("CARD-log", "CARD-replay")
+def test_replay_gives_the_state_that_the_engine_has(world: World) -> None:
+    done = replay(world.log)
+    live = world.realm()
+    for part in ("domain", "actors", "bindings", "policies", "branches", "active", "epoch", "proposals", "queues"):
+        assert getattr(done.realm, part) == getattr(live, part), part
+    assert {name: world.data(branch.head) for name, branch in live.branches.items()} == dict(done.data)
+    assert (done.position, done.head) == (world.log.head().size, world.log.head())
+    assert done.sealed == len(list(world.worlds(1_000)))
+    assert dict(world.archive.rows("status_counts")) == dict(done.statuses)
+    assert sum(done.topics.values()) == done.position
+
+
+@pytest.mark.requirement("CARD-audit", "WP-restore", "WP-hash")
+def test_any_past_world_is_restored_and_gives_its_hash_again(world: World) -> None:
+    sealed = [event for _, event in world.events() if isinstance(event, WorldSealed)]
+    done = replay(world.log, keep=[event.world_id for event in sealed])
+    for event in sealed:
+        data = done.worlds[event.world_id]
+        errors = () if event.error is None else (event.error,)
+        assert state_hash(data, errors=errors, last_error=event.error) == event.snapshot_hash
+        assert data == world.data(event.world_id)
+
+
+@pytest.mark.requirement("CARD-audit", "CARD-replay")
+def test_replay_up_to_a_position_is_the_state_as_it_was(world: World) -> None:
+    whole = list(world.log.read())
+    for upto in range(0, len(whole) + 1, 7):
+        done = replay(world.log, upto=upto)
+        assert done.position == upto
+        assert done.head == world.log.root_at(upto)
+        again = world.archive.fold_realm(upto) if upto else done.realm
+        assert done.realm == again
+        assert set(done.data) == set(done.realm.branches)
+
+
+def test_replay_beyond_the_log_is_refused(world: World) -> None:
+    with pytest.raises(Refused) as refused:
+        replay(world.log, upto=world.log.head().size + 1)
+    assert refused.value.code == "NO_SUCH_EVENT"
+
+
+@pytest.mark.requirement("WP-lineage")
+def test_a_branch_that_goes_along_a_line_again_is_replayed(world: World) -> None:
+    assert revisited_worlds(world.log)
+    assert len(branch_points(world.log)) == 3
+    done = replay(world.log)
+    assert done.data["spare"] == world.data(world.branch("spare").head)
+
+
+def test_progress_ends_with_all_events(world: World) -> None:
+    steps: list[tuple[int, int]] = []
+    replay(world.log, progress=lambda done, of: steps.append((done, of)))
+    size = world.log.head().size
+    assert steps[-1] == (size, size)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+
+
+@pytest.mark.parametrize(
+    ("topic", "state", "code"),
+    [
+        ("nobody.knows", b'{"at":1}', "UNKNOWN_EVENT"),
+        ("branch.created", b'{"at":1}', "BAD_EVENT"),
+        ("branch.created", b'{"at":1,"branch":"b","by":"x","worldId":"none"}', "UNKNOWN_WORLD"),
+        ("actor.registered", b'{"actor":{},"at":1,"by":"x"}', "BAD_EVENT"),
+        ("decision.made", b'{"at":1,"decision":{"decision":"approved"},"proposalId":"p"}', "UNKNOWN_PROPOSAL"),
+        ("branch.switched", b'{"at":1,"branch":"main","by":"x","epoch":9}', "BAD_EPOCH"),
+    ],
+)
+def test_the_first_event_that_cannot_be_is_named(shared_log_url: str, topic: str, state: bytes, code: str) -> None:
+    record(shared_log_url).close()
+    with open_log(shared_log_url) as log:
+        size = log.head().size
+        with log.write() as transaction:
+            transaction.append([NewEvent("forged", topic, 1, state)])
+        with pytest.raises(DamagedLog) as damaged:
+            replay(log)
+        assert damaged.value.code == code
+        assert damaged.value.details["position"] == size + 1
+        assert replay(log, upto=size).position == size
+
+
+def test_recorded_patches_are_applied_as_the_engine_applies_them() -> None:
+    data = freeze({"a": {"b": [1, 2]}, "c": 1})
+    told = [
+        {"op": "set", "path": "a.b.2", "value": {"x": None}},
+        {"op": "merge", "path": "a", "value": {"d": 1.0}},
+        {"op": "unset", "path": "c"},
+        {"op": "set", "path": "e", "value": None},
+    ]
+    assert patched(data, told) == {"a": {"b": [1, 2, {"x": None}], "d": 1}, "e": None}
+    assert data == {"a": {"b": [1, 2]}, "c": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"op": "set", "path": "a"}, {"op": "unset", "path": "a", "value": 1}, {"op": "move", "path": "a", "value": 1},
+     {"op": "set", "path": 1, "value": 1}, {"op": "set", "path": "a", "value": 1, "more": 1}],
+)  # fmt: skip
+def test_what_is_no_patch_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as refused:
+        patched(freeze({}), [wrong])
+    assert refused.value.code == "INVALID_PATCH"
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_replay_needs_the_floor_alone() -> None:
+    code = (
+        "import sys, world.replay; rooms = {'host', 'authority', 'projections', 'worldprotocol'}; "
+        "sys.exit(bool(rooms & {name.partition('.')[0] for name in sys.modules}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

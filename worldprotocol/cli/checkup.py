@@ -1,0 +1,195 @@
+"""The checks of ``worldctl doctor``."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from world.errors import DamagedLog, Refused, WorldProtocolError
+from world.views.index import VIEW_NAME, VIEW_VERSION
+from worldprotocol.cli.opening import composed, make_importable, parts_of
+from worldprotocol.cli.options import Desk
+from worldprotocol.config import Config
+from worldprotocol.facade import World
+
+MIN_PYTHON: Final = (3, 11)
+MIN_SQLITE: Final = (3, 35)
+"""The oldest SQLite with RETURNING, which SQLAlchemy's SQLite dialect relies on."""
+
+MIN_FREE_BYTES: Final = 256 << 20
+"""Free disk space below which an operator should act, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at.
+
+    Args:
+        name: what.
+        ok: whether it is as it should be.
+        facts: what was found.
+        advice: what to do where it is not as it should be.
+    """
+
+    name: str
+    ok: bool
+    facts: str
+    advice: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the check as JSON."""
+        wire: dict[str, Any] = {"check": self.name, "ok": self.ok, "found": self.facts}
+        return wire | ({"advice": self.advice} if self.advice else {})
+
+
+def check_up(desk: Desk) -> tuple[list[Check], bool]:
+    """Return what was found, and whether the log is damaged."""
+    checks = list(_environment())
+    damaged = False
+    for look in (_log, _disk, _code):
+        try:
+            checks += look(desk)
+        except WorldProtocolError as error:
+            damaged |= isinstance(error, DamagedLog)
+            checks.append(Check(look.__name__.removeprefix("_"), ok=False, facts=error.message, advice=error.code))
+    return checks, damaged
+
+
+def rebuild_index(desk: Desk) -> int:
+    """Build the index anew and return how many events the log has.
+
+    Raises:
+        Refused: what opening refuses.
+    """
+    from worldprotocol.assemble import assemble
+
+    config = composed(desk)
+    with desk.progress("Building the index") as progress:
+        log, _, _ = assemble(desk.log or config.log_address, create=False, **parts_of(config, progress))
+        with log:
+            log.rebuild_view(progress)
+            return log.head().size
+
+
+def _environment() -> Iterator[Check]:
+    python = sys.version_info[:3]
+    yield Check("python", python >= MIN_PYTHON, f"{platform.python_version()} at {sys.executable}", "3.11 or newer")
+    yield Check("sqlite", sqlite3.sqlite_version_info >= MIN_SQLITE, sqlite3.sqlite_version, "3.35 or newer")
+
+
+def _log(desk: Desk) -> Iterator[Check]:
+    with World.look(desk.address()) as world:
+        log = world.log
+        head = log.head()
+        yield Check("log", ok=True, facts=f"{log.backend} {log.address.path or 'server'}, log {log.name!r}")
+        yield _head(world)
+        yield from _index(world)
+        realm = world.realm()
+        if realm.founded is None:
+            yield Check("realm", False, "not founded", "found it with `worldctl init`")
+            return
+        yield Check("realm", True, f"{head.size} events, {len(realm.branches)} branches, {realm.active!r} is active")
+        yield _unsettled(realm)
+
+
+def _head(world: World) -> Check:
+    """Compare the stored head with the tree, and read the newest event; ``verify`` does it for all."""
+    log = world.log
+    head = log.head()
+    if head.size:
+        proven = log.root_at(head.size)
+        if proven.root != head.root:
+            raise DamagedLog("TREE_DAMAGED", "The tree does not have the stored head; run `worldctl verify`.")
+        for _ in world.events(head.size - 1):
+            pass
+    return Check("head", ok=True, facts=f"{head.size}:{head.root.hex() if isinstance(head.root, bytes) else head.root}")
+
+
+def _index(world: World) -> Iterator[Check]:
+    state = world.log.view_state(VIEW_NAME)
+    advice = "run `worldctl doctor --rebuild`"
+    if state is None:
+        yield Check("index", False, "there is none", advice)
+    else:
+        ok = state.version == VIEW_VERSION and state.live
+        yield Check("index", ok, f"version {state.version}, {'live' if state.live else 'behind'}", "" if ok else advice)
+
+
+def _unsettled(realm: Any) -> Check:
+    counts = Counter(one.status for one in realm.proposals.values())
+    due = {status: counts[status] for status in ("submitted", "approved", "executing") if counts[status]}
+    waiting = f"{counts['evaluating']} wait for people"
+    if not due:
+        return Check("unsettled", ok=True, facts=f"nothing; {waiting}")
+    words = ", ".join(f"{count} {status}" for status, count in due.items())
+    return Check("unsettled", False, f"{words}; {waiting}", "if no process works on them, run `worldctl settle`")
+
+
+def _disk(desk: Desk) -> Iterator[Check]:
+    address = desk.address()
+    if "://" in address and not address.startswith("sqlite"):
+        return
+    path = Path(address.partition("://")[2].lstrip("/") if "://" in address else address.partition("#")[0])
+    folder = next((one for one in (path.parent, *path.parent.parents) if one.is_dir()), Path())
+    free = shutil.disk_usage(folder).free
+    ok = free >= MIN_FREE_BYTES
+    yield Check("disk", ok, f"{free >> 20} MiB free", "" if ok else "make room; a full disk refuses new events")
+
+
+def _code(desk: Desk) -> Iterator[Check]:
+    config = desk.settings()
+    if config.domain is None:
+        yield Check("domain", False, "no configuration names one", "go to the realm's folder, or name --config")
+        return
+    make_importable(config.folder)
+    with World.look(desk.address()) as world:
+        realm = world.realm()
+    yield _domain(config, realm)
+    yield from _policies(config, realm)
+
+
+def _domain(config: Config, realm: Any) -> Check:
+    from worldprotocol.assemble import load_any_domain
+
+    domain = load_any_domain(str(config.domain), base=config.folder)
+    adopted = realm.domain
+    if adopted is None or adopted.schema_hash != domain.schema.hash:
+        in_force = "none" if adopted is None else adopted.schema_hash[:12]
+        facts = f"schema {domain.schema.hash[:12]} at hand, {in_force} in force"
+        return Check("domain", False, facts, "use the adopted domain, or adopt this one with `worldctl adopt`")
+    sources = domain.sources()
+    changed = sorted(name for name in {*sources, *adopted.sources} if sources.get(name) != adopted.sources.get(name))
+    if changed:
+        facts = f"code has changed since it was adopted: {', '.join(changed)}"
+        return Check(
+            "domain", False, facts, "if it means the same, `worldctl adopt` records it; else raise its version"
+        )
+    return Check("domain", ok=True, facts=f"schema {domain.schema.hash[:12]}, as adopted")
+
+
+def _policies(config: Config, realm: Any) -> Iterator[Check]:
+    from authority import PolicyRegistry
+
+    registry = PolicyRegistry.installed()
+    for reference in config.policies:
+        registry.load(reference, base=config.folder)
+    for name, adopted in realm.policies.items():
+        yield _policy(name, adopted.policy_hash, lambda name=name: str(registry.describe(name)["hash"]))
+
+
+def _policy(name: str, adopted: str, at_hand: Callable[[], str]) -> Check:
+    try:
+        told = at_hand()
+    except Refused as refused:
+        return Check("policy", False, f"{name}: {refused.message}", "name it in world.toml; until then it refuses")
+    if told != adopted:
+        facts = f"{name} has changed since it was adopted ({adopted[:12]}, now {told[:12]})"
+        return Check("policy", False, facts, f"run `worldctl policy adopt {name}`")
+    return Check("policy", ok=True, facts=f"{name} {adopted[:12]}, as adopted")

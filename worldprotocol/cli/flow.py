@@ -1,0 +1,20 @@
+"""``worldctl flow``: flows, for other implementations to compare with."""
+
+from __future__ import annotations
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+
+@command("flow")
+@click.argument("source", metavar="[FILE|-]", default="-")
+def flow(desk: Desk, source: str) -> int:
+    """Read JSON lines {op, schema, ...} and print what comes of each.
+
+    op is compute, apply, validate, schemaHash or host. Patches of a flow that did not run are [].
+    """
+    from worldprotocol.cli.vectors import answer_lines
+    from worldprotocol.conformance import flow_of, read_case
+
+    return answer_lines(desk, source, read_case, flow_of)

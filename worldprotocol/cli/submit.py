@@ -1,0 +1,80 @@
+"""``worldctl submit``: put intents forward, one or many, stated outright or selected by projections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+
+@command("submit")
+@click.argument("action", required=False)
+@click.option("--actor", metavar="ID", help="Who acts; for lines that name nobody, too.")
+@click.option("--input", "given", metavar="JSON|@FILE|-", help="The action's input.")
+@click.option("--scope", multiple=True, metavar="PATTERN", help="Where it proposes to write; repeat for more.")
+@click.option("--note", help="A note for people.")
+@click.option("--source", metavar="JSON|@FILE|-", help="A source event; the projections select the intent.")
+@click.option("--intents", metavar="FILE|-", help="JSON lines of intents; see above.")
+@click.option("--event", "events", metavar="FILE|-", help="JSON lines of source events; see above.")
+@click.option("--branch", metavar="NAME", help="The branch to move; the active one.")
+@click.option("--base", metavar="WORLD", help="Start from a world; without --branch this forks.")
+@click.option("--allow-failed", is_flag=True, help="Let --base be a world whose execution failed.")
+@click.option("--stop-on-error", is_flag=True, help="Stop at the first line that is refused, rejected or failed.")
+def submit(desk: Desk, *, stop_on_error: bool, **told: Any) -> int:
+    """Submit ACTION with its input, a source event, or many of either as JSON lines.
+
+    A line of --intents is a full IntentInstance, or {"actor", "type", "input"?, "scopeProposal"?}; a line of --event
+    is {"actor", "source": {"kind", "eventId", "payload"?}}. Every line gives one line of JSON; a bad one is reported
+    with its number and the rest goes on. An intentId is accepted once, so a file of full instances can be submitted
+    again after an interruption: what is in the log already is refused as alreadySubmitted and nothing happens twice.
+
+    Exit code 1 when anything was refused, rejected or failed; what waits for people counts as clean.
+    """
+    _check(told)
+    if told["intents"] is None and told["events"] is None:
+        return _one(desk, told)
+    from worldprotocol.cli.batch import run_batch
+
+    return run_batch(desk, told, stop_on_error=stop_on_error)
+
+
+def _check(told: dict[str, Any]) -> None:
+    """Refuse combinations of options that mean nothing."""
+    ways = [name for name in ("action", "source", "intents", "events") if told[name] is not None]
+    if len(ways) != 1:
+        raise click.UsageError("Say what to submit: one of ACTION, --source, --intents and --event.")
+    way = ways[0]
+    if way in ("action", "source") and told["actor"] is None:
+        raise click.UsageError("Say who acts: --actor ID.")
+    if way != "action" and (told["given"] is not None or told["scope"] or told["note"]):
+        raise click.UsageError("--input, --scope and --note go with ACTION.")
+    if told["allow_failed"] and told["base"] is None:
+        raise click.UsageError("--allow-failed goes with --base WORLD.")
+    if told["base"] is not None and way in ("intents", "events"):
+        raise click.UsageError("--base names the start of one submission; for many make a branch and name it.")
+    if way == "source" and told["base"] is not None and told["branch"] is None:
+        raise click.UsageError("Projections read the head of a branch: name it with --branch.")
+
+
+def _one(desk: Desk, told: dict[str, Any]) -> int:
+    from worldprotocol.cli.prefix import world_id
+    from worldprotocol.cli.reading import read_argument, read_object
+    from worldprotocol.cli.results import FINDINGS, in_words, received_as, result_of
+
+    source = None if told["source"] is None else read_object(told["source"], what="--source")
+    given = None if told["given"] is None else read_argument(told["given"], what="--input")
+    with desk.open() as world:
+        wishes: dict[str, Any] = {"branch": told["branch"], "allow_failed_base": told["allow_failed"]}
+        if told["base"] is not None:
+            wishes["base_world"] = world_id(world, told["base"])
+        if source is not None:
+            result = received_as(world.receive(source, told["actor"], **wishes))
+        else:
+            scope = told["scope"] or None
+            result = result_of(
+                world.act(told["actor"], told["action"], given, scope=scope, note=told["note"], **wishes)
+            )
+    desk.out.tell(result, in_words(result))
+    return 1 if result["status"] in FINDINGS else 0

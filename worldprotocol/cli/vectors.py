@@ -1,0 +1,51 @@
+"""What ``id``, ``eval`` and ``flow`` share: a JSON line in, a JSON line out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from world.errors import Refused
+from worldprotocol.cli.options import Desk
+from worldprotocol.cli.reading import read_lines
+
+
+def answer_lines(
+    desk: Desk, source: str, read: Callable[[bytes], Any], answer: Callable[[Mapping[str, Any]], Any]
+) -> int:
+    """Print the answer to each line of a file or of stdin; a bad line gives ``{"error"}`` and exit code 1 at the end.
+
+    Args:
+        desk: where to print.
+        source: a file, or ``-``.
+        read: makes a value of a line.
+        answer: makes an answer of an object.
+
+    Raises:
+        Refused: ``FILE_UNREADABLE``.
+    """
+    bad = 0
+    for number, line in read_lines(source):
+        try:
+            desk.out.line(_answered(line, read, answer))
+        except Refused as refused:
+            bad += 1
+            told = refused.to_dict()
+            desk.out.line({"error": {**told, "line": number}})
+    if bad:
+        desk.out.remark(f"{bad} lines could not be answered.")
+    return 1 if bad else 0
+
+
+def _answered(line: bytes | Refused, read: Callable[[bytes], Any], answer: Callable[[Mapping[str, Any]], Any]) -> Any:
+    if isinstance(line, Refused):
+        raise line
+    given = read(line)
+    if not isinstance(given, dict):
+        raise Refused("INVALID_VALUE", "The line must be a JSON object.")
+    try:
+        return answer(given)
+    except KeyError as missing:
+        raise Refused("INVALID_VALUE", f"The line lacks {missing}.") from None
+    except (TypeError, AttributeError, ValueError, IndexError, RecursionError) as error:
+        raise Refused("INVALID_VALUE", f"The line is not as it should be: {error}.") from None
