@@ -422,26 +422,31 @@ def _with_pieces(node: FrozenDict | FrozenList) -> FrozenDict | FrozenList:
 def _joined(node: FrozenDict | FrozenList) -> bytes:
     """Join the pieces of a large node, making those that are missing; large members keep their own pieces."""
     pieces = node._pieces
-    assert pieces is not None
+    if pieces is None:  # another thread has just found that the node is small
+        return frozen_text(node)
     if isinstance(node, FrozenDict):
         keys = node._keys
-        assert keys is not None
+        if keys is None:  # another thread has just found that the node is small
+            return frozen_text(node)
         return b"{" + b",".join(_filled(pieces, lambda at: (_key_text(keys[at]), node[keys[at]]))) + b"}"
     return b"[" + b",".join(_filled(pieces, lambda at: (b"", list.__getitem__(node, cast(SupportsIndex, at))))) + b"]"
 
 
 def _filled(pieces: list[bytes | None], member: Callable[[int], tuple[bytes, Any]]) -> list[bytes]:
-    if None not in pieces:
-        return cast(list[bytes], pieces)
-    whole: list[bytes] = []
-    for at, piece in enumerate(pieces):
-        if piece is None:
-            prefix, value = member(at)
-            piece = prefix + frozen_text(value)
-            if len(piece) <= 2 * _SMALL:
-                pieces[at] = piece
-        whole.append(piece)
-    return whole
+    """Return the pieces with what is missing; small ones are kept, a large member makes its own text each time."""
+    whole, at = pieces, -1
+    while True:
+        try:
+            at = pieces.index(None, at + 1)
+        except ValueError:
+            return cast(list[bytes], whole)
+        prefix, value = member(at)
+        piece = prefix + frozen_text(value)
+        if len(piece) > 2 * _SMALL and whole is pieces:
+            whole = pieces.copy()
+        elif len(piece) <= 2 * _SMALL:
+            pieces[at] = piece
+        whole[at] = piece
 
 
 def _key_text(key: str) -> bytes:

@@ -297,5 +297,6 @@ def test_functions_that_only_begin_when_they_are_called_are_refused():
     def generator(req: Any) -> Any:
         yield None
 
-    for function in (asynchronous, generator, 5):
+    functions: tuple[Any, ...] = (asynchronous, generator, 5)
+    for function in functions:
         refused("INVALID_PROJECTION", partial(projection("p"), function))

@@ -7,11 +7,12 @@ import shutil
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from authority import PolicyRegistry
 from world.errors import DamagedLog, Refused, WorldProtocolError
 from world.views.index import VIEW_NAME, VIEW_VERSION
 from worldprotocol.cli.opening import composed, make_importable, parts_of
@@ -53,7 +54,7 @@ def check_up(desk: Desk) -> tuple[list[Check], bool]:
     """Return what was found, and whether the log is damaged."""
     checks = list(_environment())
     damaged = False
-    for look in (_log, _disk, _code):
+    for look in (_log, _code):
         try:
             checks += look(desk)
         except WorldProtocolError as error:
@@ -79,16 +80,22 @@ def rebuild_index(desk: Desk) -> int:
 
 
 def _environment() -> Iterator[Check]:
-    python = sys.version_info[:3]
-    yield Check("python", python >= MIN_PYTHON, f"{platform.python_version()} at {sys.executable}", "3.11 or newer")
-    yield Check("sqlite", sqlite3.sqlite_version_info >= MIN_SQLITE, sqlite3.sqlite_version, "3.35 or newer")
+    yield _at_least("python", sys.version_info[:3], MIN_PYTHON, f"{platform.python_version()} at {sys.executable}")
+    yield _at_least("sqlite", sqlite3.sqlite_version_info, MIN_SQLITE, sqlite3.sqlite_version)
+
+
+def _at_least(name: str, found: tuple[int, ...], needed: tuple[int, ...], facts: str) -> Check:
+    ok = found >= needed
+    return Check(name, ok, facts, "" if ok else f"{'.'.join(map(str, needed))} or newer is needed")
 
 
 def _log(desk: Desk) -> Iterator[Check]:
     with World.look(desk.address()) as world:
         log = world.log
         head = log.head()
-        yield Check("log", ok=True, facts=f"{log.backend} {log.address.path or 'server'}, log {log.name!r}")
+        yield Check("log", ok=True, facts=f"{log.backend}, {log.address}")
+        if Path(log.address.path).is_file():
+            yield _disk(log.address.path)
         yield _head(world)
         yield from _index(world)
         realm = world.realm()
@@ -109,7 +116,7 @@ def _head(world: World) -> Check:
             raise DamagedLog("TREE_DAMAGED", "The tree does not have the stored head; run `worldctl verify`.")
         for _ in world.events(head.size - 1):
             pass
-    return Check("head", ok=True, facts=f"{head.size}:{head.root.hex() if isinstance(head.root, bytes) else head.root}")
+    return Check("head", ok=True, facts=str(head))
 
 
 def _index(world: World) -> Iterator[Check]:
@@ -132,15 +139,10 @@ def _unsettled(realm: Any) -> Check:
     return Check("unsettled", False, f"{words}; {waiting}", "if no process works on them, run `worldctl settle`")
 
 
-def _disk(desk: Desk) -> Iterator[Check]:
-    address = desk.address()
-    if "://" in address and not address.startswith("sqlite"):
-        return
-    path = Path(address.partition("://")[2].lstrip("/") if "://" in address else address.partition("#")[0])
-    folder = next((one for one in (path.parent, *path.parent.parents) if one.is_dir()), Path())
-    free = shutil.disk_usage(folder).free
+def _disk(path: str) -> Check:
+    free = shutil.disk_usage(Path(path).resolve().parent).free
     ok = free >= MIN_FREE_BYTES
-    yield Check("disk", ok, f"{free >> 20} MiB free", "" if ok else "make room; a full disk refuses new events")
+    return Check("disk", ok, f"{free >> 20} MiB free", "" if ok else "make room; a full disk refuses new events")
 
 
 def _code(desk: Desk) -> Iterator[Check]:
@@ -175,18 +177,16 @@ def _domain(config: Config, realm: Any) -> Check:
 
 
 def _policies(config: Config, realm: Any) -> Iterator[Check]:
-    from authority import PolicyRegistry
-
     registry = PolicyRegistry.installed()
     for reference in config.policies:
         registry.load(reference, base=config.folder)
     for name, adopted in realm.policies.items():
-        yield _policy(name, adopted.policy_hash, lambda name=name: str(registry.describe(name)["hash"]))
+        yield _policy(name, adopted.policy_hash, registry)
 
 
-def _policy(name: str, adopted: str, at_hand: Callable[[], str]) -> Check:
+def _policy(name: str, adopted: str, registry: PolicyRegistry) -> Check:
     try:
-        told = at_hand()
+        told = str(registry.describe(name)["hash"])
     except Refused as refused:
         return Check("policy", False, f"{name}: {refused.message}", "name it in world.toml; until then it refuses")
     if told != adopted:

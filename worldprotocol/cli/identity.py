@@ -8,7 +8,6 @@ import click
 
 from worldprotocol.cli.options import Desk, command
 
-
 HELP: Final = """Read JSON lines and print one JSON result a line.
 
 \b

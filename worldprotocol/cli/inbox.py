@@ -30,7 +30,7 @@ def inbox(desk: Desk, person: str | None) -> None:
             ", ".join(one["waitsFor"]),
             moment(one["since"]),
             moment(one["deadline"]) or "none",
-            f"{one['rule'] or one['authority']}: {one['reason']}",
+            one["reason"] if one["rule"] else f"{one['authority']}: {one['reason']}",
         )
         for one in waiting
     ]
