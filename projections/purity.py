@@ -181,6 +181,7 @@ _PYTHON_FUNCTIONS: Final[dict[tuple[str, str], Impurity]] = {
     ("threading", "Thread.start"): Impurity("threads", "threading.Thread.start"),
     ("concurrent.futures.thread", "ThreadPoolExecutor.submit"): Impurity("threads", "ThreadPoolExecutor.submit"),
     ("concurrent.futures.process", "ProcessPoolExecutor.submit"): Impurity("processes", "ProcessPoolExecutor.submit"),
+    ("urllib.request", "urlopen"): Impurity("network", "urllib.request.urlopen"),
     ("logging", "Logger._log"): Impurity("output", "logging"),
     ("world.frozen", "_refuse_change"): Impurity("mutation", "a frozen value"),
 }

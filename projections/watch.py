@@ -83,8 +83,12 @@ class _Watch:
     @contextmanager
     def on_this_thread(self) -> Iterator[None]:
         """Watch this thread; whatever watched it before does so again afterwards."""
+        outer = _here.watch
+        watched_before = outer is not None and outer.active
+        if outer is not None:
+            outer.active = False  # what is done here to watch is not the outer call's doing
         _install_hook()
-        outer, profile = _here.watch, sys.getprofile()
+        profile = sys.getprofile()
         collects = gc.isenabled()
         gc.disable()  # finalizers of other people's objects would seem to be the projection's doing
         _here.watch, self.active = self, True
@@ -98,6 +102,8 @@ class _Watch:
             if collects:
                 gc.enable()
             _profile_again(profile)
+            if outer is not None:
+                outer.active = watched_before
 
     def on_profile(self, frame: FrameType, event: str, arg: Any) -> None:
         """Look at what is about to be called; the interpreter ends the call where this raises."""

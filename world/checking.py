@@ -293,20 +293,19 @@ class Checks:
             self._bad("WRONG_HASH", f"the requirement's id is {found}, not {asked['id']}")
 
     def _ended(self, event: ProposalCompleted | ProposalFailed, _: int) -> None:
-        proposal, world = self._realm.proposals.get(event.proposal_id), self._lineages.find(event.world_id)
+        proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold says so
+        world = self._lineages.get(event.world_id)
         outcome = "failed" if isinstance(event, ProposalFailed) else "completed"
-        if world is None:
-            self._bad("BAD_REFERENCE", f"world {event.world_id} was not sealed before")
-        elif world.parent != event.parent or world.outcome != outcome:
+        if world.parent != event.parent or world.outcome != outcome:
             self._bad("BAD_REFERENCE", f"world {event.world_id} is no {outcome} world on {event.parent}")
         if event.branch != proposal.branch:
             self._bad("BAD_REFERENCE", f"the branch {event.branch!r} is not that of the proposal")
         sealed, self._sealed = self._sealed, None
         if sealed is not None and (sealed.created_by, sealed.world_id) != (event.proposal_id, event.world_id):
             self._bad("BAD_REFERENCE", f"world {sealed.world_id} was sealed just before, by {sealed.created_by}")
-        if isinstance(event, ProposalCompleted) and world is not None:
+        if isinstance(event, ProposalCompleted):
             branch = self._realm.branches.get(event.branch)
             if branch is not None:
                 self._lineages.move_head(branch.head, event.world_id)

@@ -91,15 +91,16 @@ class ForgottenWorld(Exception):
 
 
 class Lineages:
-    """The worlds that something may still be built on: heads, the newest one, and those asked to be kept."""
+    """The worlds that may still be named: heads, what failed on them, the newest one, and those asked to be kept."""
 
-    __slots__ = ("_asked", "_heads", "_kept", "_last")
+    __slots__ = ("_asked", "_failed", "_heads", "_kept", "_last")
 
     def __init__(self, asked: Collection[str] = ()) -> None:
         """Keep the worlds with the ids ``asked`` whatever happens; heads are kept without asking."""
         self._asked = frozenset(asked)
         self._kept: dict[str, KnownWorld] = {}
         self._heads: Counter[str] = Counter()
+        self._failed: dict[str, list[str]] = {}
         self._last: KnownWorld | None = None
 
     def find(self, world_id: str | None) -> KnownWorld | None:
@@ -132,7 +133,10 @@ class Lineages:
                 world_id=event.world_id,
             ) from None
         self._last = sealed
-        if event.world_id in self._asked:
+        if sealed.outcome == "failed" and event.parent in self._heads:  # the next one may fail alike
+            self._failed.setdefault(event.parent, []).append(event.world_id)
+            self._kept[event.world_id] = sealed
+        elif event.world_id in self._asked:
             self._kept[event.world_id] = sealed
         return sealed
 
@@ -151,8 +155,9 @@ class Lineages:
         heads[old] -= 1
         if heads[old] <= 0:
             del heads[old]
-            if old not in self._asked:
-                self._kept.pop(old, None)
+            for name in (old, *self._failed.pop(old, ())):
+                if name not in self._asked and name not in heads:
+                    self._kept.pop(name, None)
 
     def _made(self, event: WorldSealed) -> KnownWorld:
         if event.parent is None:

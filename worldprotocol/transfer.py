@@ -23,9 +23,10 @@ import msgspec
 
 from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
-from world.events import decode_event
+from world.events import Event, decode_event
 from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, open_log
 from world.log.merkle import Frontier
+from world.uniqueness import Repeats
 from world.views.index import WorldIndex
 
 FORMAT: Final = 1
@@ -219,6 +220,7 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[st
     pending: list[bytes] = []
     versions: dict[str, int] = {}
     last: TreeHead | None = None
+    repeats, start = Repeats(), lines.tell()
     if size == 0:
         found = TreeHead(0, frontier.root())
     for number, item in _items(lines, tell):
@@ -236,13 +238,30 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[st
             if item.version != versions.get(item.stream, 0) + 1:
                 raise _bad(number, f"version {item.version} of the stream {item.stream!r} is out of order")
             versions[item.stream] = item.version
+            repeats.take(_decoded(number, item))
             pending.append(item.leaf)
             if item.position == size:
                 frontier, pending = frontier.extended(pending), []
                 found = TreeHead(size, frontier.root())
     if last is None:
         raise Refused("BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again.")
+    for position, message in repeats.found(lambda: _events(lines, start)):
+        raise Refused("BAD_EXPORT", f"Event {position}: {message}. Nothing was imported.", position=position)
     return name, last, found
+
+
+def _events(lines: IO[bytes], start: int) -> Iterator[tuple[int, Event]]:
+    lines.seek(start)
+    for number, item in _items(lines, lambda _: None):
+        if isinstance(item, LoggedEvent):
+            yield item.position, _decoded(number, item)
+
+
+def _decoded(number: int, item: LoggedEvent) -> Event:
+    try:
+        return decode_event(item.topic, item.schema_version, item.state, item.position)
+    except DamagedLog as damage:
+        raise _bad(number, damage.message) from None
 
 
 def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int], None]) -> Imported:
@@ -316,11 +335,8 @@ def _item(number: int, line: bytes) -> LoggedEvent | TreeHead:
         leaf = event_leaf(told.stream, told.version, told.topic, told.schema_version, state)
         if leaf.hex() != told.leaf:
             raise _bad(number, f"event {told.position} was changed: its content and its leaf hash disagree")
-        decode_event(told.topic, told.schema_version, state, told.position)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise _bad(number, f"it is neither an event nor a tree head ({error})") from None
-    except DamagedLog as damage:
-        raise _bad(number, damage.message) from None
     except Refused as refused:
         raise refused if refused.code == "BAD_EXPORT" else _bad(number, refused.message) from None
     return LoggedEvent(told.position, told.stream, told.version, told.topic, told.schema_version, state, leaf)

@@ -171,7 +171,7 @@ def old_tombstones(data: Any, before: int) -> list[str]:
 
 def _done_before(address: Path) -> tuple[set[str], int]:
     """Return the branches that a log holds already, and the time of its last event (ms since 1970, 0 without)."""
-    if not address.exists():
+    if not address.exists() or address.stat().st_size == 0:  # empty: killed before anything was written
         return set(), 0
     with World.look(address) as world:
         size = world.log.head().size

@@ -384,6 +384,7 @@ def check_effects(world: World) -> None:
     assert sorted(answered) == sorted(asked)
 
 
+@pytest.mark.requirement("CARD-audit", "CARD-replay")
 def test_the_demo_says_plainly_what_did_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # So few branches refuse nothing and sweep nothing; all else holds for them, too.
     assert demo.main(tmp_path / "demo", branches=30) == 1

@@ -17,6 +17,7 @@ from tests.golden.garden import FOLDER, record
 from tests.golden.generate import rehashed
 from world.canonical import canonical_bytes
 from world.checking import is_canonical
+from world.errors import Refused
 from world.log import NewEvent, TreeHead, open_log
 from world.log.tables import LOG_SHIFT
 from world.verify import Report, verify
@@ -171,7 +172,7 @@ FORGERIES: dict[str, tuple[str, int, Callable[[dict[str, Any]], None], str]] = {
     "where it began": ("execution.started", 1, lambda e: e.update(onWorld="0" * 64), "BAD_REFERENCE"),
     "an effect": ("effect.requested", 0, lambda e: e["requirement"]["params"].update(seed="gold"), "WRONG_HASH"),
     "which effect": ("effect.fulfilled", 0, lambda e: e.update(requirementId="0" * 64), "ILLEGAL_TRANSITION"),
-    "what came of it": ("proposal.completed", 0, lambda e: e.update(worldId="0" * 64), "BAD_REFERENCE"),
+    "what came of it": ("proposal.completed", 0, lambda e: e.update(worldId="0" * 64), "UNKNOWN_WORLD"),
     "a branch's world": ("branch.created", 2, lambda e: e.update(worldId="0" * 64), "UNKNOWN_WORLD"),
     "a switch": ("branch.switched", 0, lambda e: e.update(epoch=5), "BAD_EPOCH"),
     "a supersession": ("proposal.superseded", 0, lambda e: e.update(epoch=5), "BAD_REFERENCE"),
@@ -198,7 +199,7 @@ def test_an_event_forged_with_fitting_hashes_is_named(tmp_path: Path, what: str)
 
 
 def test_an_event_in_the_stream_of_another_is_named(tmp_path: Path) -> None:
-    report = forged(tmp_path, lambda told: of(told, "branch.switched").update(stream="other", version=1))
+    report = forged(tmp_path, lambda told: of(told, "projection.recorded", 1).update(stream="x", version=1))
     assert first(report)[0] == "WRONG_STREAM"
 
 
@@ -209,8 +210,18 @@ def test_an_intent_id_that_comes_twice_is_named(tmp_path: Path) -> None:
             "intent"
         ]["intentId"]
 
-    position = of([json.loads(line) for line in GOLDEN], "proposal.submitted", 2)["position"]
-    assert ("DUPLICATE_ID", position) in [(f.code, f.position) for f in forged(tmp_path, twice).findings]
+    told = [json.loads(line) for line in GOLDEN]
+    twice(told)
+    position = of(told, "proposal.submitted", 2)["position"]
+    with pytest.raises(Refused, match=f"Event {position}"):
+        forged(tmp_path, twice)
+    address = str(tmp_path / "without-index.db")
+    with open_log(address, create=True) as log, log.write() as transaction:
+        events = (line for line in told if "leaf" in line)
+        transaction.append(NewEvent(e["stream"], e["topic"], 1, canonical_bytes(e["state"])) for e in events)
+    report = verified(address)
+    assert ("DUPLICATE_ID", position) in [(finding.code, finding.position) for finding in report.findings]
+    assert report.index == "none"
 
 
 # The index
@@ -240,7 +251,7 @@ def test_a_checkpoint_that_is_not_the_worlds_data_is_found(address: str) -> None
         data = canonical_bytes(world.data(row.world_id)).decode()
     change(address, "INSERT INTO wp_checkpoint VALUES (1, ?, ?)", row.world_id, data)
     assert verified(address).ok
-    change(address, "UPDATE wp_checkpoint SET data = '{}'")
+    change(address, "UPDATE wp_checkpoint SET data = '{}' WHERE world_id = ?", row.world_id)
     assert first(verified(address)) == ("INDEX_DIFFERS", row.position)
 
 
