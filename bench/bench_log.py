@@ -25,9 +25,7 @@ from world.log.store import Durability
 
 COMMITS = 1_500
 STATE = orjson.dumps({"kind": "measured", "text": "x" * 560}, option=orjson.OPT_SORT_KEYS)
-SELECT = (
-    "SELECT id, stream, version, topic, schema_version, CAST(state AS BLOB), leaf FROM wp_event ORDER BY id"
-)
+SELECT = "SELECT id, stream, version, topic, schema_version, CAST(state AS BLOB), leaf FROM wp_event ORDER BY id"
 
 
 def rate(count: int, work: Callable[..., Any], *arguments: Any) -> float:
@@ -130,9 +128,7 @@ def measure_postgres(url: str) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as database:
-        database.execute(
-            "CREATE TABLE IF NOT EXISTS raw_event (id BIGSERIAL PRIMARY KEY, stream TEXT, state TEXT)"
-        )
+        database.execute("CREATE TABLE IF NOT EXISTS raw_event (id BIGSERIAL PRIMARY KEY, stream TEXT, state TEXT)")
         insert = "INSERT INTO raw_event (stream, state) VALUES (%s, %s)"
         text = STATE.decode()
         raw = rate(COMMITS, lambda: [database.execute(insert, (f"s{n}", text)) for n in range(COMMITS)])

@@ -85,9 +85,7 @@ class Realm:
 
     def intent(self, number: int) -> IntentInstance:
         """Return the number-th intent."""
-        body = IntentBody(
-            type="counter.raise", input={"counter": f"c{number % MEMBERS}", "by": number % 7 + 1}
-        )
+        body = IntentBody(type="counter.raise", input={"counter": f"c{number % MEMBERS}", "by": number % 7 + 1})
         intent_id = self._ids.intent_id()
         return IntentInstance.read(
             {

@@ -147,9 +147,7 @@ def test_a_mark_that_names_no_known_requirement_is_a_collection_error(project, m
     )
     result = project.runpytest("-n", workers)
     assert result.ret != pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(
-        ["*tests/test_wrong.py::test_it: no requirement * in tests/requirements.toml*"]
-    )
+    result.stdout.fnmatch_lines(["*tests/test_wrong.py::test_it: no requirement * in tests/requirements.toml*"])
     assert report_of(project) == ""
 
 
@@ -160,9 +158,7 @@ def in_step(project):
 
     def check() -> bool:
         command = [sys.executable, "-m", "tests.plugins.conformance", "--check"]
-        found = subprocess.run(
-            command, cwd=project.path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
-        )
+        found = subprocess.run(command, cwd=project.path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
         assert found.returncode in (0, 1)
         return found.returncode == 0
 

@@ -22,9 +22,7 @@ MAX_MODULE_LINES = 600
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X])\b")
 SILENCED = re.compile(r"\b(?:pytest|mark)\.(?:skip|xfail|importorskip)|unittest\.skip|# type: ignor[e](?!\[)")
 MACHINE_PATH = re.compile(r"(?<![\w:.*/\-])/(?:work|home|root|Users)/|[A-Z]:\\Users\\")
-REGISTRY = re.compile(
-    r"\b(?:pypi|npmjs|yarnpkg|crates)\.(?:org|com|io)/|pythonhosted\.org|index[-]url|find[-]links"
-)
+REGISTRY = re.compile(r"\b(?:pypi|npmjs|yarnpkg|crates)\.(?:org|com|io)/|pythonhosted\.org|index[-]url|find[-]links")
 
 # world.clock is the only reader of wall clock and chance: everybody else is handed a Clock and an IdSource.
 CLOCK_AND_CHANCE = {
@@ -108,10 +106,7 @@ def test_no_module_holds_more_than_one_idea_fits_into():
 
 
 def test_nothing_is_left_unfinished():
-    assert (
-        lines_matching(UNFINISHED, ".py", ".toml", ".md", ".sh", ".html", ".js", ".css", ".yaml", ".yml")
-        == []
-    )
+    assert lines_matching(UNFINISHED, ".py", ".toml", ".md", ".sh", ".html", ".js", ".css", ".yaml", ".yml") == []
 
 
 def test_no_test_is_skipped_and_no_type_error_is_silenced_without_its_code():
@@ -171,8 +166,7 @@ def test_every_topic_is_given_to_one_kind_of_event_only():
         if isinstance(node, ast.Assign | ast.AnnAssign)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
-        and "TOPIC"
-        in {ast.unparse(t) for t in (node.targets if isinstance(node, ast.Assign) else [node.target])}
+        and "TOPIC" in {ast.unparse(t) for t in (node.targets if isinstance(node, ast.Assign) else [node.target])}
     )
     assert [topic for topic, times in topics.items() if times > 1] == []
 
@@ -183,8 +177,7 @@ def test_only_the_clock_reads_the_wall_clock_and_takes_chances():
         for path, tree in package_modules().items()
         if path != "world/clock.py"
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and (name := ".".join(ast.unparse(node).split(".")[-2:])) in CLOCK_AND_CHANCE
+        if isinstance(node, ast.Attribute) and (name := ".".join(ast.unparse(node).split(".")[-2:])) in CLOCK_AND_CHANCE
     ]
     assert readers == []
 

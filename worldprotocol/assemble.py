@@ -27,7 +27,7 @@ from world.errors import Refused
 from world.events import ProjectionRecorded
 from world.intent import IntentBody, IntentInstance
 from world.limits import Limits
-from world.log import EventLog, open_log
+from world.log import EventLog, LoggedEvent, TreeHead, open_log
 from world.log.store import Durability
 from world.ports import Enforcement
 from world.protocol import Projector, WorldProtocol
@@ -41,7 +41,9 @@ __all__ = [
     "API_ORIGIN",
     "Durability",
     "EventLog",
+    "LoggedEvent",
     "Parts",
+    "TreeHead",
     "assemble",
     "load_any_domain",
     "open_for_reading",

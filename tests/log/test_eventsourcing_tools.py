@@ -82,9 +82,7 @@ def test_a_version_conflict_is_the_librarys_integrity_error(recorder: LogRecorde
     assert recorder.select_events("b") == []
 
 
-@pytest.mark.parametrize(
-    "state", [b"no json", b'{"a": 1}', b'{"b":1,"a":1}', b"1.0", b"\xff", b"", b'{"a":1,"a":1}']
-)
+@pytest.mark.parametrize("state", [b"no json", b'{"a": 1}', b'{"b":1,"a":1}', b"1.0", b"\xff", b"", b'{"a":1,"a":1}'])
 def test_a_state_that_is_not_canonical_json_is_refused(recorder: LogRecorder, state: bytes) -> None:
     with pytest.raises(DataError):
         recorder.insert_events([stored("a", 1, state)])

@@ -56,9 +56,7 @@ def test_a_tree_head_reads_back_from_its_text() -> None:
     assert TreeHead.parse(str(head)) == TreeHead.from_hex(17, head.root_hex) == head
 
 
-@pytest.mark.parametrize(
-    "text", ["", "17", "17:", "x:" + "0" * 64, "17:" + "0" * 63, "-1:" + "0" * 64, "1:zz"]
-)
+@pytest.mark.parametrize("text", ["", "17", "17:", "x:" + "0" * 64, "17:" + "0" * 63, "-1:" + "0" * 64, "1:zz"])
 def test_what_is_no_tree_head_is_refused(text: str) -> None:
     with pytest.raises(Refused) as caught:
         TreeHead.parse(text)

@@ -105,9 +105,7 @@ def test_a_tree_grown_in_any_steps_is_the_same_tree(leaves: list[bytes], data: s
 
 
 @given(leaf_lists, st.data())
-def test_every_inclusion_proof_verifies_and_no_altered_one_does(
-    leaves: list[bytes], data: st.DataObject
-) -> None:
+def test_every_inclusion_proof_verifies_and_no_altered_one_does(leaves: list[bytes], data: st.DataObject) -> None:
     size, root = len(leaves), tree_root(leaves)
     index = data.draw(st.integers(0, size - 1))
     path = inclusion_proof(index, size, subtrees_of(leaves))
@@ -123,9 +121,7 @@ def test_every_inclusion_proof_verifies_and_no_altered_one_does(
 
 
 @given(leaf_lists, st.data())
-def test_every_consistency_proof_verifies_and_no_altered_one_does(
-    leaves: list[bytes], data: st.DataObject
-) -> None:
+def test_every_consistency_proof_verifies_and_no_altered_one_does(leaves: list[bytes], data: st.DataObject) -> None:
     second = len(leaves)
     first = data.draw(st.integers(0, second))
     old, new = tree_root(leaves[:first]), tree_root(leaves)

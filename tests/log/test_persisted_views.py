@@ -135,9 +135,7 @@ def test_a_build_that_was_broken_off_goes_on_where_it_was(
     assert second.applied == list(range(5, 11))
 
 
-def test_a_writer_without_the_view_stops_it_and_the_next_one_catches_up(
-    shared_log_url: str, name: str
-) -> None:
+def test_a_writer_without_the_view_stops_it_and_the_next_one_catches_up(shared_log_url: str, name: str) -> None:
     view = Counts(name)
     with open_log(shared_log_url, create=True, view=view) as log:
         append(log, view, "a", "b")

@@ -152,9 +152,7 @@ def test_reading_after_a_crash_changes_no_byte_and_misses_nothing(path: Path) ->
     assert contents(path.parent) == before
 
 
-def test_reading_a_copy_without_its_index_changes_no_byte_and_misses_nothing(
-    path: Path, tmp_path: Path
-) -> None:
+def test_reading_a_copy_without_its_index_changes_no_byte_and_misses_nothing(path: Path, tmp_path: Path) -> None:
     crash_after_append(path)
     copy = tmp_path / "copy"
     copy.mkdir()

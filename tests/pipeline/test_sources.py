@@ -20,7 +20,7 @@ from world.errors import Refused
 from world.events import ProjectionRecorded
 from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
 from world.log import open_log
-from world.ports import EffectTerms, Order, Outcome
+from world.ports import EffectTerms, Enforcement, Order, Outcome
 from world.protocol import WorldProtocol
 from world.snapshot import Snapshot
 from world.source import SourceRef
@@ -101,7 +101,7 @@ def test_blame_leads_from_a_value_back_to_the_source_event(world: World) -> None
 class ScriptedExecutor:
     """A host behind the port that the world knows nothing of."""
 
-    enforcement = "enforcing"
+    enforcement: Enforcement = "enforcing"
 
     def __init__(self) -> None:
         self.orders: list[Order] = []

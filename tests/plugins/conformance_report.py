@@ -109,9 +109,7 @@ def render(groups: tuple[Group, ...], evidence: Evidence) -> str:
     Returns:
         Markdown, the same text for the same arguments.
     """
-    return "\n".join(
-        [*_overview(groups, evidence), *(line for g in groups for line in _section(g, evidence))]
-    )
+    return "\n".join([*_overview(groups, evidence), *(line for g in groups for line in _section(g, evidence))])
 
 
 def _overview(groups: tuple[Group, ...], evidence: Evidence) -> list[str]:

@@ -14,7 +14,7 @@ from worldprotocol.cli.options import Desk, command
 
 if TYPE_CHECKING:
     from world.events import Event
-    from world.log import EventLog, LoggedEvent
+    from worldprotocol.assemble import EventLog, LoggedEvent
     from worldprotocol.facade import World
 
 MAX_KNOWN: Final = 10_000

@@ -10,7 +10,7 @@ import click
 from worldprotocol.cli.options import Desk, command
 
 if TYPE_CHECKING:
-    from world.log import TreeHead
+    from worldprotocol.assemble import TreeHead
 
 
 @command("verify")
