@@ -63,7 +63,7 @@ class FrozenDict(dict[str, Any]):
         if not isinstance(key, str) or not (key.isascii() or _sound_text(key)):
             raise Refused("NOT_CANONICAL", f"A key must be a string of whole characters, not {key!r}.", path="$")
         key = str.__str__(key)
-        value = freeze(value, "$" + _step(key))
+        value = _frozen_member(value, key)
         copy = _dict_node(self, self._plain and _plain(value) and key.isascii(), _height_with(self, value))
         dict.__setitem__(copy, key, value)
         if self._pieces is not None and self._keys is not None:
@@ -128,7 +128,7 @@ class FrozenList(list[Any]):
             IndexError: where there is no such element.
             Refused: ``NOT_CANONICAL`` for a value that ``freeze`` refuses.
         """
-        value = freeze(value, f"$[{index}]")
+        value = _frozen_member(value, index)
         copy = _list_node(self, self._plain and _plain(value), _height_with(self, value))
         list.__setitem__(copy, index, value)
         if self._pieces is not None:
@@ -138,7 +138,7 @@ class FrozenList(list[Any]):
 
     def with_appended(self, value: Any) -> FrozenList:
         """Return a copy with ``value`` behind the last element; ``NOT_CANONICAL`` as in ``freeze``."""
-        value = freeze(value, f"$[{len(self)}]")
+        value = _frozen_member(value, len(self))
         copy = _list_node(self, self._plain and _plain(value), _height_with(self, value))
         list.append(copy, value)
         if self._pieces is not None:
@@ -179,8 +179,7 @@ def freeze(value: Any, path: str = "$") -> Any:
     try:
         return _freeze(value, 0)
     except _Fault as fault:
-        where = path + "".join(reversed(fault.steps))
-        raise Refused("NOT_CANONICAL", f"At {where}: {fault.reason}", path=where) from None
+        raise _refused(fault, path) from None
 
 
 def thaw(value: Any) -> Any:
@@ -198,6 +197,19 @@ class _Fault(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         self.steps: list[str] = []
+
+
+def _refused(fault: _Fault, path: str) -> Refused:
+    where = path + "".join(reversed(fault.steps))
+    return Refused("NOT_CANONICAL", f"At {where}: {fault.reason}", path=where)
+
+
+def _frozen_member(value: Any, step: str | int) -> Any:
+    """Freeze what becomes a member of a node; a refusal names its path from there."""
+    try:
+        return _freeze(value, 0)
+    except _Fault as fault:
+        raise _refused(fault, f"$[{step}]" if isinstance(step, int) else "$" + _step(step)) from None
 
 
 _TOO_DEEP: Final = f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself."
@@ -248,8 +260,10 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:
             raise
         kind = type(frozen)
         if kind is FrozenDict or kind is FrozenList:
-            plain = plain and frozen._plain
-            height = max(height, frozen._height)
+            if not frozen._plain:
+                plain = False
+            if frozen._height > height:  # a call of max costs more than all the rest
+                height = frozen._height
         elif kind is float and not _plain_float(frozen):
             plain = False
         put(node, key, frozen)
@@ -267,8 +281,14 @@ def _freeze_list(value: Iterable[Any], depth: int) -> FrozenList:
         except _Fault as fault:
             fault.steps.append(f"[{index}]")
             raise
-        plain = plain and _plain(frozen)
-        height = max(height, _height(frozen))
+        kind = type(frozen)
+        if kind is FrozenDict or kind is FrozenList:
+            if not frozen._plain:
+                plain = False
+            if frozen._height > height:  # as above
+                height = frozen._height
+        elif kind is float and not _plain_float(frozen):
+            plain = False
         add(node, frozen)
     node._plain, node._height, node._text, node._pieces = plain, height + 1, None, None
     return node
@@ -336,14 +356,12 @@ def _plain(value: Any) -> bool:
     return kind is not float or _plain_float(value)
 
 
-def _height(value: Any) -> int:
-    kind = type(value)
-    return cast(int, value._height) if kind is FrozenDict or kind is FrozenList else 0
-
-
 def _height_with(node: FrozenDict | FrozenList, value: Any) -> int:
     """Return the height of a copy of ``node`` that also holds ``value``, or refuse it as too deep."""
-    added = 1 + _height(value)
+    kind = type(value)
+    if kind is not FrozenDict and kind is not FrozenList:
+        return node._height
+    added = 1 + cast(int, value._height)
     if added > MAX_DEPTH:
         added = 1 + _measured(value)
         if added > MAX_DEPTH:

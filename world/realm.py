@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -92,14 +93,14 @@ class Realm:
         return "" if self.domain is None else self.domain.schema_hash
 
     def copy(self) -> Realm:
-        """Return a realm of one's own; proposals and recorded values are shared, and nobody changes those."""
+        """Return a realm of one's own; what was recorded is shared, and nobody changes that."""
         return replace(
             self,
             actors=self.actors.copy(),
             bindings=self.bindings.copy(),
             policies=self.policies.copy(),
             branches={name: replace(branch) for name, branch in self.branches.items()},
-            proposals=self.proposals.copy(),
+            proposals={name: copy(proposal) for name, proposal in self.proposals.items()},
             queues={key: queue.copy() for key, queue in self.queues.items()},
             running=self.running.copy(),
             deadlines=self.deadlines.copy(),

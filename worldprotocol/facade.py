@@ -11,6 +11,7 @@ with World.create("shop.db", domain=shop) as world:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -366,7 +367,7 @@ class World:
 
     def inbox(self) -> list[Proposal]:
         """Return the proposals that wait for people, oldest first."""
-        waiting = [proposal for proposal in self.realm().proposals.values() if proposal.asked is not None]
+        waiting = self._archive.peek(_waiting)
         return sorted(waiting, key=lambda proposal: (proposal.submitted.at, proposal.proposal_id))
 
     def decide(
@@ -515,6 +516,10 @@ class World:
                 in_force=in_force,
                 at_hand=at_hand,
             )
+
+
+def _waiting(realm: Realm) -> list[Proposal]:
+    return [copy(proposal) for proposal in realm.proposals.values() if proposal.asked is not None]
 
 
 def _schema_in_force(realm: Realm) -> str:

@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run ``worldctl`` with arguments and return its exit code."""
     desk = Desk(json="--json" in arguments)
     try:
-        told = root.main(list(arguments), prog_name="worldctl", standalone_mode=False, obj=desk)
+        told = _invoke(list(arguments), desk)
         sys.stdout.flush()
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -72,6 +72,14 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _report(desk, error.code, error.message, error.details, exit_code_of(error))
     return told if isinstance(told, int) else CLEAN
+
+
+def _invoke(arguments: list[str], desk: Desk) -> object:
+    """Run the command; click's own ``main`` would turn Ctrl-C and a closed pipe into something else on the way."""
+    if "_WORLDCTL_COMPLETE" in os.environ:  # a shell asks how a word goes on
+        root.main(arguments, prog_name="worldctl", obj=desk)
+    with root.make_context("worldctl", arguments, obj=desk) as ctx:
+        return root.invoke(ctx)
 
 
 def _report(desk: Desk, code: str, message: str, details: Mapping[str, Any], exit_code: int, hint: str = "") -> int:

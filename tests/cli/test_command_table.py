@@ -1,0 +1,208 @@
+"""The command line as such: every command is there, helps, is loaded lazily, and starts quickly."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+import worldprotocol
+from tests.cli.realm import COMMAND, ROOT, Realm, environment
+from world.errors import DamagedLog, Diverged, LogBusy, Refused, StorageFull
+from worldprotocol.cli import output, reading
+from worldprotocol.cli.exits import exit_code_of
+from worldprotocol.cli.prefix import the_one
+from worldprotocol.cli.run import root, run
+from worldprotocol.cli.table import COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_where_the_table_says_and_takes_the_global_options(name, capsys):
+    command = COMMANDS[name].load()
+    assert command.name == name
+    with_commands = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    for one in with_commands:
+        flags = {flag for parameter in one.params for flag in parameter.opts}
+        assert {"--log", "--config", "--json", "--paranoid", "--quiet"} <= flags
+        assert one.help
+    assert run([name, "--help"]) == 0
+    assert f"Usage: worldctl {name}" in capsys.readouterr().out
+
+
+def test_the_help_lists_every_command_with_its_line(capsys):
+    assert run(["--help"]) == 0
+    told = capsys.readouterr().out
+    for name, entry in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(entry.short)}$", told, re.MULTILINE)
+
+
+def test_help_imports_nothing_of_the_engine():
+    code = (
+        "import sys; from worldprotocol.cli.run import run; run(['--help']);"
+        "print([name for name in sys.modules if name.split('.')[0] in"
+        " ('world', 'authority', 'host', 'projections', 'pydantic', 'sqlalchemy', 'rich', 'asyncio')],"
+        " file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_help_starts_quickly(tmp_path):
+    """The budget of 150 ms is 12 starts of a bare Python where that takes 12.5 ms; a ratio holds on a busy machine."""
+
+    def took(*command: str) -> float:
+        begun = time.perf_counter()
+        subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, check=True)
+        return time.perf_counter() - begun
+
+    rounds = [(took(*COMMAND, "--help"), took(sys.executable, "-c", "pass")) for _ in range(10)]
+    assert min(ours for ours, _ in rounds) < 12 * min(bare for _, bare in rounds)
+
+
+def test_a_mistyped_command_gets_a_suggestion(capsys):
+    assert run(["verifi"]) == 2
+    assert "Did you mean 'verify'?" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("worldctl")
+
+
+def test_global_options_are_heard_before_and_after_the_command(tmp_path):
+    realm = Realm(tmp_path)
+    for arguments in (["--json", "inbox", "--log", "x.db"], ["--log", "x.db", "inbox", "--json"]):
+        assert realm(*arguments, code=2).json["error"]["code"] == "LOG_NOT_FOUND"
+    assert "x.db" in realm("inbox", "--json", WORLD_LOG="x.db", code=2).json["error"]["message"]
+    assert "y.toml" in realm("inbox", "--json", WORLD_CONFIG="y.toml", code=2).json["error"]["message"]
+    assert realm("settle", "--json", code=2).json["error"]["code"] in ("LOG_NOT_FOUND", "NO_CONFIG")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused("INVALID_VALUE", "x"), 2),
+        (Refused("MALFORMED_JSON", "x"), 2),
+        (Refused("LOG_NOT_FOUND", "x"), 2),
+        (Refused("STALE_BASE", "x"), 1),
+        (LogBusy("LOG_BUSY", "x"), 1),
+        (StorageFull("STORAGE_FULL", "x"), 1),
+        (Diverged("INVALID_VALUE", "x"), 2),
+        (DamagedLog("INVALID_EVENT", "x"), 3),
+    ],
+)
+def test_an_error_has_the_exit_code_of_its_kind(error, code):
+    assert exit_code_of(error) == code
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    def broken(*arguments, **settings):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(root, "invoke", broken)
+    with pytest.raises(ZeroDivisionError):
+        run(["inbox"])
+
+
+def test_a_prefix_names_the_one_or_lists_the_candidates():
+    assert the_one("ab", ["abc", "bcd"], what="world") == "abc"
+    assert the_one("abc", ["abc", "abcd"], what="world") == "abc"
+    assert the_one("x", ["abc"], what="world") == "x"
+    assert the_one("", ["abc"], what="world") == ""
+    with pytest.raises(Refused) as caught:
+        the_one("a", ["abc", "acd"], what="world")
+    assert caught.value.details["candidates"] == ["abc", "acd"]
+
+
+def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 16)
+    given = tmp_path / "given.jsonl"
+    given.write_bytes(b"1\n" + b"x" * 100 + b"\n\n" + b"y" * 16 + b"\n" + b"z" * 17)
+    lines = list(reading.read_lines(str(given)))
+    assert [number for number, _ in lines] == [1, 2, 4, 5]
+    assert [line if isinstance(line, bytes) else line.code for _, line in lines] == [
+        b"1\n", "LINE_TOO_LONG", b"y" * 16 + b"\n", "LINE_TOO_LONG",
+    ]  # fmt: skip
+
+
+def test_a_folder_is_no_file_to_read(tmp_path):
+    with pytest.raises(Refused) as caught:
+        list(reading.read_lines(str(tmp_path)))
+    assert caught.value.code == "FILE_UNREADABLE"
+
+
+def test_tables_are_tabs_and_json_is_one_line_where_output_is_piped(capsys):
+    printer = output.Printer(as_json=False, quiet=True)
+    printer.table(("a", "b"), [(1, None), ("x\ty", "z\n")])
+    printer.table(("a",), [], empty="nothing here")
+    printer.document({"a": {"b": 2**70}, "c": (1,)})
+    told = capsys.readouterr()
+    assert told.out == 'a\tb\n1\t\nx y\tz \n{"a": {"b": 1180591620717411303424}, "c": [1]}\n'
+    assert told.err == ""
+
+
+def test_tables_are_drawn_on_a_terminal_and_markup_of_actors_is_text(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", screen)
+    printer = output.Printer(as_json=False, quiet=False)
+    printer.terminal = True
+    printer.table(("what",), [("[red]x[/red]",)])
+    assert "[red]x[/red]" in screen.getvalue()
+    assert "─" in screen.getvalue()
+
+
+def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    with output.progress("Working") as silent:
+        silent(1, 2)
+    assert capsys.readouterr().err == ""
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with output.progress("Working") as shown:
+        shown(1, 2)
+    assert "Working" in screen.getvalue()
+    hidden = Screen()
+    monkeypatch.setattr(sys, "stderr", hidden)
+    with output.progress("Working", shown=False) as quiet:
+        quiet(1, 2)
+    assert hidden.getvalue() == ""
+
+
+def test_doctor_says_what_is_no_log(tmp_path):
+    (tmp_path / "junk.db").write_bytes(b"\x17" * 8192)
+    told = Realm(tmp_path)("doctor", "--log", "junk.db", "--json", code=1).json
+    assert not told["ok"]
+    assert {one["check"] for one in told["checks"] if one["ok"]} == {"python", "sqlite"}
+
+
+def test_public_names_are_these_and_all_are_there():
+    assert worldprotocol.__all__ == [
+        "ActionContext", "Approve", "Case", "DamagedLog", "Diverged", "Domain", "Done", "Escalate", "Failed",
+        "IntentBody", "IntentInstance", "IntentScope", "LogBusy", "Narrow", "Nothing", "Policy", "ProjectionRequest",
+        "Received", "Refused", "Reject", "Selected", "SourceEvent", "StorageFull", "World", "WorldProtocolError",
+        "effect", "handler", "merge", "projection", "rule", "set_", "unset",
+    ]  # fmt: skip
+    for name in worldprotocol.__all__:
+        assert getattr(worldprotocol, name) is not None
+    assert set(worldprotocol.__all__) <= set(dir(worldprotocol))
+    with pytest.raises(AttributeError, match="no attribute 'nowhere'"):
+        worldprotocol.nowhere  # noqa: B018
+
+
+def test_importing_the_package_imports_nothing_else():
+    code = "import sys, worldprotocol; print(json.dumps(sorted(sys.modules)))".replace("import sys", "import sys, json")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "worldprotocol" in loaded
+    assert not {name for name in loaded if Path(name.partition(".")[0]).name in ("world", "pydantic", "host")}

@@ -1,0 +1,109 @@
+"""``worldctl id``, ``eval`` and ``flow`` answer the vectors, each file in one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.realm import Realm
+from tests.core.test_expression_vectors import same
+from tests.core.test_flow_vectors import DEVIATIONS
+from world.canonical import canonical_text
+from world.identity import content_id, snapshot_hash, world_id
+from worldprotocol.conformance import marked, read_expression_case, unmarked
+
+VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    return json.loads((VECTORS / f"{name}.json").read_text())["cases"]
+
+
+def lines_of(given: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(case["input"]) + "\n" for case in given)
+
+
+@pytest.mark.requirement("INT-6.2.1", "INT-7.4.4a", "WP-hash")
+@pytest.mark.parametrize(
+    ("kind", "name"), [("intent-key", "intent_key"), ("catalog", "catalog_hash"), ("snapshot", "snapshot_hash")]
+)
+def test_ids_are_as_the_vectors_say(tmp_path, kind, name):
+    said = Realm(tmp_path)("id", kind, given=lines_of(cases(name)))
+    assert said.lines == [case["expected"] for case in cases(name)]
+
+
+@pytest.mark.requirement("WP-world")
+def test_a_world_id_follows_from_schema_snapshot_and_parent(tmp_path):
+    snapshot = cases("snapshot_hash")[0]["input"]["snapshot"]
+    hashed, schema, parent = snapshot_hash(snapshot), "5c" * 32, "ab" * 32
+    given = [
+        {"schemaHash": schema, "snapshotHash": hashed, "parentWorldId": None},
+        {"schemaHash": schema, "snapshot": snapshot, "parentWorldId": parent},
+    ]
+    (tmp_path / "worlds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in given))
+    said = Realm(tmp_path)("id", "world", "worlds.jsonl")
+    assert [one["worldId"] for one in said.lines] == [world_id(schema, hashed, above) for above in (None, parent)]
+    assert {one["contentId"] for one in said.lines} == {content_id(schema, hashed)}
+
+
+def test_a_bad_line_gives_an_error_in_its_place_and_exit_code_1_at_the_end(tmp_path):
+    good = cases("intent_key")[0]
+    wrong = [
+        "{",
+        "[]",
+        "{}",
+        '{"schemaHash": "x", "body": {"type": "a", "input": {"$vec": "NaN"}}}',
+        '{"schemaHash": "x", "body": {"type": "a", "input": {"$vec": "what"}}}',
+        '{"schemaHash": "x", "body": 3}',
+        '{"schemaHash": "x", "body": {"type": "a", "input": 9007199254740993}}',
+        '{"schemaHash": "x", "schemaHash": "y", "body": {"type": "a"}}',
+        "\x00",
+    ]
+    said = Realm(tmp_path)("id", "intent-key", given="\n".join(wrong) + "\n" + lines_of([good]), code=1)
+    assert [one["error"]["code"] for one in said.lines[:-1]] == [
+        "MALFORMED_JSON", "INVALID_VALUE", "INVALID_VALUE", "NOT_CANONICAL", "INVALID_VALUE", "INVALID_VALUE",
+        "NOT_CANONICAL", "MALFORMED_JSON", "MALFORMED_JSON",
+    ]  # fmt: skip
+    assert [one["error"]["line"] for one in said.lines[:-1]] == list(range(1, 10))
+    assert said.lines[-1] == good["expected"]
+
+
+@pytest.mark.requirement("HC-flow")
+def test_expressions_have_the_values_of_their_vectors(tmp_path):
+    given = cases("expression")
+    context = str(VECTORS / "expression_context.json")
+    out = Realm(tmp_path)("eval", "--context", context, given=lines_of(given)).out.splitlines()
+    answers = [read_expression_case(line) for line in out]
+    expected = read_expression_case((VECTORS / "expression.json").read_text())["cases"]
+    wrong = [case["name"] for case, answer in zip(expected, answers, strict=True) if not same(answer, case["expected"])]
+    assert wrong == []
+
+
+@pytest.mark.requirement("HC-flow", "HC-compute")
+def test_flows_end_as_their_vectors_say_but_for_the_listed_deviations(tmp_path):
+    given = cases("flow")
+    answers = Realm(tmp_path)("flow", given=lines_of(given)).lines
+    differ = set()
+    for case, answer in zip(given, answers, strict=True):
+        expected = case["expected"]
+        if expected.get("patches", ()) is None:
+            expected = expected | {"patches": []}  # the flow did not run
+        if canonical_text(answer) != canonical_text(expected):
+            differ.add(case["name"])
+    assert differ == DEVIATIONS.keys()
+
+
+def test_a_flow_line_that_makes_no_sense_is_an_error_and_no_crash(tmp_path):
+    given = '{"op": "dance"}\n{"op": "compute"}\n{"op": ["x"]}\n{"op": "compute", "schema": {}, "snapshot": 1}\n'
+    said = Realm(tmp_path)("flow", given=given, code=1)
+    assert [set(one) for one in said.lines] == [{"error"}] * 4
+
+
+def test_numbers_that_json_cannot_carry_are_marked_and_read_back():
+    for number in ("-0", "NaN", "Infinity", "-Infinity"):
+        mark = {"$vec": number}
+        assert marked([unmarked({"a": mark})]) == [{"a": mark}]
+    assert marked({"a": [0.0, 1.5, True, None]}) == {"a": [0.0, 1.5, True, None]}

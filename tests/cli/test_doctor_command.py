@@ -1,0 +1,95 @@
+"""``worldctl doctor`` finds what is wrong, says what to do, and builds the index anew."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.realm import Realm, founded, sale
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory) -> Path:
+    realm = founded(tmp_path_factory.mktemp("realm"))
+    realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"))
+    return realm.folder
+
+
+@pytest.fixture
+def realm(template, tmp_path) -> Realm:
+    return Realm(Path(shutil.copytree(template, tmp_path / "realm")))
+
+
+def change(realm: Realm, *statements: str) -> None:
+    with closing(sqlite3.connect(realm.folder / "world.db")) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+def checks(said: Any) -> dict[str, Any]:
+    return {one["check"]: one for one in said.json["checks"]}
+
+
+def test_all_is_well_and_no_byte_changes(realm):
+    before = hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest()
+    told = checks(realm("doctor", "--json"))
+    assert set(told) == {"python", "sqlite", "log", "disk", "head", "index", "realm", "unsettled", "domain", "policy"}
+    assert all(one["ok"] and "advice" not in one for one in told.values())
+    assert "1 wait for people" in told["unsettled"]["found"]
+    assert hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest() == before
+
+
+def test_a_lost_index_is_built_anew(realm):
+    worlds = realm("branch", "list", "--json").json
+    change(realm, "DELETE FROM wp_branch", "DELETE FROM wp_world", "DELETE FROM wp_landmark", "DELETE FROM wp_proposal")
+    realm("doctor", code=1)
+    said = realm("doctor", "--rebuild", "--json")
+    assert "built anew" in said.err
+    assert realm("branch", "list", "--json").json == worlds
+    assert len(realm("inbox", "--json").json) == 1
+
+
+def test_an_index_of_another_version_is_reported(realm):
+    change(realm, "UPDATE wp_view SET version = 0")
+    told = checks(realm("doctor", "--json", code=1))
+    assert "--rebuild" in (told.get("index") or told["log"])["advice"] + str(told)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE wp_head SET root = zeroblob(32) WHERE id = (SELECT max(id) FROM wp_head)",
+        "UPDATE wp_event SET state = '{}' WHERE id = (SELECT max(id) FROM wp_event)",
+        "UPDATE wp_event SET topic = 'no.such' WHERE id = (SELECT max(id) FROM wp_event)",
+    ],
+)
+def test_a_damaged_log_has_exit_code_3(realm, damage):
+    change(realm, damage)
+    told = realm("doctor", "--json", code=3).json
+    assert not told["ok"]
+
+
+def test_changed_code_and_a_missing_policy_are_reported(realm):
+    config = realm.folder / "world.toml"
+    source = Path(__file__).with_name("counter.py").read_text()
+    changed = source.replace('receipt = yield effect("bank.charge"', 'receipt = yield effect("bank.charge" ""')
+    (realm.folder / "changed.py").write_text(changed.replace('"a small sale"', '"a little sale"'))
+    origin = str(Path(__file__).resolve().with_name("counter.py"))
+    config.write_text(config.read_text().replace(origin, "changed.py"))
+    told = checks(realm("doctor", "--json", code=1))
+    assert "action:charge" in told["domain"]["found"]
+    assert "changed" in told["policy"]["found"]
+    config.write_text(config.read_text().replace('["changed.py:house"]', "[]"))
+    assert "world.toml" in checks(realm("doctor", "--json", code=1))["policy"]["advice"]
+
+
+def test_a_folder_without_a_realm_is_told_what_is_missing(tmp_path):
+    said = Realm(tmp_path)("doctor", code=1)
+    assert "LOG_NOT_FOUND" in said.out

@@ -1,0 +1,158 @@
+"""Every recorded step is performed again; what differs is named with its event, and other code is called that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from authority import Approve, Policy, Reject, rule
+from projections import projection
+from tests.golden.garden import FOLDER, Garden, buy, garden, record, rules, sensor
+from world.core import ActionContext, Domain, effect, set_
+from world.errors import Refused
+from world.log import open_log
+from worldprotocol.facade import World
+from worldprotocol.recheck import Rechecked, open_to_recheck, recheck
+
+
+@pytest.fixture
+def address(shared_log_url: str) -> Iterator[str]:
+    record(shared_log_url).close()
+    yield shared_log_url
+
+
+def rechecked(address: str, *, every: bool = True, upto: int | None = None, **parts: Any) -> Rechecked:
+    given = {"domain": garden, "policies": [rules], "projections": [sensor]} | parts
+    with open_to_recheck(address, **given) as world:
+        return recheck(world, every=every, upto=upto)
+
+
+def codes(done: Rechecked) -> set[str]:
+    return {one.difference.code for one in done.divergences}
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-tests", "INT-12.2", "WP-decision", "HC-journal", "HC-context")
+def test_everything_comes_out_again_as_it_was_recorded(log_url: str) -> None:
+    with record(log_url) as world:
+        steps: list[tuple[int, int]] = []
+        done = recheck(world, every=True, progress=lambda at, of: steps.append((at, of)))
+        size = world.log.head().size
+    assert done.ok, done.to_wire()
+    assert done.position == size
+    assert steps[-1] == (size, size)
+    assert dict(done.steps) == {"projections": 2, "rulings": 24, "executions": 16}
+
+
+@pytest.mark.requirement("HC-journal")
+def test_no_effect_is_made_and_no_byte_is_written(address: str) -> None:
+    with open_log(address, read_only=True) as log:
+        before = log.head()
+    assert rechecked(address).ok  # no handler is at hand at all
+    with open_log(address, read_only=True) as log:
+        assert log.head() == before
+
+
+def other_garden(**actions: Any) -> Domain:
+    """The garden under the same schema, with other code."""
+    domain = Domain("urn:golden:garden", version="1.0.0", state=Garden)
+    domain._portable, domain._computed = garden._portable, garden._computed
+    domain._actions = garden._actions | {name: (code, garden._actions[name][1]) for name, code in actions.items()}
+    assert domain.schema.hash == garden.schema.hash
+    return domain
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-audit")
+def test_an_action_that_computes_something_else_is_named_at_its_first_execution(address: str) -> None:
+    def plant(ctx: ActionContext, wanted: Any) -> Any:
+        return [set_(f"beds.{wanted.bed}", {"what": wanted.what.upper()})]
+
+    done = rechecked(address, domain=other_garden(plant=plant), every=False)
+    drift, found = done.divergences
+    assert (drift.difference.code, drift.is_drift) == ("CODE_CHANGED", True)
+    assert drift.difference.details["changed"] == ["action:plant"]
+    assert (found.difference.code, found.topic) == ("EXECUTION_DIVERGED", "proposal.completed")
+    with World.look(address) as world:
+        assert found.position == next(e.position for e in world.log.read(topics=["proposal.completed"]))
+    assert len(rechecked(address, domain=other_garden(plant=plant)).divergences) > 2
+
+
+@pytest.mark.requirement("IC-reqid", "HC-journal")
+def test_an_action_that_would_make_other_effects_is_named(address: str) -> None:
+    def order(ctx: ActionContext, wanted: Any) -> Any:
+        yield effect("seeds.steal", seed=wanted.seeds[0])
+        return []
+
+    done = rechecked(address, domain=other_garden(order=order))
+    assert "EXECUTION_DIVERGED" in codes(done)
+
+
+def test_another_schema_is_reported_once_and_nothing_is_guessed(address: str) -> None:
+    done = rechecked(address, domain=FOLDER / "ledger.yaml")
+    assert codes(done) == {"CANNOT_RECHECK"}
+    assert len(done.divergences) == 1
+    assert done.steps["notRechecked"] > 20
+    assert done.divergences[0].is_drift
+
+
+@rule
+def anything_goes(case: Any) -> Any:
+    return Approve("why not")
+
+
+@rule
+def nothing_goes(case: Any) -> Any:
+    return Reject("no")
+
+
+@pytest.mark.requirement("CARD-replay", "WP-decision")
+def test_a_policy_that_says_something_else_by_now_is_reported_with_each_ruling(address: str) -> None:
+    done = rechecked(address, policies=[Policy("garden", [anything_goes])])
+    assert {"POLICY_CHANGED", "RULING_DIVERGED"} <= codes(done)
+    assert done.divergences[0].topic == "policy.adopted"
+    assert "RULING_DIVERGED" in codes(rechecked(address, policies=[Policy("garden", [nothing_goes])]))
+
+
+def test_a_policy_that_is_not_at_hand_is_reported(address: str) -> None:
+    assert "POLICY_NOT_AT_HAND" in codes(rechecked(address, policies=[]))
+
+
+@projection("sensor")
+def thirsty(request: Any) -> Any:
+    return {"kind": "intent", "body": {"type": "pour", "input": {"bed": "north", "litres": 500}}}
+
+
+@pytest.mark.requirement("INT-12.2")
+def test_a_projection_that_selects_something_else_or_is_missing_is_named(address: str) -> None:
+    assert codes(rechecked(address, projections=[thirsty])) == {"PROJECTION_DIVERGED"}
+    assert codes(rechecked(address, projections=[])) == {"CANNOT_RECHECK"}
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_recheck_may_stop_at_a_position(address: str) -> None:
+    done = rechecked(address, upto=40)
+    assert done.ok
+    assert done.position == 40
+
+
+def test_a_realm_open_for_looking_only_has_nothing_to_recheck_with(address: str) -> None:
+    with World.look(address) as world, pytest.raises(Refused) as refused:
+        recheck(world)
+    assert refused.value.code == "LOG_READ_ONLY"
+
+
+@pytest.mark.requirement("WP-decision")
+def test_history_is_as_it_was_then(shared_log_url: str) -> None:
+    @rule
+    def first_time_only(case: Any) -> Any:
+        earlier = case.history.count(actor_id=case.actor.actor_id, outcome="completed")
+        return Approve("welcome") if earlier == 0 else Reject(f"{earlier} times already")
+
+    policy = Policy("garden", [first_time_only])
+    with World.create(shared_log_url, domain=garden, policies=[policy], effects=[buy]) as world:
+        world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "garden"})
+        first = world.act("bot", "plant", {"bed": "a", "what": "b"})
+        second = world.act("bot", "plant", {"bed": "c", "what": "d"})
+        assert (first.status, second.status) == ("completed", "rejected")
+    assert rechecked(shared_log_url, policies=[policy]).ok
