@@ -342,7 +342,7 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
         for step in range(version, kind.VERSION):
             wire = UPCASTERS[topic, step](wire)
         return msgspec.convert(wire, kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise DamagedLog(
             "BAD_EVENT", f"Event {position} is no valid {topic!r}: {error}.", position=position, topic=topic
         ) from None

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
 from world.errors import Refused
-from world.frozen import FrozenDict, FrozenList, freeze
+from world.frozen import MAX_DEPTH, FrozenDict, FrozenList, freeze
 from world.paths import Segments, array_index, format_path, look_up, parse_path
 
 __all__ = [
@@ -121,6 +121,8 @@ def apply_patches(data: FrozenDict, patches: Iterable[Patch]) -> FrozenDict:
 def apply_patch(data: FrozenDict, patch: Patch) -> FrozenDict:
     """Return the data after one patch; see ``apply_patches``."""
     segments = parse_path(patch.path)
+    if len(segments) > MAX_DEPTH:
+        raise _not_found(f"{patch.path[:80]}...", f"no data is deeper than {MAX_DEPTH} levels")
     if patch.op == "unset":
         if not segments:
             raise _mismatch(patch.path, "the data itself cannot be unset")

@@ -133,7 +133,9 @@ class Lineages:
                 world_id=event.world_id,
             ) from None
         self._last = sealed
-        if sealed.outcome == "failed" and event.parent in self._heads:  # the next one may fail alike
+        if (
+            sealed.outcome == "failed" and event.parent is not None and event.parent in self._heads
+        ):  # the next one may fail alike
             self._failed.setdefault(event.parent, []).append(event.world_id)
             self._kept[event.world_id] = sealed
         elif event.world_id in self._asked:
@@ -325,9 +327,12 @@ def read_event(kind: Kind | None, topic: str, version: int, state: bytes, positi
     if kind is not None and kind.version == version:
         try:
             return kind.decode(state)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeError):
             pass  # told in full below
-    return decode_event(topic, version, state, position)
+    try:
+        return decode_event(topic, version, state, position)
+    except UnicodeError as error:
+        raise malformed(position, error) from None
 
 
 class _Folding:

@@ -168,7 +168,7 @@ def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
         if line.startswith(b'{"head":'):
             try:
                 told = _HEAD.decode(line).head
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeError):
                 raise Refused("INVALID_TREE_HEAD", f"This is no tree head: {line[:120]!r}.") from None
             heads.append(TreeHead.from_hex(told.size, told.root))
         elif line.strip() and not line.startswith((b'{"leaf":', b'{"format":')):
@@ -262,6 +262,8 @@ def _decoded(number: int, item: LoggedEvent) -> Event:
         return decode_event(item.topic, item.schema_version, item.state, item.position)
     except DamagedLog as damage:
         raise _bad(number, damage.message) from None
+    except UnicodeError as error:
+        raise _bad(number, f"its state is no UTF-8 text ({error})") from None
 
 
 def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int], None]) -> Imported:
@@ -311,7 +313,7 @@ def _lines(lines: IO[bytes]) -> Iterable[bytes]:
 def _header(line: bytes) -> _Header:
     try:
         header = _HEADER.decode(line)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         header = None
     if header is None or header.world_protocol != "log":
         raise _bad(1, "this is no export of a log")

@@ -94,7 +94,7 @@ def test_global_options_are_heard_before_and_after_the_command(tmp_path):
         (Refused("STALE_BASE", "x"), 1),
         (LogBusy("LOG_BUSY", "x"), 1),
         (StorageFull("STORAGE_FULL", "x"), 1),
-        (Diverged("INVALID_VALUE", "x"), 2),
+        (Diverged("INVALID_VALUE", "x"), 1),
         (DamagedLog("INVALID_EVENT", "x"), 3),
     ],
 )
@@ -109,6 +109,17 @@ def test_a_bug_is_not_hidden(monkeypatch):
     monkeypatch.setattr(root, "invoke", broken)
     with pytest.raises(ZeroDivisionError):
         run(["inbox"])
+
+
+def test_what_the_system_refuses_is_one_sentence(monkeypatch, capsys):
+    def refused(*arguments, **settings):
+        raise PermissionError(13, "Permission denied", "world.toml")
+
+    monkeypatch.setattr(root, "invoke", refused)
+    assert run(["inbox", "--json"]) == 1
+    told = capsys.readouterr()
+    assert told.err == "error: world.toml: Permission denied. [SYSTEM]\n"
+    assert json.loads(told.out)["error"]["code"] == "SYSTEM"
 
 
 def test_a_prefix_names_the_one_or_lists_the_candidates():

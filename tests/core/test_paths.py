@@ -254,3 +254,15 @@ def test_removing_an_element_needs_the_whole_array() -> None:
     assert not scope_allows(["items.1.*"], unset("items.1"))
     assert scope_allows(["items.*"], unset("items.1"))
     assert scope_allows(["items.*.x"], unset("items.1.x"))
+
+
+def test_a_path_deeper_than_any_data_is_refused():
+    from world.errors import Refused
+    from world.frozen import MAX_DEPTH
+    from world.patch import EMPTY, apply_patch, set_, unset
+
+    deep = ".".join("a" * (MAX_DEPTH + 5_000))
+    for patch in (set_(deep, 1), unset(deep)):
+        with pytest.raises(Refused) as refused:
+            apply_patch(EMPTY, patch)
+        assert refused.value.code == "PATH_NOT_FOUND"

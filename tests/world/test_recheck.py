@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,13 +17,13 @@ from worldprotocol.recheck import Rechecked, open_to_recheck, recheck
 
 
 @pytest.fixture
-def address(shared_log_url: str) -> Iterator[str]:
+def address(shared_log_url: str) -> str:
     record(shared_log_url).close()
-    yield shared_log_url
+    return shared_log_url
 
 
 def rechecked(address: str, *, every: bool = True, upto: int | None = None, **parts: Any) -> Rechecked:
-    given = {"domain": garden, "policies": [rules], "projections": [sensor]} | parts
+    given: dict[str, Any] = {"domain": garden, "policies": [rules], "projections": [sensor]} | parts
     with open_to_recheck(address, **given) as world:
         return recheck(world, every=every, upto=upto)
 

@@ -109,7 +109,7 @@ def test_the_first_event_that_cannot_be_is_named(shared_log_url: str, topic: str
 
 def test_recorded_patches_are_applied_as_the_engine_applies_them() -> None:
     data = freeze({"a": {"b": [1, 2]}, "c": 1})
-    told = [
+    told: list[dict[str, Any]] = [
         {"op": "set", "path": "a.b.2", "value": {"x": None}},
         {"op": "merge", "path": "a", "value": {"d": 1.0}},
         {"op": "unset", "path": "c"},

@@ -131,12 +131,14 @@ def test_no_changed_byte_is_imported(tmp_path: Path, at: int, flip: int) -> None
     try:
         done = import_log(io.BytesIO(bytes(content)), str(tmp_path / "world.db"))
     except Refused as refused:
-        assert refused.code in ("BAD_EXPORT", "LOG_FORMAT")
-        assert list(tmp_path.iterdir()) == []
+        why = refused
     else:  # the log's name is a remark, and JSON may be spaced in another way
         assert done.head == read_heads(LINES[-1:])[0]
         for path in tmp_path.iterdir():
             path.unlink()
+        return
+    assert why.code in ("BAD_EXPORT", "LOG_FORMAT")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_can_be_read_only_once_is_imported(tmp_path: Path) -> None:

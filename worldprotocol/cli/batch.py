@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Final
 
 from world.canonical import read_json
-from world.errors import Refused, StorageFull
+from world.errors import DamagedLog, Refused, StorageFull
 from worldprotocol.cli.options import Desk
 from worldprotocol.cli.reading import count_lines, read_lines
 from worldprotocol.cli.results import FINDINGS, received_as, result_of
@@ -81,6 +81,9 @@ def run_batch(desk: Desk, told: Mapping[str, Any], *, stop_on_error: bool) -> in
                     break
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"Interrupted: {_counted(done)}; all of them are in the log.") from None
+    except (DamagedLog, StorageFull):
+        desk.out.remark(f"{_counted(done)}; all of them are in the log.")
+        raise
     desk.out.remark(f"{_counted(done)}.")
     return 1 if any(status in FINDINGS for status in done) else 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from world.errors import WorldProtocolError
+from world.errors import Refused, WorldProtocolError
 
 USAGE_CODES: Final = frozenset(
     {
@@ -42,6 +42,6 @@ USAGE_CODES: Final = frozenset(
 
 def exit_code_of(error: WorldProtocolError) -> int:
     """Return 2 for what is wrong in itself, 3 for a damaged log, 1 for the rest."""
-    if error.exit_code == 1 and (error.code in USAGE_CODES or error.code.startswith(("INVALID_", "MALFORMED_"))):
+    if isinstance(error, Refused) and (error.code in USAGE_CODES or error.code.startswith(("INVALID_", "MALFORMED_"))):
         return 2
     return error.exit_code

@@ -133,7 +133,11 @@ def global_options() -> list[click.Parameter]:
 
 def _option(names: list[str], attribute: str, text: str, **settings: Any) -> click.Option:
     def note(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value:  # given here; not given after the command's name leaves what was given before it
+        from click.core import ParameterSource
+
+        typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        desk = ctx.find_root().obj
+        if value and (typed or not getattr(desk, attribute)):  # the environment never overrides what was typed
             setattr(ctx.find_root().obj, attribute, value)
 
     return click.Option(names, help=text, callback=note, expose_value=False, **settings)

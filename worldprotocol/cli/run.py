@@ -64,6 +64,9 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
         return NOBODY_READS
+    except OSError as error:  # a folder that may not be written, a full disk under the output
+        where = f"{error.filename}: " if error.filename else ""
+        return _report(desk, "SYSTEM", f"{where}{error.strerror or error}.", {}, FINDINGS)
     except Exception as error:
         from world.errors import WorldProtocolError
         from worldprotocol.cli.exits import exit_code_of
