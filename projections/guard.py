@@ -71,13 +71,13 @@ class Guard:
         """
         pristine = canonical_bytes(thaw(req.to_wire()))
 
-        def once(reverse: bool) -> ProjectionResult:
-            copy = _copied(req, reverse=reverse)
+        def once() -> ProjectionResult:
+            copy = _copied(req)
             answer = _watched(asked.projection_id, lambda: asked.project(copy))
             _refuse_changed(asked.projection_id, pristine, copy.to_wire)
             return read_result(asked.projection_id, answer)
 
-        return _twice(asked.projection_id, lambda: once(False), lambda: once(True), _told)
+        return _twice(asked.projection_id, once, once, _told)
 
 
 def guarded(projection: Projection, req: ProjectionRequest) -> ProjectionResult:
@@ -102,8 +102,7 @@ def _twice(projection_id: str, first: Callable[[], R], second: Callable[[], R], 
         raise Refused(
             "PROJECTION_NOT_DETERMINISTIC",
             f"The projection {projection_id!r} answered the same request with {told(answer)[:200]} and then "
-            f"with {again[:200]}. Something other than the request decides: a value kept between calls, or "
-            "the order of members in the snapshot.",
+            f"with {again[:200]}. Something other than the request decides, such as a value kept between calls.",
             projection=projection_id,
             first=told(answer),
             second=again,
@@ -115,23 +114,15 @@ def _told(result: ProjectionResult) -> str:
     return canonical_text(result.to_wire())
 
 
-def _copied(req: ProjectionRequest, *, reverse: bool) -> ProjectionRequest:
+def _copied(req: ProjectionRequest) -> ProjectionRequest:
     """Return a request that shares nothing changeable with this one."""
-    order = _reversed if reverse else thaw
-    view = SnapshotView(freeze(order(req.snapshot.data)), freeze(order(req.snapshot.computed)))
+    view = SnapshotView(freeze(thaw(req.snapshot.data)), freeze(thaw(req.snapshot.computed)))
     actor = ActorRef.read(thaw(req.actor.to_wire()))
     return ProjectionRequest(req.schema_hash, view, actor, _copied_source(req.source))
 
 
 def _copied_source(source: SourceEvent) -> SourceEvent:
     return SourceEvent.read(thaw(source.to_wire()))
-
-
-def _reversed(value: Any) -> Any:
-    """Return a plain copy in which the members of every object stand in the opposite order."""
-    if isinstance(value, dict):
-        return {key: _reversed(item) for key, item in reversed(value.items())}
-    return [_reversed(item) for item in value] if isinstance(value, list) else value
 
 
 def _refuse_changed(projection_id: str, pristine: bytes, wire: Callable[[], Any]) -> None:

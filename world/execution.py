@@ -62,13 +62,25 @@ def go_on(work: Work, proposal: Proposal) -> None:
     outcome = work.executor.step(order_of(proposal, base))
     if outcome.status == "pending":
         for requirement in outcome.requirements:
-            if requirement.id not in proposal.requested:
-                request(work, proposal, requirement)
+            if requirement.id not in proposal.requested and not _requested(work, proposal, requirement):
+                return
         return
     head = work.realm.branches[proposal.branch].head
     if head != proposal.started.on_world:
         outcome = _on_new_head(work, proposal, work.snapshot(head))
     seal(work, proposal, head, outcome)
+
+
+def _requested(work: Work, proposal: Proposal, requirement: Requirement) -> bool:
+    """Request an effect; one that the log cannot hold ends the execution, because an approved proposal always ends."""
+    try:
+        request(work, proposal, requirement)
+    except Refused as refused:
+        head = work.realm.branches[proposal.branch].head
+        error = ErrorValue("EFFECT_TOO_LARGE", refused.message, requirement.action_id, requirement.node_path, work.at)
+        seal(work, proposal, head, failed(work.snapshot(head), error))
+        return False
+    return True
 
 
 def _on_new_head(work: Work, proposal: Proposal, head: Snapshot) -> Outcome:
@@ -126,6 +138,7 @@ def request(work: Work, proposal: Proposal, requirement: Requirement) -> None:
     )
     order = order_of(proposal, work.snapshot(proposal.started.on_world))
     work.tasks.append(Task(proposal.proposal_id, requirement, attempt, order))
+    work.claimed.add((proposal.proposal_id, requirement.id))
 
 
 def fulfil(work: Work, task: Task, result: EffectResult) -> None:
@@ -162,6 +175,8 @@ def _fulfil(work: Work, proposal: Proposal, requirement_id: str, result: EffectR
             attempt=attempt,
         )
         work.emit(proposal.proposal_id, event)
+    if work.realm.schema_hash != work.domain.schema.hash:
+        return  # another domain came into force meanwhile; whoever runs it goes on from the journal
     go_on(work, proposal)
     start_next(work, proposal.submitted.execution_key)
 
@@ -182,7 +197,8 @@ def recover(work: Work) -> None:
 def _is_abandoned(work: Work, proposal: Proposal) -> bool:
     assert proposal.started is not None
     if proposal.started.worker == work.workers.me:
-        return not any((proposal.proposal_id, effect) in work.performing for effect in proposal.requested)
+        claims = {(proposal.proposal_id, effect) for effect in proposal.requested}
+        return claims.isdisjoint(work.performing) and claims.isdisjoint(work.claimed)
     if work.workers.is_gone(proposal.started.worker):
         return True
     return all(effect.deadline < work.at for effect in proposal.requested.values())

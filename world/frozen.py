@@ -2,9 +2,9 @@
 
 A frozen tree is made of ``FrozenDict``, ``FrozenList``, ``str``, ``int``, ``float``, ``bool`` and ``None``.
 Freezing checks everything that canonical JSON (RFC 8785) cannot carry and refuses it with the path to the
-value, and brings numbers to the one form that their canonical text reads back to: ``1.0`` becomes ``1``, and
-an integer beyond 2^53 becomes the double that prints the same digits. So a value that was written to the log
-and read again is equal to the one before, types included.
+value, and brings members into canonical order and numbers to the one form that their canonical text reads
+back to: ``1.0`` becomes ``1``, and an integer beyond 2^53 becomes the double that prints the same digits. So
+a value that was written to the log and read again is equal to the one before, types and order included.
 
 Nodes remember the pieces of their canonical text. A changed copy shares all other pieces, so the text of a
 large tree after a small change costs one join (design section 4).
@@ -66,6 +66,8 @@ class FrozenDict(dict[str, Any]):
         value = _frozen_member(value, key)
         copy = _dict_node(self, self._plain and _plain(value) and key.isascii(), _height_with(self, value))
         dict.__setitem__(copy, key, value)
+        if key not in self and len(self) and utf16_key(key) < utf16_key(next(reversed(self))):
+            _put_in_order(copy)
         if self._pieces is not None and self._keys is not None:
             at = bisect_left(self._keys, utf16_key(key), key=utf16_key)
             keys, pieces = self._keys, self._pieces.copy()
@@ -158,7 +160,7 @@ class FrozenList(list[Any]):
     append = extend = insert = remove = clear = pop = sort = reverse = _refuse_change
 
 
-def utf16_key(text: str) -> bytes | str:
+def utf16_key(text: str) -> bytes:
     """Return the key by which RFC 8785 sorts property names: UTF-16 code units."""
     return text.encode("utf-16-be")
 
@@ -240,9 +242,10 @@ def _freeze(value: Any, depth: int) -> Any:
     return _freeze_other(value, depth)
 
 
-def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:
+def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:  # noqa: C901  # one loop, for speed
     node = dict.__new__(FrozenDict)
     plain, height = True, 0
+    last, is_ordered = "", True
     put = dict.__setitem__
     for key, item in value.items():
         try:
@@ -267,8 +270,24 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:
         elif kind is float and not _plain_float(frozen):
             plain = False
         put(node, key, frozen)
+        if key < last or not key.isascii():
+            is_ordered = False
+        last = key
+    if not is_ordered:
+        _put_in_order(node)
     node._plain, node._height, node._text, node._keys, node._pieces = plain, height + 1, None, None, None
     return node
+
+
+def _put_in_order(node: FrozenDict) -> None:
+    """Bring the members of a node in the making into the order in which a log gives them back (RFC 8785 3.2.3)."""
+    members = sorted(node.items(), key=_by_key)
+    dict.clear(node)
+    dict.update(node, members)
+
+
+def _by_key(member: tuple[str, Any]) -> bytes:
+    return utf16_key(member[0])
 
 
 def _freeze_list(value: Iterable[Any], depth: int) -> FrozenList:

@@ -109,7 +109,7 @@ def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history:
         branch=told.branch,
         submitted_at=told.at,
         earlier_attempts=told.attempt - 1,
-        history=history or work.history(),
+        history=history or work.history(told.proposal_id),
     )
 
 

@@ -10,7 +10,7 @@ were decided; they have no DecisionRecord.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from world.core import EffectResult
@@ -91,6 +91,15 @@ class Proposal:
         if self._intent is None:
             self._intent = IntentInstance.read(self.submitted.intent)
         return self._intent
+
+    def copy(self) -> Proposal:
+        """Return a proposal of one's own; what was recorded is shared, and nobody changes that."""
+        return replace(
+            self,
+            answers=self.answers.copy(),
+            requested=self.requested.copy(),
+            journal=self.journal.copy(),
+        )
 
     def carries(self, intent: IntentInstance) -> None:
         """Spare the reading of the intent where the very instance that was submitted is at hand."""

@@ -31,6 +31,7 @@ from world.events import (
     PolicyAdopted,
     ProjectionRecorded,
     ProposalSubmitted,
+    ProposalSuperseded,
     WorldSealed,
 )
 from world.execution import fulfil, recover
@@ -41,8 +42,8 @@ from world.judgement import answer, expire, switch_branch
 from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.ports import Authority, Executor
-from world.proposal import Proposal
-from world.realm import Realm, fold
+from world.proposal import INGRESS, Proposal
+from world.realm import Branch, Realm, fold
 from world.snapshot import Snapshot
 from world.submission import Submission, check_base, create_branch, find_branch, submit
 from world.subscribers import Handler, Subscribers
@@ -120,6 +121,8 @@ class WorldProtocol:
         self._snapshots: dict[str, Snapshot] = {}
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
+        self._unrecorded: list[tuple[Task, EffectResult]] = []
+        self._unsettled = False
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
         self._subscribers = Subscribers()
 
@@ -136,6 +139,10 @@ class WorldProtocol:
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Tell a handler every event that this process commits from now on; returns what ends it (WP-events)."""
         return self._subscribers.subscribe(handler)
+
+    def close(self) -> None:
+        """Say that this worker does nothing any more; what it left is free for others."""
+        self._workers.close()
 
     # Founding and adopting
 
@@ -162,7 +169,12 @@ class WorldProtocol:
         Raises:
             Refused: ``NOT_FOUNDED``, ``DATA_DOES_NOT_FIT``.
         """
-        return self.run(lambda work: _adopt_domain(work, by))
+
+        def command(work: Work) -> bool:
+            return _adopt_domain(work, by)
+
+        command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
+        return self.run(command)
 
     def register_actor(self, actor: ActorRef, *, by: str) -> None:
         """Make an actor known, or change its name and meta; its kind stays.
@@ -273,22 +285,28 @@ class WorldProtocol:
         self._subscribers.refuse_inside_handler()
         tasks: list[Task] = []
         try:
-            result, tasks = self._group.submit(command)
+            try:
+                result, tasks = self._group.submit(command)
+            finally:
+                while tasks or self._orphans:
+                    tasks += self._perform(tasks.pop(0) if tasks else self._orphans.pop())
+        except BaseException:
+            self._orphans += tasks
+            self._unsettled = True  # what was broken off is looked after with the next command
+            raise
         finally:
-            while tasks or self._orphans:
-                task = tasks.pop(0) if tasks else self._orphans.pop()
-                tasks += self._perform(task)
-        self._subscribers.react()
+            self._subscribers.react()
         return cast(R, result)
 
     def _perform(self, task: Task) -> list[Task]:
         claim = (task.proposal_id, task.requirement.id)
-        self._performing.add(claim)
         try:
             result: EffectResult = self._executor.perform(task.order, task.requirement)
-            _, tasks = self._group.submit(lambda work: fulfil(work, task, result))
-        finally:
+        except BaseException:
             self._performing.discard(claim)
+            raise
+        self._unrecorded.append((task, result))  # should recording it fail now, the next unit does
+        _, tasks = self._group.submit(_nothing)
         return cast(list[Task], tasks)
 
     def _run_batch(self, batch: list[Pending[Command, Any]]) -> None:
@@ -311,14 +329,29 @@ class WorldProtocol:
         """Run commands in one transaction; settle them when it is committed."""
         with self._log.write() as transaction:
             work, rows = self._begin(transaction)
-            expire(work)
-            outcomes = [_outcome(work, pending) for pending in commands]
+            recorded = self._unrecorded[:]
+            for task, result in recorded:
+                fulfil(work, task, result)
+            fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
+            unsettled = self._unsettled
+            if fits:
+                expire(work)
+                if unsettled:
+                    recover(work)
+            outcomes = [_outcome(work, pending, fits=fits) for pending in commands]
             if work.emitted:
                 self._add_checkpoints(work, rows)
                 transaction.append(
                     [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
                 )
                 rows.write(transaction.cursor())
+        self._performing |= work.claimed
+        for done in recorded:
+            self._unrecorded.remove(done)
+            claim = (done[0].proposal_id, done[0].requirement.id)
+            if claim not in work.claimed:
+                self._performing.discard(claim)
+        self._unsettled = self._unsettled and not unsettled
         while len(self._snapshots) > MAX_SNAPSHOTS:
             self._snapshots.pop(next(iter(self._snapshots)))
         self._orphans += work.tasks
@@ -374,8 +407,22 @@ class WorldProtocol:
         self._snapshots.clear()
 
 
-def _outcome(work: Work, pending: Pending[Command, Any]) -> tuple[Pending[Command, Any], Any, Exception | None]:
+def _nothing(work: Work) -> None:
+    """Ask for nothing but what every unit does first: recording results, and what is due."""
+
+
+def _outcome(
+    work: Work, pending: Pending[Command, Any], *, fits: bool
+) -> tuple[Pending[Command, Any], Any, Exception | None]:
     """Run one command; its result comes with the effects it asked for."""
+    if not fits and pending.command is not _nothing and not getattr(pending.command, "any_schema", False):
+        refused = Refused(
+            "SCHEMA_MISMATCH",
+            "Another domain came into force since this realm was opened; open it again with that domain.",
+            in_force=work.realm.schema_hash,
+            at_hand=work.domain.schema.hash,
+        )
+        return pending, None, refused
     before = len(work.emitted)
     try:
         result = pending.command(work)
@@ -438,9 +485,9 @@ class _UnitLookup:
         row = self._one("world", of_world=world_id)
         return None if row is None else (row[5], row[2])
 
-    def state(self, world_id: str) -> FrozenDict:
-        """Return a world's data."""
-        return self._archive.state(world_id)
+    def checked_state(self, world_id: str) -> FrozenDict:
+        """Return a world's data after comparing it with the world's snapshotHash."""
+        return self._archive.checked_state(world_id)
 
     def _one(self, name: str, **values: Any) -> tuple[Any, ...] | None:
         cursor = self._transaction.cursor()
@@ -503,7 +550,11 @@ def _adopt_domain(work: Work, by: str) -> bool:
         raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
     if in_force.schema_hash == work.domain.schema.hash and in_force.sources == work.domain.sources():
         return False
+    changed = in_force.schema_hash != work.domain.schema.hash
+    if changed:
+        _end_open_proposals(work)
     for branch in work.realm.branches.values():
+        _refuse_missing_fields(work, branch)
         try:
             genesis(work.domain, ComputeContext(now=0, random_seed=""), work.snapshot(branch.head).data)
         except Refused as refused:
@@ -515,8 +566,38 @@ def _adopt_domain(work: Work, by: str) -> bool:
                 faults=refused.details.get("faults"),
             ) from None
     _emit_domain(work, by)
-    work.snapshots.clear()
     return True
+
+
+def _end_open_proposals(work: Work) -> None:
+    """Supersede what is not decided under the old schema; what is approved must end first."""
+    running = [one.proposal_id for one in work.realm.proposals.values() if one.status not in INGRESS]
+    if running:
+        raise Refused(
+            "OPEN_PROPOSALS",
+            f"{len(running)} approved proposals have not ended under the schema in force; open the realm with its "
+            "domain and settle them first (`worldctl settle`).",
+            proposals=running[:10],
+        )
+    for proposal in list(work.realm.proposals.values()):
+        work.emit(
+            proposal.proposal_id,
+            ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=work.realm.epoch),
+        )
+
+
+def _refuse_missing_fields(work: Work, branch: Branch) -> None:
+    data = work.snapshot(branch.head).data
+    fields = work.domain.schema.state.fields or {}
+    missing = [name for name, spec in fields.items() if spec.required and name not in data]
+    if missing:
+        raise Refused(
+            "DATA_DOES_NOT_FIT",
+            f"The head of {branch.name!r} lacks {', '.join(missing)}, which the new schema requires. Set them with an "
+            "action of the old domain first, or make the new fields optional.",
+            branch=branch.name,
+            missing=missing,
+        )
 
 
 def _register(work: Work, actor: ActorRef, by: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -100,7 +99,7 @@ class Realm:
             bindings=self.bindings.copy(),
             policies=self.policies.copy(),
             branches={name: replace(branch) for name, branch in self.branches.items()},
-            proposals={name: copy(proposal) for name, proposal in self.proposals.items()},
+            proposals={name: proposal.copy() for name, proposal in self.proposals.items()},
             queues={key: queue.copy() for key, queue in self.queues.items()},
             running=self.running.copy(),
             deadlines=self.deadlines.copy(),
@@ -108,13 +107,13 @@ class Realm:
 
     def overdue(self, now: int) -> list[Proposal]:
         """Return the proposals whose time to be answered is over at ``now`` (ms), earliest deadline first."""
-        due = []
+        due: dict[str, Proposal] = {}  # a ruling after an answer may repeat a deadline
         while self.deadlines and self.deadlines[0][0] < now:
             deadline, proposal_id = heapq.heappop(self.deadlines)
             proposal = self.proposals.get(proposal_id)
             if proposal is not None and proposal.status == "evaluating" and proposal.deadline == deadline:
-                due.append(proposal)
-        return due
+                due[proposal_id] = proposal
+        return list(due.values())
 
     def take_in(self, proposal: Proposal) -> None:
         """Put a proposal that is open and known from elsewhere where its state belongs."""

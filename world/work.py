@@ -45,8 +45,12 @@ class Lookup(Protocol):
         """Return a world's outcome and height, None when there is no such world."""
         ...
 
-    def state(self, world_id: str) -> FrozenDict:
-        """Return a world's data."""
+    def checked_state(self, world_id: str) -> FrozenDict:
+        """Return a world's data after comparing it with the world's snapshotHash.
+
+        Raises:
+            DamagedLog: ``STATE_DAMAGED``.
+        """
         ...
 
 
@@ -60,6 +64,10 @@ class Workers(Protocol):
 
     def is_gone(self, worker: str) -> bool:
         """Tell whether a worker certainly does not run any more."""
+        ...
+
+    def close(self) -> None:
+        """Say that this worker does nothing any more."""
         ...
 
 
@@ -89,6 +97,7 @@ class PastAt:
 
     lookup: Lookup
     before: int
+    own: str = ""
 
     def count(
         self,
@@ -108,6 +117,7 @@ class PastAt:
             "decision": decision,
             "outcome": outcome,
             "since_ms": since_ms,
+            "other_than": self.own,
         }
         return self.lookup.count(self.before, **{name: value for name, value in given.items() if value is not None})
 
@@ -127,6 +137,7 @@ class Work:
     limits: Limits
     snapshots: dict[str, Snapshot]
     performing: set[tuple[str, str]]
+    claimed: set[tuple[str, str]] = field(default_factory=set)
     at: int = 0
     emitted: list[Emitted] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
@@ -157,7 +168,7 @@ class Work:
         known = self.snapshots.get(world_id)
         if known is None:
             outcome = self.lookup.world_outcome(world_id)
-            data = self.lookup.state(world_id)
+            data = self.lookup.checked_state(world_id)
             known = self.keep(world_id, data, recompute(self.domain, data), 0 if outcome is None else outcome[1])
         return known
 
@@ -167,9 +178,9 @@ class Work:
         self.snapshots[world_id] = base
         return base
 
-    def history(self) -> PastAt:
-        """Return the history before the next event."""
-        return PastAt(self.lookup, self.realm.position + 1)
+    def history(self, own: str) -> PastAt:
+        """Return the history before the next event, without the proposal that is being judged."""
+        return PastAt(self.lookup, self.realm.position + 1, own)
 
     def require_actor(self, actor_id: str) -> Mapping[str, Any]:
         """Return a registered actor in wire form.

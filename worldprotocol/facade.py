@@ -11,7 +11,6 @@ with World.create("shop.db", domain=shop) as world:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -206,6 +205,8 @@ class World:
 
     def close(self) -> None:
         """Close the log; closing twice does nothing."""
+        if self._protocol is not None:
+            self._protocol.close()
         self._log.close()
 
     # The operator's part
@@ -519,7 +520,7 @@ class World:
 
 
 def _waiting(realm: Realm) -> list[Proposal]:
-    return [copy(proposal) for proposal in realm.proposals.values() if proposal.asked is not None]
+    return [proposal.copy() for proposal in realm.proposals.values() if proposal.asked is not None]
 
 
 def _schema_in_force(realm: Realm) -> str:

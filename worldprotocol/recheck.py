@@ -308,7 +308,7 @@ class _Rechecking:
             yield difference
 
     def _case(self, proposal: Proposal, binding: Any, before: int) -> Case:
-        return case_of(self._work, proposal, binding, PastAt(self._work.lookup, before))
+        return case_of(self._work, proposal, binding, PastAt(self._work.lookup, before, proposal.proposal_id))
 
     def _ask(self, event: HumanAnswered | HumanTimedOut, answer: HumanAnswer | None) -> None:
         """Remember the case as it was when a person answered, or when the time was over."""
@@ -424,8 +424,8 @@ class _PastLookup:
         row = self.archive.find_world(world_id)
         return None if row is None else (row.outcome, row.height)
 
-    def state(self, world_id: str) -> FrozenDict:
-        return self.archive.state(world_id)
+    def checked_state(self, world_id: str) -> FrozenDict:
+        return self.archive.checked_state(world_id)
 
 
 class _Nobody:
@@ -435,3 +435,6 @@ class _Nobody:
 
     def is_gone(self, worker: str) -> bool:
         return False
+
+    def close(self) -> None:
+        """There is nothing to leave."""

@@ -288,7 +288,7 @@ def test_invalid_input_is_an_error_that_names_each_fault_and_the_flow_does_not_r
     done = run(program, value={"level": "mid", "tags": [{"n": "x"}]})
     assert done.error.code == "INVALID_INPUT"
     paths = [fault["path"] for fault in done.error.context["faults"]]
-    assert paths == ["input.title", "input.level", "input.tags[0].n"]
+    assert paths == ["input.level", "input.tags[0].n", "input.title"]
     assert done.snapshot.data["count"] == 1
     assert run(program, value={"title": "t", "level": "low", "tags": [{"n": 1}]}).status == "complete"
 

@@ -147,6 +147,9 @@ class Alone:
     def is_gone(self, worker: str) -> bool:
         return True
 
+    def close(self) -> None:
+        """There is nothing to leave."""
+
 
 @pytest.mark.requirement("WP-boundary", "WP-bind", "INT-14.3")
 def test_the_world_is_given_any_executor_and_imports_none(log_url: str) -> None:

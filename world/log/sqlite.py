@@ -218,8 +218,17 @@ def file_uri(path: str, mode: str, **options: int) -> str:
 
 def translate(error: Exception, path: str) -> Exception:
     """Return the error of ours for an error of SQLite's driver; other errors are returned as they are."""
+    if isinstance(error, UnicodeDecodeError):  # from the driver's own message about a damaged schema
+        return DamagedLog("LOG_DAMAGED", f"The file {path} is damaged. Restore it from a copy.", path=path)
     if not isinstance(error, sqlite3.Error):
         return error
+    if "no such table" in str(error):
+        return DamagedLog(
+            "LOG_DAMAGED",
+            f"The file {path} is damaged: {error}. `worldctl doctor --rebuild` makes a lost index again; restore "
+            "anything else from a copy.",
+            path=path,
+        )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _SQLITE_BUSY:
         return LogBusy("LOG_BUSY", f"Another writer keeps {path} locked; try again.", path=path)

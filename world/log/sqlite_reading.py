@@ -19,6 +19,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -77,6 +78,12 @@ class Readers:
                 return
 
 
+_PASSING: Final = frozenset(
+    {sqlite3.SQLITE_READONLY_RECOVERY, sqlite3.SQLITE_READONLY_CANTLOCK, sqlite3.SQLITE_READONLY_CANTINIT}
+)
+"""Errors of a reader beside a writer that are over in a moment."""
+
+
 class ReadOnlyReaders:
     """One guarded connection that changes no byte of the database, its companions or its directory."""
 
@@ -102,8 +109,11 @@ class ReadOnlyReaders:
                 connection = self._current()
                 try:
                     rows = fetch(connection, sql, parameters)
-                except sqlite3.Error:
-                    if self._signature is None or self._signature == self._look():
+                except sqlite3.Error as error:
+                    code = getattr(error, "sqlite_errorcode", 0)
+                    if code in _PASSING:  # a writer is just changing the index of its write-ahead log
+                        time.sleep(0.001)
+                    elif self._signature is None or self._signature == self._look():
                         raise
                 else:
                     if self._signature is None or self._signature == self._look():

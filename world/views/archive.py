@@ -13,7 +13,8 @@ import orjson
 from world.errors import DamagedLog, Refused
 from world.events import BranchCreated, DomainAdopted, Event, WorldSealed, decode_event
 from world.frozen import FrozenDict, freeze
-from world.log import EventLog, LoggedEvent
+from world.identity import state_hash
+from world.log import EventLog, LoggedEvent, event_leaf
 from world.patch import Patch, apply_patches
 from world.proposal import Proposal, fold_proposal
 from world.realm import Branch, Realm, fold
@@ -21,6 +22,9 @@ from world.views.index import VIEW_NAME, VIEW_VERSION, history_query, statement
 
 KEPT_STATES: Final = 64
 """States of worlds kept in memory, those used last."""
+
+TRIES: Final = 4
+"""How often the realm is read from the index beside writers before it is folded at a fixed position."""
 
 FOLD_AT_MOST: Final = 10_000
 """Events behind which a kept realm is loaded anew instead of being brought up to date."""
@@ -41,7 +45,19 @@ class WorldRow:
 
 
 def decoded(logged: LoggedEvent) -> Event:
-    """Return the payload of a logged event."""
+    """Return the payload of a logged event.
+
+    Raises:
+        DamagedLog: ``EVENT_CHANGED`` where content and leaf hash disagree, and as ``decode_event``.
+    """
+    leaf = event_leaf(logged.stream, logged.version, logged.topic, logged.schema_version, logged.state)
+    if leaf != logged.leaf:
+        raise DamagedLog(
+            "EVENT_CHANGED",
+            f"Event {logged.position} is not what was logged: its content and its leaf hash disagree. Run "
+            "`worldctl verify`, and restore the log from a copy.",
+            position=logged.position,
+        )
     return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
 
 
@@ -118,6 +134,24 @@ class Archive:
         self.keep(world_id, data)
         return data
 
+    def checked_state(self, world_id: str) -> FrozenDict:
+        """Return the data of a world after comparing it with the world's snapshotHash.
+
+        Raises:
+            Refused: ``UNKNOWN_WORLD``.
+            DamagedLog: ``STATE_DAMAGED`` where patches or checkpoints do not give what was sealed.
+        """
+        sealed, data = self.sealed(world_id), self.state(world_id)
+        errors = () if sealed.error is None else (sealed.error,)
+        if state_hash(data, errors=errors, last_error=sealed.error) != sealed.snapshot_hash:
+            raise DamagedLog(
+                "STATE_DAMAGED",
+                f"The data of world {world_id[:12]} is not what was sealed; nothing is built on it. Run "
+                "`worldctl verify`.",
+                world_id=world_id,
+            )
+        return data
+
     def keep(self, world_id: str, data: FrozenDict) -> None:
         """Remember the state of a world that is likely to be asked for again."""
         self._states[world_id] = data
@@ -182,7 +216,15 @@ class Archive:
 
     def load_realm(self) -> Realm:
         """Return the realm as of the last commit, from the index where it is live, else by folding the log."""
-        size = self._log.head().size
+        for _ in range(TRIES):
+            size = self._log.head().size
+            realm = self._load_from_index()
+            if self._log.head().size == size:
+                realm.position = size
+                return realm
+        return self.fold_realm(self._log.head().size)  # others keep writing
+
+    def _load_from_index(self) -> Realm:
         view = self._log.view_state(VIEW_NAME)
         if view is None or not view.live or view.version != VIEW_VERSION:
             return self.fold_realm()
@@ -191,15 +233,24 @@ class Archive:
             fold(realm, decoded(self._log.event_at(position)), position)
         active = realm.active
         for name, head, tip in self.rows("branches"):
+            self._check_head(name, head)
             realm.branches[name] = Branch(name, head, tip)
             active = active or name
         realm.active = active
         for (proposal_id,) in self.rows("open_proposals"):
             realm.take_in(self.proposal(proposal_id))
-        realm.position = size
-        if self._log.head().size != size:  # another process wrote meanwhile
-            return self.load_realm()
         return realm
+
+    def _check_head(self, branch: str, head: str) -> None:
+        """Refuse an index whose branch could have a newer head: nothing is built on a wrong one."""
+        children = [WorldRow(*row) for row in self.rows("children", of_world=head)]
+        if any(child.branch == branch and child.outcome == "completed" for child in children):
+            raise DamagedLog(
+                "INDEX_DAMAGED",
+                f"The index gives {branch!r} a head that is not its newest; `worldctl doctor --rebuild` makes it "
+                "again.",
+                branch=branch,
+            )
 
     def fold_realm(self, upto: int | None = None) -> Realm:
         """Return the realm after a position by folding all events before it."""

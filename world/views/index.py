@@ -202,6 +202,7 @@ def _history(conditions: frozenset[str], backend: Backend) -> Statement:
         "decision": (_P.decision == bindparam("decision")) & (_P.decided_pos < before),
         "outcome": (_P.status == bindparam("outcome")) & (_P.ended_pos < before),
         "since_ms": _P.submitted_at >= bindparam("since_ms"),
+        "other_than": _P.proposal_id != bindparam("other_than"),
     }
     query = select(func.count()).select_from(PROPOSALS).where(_P.log_id == _LOG, _P.submitted_pos < before)
     for name in sorted(conditions):

@@ -51,6 +51,8 @@ def find(world: World, named: str) -> tuple[str, str]:
     Raises:
         Refused: ``NOT_FOUND``; ``AMBIGUOUS`` with the candidates.
     """
+    if named == "HEAD" or named in {branch.name for branch in world.branches()}:
+        return "world", world.branch(None if named == "HEAD" else named).head
     found = candidates(world, named) if named else []
     if not found:
         raise Refused(
