@@ -99,7 +99,7 @@ def codes_in_source() -> dict[str, str]:
         unread = {id(inner) for node in ast.walk(tree) if _is_dunder_all(node) for inner in ast.walk(node)}
         for node in ast.walk(tree):
             given = [node] if isinstance(node, ast.Constant) and id(node) not in unread else []
-            words = [argument for argument in node.args[:2]] if _is_error(node) else []
+            words = node.args[:2] if isinstance(node, ast.Call) and _is_error(node) else []
             for constant, pattern in [*((one, _CODE) for one in given), *((one, _WORD) for one in words)]:
                 value = constant.value if isinstance(constant, ast.Constant) else None
                 if isinstance(value, str) and pattern.fullmatch(value) and value not in _NO_CODES:
@@ -111,8 +111,8 @@ def _is_dunder_all(node: ast.AST) -> bool:
     return isinstance(node, ast.Assign) and any(ast.unparse(target) == "__all__" for target in node.targets)
 
 
-def _is_error(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("Refused", "_report")
+def _is_error(node: ast.Call) -> bool:
+    return ast.unparse(node.func).split(".")[-1] in ("Refused", "_report")
 
 
 def module_table() -> str:

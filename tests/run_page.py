@@ -1,10 +1,11 @@
 """Runs one page of the documentation: ``python -m tests.run_page PAGE``, in an empty folder.
 
 Its blocks are taken in order. A block marked ``<!-- file: NAME -->`` is written to that file; other ``python`` blocks
-are executed, all in one namespace; in ``console`` blocks every line that begins with ``$ worldctl`` is run, and what it
-prints is compared with the lines below it, where ``...`` stands for anything. ``print(...)  # text`` has to print the
-text, or its part before a colon. A command's own comment may end in ``exit N``; without one it has to end with 0. Where
-a command says ``ID``, ``WORLD`` or ``SIZE:ROOT``, the last proposal, world or tree head that was printed is meant.
+are executed, all in one namespace. In ``console`` blocks every line that begins with ``$ worldctl`` is run, and what it
+prints is compared with the lines below it, where ``...`` stands for anything; a plain block of nothing but ``worldctl``
+lines is run, too. ``print(...)  # text`` has to print the text, or its part before a colon. A command's own comment may
+end in ``exit N``; without one it has to end with 0. Where a command says ``ID``, ``WORLD`` or ``SIZE:ROOT``, the last
+proposal, world or tree head that was printed is meant.
 """
 
 from __future__ import annotations
@@ -47,7 +48,12 @@ def _run(block: Block, namespace: dict[str, Any], meant: dict[str, str]) -> list
         return []
     if block.language == "python":
         return _python(block, namespace)
-    return _console(block, meant) if block.language == "console" else []
+    if block.language == "console":
+        return _console(block, meant)
+    lines = block.text.splitlines() if block.language == "" else []
+    if not all(line.startswith("worldctl ") for line in lines):
+        return []
+    return [fault for line in lines for fault in _command(f"{block.page.name}:{block.line}", line, "", meant)]
 
 
 def _python(block: Block, namespace: dict[str, Any]) -> list[str]:

@@ -1,81 +1,220 @@
-"""Documentation is a test: examples run, links lead somewhere, commands and options exist."""
+"""Documentation is a test: examples run, links lead somewhere, commands and codes and names exist, tables are whole."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import os
 import re
+import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import click
 import pytest
 
-from worldprotocol.cli.options import global_options
-from worldprotocol.cli.table import COMMANDS
+import worldprotocol
+from tests.documents import (
+    ARCHITECTURE,
+    PACKAGES,
+    PAGES,
+    ROOT,
+    WRITTEN,
+    blocks,
+    codes_in_source,
+    command_lines,
+    mentions,
+    module_table,
+    prose,
+)
+from world.core.expression import KINDS
+from world.core.flow import KINDS as FLOW_KINDS
+from world.errors import DamagedLog, Refused
+from world.events import TOPICS
+from world.limits import Limits
+from world.ports import Case
+from worldprotocol.cli import run as command_line
+from worldprotocol.cli.exits import exit_code_of
+from worldprotocol.cli.options import Desk
+from worldprotocol.config import Config
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+README = ROOT / "README.md"
+EXAMPLE = "example: tests run this block"
+RUN = [page for page in WRITTEN if any(block.language in ("python", "console") for block in blocks(page))]
 
 
-def example() -> str:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = PYTHON.search(text)
-    assert found is not None
-    return found.group(1)
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def first_cells(text: str) -> list[str]:
+    """Return what stands between backticks in the first cells of the tables."""
+    return [
+        name
+        for row in re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", row)
+    ]
+
+
+def section(text: str, heading: str) -> str:
+    """Return a page's text from a heading to the next one of the same depth."""
+    depth = heading.split(" ", maxsplit=1)[0]
+    return re.split(rf"^{depth} ", text.partition(f"\n{heading}\n")[2], flags=re.MULTILINE)[0]
 
 
 @pytest.mark.requirement("IC-action", "CARD-policy")
-def test_the_readme_s_example_is_short_and_prints_what_it_says(tmp_path: Path) -> None:
-    lines = example().splitlines()
-    assert len(lines) <= 40
-    script = tmp_path / "example.py"
-    script.write_text(example(), encoding="utf-8")
-    run = subprocess.run(
-        [sys.executable, str(script)],
+def test_the_readme_has_one_example_of_at_most_forty_lines() -> None:
+    [example] = [block for block in blocks(README) if block.language == "python"]
+    assert example.mark == EXAMPLE
+    assert len(example.text.splitlines()) <= 40
+    assert re.search(r"print\(.*\)  # ", example.text)
+
+
+@pytest.mark.requirement("CARD-policy", "CARD-replay", "CARD-audit")
+@pytest.mark.parametrize("shown", RUN, ids=lambda shown: shown.name)
+def test_what_a_page_shows_runs_and_prints_what_it_says(shown: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WORLD_")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.run_page", str(shown)],
         cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "COLUMNS": "100"},
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         check=False,
     )
-    assert run.returncode == 0, run.stderr
-    expected = [line.partition("  # ")[2].partition(":")[0] for line in lines if "print(" in line]
-    assert run.stdout.split() == expected
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_to_files_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
+def test_links_lead_somewhere(shown: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", shown.read_text(encoding="utf-8")):
+        other = (shown.parent / target) if target else shown
+        assert other.exists(), f"{shown.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, anchor
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_and_options_in_the_text_exist(page: Path) -> None:
-    common = {name for option in global_options() for name in option.opts}
-    for shown in re.findall(r"worldctl ([^`|\n]+)", page.read_text(encoding="utf-8")):
-        words = shown.split("#")[0].split()
-        while words and words[0] in common:
-            words = words[2:]
-        if not words or not re.fullmatch(r"[a-z-]+", words[0].rstrip(".,;")):
-            continue
-        name = words[0].rstrip(".,;")
-        assert name in COMMANDS, f"{page.name}: worldctl {shown}"
-        command = COMMANDS[name].load()
-        if isinstance(command, click.Group) and len(words) > 1 and words[1] in command.commands:
-            command = command.commands[words[1]]
-        known = common | {opt for parameter in command.params for opt in parameter.opts}
-        for word in words[1:]:
-            if re.fullmatch(r"--[a-z-]+", word):
-                assert word in known, f"{page.name}: worldctl {shown} has no {word}"
+def found(line: str) -> tuple[click.Context, click.Command, list[str]]:
+    """Return the context and the command that a command line names, and its arguments; fails where there is none."""
+    _, *words = shlex.split(line, comments=True)
+    words = words[: next((at for at, word in enumerate(words) if word in ("|", ">", "<", "&&")), None)]
+    valued = {name for one in command_line.root.params for name in one.opts if not getattr(one, "is_flag", False)}
+    start = 0
+    while start < len(words) and words[start].startswith("-"):
+        start += 2 if words[start] in valued else 1
+    command: click.Command = command_line.root
+    arguments = words[start:]
+    context = command.make_context("worldctl", [*words[:start], "log"], obj=Desk())
+    while isinstance(command, click.Group) and arguments:
+        inner = command.get_command(context, arguments[0])
+        assert inner is not None, f"there is no {line!r}"
+        command, arguments = inner, arguments[1:]
+    return context, command, arguments
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_in_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.name == "README.md" and page.parent == ROOT:
-        return  # runs in a process of its own above
-    monkeypatch.chdir(tmp_path)
-    for number, block in enumerate(PYTHON.findall(page.read_text(encoding="utf-8"))):
-        source = tmp_path / f"block_{number}.py"
-        source.write_text(block, encoding="utf-8")
-        exec(compile(block, str(source), "exec"), {"__name__": f"block_{number}"})
+@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+def test_every_command_line_in_a_block_parses(shown: Path) -> None:
+    for line in command_lines(shown):
+        context, command, arguments = found(line)
+        try:
+            command.make_context(command.name, arguments, parent=context)
+        except click.UsageError as wrong:
+            pytest.fail(f"{shown.name}: {line}: {wrong.format_message()}")
+
+
+@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+def test_commands_and_options_that_the_text_mentions_exist(shown: Path) -> None:
+    for line in mentions(shown):
+        if not line.startswith("worldctl COMMAND"):
+            _, command, arguments = found(line)
+            known = {name for one in command.params for name in one.opts}
+            assert {word for word in arguments if word.startswith("--")} <= known, f"{shown.name}: {line}"
+
+
+@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
+    packages = "|".join(PACKAGES)
+    topics = {*TOPICS, *(topic.partition(".")[0] for topic in TOPICS)}
+    for dotted in re.findall(rf"`((?:{packages})(?:\.\w+)+)", prose(shown)):
+        if dotted in topics or dotted.endswith((".db", ".toml", ".rules", ".effects", ".projections")):
+            continue  # a topic of the log, a file, a group of entry points
+        module, _, name = dotted.rpartition(".")
+        if not hasattr(importlib.import_module(module), name):
+            importlib.import_module(dotted)
+    for name in re.findall(r"`World\.(\w+)", prose(shown)):
+        assert hasattr(worldprotocol.World, name), f"{shown.name}: World.{name}"
+
+
+def test_the_facade_is_documented_name_by_name() -> None:
+    facade = section(page("developer.md"), "## The façade")
+    told = {name for name in re.findall(r"`(\w+)`", facade) if name in worldprotocol.__all__}
+    assert told == set(worldprotocol.__all__)
+    acting = {name for name in vars(worldprotocol.World) if not name.startswith("_")}
+    assert acting - set(re.findall(r"World\.(\w+)", facade)) <= {"archive", "close", "log", "parts"}
+
+
+def test_every_error_code_of_the_source_is_documented_once_and_no_other() -> None:
+    told = Counter(re.findall(r"^\| `([A-Z0-9_-]+)` \|", page("errors.md"), re.MULTILINE))
+    source = codes_in_source()
+    assert {code: source[code] for code in source.keys() - told.keys()} == {}
+    assert told.keys() - source.keys() == set()
+    assert [code for code, times in told.items() if times > 1] == []
+
+
+def test_the_exit_codes_of_errors_are_as_documented() -> None:
+    rows = re.findall(r"^\| `([A-Z0-9_-]+)` \| (\d+) \|", page("errors.md"), re.MULTILINE)
+    assert len(rows) > 100
+    fixed = {"USAGE": command_line.USAGE, "INTERRUPTED": command_line.INTERRUPTED, "SYSTEM": command_line.FINDINGS}
+    for code, told in rows:
+        kind = DamagedLog if told == "3" else Refused
+        assert int(told) == fixed.get(code, exit_code_of(kind(code, ""))), code
+
+
+def test_the_exit_codes_of_the_command_line_are_documented() -> None:
+    codes = [
+        int(code) for code in re.findall(r"^\| (\d+) \|", section(page("operator.md"), "## Exit codes"), re.MULTILINE)
+    ]
+    names = ("CLEAN", "FINDINGS", "USAGE", "DAMAGED", "INTERRUPTED", "NOBODY_READS")
+    assert codes == [getattr(command_line, name) for name in names]
+
+
+def test_limits_are_documented_with_their_defaults() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", section(page("operator.md"), "## Limits"), re.MULTILINE)
+    assert {name: int(value) for name, value in rows} == dataclasses.asdict(Limits())
+
+
+def test_the_whole_configuration_is_documented() -> None:
+    [shown] = [block.text for block in blocks(ROOT / "docs" / "operator.md") if block.language == "toml"]
+    named = set(re.findall(r"^(\w+) =", shown.partition("[limits]")[0], re.MULTILINE))
+    assert named | {"limits"} == set(Config.model_fields) - {"folder"}
+
+
+def test_every_topic_is_explained_to_auditors() -> None:
+    assert set(first_cells(section(page("auditor.md"), "## Who, what, when, why"))) == set(TOPICS)
+
+
+def test_every_field_of_a_case_is_explained_to_policy_authors() -> None:
+    told = first_cells(section(page("policy-author.md"), "## What a rule sees"))
+    assert {name.removeprefix("case.") for name in told if name.startswith("case.")} == {
+        field.name for field in dataclasses.fields(Case)
+    }
+
+
+def test_every_kind_of_expression_and_flow_is_listed_for_developers() -> None:
+    portable = section(page("developer.md"), "## Portable domains")
+    listed = Counter(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| \w+ \| (.*) \|$", portable, re.MULTILINE))))
+    assert listed == Counter(KINDS)
+    assert set(re.findall(r"`(\w+)`", portable)) >= FLOW_KINDS
+
+
+def test_the_table_of_modules_is_in_step() -> None:
+    """``python -m tests.documents`` writes it anew."""
+    assert module_table() in ARCHITECTURE.read_text(encoding="utf-8")
+
+
+def test_the_index_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\(([\w-]+\.md)", page("README.md")))
+    assert linked == {shown.name for shown in (ROOT / "docs").glob("*.md")} - {"README.md"}

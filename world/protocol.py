@@ -17,45 +17,31 @@ from msgspec.structs import replace
 from world.actor import ActorRef
 from world.canonical import canonical_text
 from world.clock import Clock, IdSource
-from world.core import ComputeContext, Domain, EffectResult, genesis
+from world.core import Domain, EffectResult
 from world.decision import HumanAnswer
 from world.errors import Refused
 from world.events import (
-    ActorBound,
-    ActorRegistered,
-    BranchCreated,
-    DomainAdopted,
-    EnforcementChosen,
     Event,
-    LogFounded,
-    PolicyAdopted,
     ProjectionRecorded,
     ProposalSubmitted,
-    ProposalSuperseded,
     WorldSealed,
 )
 from world.execution import fulfil, recover
+from world.founding import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
 from world.frozen import FrozenDict
-from world.identity import content_id, state_hash, world_id
 from world.intent import IntentInstance
 from world.judgement import answer, expire, switch_branch
 from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.ports import Authority, Executor
-from world.proposal import INGRESS, Proposal
-from world.realm import Branch, Realm, fold
+from world.proposal import Proposal
+from world.realm import Realm, fold
 from world.snapshot import Snapshot
 from world.submission import Submission, check_base, create_branch, find_branch, submit
 from world.subscribers import Handler, Subscribers
 from world.views.archive import Archive, decoded
 from world.views.index import IndexRows, history_query, statement
-from world.work import LINEAGE_STREAM, MAX_SNAPSHOTS, REALM_STREAM, Task, Work, Workers
-
-LOG_FORMAT = 1
-"""Version of what the events of a log mean."""
-
-MAIN = "main"
-"""The branch that every realm begins with."""
+from world.work import MAX_SNAPSHOTS, Task, Work, Workers
 
 R = TypeVar("R")
 Command = Callable[[Work], Any]
@@ -159,7 +145,7 @@ class WorldProtocol:
         Raises:
             Refused: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
         """
-        return self.run(lambda work: _found(work, by, data))
+        return self.run(lambda work: found(work, by, data))
 
     def adopt_domain(self, *, by: str) -> bool:
         """Adopt the domain at hand in place of the one in force; returns False when it is in force already.
@@ -171,7 +157,7 @@ class WorldProtocol:
         """
 
         def command(work: Work) -> bool:
-            return _adopt_domain(work, by)
+            return adopt_domain(work, by)
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
         return self.run(command)
@@ -182,7 +168,7 @@ class WorldProtocol:
         Raises:
             Refused: ``ACTOR_MISMATCH`` when the id is registered with another kind.
         """
-        self.run(lambda work: _register(work, actor, by))
+        self.run(lambda work: register(work, actor, by))
 
     def bind_actor(self, actor_id: str, binding: Mapping[str, Any], *, by: str) -> None:
         """Give an actor its one authority binding, in place of any before (WP-bind).
@@ -190,7 +176,7 @@ class WorldProtocol:
         Raises:
             Refused: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, and what the Authority refuses.
         """
-        self.run(lambda work: _bind(work, actor_id, binding, by))
+        self.run(lambda work: bind(work, actor_id, binding, by))
 
     def adopt_policy(self, name: str, *, by: str) -> bool:
         """Bring a policy at hand into force; returns False when this very policy is in force already.
@@ -198,11 +184,11 @@ class WorldProtocol:
         Raises:
             Refused: ``UNKNOWN_POLICY``.
         """
-        return self.run(lambda work: _adopt_policy(work, name, by))
+        return self.run(lambda work: adopt_policy(work, name, by))
 
     def choose_enforcement(self, *, by: str) -> None:
         """Record the executor's enforcement mode, when it is another than before (INT-13.5)."""
-        self.run(lambda work: _choose_enforcement(work, by))
+        self.run(lambda work: choose_enforcement(work, by))
 
     # The pipeline
 
@@ -494,151 +480,6 @@ class _UnitLookup:
         cursor.run(statement(name, cursor.backend), of_log=cursor.log_id, **values)
         row = cursor.fetchone()
         return None if row is None else tuple(row)
-
-
-def _found(work: Work, by: str, data: Mapping[str, Any] | None) -> str:
-    if work.realm.founded is not None:
-        raise Refused("ALREADY_FOUNDED", "This log has been founded; open it instead of founding it again.")
-    first = genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data)
-    work.emit(
-        REALM_STREAM,
-        LogFounded(at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement),
-    )
-    _emit_domain(work, by)
-    schema = work.domain.schema.hash
-    snapshot_hash = state_hash(first.data)
-    world = world_id(schema, snapshot_hash, None)
-    work.emit(
-        LINEAGE_STREAM,
-        WorldSealed(
-            at=work.at,
-            world_id=world,
-            content_id=content_id(schema, snapshot_hash),
-            schema_hash=schema,
-            snapshot_hash=snapshot_hash,
-            parent=None,
-            created_by=None,
-            branch=MAIN,
-            outcome="completed",
-            height=0,
-            data=first.data,
-        ),
-    )
-    work.keep(world, first.data, first.computed, 0)
-    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
-    return world
-
-
-def _emit_domain(work: Work, by: str) -> None:
-    work.emit(
-        REALM_STREAM,
-        DomainAdopted(
-            at=work.at,
-            schema=dict(work.domain.schema.portable),
-            schema_hash=work.domain.schema.hash,
-            sources=dict(work.domain.sources()),
-            by=by,
-            previous=work.realm.schema_hash or None,
-        ),
-    )
-
-
-def _adopt_domain(work: Work, by: str) -> bool:
-    """Adopt a schema under which every branch's head is valid as it stands."""
-    in_force = work.realm.domain
-    if in_force is None:
-        raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
-    if in_force.schema_hash == work.domain.schema.hash and in_force.sources == work.domain.sources():
-        return False
-    changed = in_force.schema_hash != work.domain.schema.hash
-    if changed:
-        _end_open_proposals(work)
-    for branch in work.realm.branches.values():
-        _refuse_missing_fields(work, branch)
-        try:
-            genesis(work.domain, ComputeContext(now=0, random_seed=""), work.snapshot(branch.head).data)
-        except Refused as refused:
-            raise Refused(
-                "DATA_DOES_NOT_FIT",
-                f"The head of {branch.name!r} does not obey the new schema: {refused.message} Change the data with "
-                "an action of the old domain first, or make the new fields optional.",
-                branch=branch.name,
-                faults=refused.details.get("faults"),
-            ) from None
-    _emit_domain(work, by)
-    return True
-
-
-def _end_open_proposals(work: Work) -> None:
-    """Supersede what is not decided under the old schema; what is approved must end first."""
-    running = [one.proposal_id for one in work.realm.proposals.values() if one.status not in INGRESS]
-    if running:
-        raise Refused(
-            "OPEN_PROPOSALS",
-            f"{len(running)} approved proposals have not ended under the schema in force; open the realm with its "
-            "domain and settle them first (`worldctl settle`).",
-            proposals=running[:10],
-        )
-    for proposal in list(work.realm.proposals.values()):
-        work.emit(
-            proposal.proposal_id,
-            ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=work.realm.epoch),
-        )
-
-
-def _refuse_missing_fields(work: Work, branch: Branch) -> None:
-    data = work.snapshot(branch.head).data
-    fields = work.domain.schema.state.fields or {}
-    missing = [name for name, spec in fields.items() if spec.required and name not in data]
-    if missing:
-        raise Refused(
-            "DATA_DOES_NOT_FIT",
-            f"The head of {branch.name!r} lacks {', '.join(missing)}, which the new schema requires. Set them with an "
-            "action of the old domain first, or make the new fields optional.",
-            branch=branch.name,
-            missing=missing,
-        )
-
-
-def _register(work: Work, actor: ActorRef, by: str) -> None:
-    known = work.realm.actors.get(actor.actor_id)
-    if known is not None and known["kind"] != actor.kind:
-        raise Refused(
-            "ACTOR_MISMATCH",
-            f"{actor.actor_id!r} is registered as {known['kind']}; an actor's kind stays.",
-            actor_id=actor.actor_id,
-        )
-    if known != actor.to_wire():
-        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor.to_wire(), by=by))
-
-
-def _bind(work: Work, actor_id: str, binding: Mapping[str, Any], by: str) -> None:
-    work.require_actor(actor_id)
-    full = dict(work.authority.check_binding(binding))
-    policy = full.get("policy")
-    if policy is not None and policy not in work.realm.policies:
-        raise Refused(
-            "POLICY_NOT_ADOPTED",
-            f"The policy {policy!r} is at hand but was not adopted; adopt it first (`worldctl policy adopt`).",
-            policy=policy,
-        )
-    if work.realm.bindings.get(actor_id) != full:
-        work.emit(REALM_STREAM, ActorBound(at=work.at, actor_id=actor_id, binding=full, by=by))
-
-
-def _adopt_policy(work: Work, name: str, by: str) -> bool:
-    told = dict(work.authority.describe_policy(name))
-    known = work.realm.policies.get(name)
-    if known is not None and known.policy_hash == told["hash"]:
-        return False
-    work.emit(REALM_STREAM, PolicyAdopted(at=work.at, name=name, policy_hash=told["hash"], policy=told, by=by))
-    return True
-
-
-def _choose_enforcement(work: Work, by: str) -> None:
-    mode = work.executor.enforcement
-    if work.realm.enforcement != mode:
-        work.emit(REALM_STREAM, EnforcementChosen(at=work.at, enforcement=mode, by=by))
 
 
 def _project(

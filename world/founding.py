@@ -1,0 +1,186 @@
+"""Founding a realm and adopting what it runs under: domains, actors, bindings, policies, enforcement.
+
+Sources: WP-bind, WP-schema, WP-world; INT-3.1, INT-13.5; design sections 4 to 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from world.actor import ActorRef
+from world.core import ComputeContext, genesis
+from world.errors import Refused
+from world.events import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    DomainAdopted,
+    EnforcementChosen,
+    LogFounded,
+    PolicyAdopted,
+    ProposalSuperseded,
+    WorldSealed,
+)
+from world.identity import content_id, state_hash, world_id
+from world.proposal import INGRESS
+from world.realm import Branch
+from world.work import LINEAGE_STREAM, REALM_STREAM, Work
+
+LOG_FORMAT = 1
+"""Version of what the events of a log mean."""
+
+MAIN = "main"
+"""The branch that every realm begins with."""
+
+
+def found(work: Work, by: str, data: Mapping[str, Any] | None) -> str:
+    """Found the realm: adopt the domain and seal genesis; raises ``Refused`` ``ALREADY_FOUNDED``, ``INVALID_DATA``."""
+    if work.realm.founded is not None:
+        raise Refused("ALREADY_FOUNDED", "This log has been founded; open it instead of founding it again.")
+    first = genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data)
+    work.emit(
+        REALM_STREAM,
+        LogFounded(at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement),
+    )
+    emit_domain(work, by)
+    schema = work.domain.schema.hash
+    snapshot_hash = state_hash(first.data)
+    world = world_id(schema, snapshot_hash, None)
+    work.emit(
+        LINEAGE_STREAM,
+        WorldSealed(
+            at=work.at,
+            world_id=world,
+            content_id=content_id(schema, snapshot_hash),
+            schema_hash=schema,
+            snapshot_hash=snapshot_hash,
+            parent=None,
+            created_by=None,
+            branch=MAIN,
+            outcome="completed",
+            height=0,
+            data=first.data,
+        ),
+    )
+    work.keep(world, first.data, first.computed, 0)
+    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
+    return world
+
+
+def emit_domain(work: Work, by: str) -> None:
+    """Record that the domain at hand comes into force."""
+    work.emit(
+        REALM_STREAM,
+        DomainAdopted(
+            at=work.at,
+            schema=dict(work.domain.schema.portable),
+            schema_hash=work.domain.schema.hash,
+            sources=dict(work.domain.sources()),
+            by=by,
+            previous=work.realm.schema_hash or None,
+        ),
+    )
+
+
+def adopt_domain(work: Work, by: str) -> bool:
+    """Adopt a schema under which every branch's head is valid as it stands."""
+    in_force = work.realm.domain
+    if in_force is None:
+        raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
+    if in_force.schema_hash == work.domain.schema.hash and in_force.sources == work.domain.sources():
+        return False
+    changed = in_force.schema_hash != work.domain.schema.hash
+    if changed:
+        end_open_proposals(work)
+    for branch in work.realm.branches.values():
+        refuse_missing_fields(work, branch)
+        try:
+            genesis(work.domain, ComputeContext(now=0, random_seed=""), work.snapshot(branch.head).data)
+        except Refused as refused:
+            raise Refused(
+                "DATA_DOES_NOT_FIT",
+                f"The head of {branch.name!r} does not obey the new schema: {refused.message} Change the data with "
+                "an action of the old domain first, or make the new fields optional.",
+                branch=branch.name,
+                faults=refused.details.get("faults"),
+            ) from None
+    emit_domain(work, by)
+    return True
+
+
+def end_open_proposals(work: Work) -> None:
+    """Supersede what is not decided under the old schema; what is approved must end first."""
+    running = [one.proposal_id for one in work.realm.proposals.values() if one.status not in INGRESS]
+    if running:
+        raise Refused(
+            "OPEN_PROPOSALS",
+            f"{len(running)} approved proposals have not ended under the schema in force; open the realm with its "
+            "domain and settle them first (`worldctl settle`).",
+            proposals=running[:10],
+        )
+    for proposal in list(work.realm.proposals.values()):
+        work.emit(
+            proposal.proposal_id,
+            ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=work.realm.epoch),
+        )
+
+
+def refuse_missing_fields(work: Work, branch: Branch) -> None:
+    """Raise ``Refused`` ``DATA_DOES_NOT_FIT`` where a head lacks a field that the new schema requires."""
+    data = work.snapshot(branch.head).data
+    fields = work.domain.schema.state.fields or {}
+    missing = [name for name, spec in fields.items() if spec.required and name not in data]
+    if missing:
+        raise Refused(
+            "DATA_DOES_NOT_FIT",
+            f"The head of {branch.name!r} lacks {', '.join(missing)}, which the new schema requires. Set them with an "
+            "action of the old domain first, or make the new fields optional.",
+            branch=branch.name,
+            missing=missing,
+        )
+
+
+def register(work: Work, actor: ActorRef, by: str) -> None:
+    """Make an actor known; raises ``Refused`` ``ACTOR_MISMATCH`` where its kind would change."""
+    known = work.realm.actors.get(actor.actor_id)
+    if known is not None and known["kind"] != actor.kind:
+        raise Refused(
+            "ACTOR_MISMATCH",
+            f"{actor.actor_id!r} is registered as {known['kind']}; an actor's kind stays.",
+            actor_id=actor.actor_id,
+        )
+    if known != actor.to_wire():
+        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor.to_wire(), by=by))
+
+
+def bind(work: Work, actor_id: str, binding: Mapping[str, Any], by: str) -> None:
+    """Bind an actor to an authority; raises ``Refused`` ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED`` and what it refuses."""
+    work.require_actor(actor_id)
+    full = dict(work.authority.check_binding(binding))
+    policy = full.get("policy")
+    if policy is not None and policy not in work.realm.policies:
+        raise Refused(
+            "POLICY_NOT_ADOPTED",
+            f"The policy {policy!r} is at hand but was not adopted; adopt it first (`worldctl policy adopt`).",
+            policy=policy,
+        )
+    if work.realm.bindings.get(actor_id) != full:
+        work.emit(REALM_STREAM, ActorBound(at=work.at, actor_id=actor_id, binding=full, by=by))
+
+
+def adopt_policy(work: Work, name: str, by: str) -> bool:
+    """Bring a policy at hand into force; False when it is already. Raises ``Refused`` ``UNKNOWN_POLICY``."""
+    told = dict(work.authority.describe_policy(name))
+    known = work.realm.policies.get(name)
+    if known is not None and known.policy_hash == told["hash"]:
+        return False
+    work.emit(REALM_STREAM, PolicyAdopted(at=work.at, name=name, policy_hash=told["hash"], policy=told, by=by))
+    return True
+
+
+def choose_enforcement(work: Work, by: str) -> None:
+    """Record the executor's enforcement mode, when it is another than before (INT-13.5)."""
+    mode = work.executor.enforcement
+    if work.realm.enforcement != mode:
+        work.emit(REALM_STREAM, EnforcementChosen(at=work.at, enforcement=mode, by=by))
