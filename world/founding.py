@@ -155,7 +155,7 @@ def register(work: Work, actor: ActorRef, by: str) -> None:
 
 
 def bind(work: Work, actor_id: str, binding: Mapping[str, Any], by: str) -> None:
-    """Bind an actor to an authority; raises ``Refused`` ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED`` and what it refuses."""
+    """Bind an actor to an authority; raises ``Refused`` ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``."""
     work.require_actor(actor_id)
     full = dict(work.authority.check_binding(binding))
     policy = full.get("policy")
