@@ -218,7 +218,12 @@ class Archive:
         """Return the realm as of the last commit, from the index where it is live, else by folding the log."""
         for _ in range(TRIES):
             size = self._log.head().size
-            realm = self._load_from_index()
+            try:
+                realm = self._load_from_index()
+            except DamagedLog:
+                if self._log.head().size == size:
+                    raise
+                continue  # a writer came between two questions
             if self._log.head().size == size:
                 realm.position = size
                 return realm
