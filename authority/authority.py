@@ -19,6 +19,7 @@ from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.frozen import FrozenDict, freeze
 from world.ports import Case
+from world.time_limit import TimeLimit
 
 MAX_KNOWN_BINDINGS: Final = 1_024
 """Bindings that are kept read; there are rarely more than a few different ones."""
@@ -29,10 +30,12 @@ class StandardAuthority:
 
     Args:
         policies: the policies at hand.
+        time_limit: for each rule that is asked.
     """
 
-    def __init__(self, policies: PolicyRegistry) -> None:
+    def __init__(self, policies: PolicyRegistry, *, time_limit: TimeLimit | None = None) -> None:
         self._policies = policies
+        self._time_limit = time_limit or TimeLimit()
         self._known: dict[bytes, Binding] = {}
 
     def judge(self, case: Case) -> Ruling:
@@ -94,7 +97,7 @@ class StandardAuthority:
             return Ruling("approve", binding.kind, reason, case.intent.body.scope_proposal)
         if isinstance(binding, HitlBinding):
             return ask_people(case, binding.asking, binding.kind)
-        return self._policies.get(binding.policy).evaluate(case, binding.asking)
+        return self._policies.get(binding.policy).evaluate(case, binding.asking, self._time_limit)
 
     def _read(self, wire: Mapping[str, Any]) -> Binding:
         text = canonical_bytes(wire)

@@ -2,7 +2,8 @@
 
 Every rule is asked, in order, whatever the ones before said, so that the trace tells everything; what they
 say is combined as ``authority.combine`` does. A rule that raises or returns nonsense is an error in the
-trace, and errors refuse. A policy's hash covers the code and the values of all its rules and the way of
+trace, and errors refuse; so is one that takes longer than it may, and those behind it are not asked then.
+A policy's hash covers the code and the values of all its rules and the way of
 combining them. Source: design section 6; CARD-policy.
 """
 
@@ -22,10 +23,15 @@ from world.decision import RuleOutcome, Ruling
 from world.errors import Refused
 from world.frozen import FrozenDict
 from world.ports import Case
+from world.time_limit import PastTimeLimit, TimeLimit
 
 MAX_RULES: Final = 1_000
 """Rules in one policy."""
 
+TIMED_OUT: Final = "RULE_TIMED_OUT"
+"""How the reason of a rule begins that took too long, or was not asked because one before it did."""
+
+_NO_TIME_LIMIT: Final = TimeLimit()
 _NO_OPINIONS: Final = "no rule approved it: rejected by default"
 _EMPTY_SCOPE: Final = "the narrowings leave nothing of the proposed scope to write"
 
@@ -75,17 +81,18 @@ class Policy:
         ):
             object.__setattr__(self, attribute, value)
 
-    def evaluate(self, case: Case, asking: Asking) -> Ruling:
+    def evaluate(self, case: Case, asking: Asking, time_limit: TimeLimit = _NO_TIME_LIMIT) -> Ruling:
         """Return what the rules come to.
 
         Args:
             case: the proposal, as far as an authority sees it.
             asking: whom to ask where a rule escalates and names nobody, and for how long.
+            time_limit: for each rule.
 
         Raises:
             Refused: ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` where scopes cannot be narrowed.
         """
-        heard = [_ask(call, case, at, self) for at, call in enumerate(self._calls)]
+        heard = self._heard(case, time_limit)
         combined = combine(heard, case.intent.body.scope_proposal)
         trace = self._trace(heard, combined, asking)
         if combined.verdict == "wait":
@@ -98,6 +105,17 @@ class Policy:
             trace,
             self.hash,
         )
+
+    def _heard(self, case: Case, time_limit: TimeLimit) -> list[Heard]:
+        heard: list[Heard] = []
+        for at, call in enumerate(self._calls):
+            try:
+                heard.append(_ask(call, case, at, self, time_limit))
+            except PastTimeLimit as late:
+                heard.append(Fault(f"{TIMED_OUT}: {late}"))
+                rest = len(self._calls) - len(heard)
+                return heard + [Fault(f"{TIMED_OUT}: it was not asked, {self.rules[at].name} took too long")] * rest
+        return heard
 
     @property
     def _authority(self) -> str:
@@ -153,10 +171,10 @@ class Policy:
         return f"{names}: {words}" if words else names
 
 
-def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy) -> Heard:
+def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, time_limit: TimeLimit) -> Heard:
     try:
-        opinion = call(case)
-    except KeyboardInterrupt:
+        opinion = time_limit.run(lambda: call(case))
+    except (KeyboardInterrupt, PastTimeLimit):
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a rule raises, sys.exit() too, refuses
         return Fault(told(error))

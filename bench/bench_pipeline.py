@@ -1,8 +1,9 @@
 """Governed proposals per second, durable: SQLite FULL, one process, one pure action.
 
-Usage: ``python -m bench pipeline [--proposals N] [--past N] [--folder DIR]``. One at a time against the bare driver
+Usage: ``python -m bench pipeline [--proposals N] [--past N ...] [--folder DIR]``. One at a time against the bare driver
 committing the same bytes once each on the same file system, and 64 callers at once; ``--past`` first fills the log
-with so many proposals, which must not make it slower. To reach: 0.6 of the bare driver, 2,500 per second with 64.
+with so many proposals, which must not make it slower; several numbers measure a log as it grows. To reach: 0.6 of the
+bare driver, 2,500 per second with 64.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bench.realms import Realm
 from world.submission import Submission
 
 CALLERS = 64
+EVENTS_OF_A_PROPOSAL = 6
 ROUNDS = 3
 
 
@@ -75,12 +77,14 @@ def middle(values: list[float]) -> float:
 
 
 def measure(place: Path, proposals: int, past: int) -> None:
-    """Print the rates."""
-    realm = Realm(str(place / "world.db"))
-    if past:
-        filling = Realm(str(place / "world.db"), durability="normal")
-        filling.grow(6 * past)
-        filling.close()
+    """Fill the log with a past as long as wanted, and print the rates."""
+    address = str(place / "world.db")
+    begin = time.perf_counter()
+    filling = Realm(address, durability="normal")
+    filling.grow(EVENTS_OF_A_PROPOSAL * past)
+    filling.close()
+    taken = time.perf_counter() - begin
+    realm = Realm(address)
     states = bytes_of_a_proposal(realm)
     bare, single, shared = [], [], []
     for _ in range(ROUNDS):  # they take turns, so that a slow moment of the disk hits each of them
@@ -88,25 +92,27 @@ def measure(place: Path, proposals: int, past: int) -> None:
         single.append(rate(proposals, lambda: one_at_a_time(realm, proposals)))
         shared.append(rate(4 * proposals, lambda: many_at_once(realm, 4 * proposals)))
     realm.close()
-    print(f"{past:,} past proposals; {sum(map(len, states)):,} bytes in {len(states)} events each")
+    size_mb = Path(address).stat().st_size >> 20
+    print(f"{past:,} past proposals, filled in {taken:.0f} s, {size_mb:,} MB; {sum(map(len, states)):,} bytes each")
     several = {
         "bare sqlite3, one commit each": bare,
         "governed, one at a time": single,
         f"governed, {CALLERS} callers at once": shared,
     }
     for name, rates in several.items():
-        print(f"  {name:<34}{middle(rates):>8,.0f}/s   ratio {middle(rates) / middle(bare):5.2f}")
+        print(f"  {name:<34}{middle(rates):>8,.0f}/s   ratio {middle(rates) / middle(bare):5.2f}", flush=True)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--proposals", type=int, default=512, help="in each round")
-    parser.add_argument("--past", type=int, default=0, help="proposals in the log before")
+    parser.add_argument("--past", type=int, nargs="*", default=[0], help="proposals in the log before; several grow it")
     parser.add_argument("--folder", help="where to measure; a temporary folder unless told otherwise")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as place:
-        measure(Path(place), given.proposals, given.past)
+        for past in sorted(given.past):
+            measure(Path(place), given.proposals, past)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The Host: takes an approved proposal's order as far as its journal goes, and makes one effect at a time.
 
-It keeps nothing between calls. ``step`` is a pure function of the order; all that happens outside happens in
-``perform``. Whoever drives it journals each request before, and each result after, and gives the journal
-back with the next step (``world.ports.Executor``). So an execution can be continued by another process, and
-performed again from its record.
+``step`` is a pure function of the order: what is kept between calls is only what spares running an action again
+from its start after every effect (``world.core.live``). All that happens outside happens in ``perform``. Whoever
+drives it journals each request before, and each result after, and gives the journal back with the next step
+(``world.ports.Executor``). So an execution can be continued by another process, and performed again from its
+record.
 
 How an execution ends:
 
@@ -20,17 +21,28 @@ Sources: design sections 4, 5, 8; HC-compute, HC-handlers, HC-context; INT-13.5,
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from host.answers import EffectPlace, shown
 from host.effects import EffectCallInfo, EffectHandler, EffectRegistry, idempotency_key
 from host.enforcement import check_enforcement, first_outside, scope_violation
 from host.worker import NotStarted, TimedOut, Workers
 from world.core import Computation, ComputeContext, Domain, EffectResult, Invocation, compute, recompute
+from world.core.live import LiveExecution
+from world.frozen import freeze
+from world.intent import IntentScope
 from world.ports import EffectTerms, Enforcement, Order, Outcome
 from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
+from world.time_limit import PastTimeLimit, TimeLimit
 
-__all__ = ["STATE_CONFLICT", "Host"]
+__all__ = ["ACTION_TIMED_OUT", "STATE_CONFLICT", "Host"]
+
+MAX_LIVE: Final = 256
+"""Executions that are kept while they wait for effects; the oldest is let go and runs again from its start."""
+
+ACTION_TIMED_OUT: Final = "ACTION_TIMED_OUT"
+"""The error's code where a step took longer than it may."""
 
 STATE_CONFLICT: Final = "STATE_CONFLICT"
 """The error's code where an execution would now ask for other effects than those it made."""
@@ -43,18 +55,28 @@ class Host:
         domain: what is computed.
         effects: who makes effects.
         enforcement: ``enforcing`` refuses patches outside approvedScope, ``trusting`` does not look at them.
+        time_limit: for each step of an action; None is no limit.
 
     Raises:
         Refused: ``INVALID_ENFORCEMENT``; ``INVALID_SCHEMA`` where the domain's schema has faults.
     """
 
-    __slots__ = ("_domain", "_effects", "_enforcement", "_workers")
+    __slots__ = ("_domain", "_effects", "_enforcement", "_live", "_time_limit", "_workers")
 
-    def __init__(self, domain: Domain, effects: EffectRegistry, *, enforcement: Enforcement = "enforcing") -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        effects: EffectRegistry,
+        *,
+        enforcement: Enforcement = "enforcing",
+        time_limit: TimeLimit | None = None,
+    ) -> None:
         """Take on a domain; its faults come out now and not in the middle of an execution."""
         self._domain = domain
         self._effects = effects
         self._enforcement = check_enforcement(enforcement)
+        self._time_limit = time_limit or TimeLimit()
+        self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
         self._workers = Workers()
         _ = domain.schema
 
@@ -83,7 +105,9 @@ class Host:
             Completed, failed, or pending on the next effect; equal orders give equal outcomes.
         """
         try:
-            done = self._compute(order)
+            done, new = self._time_limit.run(lambda: self._go_on(order))
+        except PastTimeLimit as late:
+            return self._failed(order, timed_out(order.intent.body.type, late, now=order.now))
         except Exception as bug:  # noqa: BLE001 - once approved a proposal always ends (WP-exec)
             return self._failed(order, _error(order, "INTERNAL_ERROR", f"The computation raised {shown(bug)}"))
         except SystemExit as left:
@@ -91,7 +115,7 @@ class Host:
         if done.error is not None:
             return Outcome("failed", (), done.snapshot, error=done.error)
         scope = order.approved_scope
-        outside = first_outside(scope, done.patches) if self._enforcement == "enforcing" else None
+        outside = first_outside(scope, done.patches[new:]) if self._enforcement == "enforcing" else None
         if scope is not None and outside is not None:
             action = order.intent.body.type
             return self._failed(order, scope_violation(scope, outside, action=action, now=order.now))
@@ -164,15 +188,26 @@ class Host:
         result: EffectResult = ending.value
         return result
 
+    def _go_on(self, order: Order) -> tuple[Computation, int]:
+        """Compute as far as the journal goes, from where an earlier step stopped if it is still at hand.
+
+        With it comes how many of the patches an earlier step has held against the approved scope.
+        """
+        attempt, key = _attempt(order), (order.proposal_id, order.approved_scope)
+        live = self._live.pop(key, None)  # whoever gets it has it alone
+        if live is not None and not live.is_of(*attempt):
+            live.close()
+            live = None
+        live = live or LiveExecution(self._domain, *attempt)
+        done = live.compute(order.journal)
+        if live.waits:
+            self._live[key] = live
+        if len(self._live) > MAX_LIVE:
+            self._live.pop(next(iter(self._live))).close()
+        return done, live.patches_before
+
     def _compute(self, order: Order) -> Computation:
-        body = order.intent.body
-        return compute(
-            self._domain,
-            order.snapshot,
-            Invocation(body.type, body.input, order.intent.intent_id),  # INV-I5
-            ComputeContext(now=order.now, random_seed=order.seed),
-            order.journal,
-        )
+        return compute(self._domain, *_attempt(order), order.journal)
 
     def _view(self, order: Order) -> SnapshotView:
         """Return the state in which the order's next effect is asked for (HC-compute: patches come first)."""
@@ -188,6 +223,32 @@ class Host:
             meta=Meta(base.meta.version + 1, order.now, order.seed, self._domain.schema.hash),
         )
         return Outcome("failed", (), snapshot, error=error)
+
+
+def timed_out(action: str, late: PastTimeLimit, *, now: int) -> ErrorValue:
+    """Return the error value of an action that did not end in time.
+
+    Args:
+        action: the intent's type.
+        late: tells the limit.
+        now: the execution's frozen time, ms since 1970.
+    """
+    message = f"One step of the action {action!r} took longer than {late.limit_ms} ms."
+    return ErrorValue(ACTION_TIMED_OUT, message, action, "", now, freeze({"limitMs": late.limit_ms}))
+
+
+def is_time_out(error: Mapping[str, Any] | None) -> bool:
+    """Tell whether a recorded error says that the host broke the action off; what an action says itself has a node."""
+    return error is not None and error.get("code") == ACTION_TIMED_OUT and error.get("source", {}).get("nodePath") == ""
+
+
+def _attempt(order: Order) -> tuple[Snapshot, Invocation, ComputeContext]:
+    body = order.intent.body
+    return (
+        order.snapshot,
+        Invocation(body.type, body.input, order.intent.intent_id),  # INV-I5
+        ComputeContext(now=order.now, random_seed=order.seed),
+    )
 
 
 def _error(order: Order, code: str, message: str) -> ErrorValue:

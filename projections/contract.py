@@ -24,6 +24,7 @@ from world.errors import Refused
 from world.frozen import freeze
 from world.snapshot import SnapshotView
 from world.source import SourceEvent, SourceKind
+from world.time_limit import TimeLimit
 from world.values import MAX_ID_LENGTH
 
 __all__ = [
@@ -167,14 +168,23 @@ def projection(
     return mark
 
 
-def ask(asked: Projection, req: ProjectionRequest) -> ProjectionResult:
+_NO_TIME_LIMIT: Final = TimeLimit()
+
+
+def ask(asked: Projection, req: ProjectionRequest, *, time_limit: TimeLimit = _NO_TIME_LIMIT) -> ProjectionResult:
     """Ask a projection, and read its answer.
 
+    Args:
+        asked: the projection.
+        req: all that it sees.
+        time_limit: how long it may take.
+
     Raises:
-        Refused: ``PROJECTION_FAILED`` when it raises, ``INVALID_PROJECTION_RESULT`` when its answer is none;
-            both name it.
+        Refused: ``PROJECTION_FAILED`` when it raises, ``PROJECTION_TIMED_OUT`` when it takes too long,
+            ``INVALID_PROJECTION_RESULT`` when its answer is none; all name it.
     """
-    return read_result(asked.projection_id, raised_as_refusal(asked.projection_id, lambda: asked.project(req)))
+    answer = raised_as_refusal(asked.projection_id, lambda: time_limit.run(lambda: asked.project(req)))
+    return read_result(asked.projection_id, answer)
 
 
 def check_projection_id(projection_id: Any) -> None:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from projections.contract import Projection, ProjectionRequest
 from projections.purity import ADVICE, Impurity
 from projections.registry import Registered, read_acceptance, registered
-from projections.results import ProjectionResult, failed, read_result
+from projections.results import ProjectionResult, failed, read_result, timed_out
 from projections.watch import place_of, watched
 from world.actor import ActorRef
 from world.canonical import canonical_bytes, canonical_text
@@ -33,6 +33,7 @@ from world.errors import Refused
 from world.frozen import freeze, thaw
 from world.snapshot import SnapshotView
 from world.source import SourceEvent
+from world.time_limit import PastTimeLimit, TimeLimit, breakable
 
 __all__ = ["Guard", "guarded"]
 
@@ -40,7 +41,15 @@ R = TypeVar("R")
 
 
 class Guard:
-    """Asks every projection twice under watch; a ``registry.Asking`` for tests and paranoid realms."""
+    """Asks every projection twice under watch; a ``registry.Asking`` for tests and paranoid realms.
+
+    Args:
+        time_limit: for each run.
+    """
+
+    def __init__(self, time_limit: TimeLimit | None = None) -> None:
+        """Ask without a limit, or with one."""
+        self._time_limit = time_limit or TimeLimit()
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
         """Tell whether a projection wants to be asked about an event.
@@ -56,7 +65,7 @@ class Guard:
 
         def once() -> bool:
             copy = _copied_source(source)
-            answer = _watched(asked.projection_id, lambda: accepts(copy))
+            answer = _watched(asked.projection_id, lambda: accepts(copy), self._time_limit)
             _refuse_changed(asked.projection_id, pristine, copy.to_wire)
             return read_acceptance(asked.projection_id, answer)
 
@@ -73,7 +82,7 @@ class Guard:
 
         def once() -> ProjectionResult:
             copy = _copied(req)
-            answer = _watched(asked.projection_id, lambda: asked.project(copy))
+            answer = _watched(asked.projection_id, lambda: asked.project(copy), self._time_limit)
             _refuse_changed(asked.projection_id, pristine, copy.to_wire)
             return read_result(asked.projection_id, answer)
 
@@ -148,10 +157,13 @@ def _impure(projection_id: str, found: Impurity, where: str) -> Refused:
     )
 
 
-def _watched(projection_id: str, call: Callable[[], Any]) -> Any:
-    """Return what a call into a projection returns, if nothing impure happened in it."""
+def _watched(projection_id: str, call: Callable[[], Any], time_limit: TimeLimit) -> Any:
+    """Return what a call into a projection returns, if nothing impure happened in it and it ended in time."""
     try:
-        answer, found = watched(call)
+        # Broken off is the projection alone: what stops watching it must run to its end.
+        answer, found = time_limit.run(lambda: watched(lambda: breakable(call)), unbroken=True)
+    except PastTimeLimit as late:
+        raise timed_out(projection_id, late) from None
     except (Exception, SystemExit) as error:
         if not _tried_to_change(error):
             raise failed(projection_id, error) from error

@@ -25,6 +25,7 @@ from projections.results import Answer, Nothing, ProjectionResult, Selected, rai
 from world.canonical import utf16_key
 from world.errors import Refused
 from world.source import SourceEvent, SourceKind
+from world.time_limit import TimeLimit
 
 __all__ = [
     "Asking",
@@ -63,22 +64,31 @@ class Asking(Protocol):
 
 
 class Directly:
-    """Asks each projection once and believes it."""
+    """Asks each projection once and believes it.
+
+    Args:
+        time_limit: for each call.
+    """
+
+    def __init__(self, time_limit: TimeLimit | None = None) -> None:
+        """Ask without a limit, or with one."""
+        self._time_limit = time_limit or TimeLimit()
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
         """Tell whether a projection wants to be asked about an event.
 
         Raises:
-            Refused: ``PROJECTION_FAILED``, ``INVALID_PROJECTION_RESULT``.
+            Refused: ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``, ``INVALID_PROJECTION_RESULT``.
         """
         if asked.accepts is None:
             return True
-        accepts = asked.accepts
-        return read_acceptance(asked.projection_id, raised_as_refusal(asked.projection_id, lambda: accepts(source)))
+        accepts, limited = asked.accepts, self._time_limit.run
+        answer = raised_as_refusal(asked.projection_id, lambda: limited(lambda: accepts(source)))
+        return read_acceptance(asked.projection_id, answer)
 
     def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
         """Return a projection's result; see ``ask`` for what is refused."""
-        return ask(asked, req)
+        return ask(asked, req, time_limit=self._time_limit)
 
 
 def read_acceptance(projection_id: str, answer: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from world.errors import Refused
 from world.frozen import freeze
 from world.intent import IntentBody
+from world.time_limit import PastTimeLimit
 
 __all__ = [
     "Answer",
@@ -19,6 +20,7 @@ __all__ = [
     "failed",
     "raised_as_refusal",
     "read_result",
+    "timed_out",
 ]
 
 
@@ -78,14 +80,28 @@ def failed(projection_id: str, error: BaseException) -> Refused:
     )
 
 
+def timed_out(projection_id: str, late: PastTimeLimit) -> Refused:
+    """Return the refusal of a projection that did not end in time."""
+    return Refused(
+        "PROJECTION_TIMED_OUT",
+        f"The projection {projection_id!r} took longer than {late.limit_ms} ms, so nothing was selected or recorded; "
+        "correct it, or raise the limit max_call_ms.",
+        projection=projection_id,
+        limit_ms=late.limit_ms,
+    )
+
+
 def raised_as_refusal(projection_id: str, call: Callable[[], Any]) -> Any:
     """Return what a call into a projection returns.
 
     Raises:
         Refused: ``PROJECTION_FAILED`` for whatever it raises; leaving the program is no answer either.
+            ``PROJECTION_TIMED_OUT`` when it takes longer than it may.
     """
     try:
         return call()
+    except PastTimeLimit as late:
+        raise timed_out(projection_id, late) from None
     except (Exception, SystemExit) as error:
         raise failed(projection_id, error) from error
 

@@ -14,15 +14,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from types import FrameType, TracebackType
 from typing import Any, Final
 
 from projections.purity import Impurity, of_builtin, of_event, of_function
+from world.references import FILE_MODULE_PREFIX
 
 __all__ = ["Found", "place_of", "watched"]
 
 Found = tuple[Impurity, str]
-"""Something impure, and where: ``module:line``, or the empty text."""
+"""Something impure, and where: ``module:line``, ``file.py:line``, or the empty text."""
 
 _IMPORTING: Final = ("<frozen importlib._bootstrap>", "_find_and_load")
 _NEVER_BY_IMPORT: Final = frozenset({"network", "processes", "threads", "interpreter", "mutation"})
@@ -49,14 +51,25 @@ def watched(call: Callable[[], Any]) -> tuple[Any, Found | None]:
 
 
 def place_of(trace: TracebackType | None) -> str:
-    """Return the innermost ``module:line`` of a traceback that is no library code, if there is any."""
+    """Return the innermost ``module:line`` (``file.py:line``) of a traceback that is no library code, if any."""
     where = ""
     while trace is not None:
-        module = str(trace.tb_frame.f_globals.get("__name__"))
-        if module.partition(".")[0] not in _LIBRARY:
-            where = f"{module}:{trace.tb_lineno}"
+        where = _told(trace.tb_frame, trace.tb_lineno) or where
         trace = trace.tb_next
     return where
+
+
+def _told(frame: FrameType, line: int) -> str:
+    """Return where a frame stands, with the file's name for a module that was loaded from a bare file.
+
+    Library code has no place.
+    """
+    module = str(frame.f_globals.get("__name__"))
+    if module.partition(".")[0] in _LIBRARY:
+        return ""
+    if module.startswith(FILE_MODULE_PREFIX):
+        module = PurePath(frame.f_code.co_filename).name
+    return f"{module}:{line}"
 
 
 class _Ended(BaseException):
@@ -134,9 +147,7 @@ class _Watch:
             code = frame.f_code
             if (code.co_filename, code.co_name) == _IMPORTING and found.kind not in _NEVER_BY_IMPORT:
                 return
-            module = str(frame.f_globals.get("__name__"))
-            if not where and module.partition(".")[0] not in _LIBRARY:
-                where = f"{module}:{frame.f_lineno}"
+            where = where or _told(frame, frame.f_lineno)
             frame = frame.f_back
         self.found.append((found, where))
         raise _Ended

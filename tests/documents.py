@@ -26,7 +26,9 @@ _FENCE = re.compile(
 )
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|V-\d{3}")
 _WORD = re.compile(r"[A-Z]{5,}")
-_NO_CODES = frozenset({"CREATE_TABLE", "DEPENDS_ON", "WORLD_CONFIG", "WORLD_LOG"})
+_NO_CODES = frozenset(
+    {"API_ENDPOINT", "CONFIG_KEY", "CREATE_TABLE", "DATABASE_TABLE", "DEPENDS_ON", "WORLD_CONFIG", "WORLD_LOG"}
+)
 """Texts in the source that look like codes: a key of a foreign library, a predicate, names of variables."""
 
 _LISTS = frozenset({"worldprotocol/cli/exits.py"})

@@ -36,16 +36,17 @@ from world.events import (
     WorldSealed,
 )
 from world.identity import content_id, intent_key, requirement_id, schema_hash, state_hash, world_id
+from world.klis.ledger import KLIS_EVENTS
 from world.patch import Patch, scope_allows
 from world.proposal import PROPOSAL_EVENTS, Proposal
 from world.realm import Realm
 from world.replay import KnownWorld, Lineages, Step
-from world.work import LINEAGE_STREAM, REALM_STREAM
+from world.work import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
 
 _LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
 _SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _STREAMS: Final[Mapping[str, str]] = {
-    topic: LINEAGE_STREAM if topic in _LINEAGE else REALM_STREAM
+    topic: LINEAGE_STREAM if topic in _LINEAGE else KLIS_STREAM if kind in KLIS_EVENTS else REALM_STREAM
     for topic, kind in TOPICS.items()
     if kind not in PROPOSAL_EVENTS and kind is not ProjectionRecorded
 }

@@ -13,6 +13,7 @@ import msgspec
 
 from world.canonical import canonical_bytes
 from world.errors import DamagedLog
+from world.shapes import check_shapes
 
 Wire = dict[str, Any]
 
@@ -26,6 +27,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
     TOPIC: ClassVar[str] = ""
     VERSION: ClassVar[int] = 1
+    SPARSE: ClassVar[bool] = False
+    """Whether fields that hold nothing are left out of the text."""
 
     at: int
 
@@ -182,11 +185,12 @@ class HumanTimedOut(Event, frozen=True, kw_only=True):
 
 
 class DecisionMade(Event, frozen=True, kw_only=True):
-    """The one terminal decision about a proposal."""
+    """The one terminal decision about a proposal; ``verdict_id`` is the verdict that granted its leases."""
 
     TOPIC: ClassVar[str] = "decision.made"
     proposal_id: str
     decision: Wire
+    verdict_id: str | None = None
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
@@ -261,6 +265,119 @@ class ProposalFailed(Event, frozen=True, kw_only=True):
     error: Wire
 
 
+class KlisConfigured(Event, frozen=True, kw_only=True):
+    """The settings of KLIS came into force; from here on, nothing is decided without arbitration.
+
+    ``types`` are the resource types beyond the standard ones, by name, so that a replay needs no plug-in.
+    """
+
+    TOPIC: ClassVar[str] = "klis.configured"
+    settings: Wire
+    types: Wire = {}
+    by: str
+
+
+class AgentRegistered(Event, frozen=True, kw_only=True):
+    """An agent got its priority, for good: ``priority`` is a timestamp in ms, the smaller is the older (KP-3c)."""
+
+    TOPIC: ClassVar[str] = "agent.registered"
+    agent_id: str
+    priority: int
+    by: str
+
+
+class KeyRegistered(Event, frozen=True, kw_only=True):
+    """A public key of an agent, base64 of its 32 bytes (KM-7.1)."""
+
+    TOPIC: ClassVar[str] = "key.registered"
+    key_id: str
+    agent_id: str
+    public_key: str
+    by: str
+
+
+class KeyRevoked(Event, frozen=True, kw_only=True):
+    """A public key that authenticates nothing any more."""
+
+    TOPIC: ClassVar[str] = "key.revoked"
+    key_id: str
+    by: str
+    reason: str
+
+
+class VerdictGiven(Event, frozen=True, kw_only=True):
+    """The kernel's answer to a manifest, with the leases it granted (KP-5a, KP-5b).
+
+    ``manifest`` is there with the first verdict about a request, ``wanted`` with one that leaves it in the queue.
+    ``cause`` says what was asked: ``request`` or ``queue`` (judged again because something changed).
+    ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` says that not all are spelt out.
+    """
+
+    TOPIC: ClassVar[str] = "verdict.given"
+    SPARSE: ClassVar[bool] = True
+    verdict_id: str
+    request_id: str
+    agent_id: str
+    session_id: str
+    status: str
+    cause: str
+    manifest: Wire | None = None
+    channel: Wire | None = None
+    ttl_ms: int | None = None
+    leases: list[Wire] = []
+    conflicts: list[Wire] = []
+    more_conflicts: bool = False
+    retry_after_ms: int | None = None
+    queued: bool = False
+    wanted: list[Wire] = []
+    deadline: int | None = None
+
+
+class LeaseRenewed(Event, frozen=True, kw_only=True):
+    """A holder's heartbeat: the lease lives until ``expires_at`` (KP-4b)."""
+
+    TOPIC: ClassVar[str] = "lease.renewed"
+    lease_id: str
+    ttl_ms: int
+    expires_at: int
+
+
+class LeasesReleased(Event, frozen=True, kw_only=True):
+    """Their holder gave leases back."""
+
+    TOPIC: ClassVar[str] = "lease.released"
+    STATE: ClassVar[str] = "Released"
+    lease_ids: list[str]
+    agent_id: str
+    session_id: str
+
+
+class LeasesExpired(Event, frozen=True, kw_only=True):
+    """The time of leases was over (KP-4c)."""
+
+    TOPIC: ClassVar[str] = "lease.expired"
+    STATE: ClassVar[str] = "Expired"
+    lease_ids: list[str]
+
+
+class LeasesRevoked(Event, frozen=True, kw_only=True):
+    """An administrator took leases away."""
+
+    TOPIC: ClassVar[str] = "lease.revoked"
+    STATE: ClassVar[str] = "Revoked"
+    lease_ids: list[str]
+    by: str
+    reason: str
+
+
+class RequestWithdrawn(Event, frozen=True, kw_only=True):
+    """A request left the queue without a verdict: ``timeout``, ``cancelled``, or ``terminal`` (it deletes that)."""
+
+    TOPIC: ClassVar[str] = "request.withdrawn"
+    request_id: str
+    reason: str
+
+
 EVENT_TYPES: tuple[type[Event], ...] = (
     LogFounded,
     EnforcementChosen,
@@ -284,6 +401,16 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     EffectDropped,
     ProposalCompleted,
     ProposalFailed,
+    KlisConfigured,
+    AgentRegistered,
+    KeyRegistered,
+    KeyRevoked,
+    VerdictGiven,
+    LeaseRenewed,
+    LeasesReleased,
+    LeasesExpired,
+    LeasesRevoked,
+    RequestWithdrawn,
 )
 TOPICS: Mapping[str, type[Event]] = {kind.TOPIC: kind for kind in EVENT_TYPES}
 
@@ -298,16 +425,21 @@ _FIELDS = {
 }
 
 
+def _is_nothing(value: Any) -> bool:
+    return value is None or value is False or value == [] or value == {}
+
+
 def encode_event(event: Event) -> bytes:
-    """Return the canonical JSON of a payload; fields that hold their default None are left out.
+    """Return the canonical JSON of a payload; fields that hold their default None, or nothing, are left out.
 
     Raises:
         Refused: ``NOT_CANONICAL`` for a part that has no canonical text.
     """
     wire = {}
+    sparse = event.SPARSE
     for name, attribute, default in _FIELDS[type(event)]:
         value = getattr(event, attribute)
-        if value is not None or default is not None:
+        if (value is not None or default is not None) and not (sparse and _is_nothing(value)):
             wire[name] = value
     return canonical_bytes(wire)
 
@@ -323,7 +455,7 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
 
     Raises:
         DamagedLog: ``UNKNOWN_EVENT`` for a topic or version this engine does not know, ``BAD_EVENT`` for a state
-            that is not what its topic says.
+            that is not what its topic says, embedded values included (``world.shapes``).
     """
     kind = TOPICS.get(topic)
     if kind is None or not 1 <= version <= kind.VERSION:
@@ -336,13 +468,20 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
             version=version,
         )
     try:
-        if version == kind.VERSION:
-            return _DECODERS[topic].decode(state)
-        wire = msgspec.json.decode(state)
-        for step in range(version, kind.VERSION):
-            wire = UPCASTERS[topic, step](wire)
-        return msgspec.convert(wire, kind)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        event = _payload(topic, version, state)
+        check_shapes(topic, event)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, TypeError) as error:
         raise DamagedLog(
             "BAD_EVENT", f"Event {position} is no valid {topic!r}: {error}.", position=position, topic=topic
         ) from None
+    return event
+
+
+def _payload(topic: str, version: int, state: bytes) -> Event:
+    kind = TOPICS[topic]
+    if version == kind.VERSION:
+        return _DECODERS[topic].decode(state)
+    wire = msgspec.json.decode(state)
+    for step in range(version, kind.VERSION):
+        wire = UPCASTERS[topic, step](wire)
+    return msgspec.convert(wire, kind)

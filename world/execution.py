@@ -256,6 +256,7 @@ def seal(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> None:
         work.emit(told[0], _completed(work.at, *told))
     else:
         work.emit(told[0], _failed(work.at, *told, error=outcome.error.to_wire()))
+    work.desk().release_session(proposal.submitted.actor["actorId"], proposal.proposal_id, work.klis_now)
 
 
 def _seal_world(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> str:

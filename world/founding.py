@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from world.actor import ActorRef
+from world.arbitration import supersede
 from world.core import ComputeContext, genesis
 from world.errors import Refused
 from world.events import (
@@ -19,7 +20,6 @@ from world.events import (
     EnforcementChosen,
     LogFounded,
     PolicyAdopted,
-    ProposalSuperseded,
     WorldSealed,
 )
 from world.identity import content_id, state_hash, world_id
@@ -38,12 +38,13 @@ def found(work: Work, by: str, data: Mapping[str, Any] | None) -> str:
     """Found the realm: adopt the domain and seal genesis; raises ``Refused`` ``ALREADY_FOUNDED``, ``INVALID_DATA``."""
     if work.realm.founded is not None:
         raise Refused("ALREADY_FOUNDED", "This log has been founded; open it instead of founding it again.")
-    first = genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data)
+    first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
     work.emit(
         REALM_STREAM,
         LogFounded(at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement),
     )
     emit_domain(work, by)
+    configure_klis(work, by)
     schema = work.domain.schema.hash
     snapshot_hash = state_hash(first.data)
     world = world_id(schema, snapshot_hash, None)
@@ -66,6 +67,11 @@ def found(work: Work, by: str, data: Mapping[str, Any] | None) -> str:
     work.keep(world, first.data, first.computed, 0)
     work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
     return world
+
+
+def configure_klis(work: Work, by: str) -> bool:
+    """Bring the operator's settings of KLIS into force; returns False where they are in force already."""
+    return work.desk().configure(work.limits.klis, work.klis_now, by=by, types=work.types)
 
 
 def emit_domain(work: Work, by: str) -> None:
@@ -120,10 +126,7 @@ def end_open_proposals(work: Work) -> None:
             proposals=running[:10],
         )
     for proposal in list(work.realm.proposals.values()):
-        work.emit(
-            proposal.proposal_id,
-            ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=work.realm.epoch),
-        )
+        supersede(work, proposal)
 
 
 def refuse_missing_fields(work: Work, branch: Branch) -> None:

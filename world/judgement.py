@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from world.actor import ActorRef
-from world.decision import DecisionRecord, HumanAnswer, Ruling
+from world.arbitration import arbitrate, decide, is_arbitrated, supersede, will_be_granted
+from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
-from world.events import BranchSwitched, DecisionMade, HumanAnswered, HumanTimedOut, ProposalJudged, ProposalSuperseded
-from world.execution import start_next
+from world.events import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
 from world.frozen import freeze
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
@@ -86,10 +86,7 @@ def switch_branch(work: Work, name: str, *, by: str) -> None:
     work.emit(LINEAGE_STREAM, BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by))
     for proposal in list(work.realm.proposals.values()):
         if proposal.status in INGRESS:
-            work.emit(
-                proposal.proposal_id,
-                ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=epoch),
-            )
+            supersede(work, proposal)
 
 
 def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history: History | None = None) -> Case:
@@ -113,6 +110,10 @@ def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history:
     )
 
 
+def _is_decided_now(work: Work, proposal: Proposal, ruling: Ruling) -> bool:
+    return not is_arbitrated(work) or will_be_granted(work, proposal, ruling.approved_scope)
+
+
 def _waiting(work: Work, proposal_id: str) -> tuple[Proposal, Ruling]:
     proposal = work.realm.proposals.get(proposal_id)
     asked = None if proposal is None else proposal.asked
@@ -134,7 +135,7 @@ def _record(
     *,
     deadline: int | None = None,
 ) -> None:
-    """Record a ruling and, where it decides, the decision; an approved proposal starts when its turn is.
+    """Record a ruling and what follows: the decision, or for an approval first the question for its leases.
 
     A ruling that still waits after an answer keeps its deadline.
     """
@@ -143,7 +144,7 @@ def _record(
     elif deadline is None and ruling.timeout_ms is not None:
         deadline = work.at + ruling.timeout_ms
     told = ruling.to_wire()
-    if ruling.verdict != "wait":
+    if ruling.verdict == "reject" or (ruling.verdict == "approve" and _is_decided_now(work, proposal, ruling)):
         told.pop("trace", None)  # it stands in the DecisionRecord
     work.emit(
         proposal.proposal_id,
@@ -157,20 +158,7 @@ def _record(
     )
     if ruling.verdict == "wait":
         return
-    record = DecisionRecord(
-        decision_id=work.ids.new_id(),
-        proposal_id=proposal.proposal_id,
-        authority=ruling.authority,
-        decision="approved" if ruling.verdict == "approve" else "rejected",
-        reason=ruling.reason,
-        decided_at=work.at,
-        approved_scope=ruling.approved_scope,
-        policy_hash=ruling.policy_hash,
-        trace=ruling.trace,
-    )
-    work.emit(
-        proposal.proposal_id,
-        DecisionMade(at=work.at, proposal_id=proposal.proposal_id, decision=record.to_wire()),
-    )
-    if ruling.verdict == "approve":
-        start_next(work, proposal.submitted.execution_key)
+    if ruling.verdict == "approve" and is_arbitrated(work):
+        arbitrate(work, proposal, ruling)
+    else:
+        decide(work, proposal, ruling)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from world.klis.settings import KlisSettings
+from typing import TypeVar
+
+from world.errors import Refused
+from world.time_limit import PastTimeLimit, TimeLimit
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +24,9 @@ class Limits:
         max_event_bytes: canonical bytes of one logged event.
         max_open_proposals: proposals that wait or execute at the same time.
         checkpoint_every: worlds between two checkpoints on a line of descent.
+        max_call_ms: milliseconds that one call of foreign Python code may hold the log's lock (an action's step, a
+            rule, a projection, the computed values of a world).
+        klis: settings of leases, for a realm that is founded now; see ``world.klis.settings``.
     """
 
     max_intent_bytes: int = 1 << 20
@@ -22,3 +34,22 @@ class Limits:
     max_event_bytes: int = 8 << 20
     max_open_proposals: int = 100_000
     checkpoint_every: int = 128
+    max_call_ms: int = 10_000
+    klis: KlisSettings = KlisSettings()
+
+    def in_time(self, call: Callable[[], R]) -> R:
+        """Return what a call returns that computes values with a domain's functions.
+
+        Raises:
+            Refused: ``COMPUTED_TIMED_OUT`` when it takes longer than ``max_call_ms``: a value that nobody waited for is
+                not null, or what is built on it would be another world elsewhere.
+        """
+        try:
+            return TimeLimit(self.max_call_ms).run(call)
+        except PastTimeLimit as late:
+            raise Refused(
+                "COMPUTED_TIMED_OUT",
+                f"The computed values of the domain took longer than {late.limit_ms} ms, so nothing was done; correct "
+                "the function that does not end, or raise the limit max_call_ms.",
+                limit_ms=late.limit_ms,
+            ) from None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, Literal
 
 from world.core import EffectResult
@@ -69,6 +70,7 @@ class Proposal:
     world_id: str | None = None
     error: Mapping[str, Any] | None = None
     _intent: IntentInstance | None = field(default=None, compare=False, repr=False)
+    _results: dict[str, EffectResult] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def proposal_id(self) -> str:
@@ -99,6 +101,7 @@ class Proposal:
             answers=self.answers.copy(),
             requested=self.requested.copy(),
             journal=self.journal.copy(),
+            _results={},
         )
 
     def carries(self, intent: IntentInstance) -> None:
@@ -119,6 +122,11 @@ class Proposal:
         return Ruling.from_wire(self.ruling)
 
     @property
+    def wants_leases(self) -> bool:
+        """Whether it was judged well and only its leases are missing (design section 7)."""
+        return self.status == "evaluating" and self.ruling is not None and self.ruling["verdict"] == "approve"
+
+    @property
     def approved_scope(self) -> IntentScope | None:
         """Where the intent may write; None is no restriction, or no approval yet."""
         record = self.decision_record
@@ -126,7 +134,9 @@ class Proposal:
 
     def effect_journal(self) -> dict[str, EffectResult]:
         """Return the results of the effects made so far, by requirement id."""
-        return {name: EffectResult.from_wire(result) for name, result in self.journal.items()}
+        for name in islice(self.journal, len(self._results), None):  # each is read once, not at every step
+            self._results[name] = EffectResult.from_wire(self.journal[name])
+        return self._results.copy()
 
     def to_wire(self) -> dict[str, Any]:
         """Return the proposal as people and programs see it."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
 from world.actor import ActorRef
+from world.arbitration import carry_on, let_time_pass
 from world.canonical import canonical_text
 from world.clock import Clock, IdSource
 from world.core import Domain, EffectResult
@@ -31,6 +32,9 @@ from world.founding import adopt_domain, adopt_policy, bind, choose_enforcement,
 from world.frozen import FrozenDict
 from world.intent import IntentInstance
 from world.judgement import answer, expire, switch_branch
+from world.klis.resource import STANDARD, ResourceTypes
+from world.klis.stored import ledger_to_wire
+from world.leasing import Leasing
 from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.ports import Authority, Executor
@@ -42,6 +46,9 @@ from world.subscribers import Handler, Subscribers
 from world.views.archive import Archive, decoded
 from world.views.index import IndexRows, history_query, statement
 from world.work import MAX_SNAPSHOTS, Task, Work, Workers
+
+LEDGER_EVERY: Final = 2_000
+"""Events of the lease ledger after which a copy of it is kept beside the log; more where many leases are held."""
 
 R = TypeVar("R")
 Command = Callable[[Work], Any]
@@ -70,6 +77,18 @@ class Projector(Protocol):
         ...
 
 
+class Alarm(Protocol):
+    """Who sees to it that what is due is done while nobody calls."""
+
+    def tell(self, due: int | None) -> None:
+        """Take in when something is due next, ms since 1970; None is never."""
+        ...
+
+    def stop(self) -> None:
+        """Do nothing any more."""
+        ...
+
+
 class _Spoiled(Exception):
     """A command failed after it had emitted events; the whole unit is given up and done again without it."""
 
@@ -92,6 +111,7 @@ class WorldProtocol:
         ids: IdSource,
         workers: Workers,
         limits: Limits | None = None,
+        types: ResourceTypes = STANDARD,
     ) -> None:
         """Work on an open, writable log whose view is ``world.views.index.Index``."""
         self._log = log
@@ -103,19 +123,31 @@ class WorldProtocol:
         self._ids = ids
         self._workers = workers
         self._limits = limits or Limits()
+        self._types = types
         self._realm: Realm | None = None
         self._snapshots: dict[str, Snapshot] = {}
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[tuple[Task, EffectResult]] = []
         self._unsettled = False
+        self._ledger_kept = 0
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
         self._subscribers = Subscribers()
+        self._alarm: Alarm | None = None
 
     @property
     def archive(self) -> Archive:
         """Past worlds and ended proposals."""
         return self._archive
+
+    def now_ms(self) -> int:
+        """Return the time that would be recorded now, ms since 1970."""
+        return self._clock.now_ms()
+
+    @property
+    def leasing(self) -> Leasing:
+        """Leases that are asked for directly, without a proposal."""
+        return Leasing(self.run)
 
     @property
     def domain(self) -> Domain:
@@ -126,9 +158,17 @@ class WorldProtocol:
         """Tell a handler every event that this process commits from now on; returns what ends it (WP-events)."""
         return self._subscribers.subscribe(handler)
 
+    def set_alarm(self, alarm: Alarm) -> None:
+        """Have somebody told, after every commit, when something is due next."""
+        self._alarm = alarm
+
     def close(self) -> None:
         """Say that this worker does nothing any more; what it left is free for others."""
-        self._workers.close()
+        try:
+            if self._alarm is not None:
+                self._alarm.stop()
+        finally:
+            self._workers.close()
 
     # Founding and adopting
 
@@ -322,15 +362,20 @@ class WorldProtocol:
             unsettled = self._unsettled
             if fits:
                 expire(work)
+                let_time_pass(work)
                 if unsettled:
                     recover(work)
+                carry_on(work)
             outcomes = [_outcome(work, pending, fits=fits) for pending in commands]
             if work.emitted:
                 self._add_checkpoints(work, rows)
+                self._keep_ledger(work, rows)
                 transaction.append(
                     [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
                 )
                 rows.write(transaction.cursor())
+        if self._alarm is not None:
+            self._alarm.tell(work.realm.next_due())
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -352,6 +397,7 @@ class WorldProtocol:
         realm = self._realm
         if realm is None:
             realm = self._archive.load_realm()
+            self._ledger_kept = self._archive.ledger_position()[1]
         for logged in transaction.new_events(realm.position):
             fold(realm, decoded(logged), logged.position)
         self._realm = realm
@@ -372,6 +418,7 @@ class WorldProtocol:
             ids=self._ids,
             workers=self._workers,
             limits=self._limits,
+            types=self._types,
             snapshots=self._snapshots,
             performing=self._performing,
             at=self._clock.now_ms(),
@@ -386,6 +433,13 @@ class WorldProtocol:
             if isinstance(event, WorldSealed) and event.height % self._limits.checkpoint_every == 0:
                 data = work.snapshot(event.world_id).data
                 rows.add_checkpoint(event.world_id, canonical_text(data))
+
+    def _keep_ledger(self, work: Work, rows: IndexRows) -> None:
+        """Keep a copy of the lease ledger once so much happened that loading it from the events would take long."""
+        realm = work.realm
+        if realm.klis_version - self._ledger_kept > max(LEDGER_EVERY, 2 * len(realm.klis.leases)):
+            rows.add_ledger(realm.position, realm.klis_version, canonical_text(ledger_to_wire(realm.klis)))
+            self._ledger_kept = realm.klis_version  # loaded anew with the realm, should the commit fail
 
     def _forget(self) -> None:
         """Drop what was folded but not committed; it is loaded again before the next command."""
@@ -412,6 +466,8 @@ def _outcome(
     before = len(work.emitted)
     try:
         result = pending.command(work)
+        if fits:
+            carry_on(work)
     except Exception as error:  # raised again in the caller's own thread
         if len(work.emitted) != before:
             raise _Spoiled(pending, error) from error

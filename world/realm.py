@@ -29,9 +29,11 @@ from world.events import (
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
+    VerdictGiven,
     WorldSealed,
 )
 from world.frozen import freeze
+from world.klis.ledger import KLIS_EVENTS, Ledger
 from world.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
@@ -68,7 +70,8 @@ class Branch:
 class Realm:
     """The folded state; only ``fold`` changes it.
 
-    ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission.
+    ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission. ``klis_version`` is
+    how many events of the lease ledger were folded, which is the version of their stream.
     """
 
     position: int = 0
@@ -85,6 +88,9 @@ class Realm:
     queues: dict[str, list[str]] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
     deadlines: list[tuple[int, str]] = field(default_factory=list)
+    retries: list[tuple[int, str]] = field(default_factory=list)
+    klis: Ledger = field(default_factory=Ledger)
+    klis_version: int = 0
 
     @property
     def schema_hash(self) -> str:
@@ -103,6 +109,8 @@ class Realm:
             queues={key: queue.copy() for key, queue in self.queues.items()},
             running=self.running.copy(),
             deadlines=self.deadlines.copy(),
+            retries=self.retries.copy(),
+            klis=self.klis.copy(),
         )
 
     def overdue(self, now: int) -> list[Proposal]:
@@ -115,6 +123,23 @@ class Realm:
                 due[proposal_id] = proposal
         return list(due.values())
 
+    def due_retries(self, now: int) -> list[Proposal]:
+        """Return the proposals whose backoff after a Die is over at ``now`` (ms), the longest over first."""
+        due: dict[str, Proposal] = {}
+        while self.retries and self.retries[0][0] <= now:
+            _, proposal_id = heapq.heappop(self.retries)
+            proposal = self.proposals.get(proposal_id)
+            if proposal is not None and proposal.wants_leases and proposal_id not in self.klis.requests:
+                due[proposal_id] = proposal
+        return list(due.values())
+
+    def next_due(self) -> int | None:
+        """Return when something may be due next, ms since 1970; None when nothing waits for a time."""
+        times = [at for at in (self.klis.next_due(),) if at is not None]
+        times += [self.deadlines[0][0] + 1] if self.deadlines else []
+        times += [self.retries[0][0]] if self.retries else []
+        return min(times, default=None)
+
     def take_in(self, proposal: Proposal) -> None:
         """Put a proposal that is open and known from elsewhere where its state belongs."""
         self.proposals[proposal.proposal_id] = proposal
@@ -125,6 +150,9 @@ class Realm:
             self.running[key] = proposal.proposal_id
         elif proposal.deadline is not None:
             heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
+        elif proposal.wants_leases:
+            agent = proposal.submitted.actor["actorId"]
+            _note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
 
 
 def fold(realm: Realm, event: Event, position: int) -> None:
@@ -144,6 +172,11 @@ def fold(realm: Realm, event: Event, position: int) -> None:
             step(realm, event)
         elif type(event) in PROPOSAL_EVENTS:
             _fold_open_proposal(realm, event)
+        elif type(event) in KLIS_EVENTS:
+            realm.klis.fold(event)
+            realm.klis_version += 1
+            if isinstance(event, VerdictGiven) and event.retry_after_ms is not None:
+                _note_retry(realm, event.request_id, event.at + event.retry_after_ms)
     except DamagedLog as damage:
         damage.details.setdefault("position", position)
         raise
@@ -163,6 +196,11 @@ def _fold_open_proposal(realm: Realm, event: Any) -> None:
     _note(realm, fold_proposal(known, event), event)
 
 
+def _note_retry(realm: Realm, proposal_id: str, at: int) -> None:
+    if proposal_id in realm.proposals:
+        heapq.heappush(realm.retries, (at, proposal_id))
+
+
 def _note(realm: Realm, proposal: Proposal, event: Event) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
     name, key = proposal.proposal_id, proposal.submitted.execution_key
@@ -179,6 +217,8 @@ def _note(realm: Realm, proposal: Proposal, event: Event) -> None:
                 del realm.queues[key]
             realm.running[key] = name
     elif isinstance(event, DecisionMade) and proposal.status == "approved":
+        if realm.klis.settings is not None and not realm.klis.holds(proposal.submitted.actor["actorId"], name):
+            raise DamagedLog("APPROVED_WITHOUT_LEASES", f"Proposal {name} was approved and holds no lease.")
         realm.queues.setdefault(key, []).append(name)
     if proposal.is_terminal:
         del realm.proposals[name]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
@@ -33,6 +33,7 @@ from world.realm import Realm, fold
 Progress = Callable[[int, int], None]
 """Called with how many events are done, and how many there are."""
 
+_OPS: Final = get_args(PatchOp)
 _ENDINGS: Final[Mapping[str, str]] = {
     "proposal.completed": "completed",
     "proposal.failed": "failed",
@@ -58,12 +59,12 @@ class KnownWorld(msgspec.Struct, frozen=True, gc=False):
     data: FrozenDict
 
 
-class _RecordedPatch(msgspec.Struct, forbid_unknown_fields=True):
-    """A patch as it stands in an event; as good as a ``Patch`` to be applied, and much quicker to read."""
+class _RecordedPatch(msgspec.Struct, gc=False):
+    """A patch as it stands in an event; as good as a ``Patch`` to be applied, and much quicker to make."""
 
     op: PatchOp
     path: str
-    value: Any = msgspec.UNSET
+    value: Any = None
 
 
 def patched(data: FrozenDict, patches: Sequence[Mapping[str, Any]]) -> FrozenDict:
@@ -73,17 +74,23 @@ def patched(data: FrozenDict, patches: Sequence[Mapping[str, Any]]) -> FrozenDic
         Refused: ``INVALID_PATCH`` for what is no patch, ``PATH_NOT_FOUND`` or ``TYPE_MISMATCH`` for one that does not
             fit the data.
     """
-    try:
-        recorded = msgspec.convert(patches, list[_RecordedPatch])
-    except msgspec.ValidationError as error:
-        raise Refused("INVALID_PATCH", f"a recorded patch is none: {error}.") from None
-    for patch in recorded:
-        if (patch.op == "unset") is (patch.value is not msgspec.UNSET):
-            raise Refused("INVALID_PATCH", "a set or merge patch needs a value, and an unset patch has none.")
-        if type(patch.value) in (dict, list):
-            patch.value = freeze(patch.value)
-        data = apply_patch(data, cast(Patch, patch))
+    for wire in patches:
+        data = apply_patch(data, cast(Patch, _recorded(wire)))
     return data
+
+
+def _recorded(wire: Mapping[str, Any]) -> _RecordedPatch:
+    op: Any = wire.get("op")
+    path: Any = wire.get("path")
+    value = wire.get("value", _RecordedPatch)
+    is_whole = value is not _RecordedPatch  # a class is no JSON value
+    if op not in _OPS or type(path) is not str or len(wire) != 2 + is_whole:
+        raise Refused("INVALID_PATCH", "a recorded patch holds op, path and value with a known op and a text path.")
+    if (op == "unset") is is_whole:
+        raise Refused("INVALID_PATCH", "a set or merge patch needs a value, and an unset patch has none.")
+    if type(value) in (dict, list):
+        value = freeze(value)
+    return _RecordedPatch(op, path, value)
 
 
 class ForgottenWorld(Exception):
@@ -99,7 +106,7 @@ class Lineages:
         """Keep the worlds with the ids ``asked`` whatever happens; heads are kept without asking."""
         self._asked = frozenset(asked)
         self._kept: dict[str, KnownWorld] = {}
-        self._heads: Counter[str] = Counter()
+        self._heads: dict[str, int] = {}
         self._failed: dict[str, list[str]] = {}
         self._last: KnownWorld | None = None
 
@@ -146,20 +153,22 @@ class Lineages:
         """Keep the world at which a branch begins; raises ``ForgottenWorld``."""
         found = self.get(world_id)
         self._kept[world_id] = found
-        self._heads[world_id] += 1
+        self._heads[world_id] = self._heads.get(world_id, 0) + 1
         return found
 
     def move_head(self, old: str, new: str) -> None:
         """Keep a branch's new head in place of its old one; raises ``ForgottenWorld`` for an unknown new one."""
         self._kept[new] = self.get(new)
         heads = self._heads
-        heads[new] += 1
-        heads[old] -= 1
-        if heads[old] <= 0:
-            del heads[old]
-            for name in (old, *self._failed.pop(old, ())):
-                if name not in self._asked and name not in heads:
-                    self._kept.pop(name, None)
+        heads[new] = heads.get(new, 0) + 1
+        left = heads.get(old, 0) - 1
+        if left > 0:
+            heads[old] = left
+            return
+        heads.pop(old, None)
+        for name in (old, *self._failed.pop(old, ())):
+            if name not in self._asked and name not in heads:
+                self._kept.pop(name, None)
 
     def _made(self, event: WorldSealed) -> KnownWorld:
         if event.parent is None:
@@ -327,7 +336,7 @@ def read_event(kind: Kind | None, topic: str, version: int, state: bytes, positi
     if kind is not None and kind.version == version:
         try:
             return kind.decode(state)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, TypeError):
             pass  # told in full below
     try:
         return decode_event(topic, version, state, position)
@@ -363,8 +372,9 @@ class _Folding:
             event = read_event(kind, topic, schema_version, state, position)
             if kind is not None:
                 kind.count += 1
-                if kind.step is not None:
-                    kind.step(event, position)
+                step = kind.step
+                if step is not None:
+                    step(event, position)
             fold(realm, event, position)
 
     def result(self, head: TreeHead, keep: Collection[str]) -> Replayed:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from world.actor import ActorRef
+from world.arbitration import is_arbitrated
 from world.canonical import canonical_bytes
 from world.errors import Refused
 from world.events import BranchCreated, ProjectionRecorded, ProposalSubmitted
@@ -82,7 +83,7 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> str:
             branch=branch,
             base_world=base,
             epoch=work.realm.epoch,
-            execution_key=asked.execution_key or f"branch:{branch}",
+            execution_key=asked.execution_key or _own_key(work, branch, proposal_id),
             schema_hash=work.realm.schema_hash,
             attempt=work.lookup.attempts(intent.intent_key) + 1,
             trace=None if asked.trace is None else dict(asked.trace),
@@ -91,6 +92,14 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> str:
     work.realm.proposals[proposal_id].carries(intent)
     judge(work, proposal_id)
     return proposal_id
+
+
+def _own_key(work: Work, branch: str, proposal_id: str) -> str:
+    """Return the execution key of a proposal that names none: leases keep apart what must not run at once (WP-exkey).
+
+    Without them, in a log from before KLIS was configured, it is the branch.
+    """
+    return f"proposal:{proposal_id}" if is_arbitrated(work) else f"branch:{branch}"
 
 
 def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) -> None:

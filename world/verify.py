@@ -19,8 +19,8 @@ from typing import Any
 from world.checking import Checks, is_canonical, is_of_proposal, stream_of
 from world.errors import DamagedLog
 from world.events import TOPICS, Event, ProposalSubmitted, WorldSealed, decode_event
-from world.log import EventLog, Finding, TreeHead
-from world.log.audit import MAX_FINDINGS, verify_tree
+from world.log import EventLog, Finding, LoggedEvent, TreeHead
+from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
 from world.realm import Realm, fold
 from world.replay import (
@@ -44,7 +44,7 @@ class Report:
     """What a verification found.
 
     Args:
-        findings: in order of position; empty for a sound log.
+        findings: in order of position, those of the file as a whole (position 0) last; empty for a sound log.
         head: the newest tree head, under which everything was checked.
         events: how many events were looked at.
         worlds: how many states were restored and hashed.
@@ -101,19 +101,21 @@ def verify(
     """
     saved = (against,) if isinstance(against, TreeHead) else tuple(against or ())
     try:
-        asked = branch_points(log)
+        asked = branch_points(log, log.stored_head().size)
     except DamagedLog:
         asked = set()  # the pass names what is wrong
     checker = _Checker(log, asked)
     try:
         found = verify_tree(log, saved, progress, checker.take)
     except ForgottenWorld:  # a line of worlds was gone along again by another branch: once more, with those kept
-        checker = _Checker(log, asked | revisited_worlds(log), is_last=True)
+        with suppress(DamagedLog):  # as above
+            asked |= revisited_worlds(log, log.stored_head().size)
+        checker = _Checker(log, asked, is_last=True)
         found = verify_tree(log, saved, progress, checker.take)
     found += checker.finish()
     return Report(
-        findings=tuple(sorted(found, key=lambda finding: finding.position)),
-        head=log.head(),
+        findings=(*sorted(found, key=lambda finding: finding.position), *verify_storage(log)),
+        head=log.stored_head(),
         events=checker.seen,
         worlds=checker.count(WorldSealed.TOPIC),
         proposals=checker.count(ProposalSubmitted.TOPIC),
@@ -178,9 +180,15 @@ class _Checker:
 
     def _again(self) -> Iterator[tuple[int, Event]]:
         """Read once more the events whose ids must not repeat, as far as they can be read."""
-        for logged in self._log.read(topics=[ProposalSubmitted.TOPIC, WorldSealed.TOPIC]):
-            with suppress(DamagedLog):
+        for logged in self._repeated():
+            with suppress(DamagedLog, *MALFORMED):
                 yield logged.position, decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+
+    def _repeated(self) -> Iterator[LoggedEvent]:
+        with suppress(DamagedLog):  # which the pass has named
+            yield from self._log.read(
+                upto=self._log.stored_head().size, topics=[ProposalSubmitted.TOPIC, WorldSealed.TOPIC]
+            )
 
     def _follow(self, kind: Kind, event: Event, position: int, stream: str, version: int) -> None:
         """Check an event against what came before it, and fold it."""
@@ -195,6 +203,7 @@ class _Checker:
             self._repeats.take(event)
             fold(self._realm, event, position)
             self.index.take(event, position, self._checks.world)
+            self.index.take_ledger(position, self._realm.klis)
         except ForgottenWorld as missing:
             if not self._is_last:
                 raise

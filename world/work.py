@@ -13,15 +13,19 @@ from typing import Any, Literal, Protocol
 from world.clock import Clock, IdSource
 from world.core import Domain, recompute
 from world.errors import Refused
-from world.events import Event, encode_event
+from world.events import Event, VerdictGiven, encode_event
 from world.frozen import FrozenDict
+from world.klis.desk import Desk
+from world.klis.resource import ResourceTypes
 from world.limits import Limits
 from world.ports import Authority, Executor, Order
 from world.realm import Realm, fold
 from world.snapshot import Meta, Requirement, Snapshot, System
+from world.time_limit import unbroken
 
 REALM_STREAM = "realm"
 LINEAGE_STREAM = "lineage"
+KLIS_STREAM = "klis"
 MAX_SNAPSHOTS = 64
 """States of worlds kept ready to compute on between commits."""
 
@@ -119,7 +123,8 @@ class PastAt:
             "since_ms": since_ms,
             "other_than": self.own,
         }
-        return self.lookup.count(self.before, **{name: value for name, value in given.items() if value is not None})
+        asked = {name: value for name, value in given.items() if value is not None}
+        return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
 
 
 @dataclass(slots=True)
@@ -135,12 +140,14 @@ class Work:
     ids: IdSource
     workers: Workers
     limits: Limits
+    types: ResourceTypes
     snapshots: dict[str, Snapshot]
     performing: set[tuple[str, str]]
     claimed: set[tuple[str, str]] = field(default_factory=set)
     at: int = 0
     emitted: list[Emitted] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
+    verdicts: list[VerdictGiven] = field(default_factory=list)
     on_emit: Callable[[Event, int], None] = lambda _event, _position: None
 
     def emit(self, stream: str, event: Event) -> None:
@@ -163,13 +170,28 @@ class Work:
         self.emitted.append(Emitted(stream, event, state, position))
         self.on_emit(event, position)
 
+    def desk(self) -> Desk:
+        """Return the lease desk of the realm; the verdicts it gives are also put into ``verdicts``."""
+        return Desk(self.realm.klis, emit=self._emit_klis, new_id=self.ids.new_id)
+
+    @property
+    def klis_now(self) -> int:
+        """The time for the lease desk, ms: a wall clock that stepped back shortens nothing (design section 7)."""
+        return max(self.at, self.realm.klis.clock)
+
+    def _emit_klis(self, event: Event) -> None:
+        self.emit(KLIS_STREAM, event)
+        if isinstance(event, VerdictGiven):
+            self.verdicts.append(event)
+
     def snapshot(self, world_id: str) -> Snapshot:
         """Return the state of a sealed world as a base to compute on; its ``meta.version`` is its height."""
         known = self.snapshots.get(world_id)
         if known is None:
             outcome = self.lookup.world_outcome(world_id)
             data = self.lookup.checked_state(world_id)
-            known = self.keep(world_id, data, recompute(self.domain, data), 0 if outcome is None else outcome[1])
+            computed = self.limits.in_time(lambda: recompute(self.domain, data))
+            known = self.keep(world_id, data, computed, 0 if outcome is None else outcome[1])
         return known
 
     def keep(self, world_id: str, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:

@@ -10,6 +10,8 @@ from typing import Any
 from authority import Policy, PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host, find_effects
 from projections import (
+    Asking,
+    Directly,
     Issuer,
     IssueRequest,
     ProjectionRegistry,
@@ -26,15 +28,18 @@ from world.core import Domain, load_domain
 from world.errors import Refused
 from world.events import ProjectionRecorded
 from world.intent import IntentBody, IntentInstance
+from world.klis.resource import ResourceTypes
 from world.limits import Limits
-from world.log import EventLog, LoggedEvent, TreeHead, open_log
+from world.log import EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
 from world.log.store import Durability
 from world.ports import Enforcement
 from world.protocol import Projector, WorldProtocol
 from world.references import load_reference
 from world.snapshot import Snapshot
 from world.source import SourceEvent
+from world.time_limit import TimeLimit
 from world.views.index import WorldIndex
+from worldprotocol.ticker import Ticker
 from worldprotocol.workers import ProcessWorkers
 
 __all__ = [
@@ -178,11 +183,14 @@ def assemble(
         address,
         create=create,
         durability=durability,
-        view=WorldIndex(),
+        view=WorldIndex(checkpoint_every=parts.limits.checkpoint_every),
         max_event_bytes=parts.limits.max_event_bytes,
         progress=progress,
     )
-    return log, parts, _protocol(log, parts, clock or SystemClock())
+    protocol = _protocol(log, parts, clock or SystemClock())
+    if clock is None:  # a clock of the caller's own passes as the caller says
+        protocol.set_alarm(Ticker(protocol.settle, SystemClock().now_ms))
+    return log, parts, protocol
 
 
 def compose(
@@ -204,18 +212,20 @@ def compose(
     """
     at_hand = load_any_domain(domain, base=folder)
     makes_ids = ids or SystemIds()
+    chosen = limits or Limits()
+    time_limit = TimeLimit(chosen.max_call_ms)
     registry = PolicyRegistry.installed()
     names = tuple(_add_policy(registry, given, folder) for given in policies)
     return Parts(
         domain=at_hand,
-        projections=_projections(projections, folder, paranoid=paranoid),
+        projections=_projections(projections, folder, paranoid=paranoid, time_limit=time_limit),
         policies=registry,
         policy_names=names,
-        authority=StandardAuthority(registry),
-        executor=Host(at_hand, _effects(effects, folder), enforcement=enforcement),
+        authority=StandardAuthority(registry, time_limit=time_limit),
+        executor=Host(at_hand, _effects(effects, folder), enforcement=enforcement, time_limit=time_limit),
         ids=makes_ids,
         issuer=Issuer(makes_ids),
-        limits=limits or Limits(),
+        limits=chosen,
     )
 
 
@@ -229,7 +239,20 @@ def _protocol(log: EventLog, parts: Parts, clock: Clock) -> WorldProtocol:
         ids=parts.ids,
         workers=ProcessWorkers(),
         limits=parts.limits,
+        types=ResourceTypes.installed(),
     )
+
+
+def rebuild_index(
+    address: str, limits: Limits | None = None, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Build a log's index anew and return how many events it covers; no domain is needed.
+
+    Raises:
+        Refused: what opening the log refuses.
+        DamagedLog: the events themselves are damaged.
+    """
+    return rebuild_view(address, WorldIndex(checkpoint_every=(limits or Limits()).checkpoint_every), progress=progress)
 
 
 def open_for_reading(address: str) -> EventLog:
@@ -263,12 +286,14 @@ def _add_policy(registry: PolicyRegistry, given: Any, folder: Path | None) -> st
     return registry.load(reference).name
 
 
-def _projections(given: Iterable[Any], folder: Path | None, *, paranoid: bool) -> ProjectionRegistry:
-    asking = None
+def _projections(
+    given: Iterable[Any], folder: Path | None, *, paranoid: bool, time_limit: TimeLimit
+) -> ProjectionRegistry:
+    asking: Asking = Directly(time_limit)
     if paranoid:
         from projections.guard import Guard
 
-        asking = Guard()
+        asking = Guard(time_limit)
     several = list(given)
     registry = find_projections([str(one) for one in several if isinstance(one, str)], base=folder, asking=asking)
     for one in several:

@@ -13,6 +13,9 @@ durability = "full"                       # or "normal"
 
 [limits]
 max_intent_bytes = 1048576
+
+[klis]                                    # see world.klis.settings
+default_ttl_ms = 60000
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ from __future__ import annotations
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from world.errors import Refused
+from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.values import refused_value
 
@@ -45,6 +49,7 @@ class Config(BaseModel):
     paranoid: bool = False
     durability: Literal["full", "normal"] = "full"
     limits: dict[str, int] = Field(default_factory=dict)
+    klis: dict[str, int | bool] = Field(default_factory=dict)
     folder: Path = Field(default=Path(), exclude=True)
 
     @property
@@ -54,20 +59,31 @@ class Config(BaseModel):
             return self.log
         return str(self.folder / self.log)
 
+    def parts(self) -> dict[str, Any]:
+        """Return what ``World.create``, ``World.open`` and ``World.open_to_adopt`` want to know beside the address.
+
+        Raises:
+            Refused: ``INVALID_CONFIG`` when no domain is named, or a limit is wrong.
+        """
+        if self.domain is None:
+            raise Refused("INVALID_CONFIG", f'{self.folder / CONFIG_NAME} names no domain: add domain = "..." to it.')
+        names = ("domain", "folder", "projections", "policies", "effects", "enforcement", "paranoid", "durability")
+        return {**{name: getattr(self, name) for name in names}, "limits": self.chosen_limits()}
+
     def chosen_limits(self) -> Limits:
         """Return the limits with the configured ones in place.
 
         Raises:
             Refused: ``INVALID_CONFIG`` for a limit that does not exist or is below 1.
         """
-        known = {field.name for field in fields(Limits)}
+        known = {field.name for field in fields(Limits)} - {"klis"}
         for name, value in self.limits.items():
             if name not in known or value < 1:
                 raise Refused(
                     "INVALID_CONFIG",
                     f"[limits] {name} = {value}: the limits are {', '.join(sorted(known))}, each at least 1.",
                 )
-        return Limits(**self.limits)
+        return Limits(**self.limits, klis=KlisSettings.read(self.klis))
 
 
 def read_config(path: Path) -> Config:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from world.canonical import read_json
 from world.core import (
+    Computation,
     ComputeContext,
     Domain,
     EffectResult,
@@ -38,6 +41,9 @@ MARK: Final = "$vec"
 
 MAX_SAFE: Final = 2**53
 """Largest integer that is read as an integer; beyond it numbers are doubles."""
+
+NOT_ADMITTED: Final = frozenset({"UNKNOWN_ACTION", "ACTION_UNAVAILABLE", "INVALID_INPUT"})
+"""Codes of the errors by which an intent is turned away before its flow runs; they name no node of the flow."""
 
 MAX_ITERATIONS: Final = 10
 """Rounds of effects of one intent, where a case names no other number."""
@@ -169,6 +175,15 @@ _SCOPE_FIELDS: Final = {
 """What a case may say of an expression's surroundings beside its data: the word there, and here."""
 
 
+@cache
+def sample_context() -> dict[str, Any]:
+    """Return the fixed surroundings that expression vectors are about where they hold no data or input of their own."""
+    text = files(__package__).joinpath("expression_context.json").read_text(encoding="utf-8")
+    context = read_case(text)
+    assert isinstance(context, dict)
+    return context
+
+
 def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
     """From ``{expr, data?, computed?, input?, phase?, ...}`` to ``{ok, value}`` or ``{ok, code, message}``.
 
@@ -206,7 +221,7 @@ def outcome(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def run_compute(given: Given) -> dict[str, Any]:
-    """Compute one intent on a snapshot."""
+    """Compute one intent on a snapshot; ``patches`` is None where the flow did not run."""
     domain = Domain.of_schema(unchecked_schema(given["schema"]))
     done = compute(
         domain,
@@ -214,8 +229,12 @@ def run_compute(given: Given) -> dict[str, Any]:
         _invocation(given["intent"]),
         ComputeContext(given["context"]["now"], given["context"]["randomSeed"]),
     )
-    told = {"status": done.status, "patches": [patch.to_wire() for patch in done.patches], "terminatedBy": None}
-    return told | outcome(done.snapshot)
+    patches = [patch.to_wire() for patch in done.patches] if _has_run(done) else None
+    return {"status": done.status, "patches": patches, "terminatedBy": None} | outcome(done.snapshot)
+
+
+def _has_run(done: Computation) -> bool:
+    return done.error is None or bool(done.error.node_path) or done.error.code not in NOT_ADMITTED
 
 
 def run_apply(given: Given) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from world.core import Domain, recompute
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
 from world.events import WorldSealed
+from world.founding import bind, register
 from world.frozen import FrozenDict
-from world.intent import IntentBody, IntentInstance, IntentScope
+from world.intent import IntentInstance, IntentScope
 from world.limits import Limits
 from world.ports import Enforcement
 from world.proposal import Proposal
@@ -35,8 +36,20 @@ from world.submission import Submission
 from world.subscribers import Handler
 from world.views.archive import Archive, WorldRow, decoded
 from world.views.blame import Blame, blame
+from world.work import Work
 from worldprotocol.assemble import Durability, EventLog, Parts, assemble, open_for_reading
 from worldprotocol.config import Config
+from worldprotocol.fate import fate_of
+from worldprotocol.leases import Leases
+from worldprotocol.requests import (
+    body_of,
+    check_branch_name,
+    fitting,
+    schema_in_force,
+    scope_of,
+    waiting_in,
+    with_a_way_out,
+)
 
 OPERATOR = "operator"
 """Who the record names for what the operator does, unless told otherwise."""
@@ -79,7 +92,7 @@ class World:
         by: str = OPERATOR,
         **parts: Any,
     ) -> World:
-        """Found a new realm and open it.
+        """Found a new realm and open it; see ``open_or_create`` for a program that is run again.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
@@ -91,15 +104,53 @@ class World:
         Raises:
             Refused: ``ALREADY_FOUNDED``, ``INVALID_DATA``, and what opening refuses.
         """
+        domain = fitting(domain, data, parts.get("folder"), parts.get("limits"))
         world = cls._opened(str(address), domain, create=True, **parts)
         try:
-            world._acting.found(by=by, data=data)
-            for name in world._composed.policy_names:
-                world.adopt_policy(name, by=by)
+            world._found(data, by)
         except BaseException:
             world.close()
             raise
         return world
+
+    @classmethod
+    def open_or_create(
+        cls,
+        address: str | Path,
+        *,
+        domain: Domain | str | Path,
+        data: Mapping[str, Any] | None = None,
+        by: str = OPERATOR,
+        **parts: Any,
+    ) -> World:
+        """Open a realm for acting, and found it first where there is none: for a program that is run again.
+
+        A realm that is there keeps its data and its adopted policies, whatever ``data`` and ``policies`` say;
+        ``adopt_policy`` brings a changed policy into force.
+
+        Args:
+            address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
+            domain: the domain in force.
+            data: as for ``create``, where there is no realm yet.
+            by: whom the record names as founder.
+            **parts: as for ``open``.
+
+        Raises:
+            Refused: as ``create`` and ``open``, but neither ``ALREADY_FOUNDED`` nor ``LOG_NOT_FOUND``.
+        """
+        for name in ("projections", "policies", "effects"):  # they may have to be gone through twice
+            parts[name] = list(parts.get(name, ()))
+        try:
+            return cls.open(address, domain=domain, **parts)
+        except Refused as refused:
+            if refused.code not in ("LOG_NOT_FOUND", "NOT_FOUNDED"):
+                raise
+        try:
+            return cls.create(address, domain=domain, data=data, by=by, **parts)
+        except Refused as refused:
+            if refused.code != "ALREADY_FOUNDED":  # by another process, meanwhile
+                raise
+        return cls.open(address, domain=domain, **parts)
 
     @classmethod
     def open(cls, address: str | Path, *, domain: Domain | str | Path, **parts: Any) -> World:
@@ -130,30 +181,27 @@ class World:
         Raises:
             Refused: ``LOG_NOT_FOUND``, ``NOT_A_LOG`` and others.
         """
-        return cls(open_for_reading(str(address)), None, None)
+        try:
+            return cls(open_for_reading(str(address)), None, None)
+        except Refused as refused:
+            raise with_a_way_out(refused) from None
 
     @classmethod
-    def from_config(cls, config: Config, *, address: str | None = None, create: bool = False) -> World:
+    def from_config(cls, config: Config, *, address: str | None = None, create: bool = False, **more: Any) -> World:
         """Open what a ``world.toml`` composes; ``create`` founds it first.
+
+        Args:
+            config: see ``worldprotocol.config.read_config``.
+            address: another log than the one it names.
+            create: found a new realm.
+            **more: as for ``create`` and ``open``: ``progress``, ``clock``, ``ids``, and ``data`` and ``by`` for
+                founding; what is given here counts, not what the configuration says.
 
         Raises:
             Refused: as ``create`` and ``open``; ``INVALID_CONFIG`` when it names no domain.
         """
-        if config.domain is None:
-            raise Refused("INVALID_CONFIG", f'{config.folder / "world.toml"} names no domain: add domain = "..."')
         way_in = cls.create if create else cls.open
-        return way_in(
-            address or config.log_address,
-            domain=config.domain,
-            folder=config.folder,
-            projections=config.projections,
-            policies=config.policies,
-            effects=config.effects,
-            enforcement=config.enforcement,
-            paranoid=config.paranoid,
-            durability=config.durability,
-            limits=config.chosen_limits(),
-        )
+        return way_in(address or config.log_address, **{**config.parts(), **more})
 
     @classmethod
     def _opened(
@@ -174,23 +222,31 @@ class World:
         ids: IdSource | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> World:
-        log, parts, protocol = assemble(
-            address,
-            create=create,
-            domain=domain,
-            folder=folder,
-            projections=projections,
-            policies=policies,
-            effects=effects,
-            enforcement=enforcement,
-            paranoid=paranoid,
-            durability=durability,
-            limits=limits,
-            clock=clock,
-            ids=ids,
-            progress=progress,
-        )
+        try:
+            log, parts, protocol = assemble(
+                address,
+                create=create,
+                domain=domain,
+                folder=folder,
+                projections=projections,
+                policies=policies,
+                effects=effects,
+                enforcement=enforcement,
+                paranoid=paranoid,
+                durability=durability,
+                limits=limits,
+                clock=clock,
+                ids=ids,
+                progress=progress,
+            )
+        except Refused as refused:
+            raise with_a_way_out(refused) from None
         return cls(log, parts, protocol)
+
+    def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
+        self._acting.found(by=by, data=data)
+        for name in self._composed.policy_names:
+            self.adopt_policy(name, by=by)
 
     def __enter__(self) -> Self:
         return self
@@ -204,10 +260,10 @@ class World:
         self.close()
 
     def close(self) -> None:
-        """Close the log; closing twice does nothing."""
-        if self._protocol is not None:
-            self._protocol.close()
-        self._log.close()
+        """Close the log, whatever else cannot be closed; closing twice does nothing."""
+        with self._log:  # who follows a log that stays open waits for ever
+            if self._protocol is not None:
+                self._protocol.close()
 
     # The operator's part
 
@@ -221,15 +277,19 @@ class World:
         meta: Mapping[str, Any] | None = None,
         by: str = OPERATOR,
     ) -> None:
-        """Make an actor known, and bind it to an authority where a binding is given.
+        """Make an actor known, and bind it to an authority where a binding is given: both, or neither.
 
         Raises:
             Refused: ``INVALID_VALUE``, ``ACTOR_MISMATCH``, and what ``bind`` refuses.
         """
         actor = ActorRef.read({"actorId": actor_id, "kind": kind, "name": name, "meta": meta})
-        self._acting.register_actor(actor, by=by)
-        if binding is not None:
-            self.bind(actor_id, binding, by=by)
+
+        def command(work: Work) -> None:
+            register(work, actor, by)
+            if binding is not None:
+                bind(work, actor_id, binding, by)
+
+        self._acting.run(command)
 
     def bind(self, actor_id: str, binding: Mapping[str, Any], *, by: str = OPERATOR) -> None:
         """Give an actor its one authority binding, such as ``{"kind": "policy_rules", "policy": "shop"}``.
@@ -268,7 +328,18 @@ class World:
     def create_branch(
         self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False
     ) -> None:
-        """Make a branch at a world; None is the active branch's head."""
+        """Make a branch at a world; None is the active branch's head.
+
+        Args:
+            name: letters, digits and ``. _ - /``; see ``worldprotocol.requests.BRANCH_NAME``.
+            world_id: where it begins.
+            by: whom the record names.
+            allow_failed: begin at a world whose execution failed.
+
+        Raises:
+            Refused: ``INVALID_NAME``, ``BRANCH_EXISTS``, ``UNKNOWN_WORLD``, ``FAILED_BASE``.
+        """
+        check_branch_name(name)
         self._acting.create_branch(name, world_id or self.branch().head, by=by, allow_failed=allow_failed)
 
     def switch_branch(self, name: str, *, by: str = OPERATOR) -> None:
@@ -308,8 +379,8 @@ class World:
         Raises:
             Refused: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``, ``NOT_CANONICAL``.
         """
-        body = _body(action, input, scope)
-        return self._composed.issue(self._actor(actor_id), body, self._archive.peek(_schema_in_force), note=note)
+        body = body_of(action, input, scope)
+        return self._composed.issue(self._actor(actor_id), body, self._archive.peek(schema_in_force), note=note)
 
     def act(
         self,
@@ -338,6 +409,7 @@ class World:
         Raises:
             Refused: see ``world.submission.submit``.
         """
+        check_branch_name(wishes.get("fork_name"))
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         return self._acting.submit(Submission(instance, **wishes))
 
@@ -355,6 +427,7 @@ class World:
         Raises:
             Refused: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, what a projection does wrong, and see ``submit``.
         """
+        check_branch_name(wishes.get("fork_name"))
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
         came = self._acting.project(projector, lambda intent: Submission(intent, branch=branch, **wishes), branch)
@@ -367,8 +440,12 @@ class World:
         )
 
     def inbox(self) -> list[Proposal]:
-        """Return the proposals that wait for people, oldest first."""
-        waiting = self._archive.peek(_waiting)
+        """Return the proposals that wait for people, oldest first.
+
+        One whose deadline has passed cannot be answered any more: the next thing that acts decides it by its
+        binding's rule, and until then it is listed here.
+        """
+        waiting = self._archive.peek(waiting_in)
         return sorted(waiting, key=lambda proposal: (proposal.submitted.at, proposal.proposal_id))
 
     def decide(
@@ -390,9 +467,9 @@ class World:
             reason: why, for the record.
 
         Raises:
-            Refused: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
+            Refused: ``NOT_WAITING`` with what became of it, ``UNKNOWN_ACTOR``, and what the Authority refuses.
         """
-        narrowed = _scope(scope)
+        narrowed = scope_of(scope)
         answer = HumanAnswer.read(
             {
                 "answerId": self._composed.ids.new_id(),
@@ -402,11 +479,21 @@ class World:
                 "reason": reason,
             }
         )
-        return self._acting.answer(proposal_id, answer)
+        try:
+            return self._acting.answer(proposal_id, answer)
+        except Refused as refused:
+            if refused.code != "NOT_WAITING":
+                raise
+            raise Refused("NOT_WAITING", fate_of(self._archive, proposal_id), proposal_id=proposal_id) from None
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Tell a handler ``(position, event, schedule)`` all events this process commits; returns what ends it."""
         return self._acting.subscribe(handler)
+
+    @property
+    def leases(self) -> Leases:
+        """Leases for agents that want nothing else; raises ``Refused`` ``LOG_READ_ONLY``."""
+        return Leases(self._acting, self._composed.ids)
 
     # Looking
 
@@ -438,8 +525,8 @@ class World:
         realm = self.realm()
         found = realm.branches.get(realm.active if name is None else name)
         if found is None:
-            known = ", ".join(sorted(realm.branches)) or "none"
-            raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {known}.")
+            known = ("are " if len(realm.branches) > 1 else "is ") + (", ".join(sorted(realm.branches)) or "none")
+            raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there {known}.")
         return found
 
     def branches(self) -> list[Branch]:
@@ -517,23 +604,3 @@ class World:
                 in_force=in_force,
                 at_hand=at_hand,
             )
-
-
-def _waiting(realm: Realm) -> list[Proposal]:
-    return [proposal.copy() for proposal in realm.proposals.values() if proposal.asked is not None]
-
-
-def _schema_in_force(realm: Realm) -> str:
-    return realm.schema_hash
-
-
-def _scope(given: IntentScope | Mapping[str, Any] | Iterable[str] | None) -> IntentScope | None:
-    if given is None or isinstance(given, IntentScope):
-        return given
-    if isinstance(given, Mapping):
-        return IntentScope.read(given)
-    return IntentScope.read({"allowedPaths": list(given)})
-
-
-def _body(action: str, given: Any, scope: Any) -> IntentBody:
-    return IntentBody.read({"type": action, "input": given, "scopeProposal": _scope(scope)})

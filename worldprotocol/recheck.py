@@ -3,7 +3,8 @@
 ``replay`` trusts what the events say; ``recheck`` asks the projections, the authority and the host again and compares:
 projection by projection, ruling by ruling, execution by execution, hashes included. No effect is made, since results
 stand in the journal. What cannot be performed again, because the code is another one by now, is said plainly and
-counted apart from what came out differently.
+counted apart from what came out differently. No time limit counts here, since no lock is held; a step that was broken
+off at its limit is not repeatable and is only counted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from authority import recheck_ruling
+from authority.policy import TIMED_OUT
 from host import recheck_execution
+from host.executor import is_time_out
 from projections import recheck_projection
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain
@@ -34,20 +37,24 @@ from world.events import (
     ProposalFailed,
     ProposalJudged,
     ProposalSuperseded,
+    VerdictGiven,
     WorldSealed,
 )
 from world.execution import order_of
 from world.frozen import FrozenDict
 from world.judgement import case_of, in_force
+from world.klis.resource import ResourceTypes
 from world.limits import Limits
 from world.ports import Case, Enforcement
 from world.proposal import Proposal
 from world.realm import Realm, fold
 from world.snapshot import Requirement
+from world.time_limit import unlimited
 from world.views.archive import Archive
 from world.work import PastAt, Work
 from worldprotocol.assemble import Parts, compose, open_for_reading
 from worldprotocol.facade import World
+from worldprotocol.recheck_leases import recheck_verdict
 
 Progress = Callable[[int, int], None]
 
@@ -87,7 +94,8 @@ class Rechecked:
 
     Args:
         divergences: in the order of the log.
-        steps: how many projections, rulings and executions were performed again.
+        steps: how many projections, rulings and executions were performed again, and how many could not be
+            (``notRechecked``, ``notRepeatable``).
         position: the last event that was looked at.
     """
 
@@ -131,7 +139,7 @@ def recheck(
     last = world.log.head().size if upto is None else upto
     checking = _Rechecking(world, parts)
     for position, event in world.events(upto=last):
-        for difference in checking.take(position, event):
+        for difference in unlimited(lambda: list(checking.take(position, event))):  # noqa: B023 - called at once
             found = Divergence(position, event.TOPIC, difference)
             checking.result.divergences.append(found)
             if not every and not found.is_drift:
@@ -190,6 +198,7 @@ class _Rechecking:
             ids=SequentialIds(),
             workers=_Nobody(),
             limits=Limits(),
+            types=ResourceTypes.installed(),
             snapshots={},
             performing=set(),
         )
@@ -225,6 +234,8 @@ class _Rechecking:
             self._sealed = event
         elif isinstance(event, (ProposalCompleted, ProposalFailed)):
             yield from self._execution(event)
+        elif isinstance(event, VerdictGiven):
+            yield from self._verdict(event)
         elif isinstance(event, ProposalSuperseded):
             self._asking.pop(event.proposal_id, None)
 
@@ -330,7 +341,7 @@ class _Rechecking:
         asking = self._asking.pop(event.proposal_id, None)
         case = asking.case if asking is not None else self._case(proposal, event.binding, self._realm.position + 1)
         recorded = Ruling.from_wire(event.ruling)
-        if recorded.verdict == "wait":
+        if recorded.verdict == "wait" or recorded.trace:
             yield from self._compare(case, recorded, asking)
         else:
             self._judged[event.proposal_id] = case, recorded, asking  # its trace stands in the decision
@@ -343,6 +354,9 @@ class _Rechecking:
             yield from self._compare(case, replace(recorded, trace=trace), asking)
 
     def _compare(self, case: Case, recorded: Ruling, asking: _Asking | None) -> Iterator[Diverged]:
+        if any(outcome.answer == "error" and outcome.reason.startswith(TIMED_OUT) for outcome in recorded.trace):
+            self.result.steps["notRepeatable"] += 1
+            return
         self.result.steps["rulings"] += 1
         authority: Any = self._parts.authority
         if asking is not None:
@@ -368,6 +382,12 @@ class _Rechecking:
                 rest.append(one)
         return not rest
 
+    def _verdict(self, event: VerdictGiven) -> Iterator[Diverged]:
+        self.result.steps["verdicts"] += 1
+        difference = recheck_verdict(self._realm.klis, event)
+        if difference is not None:
+            yield difference
+
     def _execution(self, event: ProposalCompleted | ProposalFailed) -> Iterator[Diverged]:
         proposal = self._realm.proposals[event.proposal_id]
         requested = self._requested.pop(event.proposal_id, [])
@@ -380,6 +400,9 @@ class _Rechecking:
             return
         if proposal.started is None:
             raise DamagedLog("ILLEGAL_TRANSITION", f"Proposal {event.proposal_id} ended without having begun.")
+        if is_time_out(sealed.error):
+            self.result.steps["notRepeatable"] += 1
+            return
         self.result.steps["executions"] += 1
         difference = recheck_execution(
             self._parts.executor,

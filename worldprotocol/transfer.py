@@ -24,8 +24,9 @@ import msgspec
 from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
 from world.events import Event, decode_event
-from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, open_log
+from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, open_log, parse_address
 from world.log.merkle import Frontier
+from world.log.url import MEMORY
 from world.uniqueness import Repeats
 from world.views.index import WorldIndex
 
@@ -139,8 +140,14 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
 
     Raises:
         Refused: ``BAD_EXPORT`` with the line, for anything but a whole export; ``LOG_NOT_EMPTY`` when the log holds
-            other events than the file, or more; ``LOG_FORMAT`` for a later form of the file.
+            other events than the file, or more; ``LOG_FORMAT`` for a later form of the file; ``INVALID_ADDRESS`` for
+            a log in memory, which would be gone when the import ends.
     """
+    if parse_address(address).path == MEMORY:
+        raise Refused(
+            "INVALID_ADDRESS",
+            f"{address!r} is a log in memory, which would be gone when the import ends; name a file or a server.",
+        )
     with tempfile.TemporaryFile() as spool:
         lines = source if source.seekable() else spool
         if lines is spool:
@@ -349,8 +356,7 @@ def _bad(number: int, why: str) -> Refused:
 
 
 def _event_text(event: LoggedEvent) -> bytes:
-    expected = event_leaf(event.stream, event.version, event.topic, event.schema_version, event.state)
-    if expected != event.leaf:
+    if not is_intact(event):
         raise DamagedLog(
             "EVENT_CHANGED",
             f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",

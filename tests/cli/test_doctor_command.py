@@ -40,7 +40,19 @@ def checks(said: Any) -> dict[str, Any]:
 def test_all_is_well_and_no_byte_changes(realm):
     before = hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest()
     told = checks(realm("doctor", "--json"))
-    assert set(told) == {"python", "sqlite", "log", "disk", "head", "index", "realm", "unsettled", "domain", "policy"}
+    assert set(told) == {
+        "python",
+        "sqlite",
+        "log",
+        "disk",
+        "file",
+        "head",
+        "index",
+        "realm",
+        "unsettled",
+        "domain",
+        "policy",
+    }
     assert all(one["ok"] and "advice" not in one for one in told.values())
     assert "1 wait for people" in told["unsettled"]["found"]
     assert hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest() == before
@@ -94,3 +106,20 @@ def test_changed_code_and_a_missing_policy_are_reported(realm):
 def test_a_folder_without_a_realm_is_told_what_is_missing(tmp_path):
     said = Realm(tmp_path)("doctor", code=1)
     assert "LOG_NOT_FOUND" in said.out
+
+
+def test_an_index_is_built_anew_where_the_domain_is_gone(realm):
+    worlds = realm("worlds", "--json").out
+    change(realm, "DROP TABLE wp_proposal")
+    config = realm.folder / "world.toml"
+    told = config.read_text()
+    config.write_text(told.replace(str(Path(__file__).resolve().with_name("counter.py")), "gone.py"))
+    said = realm("doctor", "--rebuild", "--json", code=1)
+    assert "built anew" in said.err
+    found = checks(said)
+    assert (found["index"]["ok"], found["code"]["ok"]) == (True, False)
+    assert realm("worlds", "--json").out == worlds
+    config.write_text(told)
+    change(realm, "DROP TABLE wp_proposal")
+    assert "built anew" in realm("doctor", "--rebuild").err
+    realm("verify")

@@ -17,6 +17,7 @@ from world.log import (
     ViewState,
     compiled,
     open_log,
+    rebuild_view,
 )
 from world.log.url import Backend
 
@@ -176,6 +177,27 @@ def test_a_view_can_be_built_again_on_demand(log_url: str, name: str) -> None:
         assert log.view_state(name) == ViewState(1, None)
         append(log, view, "a")
         assert view.read(log) == {"a": 2, "b": 1}
+
+
+def test_a_view_whose_table_was_dropped_is_built_again_for_this_log_and_later_for_the_others(
+    shared_log_url: str, name: str
+) -> None:
+    view, other = Counts(name), shared_log_url.partition("#")[0] + f"#other-{name}"
+    for address in (shared_log_url, other):
+        with open_log(address, create=True, view=view) as log:
+            append(log, view, "a", "b")
+    with open_log(shared_log_url) as log, log.write() as transaction:
+        transaction.cursor().execute(f"DROP TABLE {view.table.name}")
+    steps: list[tuple[int, int]] = []
+    assert rebuild_view(shared_log_url, view, progress=lambda *step: steps.append(step)) == 2
+    assert steps[-1] == (2, 2)
+    with open_log(shared_log_url, read_only=True) as log:
+        assert view.read(log) == {"a": 1, "b": 1}
+        assert log.view_state(name) == ViewState(1, None)
+    with open_log(other, read_only=True) as log:
+        assert log.view_state(name) is None
+    with open_log(other, view=view) as log:
+        assert view.read(log) == {"a": 1, "b": 1}
 
 
 def test_logs_of_one_store_share_the_tables_of_a_view(shared_log_url: str, name: str) -> None:

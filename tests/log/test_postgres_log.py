@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from world.errors import LogBusy, Refused, WorldProtocolError
+from world.errors import DamagedLog, LogBusy, Refused, WorldProtocolError
 from world.log import EventLog, NewEvent, list_logs, open_log
 from world.log.audit import verify_tree
 
@@ -172,3 +172,48 @@ def test_writers_in_threads_and_a_following_reader_miss_nothing(postgres_databas
         for thread in threads:
             thread.join()
     assert positions == list(range(1, each * writers + 1))
+
+
+def test_a_server_with_stricter_isolation_by_default_serves_writers_in_turns(postgres_database: str) -> None:
+    """A snapshot taken before the lock was had would not show what the holder before committed."""
+    with psycopg.connect(postgres_database, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'".encode())
+    errors: list[BaseException] = []
+    open_log(postgres_database, create=True).close()
+    barrier = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        try:
+            with open_log(postgres_database) as log:
+                barrier.wait(30)
+                for _ in range(10):
+                    with log.write() as transaction:
+                        transaction.append([NewEvent(f"s{number}", "t", 1, b"{}")])
+        except WorldProtocolError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    with open_log(postgres_database, read_only=True) as log:
+        assert log.head().size == 40
+        assert verify_tree(log) == []
+
+
+def test_events_without_a_tree_head_are_damage(postgres_database: str) -> None:
+    with open_log(postgres_database, create=True) as log:
+        append(log, 2)
+        append(log, 3)
+        with psycopg.connect(postgres_database, autocommit=True) as connection:
+            connection.execute("DELETE FROM wp_head WHERE id = (SELECT max(id) FROM wp_head)")
+        for ask in (log.head, lambda: list(log.read())):
+            with pytest.raises(DamagedLog) as caught:
+                ask()
+            assert caught.value.code == "EVENT_UNSEALED"
+            assert (caught.value.details["events"], caught.value.details["head"]) == (5, 2)
+    with open_log(postgres_database) as log, pytest.raises(DamagedLog):
+        append(log)

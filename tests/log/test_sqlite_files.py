@@ -97,7 +97,6 @@ def test_a_database_of_another_program_is_no_log_and_stays_as_it_is(path: Path) 
         ("UPDATE wp_store SET version = version + 1", "update this program"),
         ("UPDATE wp_store SET version = 0", "migrate"),
         ("UPDATE wp_store SET format = 'something'", "does not know"),
-        ("DELETE FROM wp_store", "does not know"),
     ],
 )
 def test_another_format_is_refused_with_advice(path: Path, change: str, words: str) -> None:
@@ -109,6 +108,28 @@ def test_another_format_is_refused_with_advice(path: Path, change: str, words: s
         error = refusal(str(path), **options)
         assert error.code == "LOG_FORMAT"
         assert words in error.message
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM wp_store", "DROP TABLE wp_store", "DROP TABLE wp_event"])
+def test_a_store_that_lost_a_part_of_itself_is_damaged_and_no_foreign_file(path: Path, change: str) -> None:
+    with open_log(str(path), create=True) as log:
+        append(log)
+    with sqlite3.connect(path) as database:
+        database.execute("DROP VIEW world_events")
+        database.execute(change)
+    database.close()
+    with pytest.raises(DamagedLog) as caught, open_log(str(path), read_only=True) as log:
+        log.head()
+    assert caught.value.code == "LOG_DAMAGED"
+
+
+def test_a_file_whose_first_bytes_were_changed_is_a_damaged_log(path: Path) -> None:
+    with open_log(str(path), create=True) as log:
+        append(log)
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+    assert refusal(str(path), read_only=True).code == "LOG_DAMAGED"
 
 
 def test_a_file_is_durable_by_default(path: Path) -> None:

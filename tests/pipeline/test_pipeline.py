@@ -337,26 +337,6 @@ def test_a_broken_or_missing_handler_ends_the_proposal_failed(log_url: str) -> N
         assert world.act("ann", "sell", {"item": "tea"}).status == "completed"
 
 
-@pytest.mark.requirement("WP-exkey")
-def test_proposals_of_one_key_wait_for_each_other_and_others_do_not(shared_log_url: str) -> None:
-    bank = Bank()
-    bank.release.clear()
-    with open_shop(shared_log_url, effects=[bank.handler()]) as world:
-        slow: list[Any] = []
-        worker = threading.Thread(target=lambda: slow.append(world.act("ann", "charge", {"amount": 1})))
-        worker.start()
-        assert bank.started.wait(20)
-        queued = world.act("ann", "sell", {"item": "tea"})
-        assert queued.status == "approved"
-        other = world.act("ann", "sell", {"item": "cake"}, execution_key="elsewhere")
-        assert other.status == "completed"
-        bank.release.set()
-        worker.join(30)
-        assert slow[0].status == "completed"
-        assert world.proposal(queued.proposal_id).status == "completed"
-        assert world.data() == {"stock": {"tea": 9, "cake": 2}, "sold": 2, "open": True, "receipts": ["r1"]}
-
-
 @pytest.mark.requirement("WP-events")
 def test_subscribers_hear_everything_in_order_and_cannot_change_the_world(world: World) -> None:
     heard: list[int] = []

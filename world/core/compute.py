@@ -7,7 +7,7 @@ made before are answered from the journal (HC-compute, IC-reentry).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
@@ -74,9 +74,20 @@ def compute(
     except Refused as refused:
         return _refused(program, snapshot, replace(intent, input=None), context, refused)
     execution = Execution(program, snapshot, intent, context, journal)
+    return perform(execution, snapshot, lambda: run(execution, snapshot, first=not journal))
+
+
+def perform(execution: Execution, snapshot: Snapshot, steps: Callable[[], None]) -> Computation:
+    """Take steps of an execution and return what it has come to.
+
+    Args:
+        execution: the working state.
+        snapshot: the base that the execution started from.
+        steps: ``run`` from the start, or what goes on behind an effect.
+    """
     status, error, requirement = "complete", None, None
     try:
-        _run(execution, snapshot, first=not journal)
+        steps()
     except Stop as stop:
         status, error, requirement = stop.status, stop.error, stop.requirement
     except RecursionError:
@@ -97,7 +108,17 @@ def _error(execution: Execution, code: str, message: str) -> ErrorValue:
     return ErrorValue(code, message, execution.action_id, "", execution.context.now)
 
 
-def _run(execution: Execution, snapshot: Snapshot, *, first: bool) -> None:
+def run(execution: Execution, snapshot: Snapshot, *, first: bool) -> None:
+    """Run an execution's action from its start.
+
+    Args:
+        execution: the working state, at its start.
+        snapshot: the base.
+        first: whether no effect was made yet; only then are input and availability checked.
+
+    Raises:
+        Stop: where it ends before the action's own end.
+    """
     intent = execution.invocation
     action = execution.schema.actions.get(intent.type)
     if action is None:

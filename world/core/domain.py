@@ -144,10 +144,13 @@ class Domain:
                 input.
 
         Raises:
-            Refused: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else.
+            Refused: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another
+                argument is not what it should be.
         """
         actions = self._portable["actions"]
         self._new(name, actions, "action")
+        _check_declared(name, version=version, available=available, label=label, description=description)
+        _check_declared(name, manifest=manifest)
 
         def register(function: F) -> F:
             self._new(name, actions, "action")
@@ -181,9 +184,10 @@ class Domain:
             **spec: available, label, description, manifest as in the portable form.
 
         Raises:
-            Refused: ``DUPLICATE_NAME``.
+            Refused: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where an argument is not what it should be.
         """
         self._new(name, self._portable["actions"], "action")
+        _check_declared(name, **spec)
         given = input_spec(input) if isinstance(input, type) else input
         self._portable["actions"][name] = {
             "flow": flow, **({} if given is None else {"input": given}), **spec,
@@ -243,21 +247,71 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
         Refused: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
             ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for the file.
     """
-    portable = freeze(source) if isinstance(source, Mapping) else _read_file(Path(source))
-    return Domain.of_schema(load_schema(portable))
+    if isinstance(source, Mapping):
+        return Domain.of_schema(load_schema(freeze(source)))
+    path = Path(source)
+    try:
+        return Domain.of_schema(load_schema(_read_file(path)))
+    except Refused as refused:
+        shown = str(path.resolve() if ".." in path.parts else path)
+        told = {**refused.details, "file": shown}
+        raise Refused(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
 
 
 def _read_file(path: Path) -> Any:
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused("FILE_UNREADABLE", f"The domain file {path} cannot be read: {error}", path=str(path)) from None
+        why = getattr(error, "strerror", None) or str(error)
+        raise Refused("FILE_UNREADABLE", f"It cannot be read: {why}.", path=str(path)) from None
     if path.suffix not in (".yaml", ".yml"):
         return read_json(content)
     try:
         return freeze(yaml.safe_load(content))
     except yaml.YAMLError as error:
-        raise Refused("MALFORMED_YAML", f"The domain file {path} is no YAML: {error}", path=str(path)) from None
+        raise Refused("MALFORMED_YAML", f"This is no YAML: {_yaml_fault(error)}.") from None
+
+
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    """Return what is wrong with a YAML text, on one line, with the place."""
+    mark = getattr(error, "problem_mark", None)
+    where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+    return " ".join(str(getattr(error, "problem", None) or error).split()) + where
+
+
+_EXPRESSION = (
+    'an expression as portable data, such as {"kind": "gt", "left": {"kind": "get", "path": "stock"}, '
+    '"right": {"kind": "lit", "value": 0}}, or None for always; a condition in Python goes into the action itself, '
+    "as ctx.fail(code, message)"
+)
+_ACCEPTED: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "version": ((str,), 'a text, such as "1"'),
+    "available": ((Mapping,), _EXPRESSION),
+    "label": ((str,), "a text or None"),
+    "description": ((str,), "a text or None"),
+    "manifest": ((Mapping, list), "portable data (objects, arrays, texts, numbers, booleans) or None"),
+}
+"""What the arguments of an action's declaration take: types, and the words for them."""
+
+
+def _check_declared(action: str, **given: Any) -> None:
+    """Refuse what an action is declared with where it is no portable data of the right kind."""
+    for name, value in given.items():
+        types, words = _ACCEPTED.get(name, ((object,), "portable data"))
+        if value is None and name != "version":
+            continue
+        wrong = None if isinstance(value, types) else f"not {type(value).__name__}"
+        try:
+            freeze(value)
+        except Refused as refused:
+            wrong = wrong or refused.message.rstrip(".")
+        if wrong:
+            raise Refused(
+                "INVALID_ACTION",
+                f"The action {action!r} is declared with {name}={value!r:.60}; {name} takes {words} ({wrong}).",
+                action=action,
+                argument=name,
+            )
 
 
 def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | None:

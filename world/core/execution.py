@@ -1,16 +1,18 @@
 """One execution of one action: the working state, the effects it meets, and how it stops.
 
-An execution always starts again from its base snapshot. An effect that the journal knows is answered from
-there; the first one that it does not know stops the execution as pending (IC-effects, IC-reentry). So an
-execution is a pure function of snapshot, intent, context and journal.
+An execution starts from its base snapshot. An effect that the journal knows is answered from there; the first
+one that it does not know stops the execution as pending (IC-effects, IC-reentry). So an execution is a pure
+function of snapshot, intent, context and journal. One that stopped in a Python generator may be kept and go on
+from where it stopped (``world.core.live``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
+from world.canonical import canonical_bytes
 from world.core.derive import recompute
 from world.core.scope import Scope
 from world.core.validate import check_patch
@@ -34,6 +36,7 @@ __all__ = [
     "Invocation",
     "Program",
     "Stop",
+    "Suspended",
 ]
 
 MAX_EFFECTS: Final = 1_000
@@ -140,6 +143,21 @@ class Stop(Exception):
         self.requirement = requirement
 
 
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A Python generator that waits for the result of an effect.
+
+    Args:
+        generator: the action.
+        asked: the effect.
+        at: the action's place.
+    """
+
+    generator: Generator[Any, Any, Any]
+    asked: Any
+    at: str
+
+
 class _LiveComputed(Mapping[str, Any]):
     """The computed values of the working data, made when they are first read after a change."""
 
@@ -162,8 +180,8 @@ class Execution:
     """The working state of one execution; ``compute`` makes it, flows and Python actions drive it."""
 
     __slots__ = (
-        "_computed", "_computed_for", "action_id", "answered", "context", "data", "depth", "invocation",
-        "journal", "patches", "program", "schema", "scope",
+        "_computed", "_computed_for", "action_id", "answered", "asked", "asked_before", "context", "data", "depth",
+        "invocation", "journal", "keeps", "patches", "program", "schema", "scope", "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -186,7 +204,11 @@ class Execution:
         self._computed = recompute(program, snapshot.data, snapshot.data, snapshot.computed)
         self.patches: list[Patch] = []
         self.answered: list[str] = []
+        self.asked: list[tuple[tuple[str, str, bytes], str]] = []
+        self.asked_before: list[tuple[tuple[str, str, bytes], str]] = []
         self.depth = 0
+        self.keeps = False
+        self.suspended: Suspended | None = None
         self.scope = Scope(
             snapshot.data,
             computed=_LiveComputed(self),
@@ -243,7 +265,7 @@ class Execution:
         """
         try:
             frozen = freeze(params)
-            key = requirement_id(self.schema.hash, self.invocation.intent_id, self.action_id, at, name, frozen)
+            key = self._key_of(name, frozen, at)
         except Refused as refused:
             self.fail("TYPE_MISMATCH", f"The arguments of {name} are no JSON. {refused.message}", at)
         if len(self.answered) >= MAX_EFFECTS:
@@ -252,6 +274,16 @@ class Execution:
             raise Stop("pending", requirement=Requirement(key, name, frozen, self.action_id, at))
         self.answered.append(key)
         return self.journal[key]
+
+    def _key_of(self, name: str, params: Any, at: str) -> str:
+        """Return the id of the next effect; where the run before asked for the same, its id is known."""
+        number, asked = len(self.asked), (name, at, canonical_bytes(params))
+        if number < len(self.asked_before) and self.asked_before[number][0] == asked:
+            key = self.asked_before[number][1]
+        else:
+            key = requirement_id(self.schema.hash, self.invocation.intent_id, self.action_id, at, name, params)
+        self.asked.append((asked, key))
+        return key
 
     def evaluate(self, expression: Callable[[Scope], Any], at: str) -> Any:
         """Return an expression's value in the working state; ends the execution where it has none."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from world.core.anatomy import check_expression, dependencies, reads_system
+from world.core.declared import manifest_faults
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flow_lint import FlowReader
 from world.core.order import circles
@@ -187,6 +188,8 @@ class _Reader:
         if spec.get("available") is not None:
             # Availability is asked before there is any input (INT-3.4a): reading it is always a mistake.
             self._expression(spec["available"], f"{path}.available", lambda read: self.reads(read, None))
+        if spec.get("manifest") is not None:
+            self._manifest(spec["manifest"], f"{path}.manifest", given)
         if "python" in spec:
             self._python(spec["python"], f"{path}.python")
             return
@@ -198,6 +201,13 @@ class _Reader:
         )
         reader.read(spec["flow"], f"{path}.flow")
         yield from reader.calls
+
+    def _manifest(self, manifest: Any, path: str, given: FieldSpec) -> None:
+        def expression(node: Any, at: str) -> None:
+            self._expression(node, at, lambda read: self.reads(read, given))
+
+        for at, message in manifest_faults(manifest, path, expression):
+            self.add("SCHEMA_ERROR", at, message)
 
     def _expression(self, node: Any, path: str, known: Callable[[str], bool]) -> None:
         found = check_expression(node, path)

@@ -9,7 +9,7 @@ A function returns patches. A generator yields effects and receives their result
 
 It may also yield a patch, which the steps after it see. Time, ids and random numbers come from the context
 only. At re-entry the generator runs again from its start and is answered from the journal (design section
-4, IC-reentry).
+4, IC-reentry), or goes on where it stopped, if it was kept (``world.core.live``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
 
-from world.core.execution import Execution, Stop
+from world.core.execution import Execution, Stop, Suspended
 from world.core.scope import seeded_fraction
 from world.frozen import FrozenDict, freeze, thaw
 from world.patch import Patch
@@ -33,6 +33,7 @@ __all__ = [
     "EffectCall",
     "EffectFailed",
     "effect",
+    "resume_python",
     "run_python",
 ]
 
@@ -186,7 +187,19 @@ def run_python(execution: Execution, function: Action, model: type[BaseModel] | 
     with _Guard(execution, at):
         outcome = function(ActionContext(execution), *arguments)
         if isinstance(outcome, Generator):
-            outcome = _drive(execution, outcome, at)
+            outcome = _drive(execution, outcome, outcome.__next__, at)
+    _apply_all(execution, outcome, at)
+
+
+def resume_python(execution: Execution, suspended: Suspended) -> None:
+    """Go on with a Python action whose effect the execution's journal knows by now.
+
+    Raises:
+        Stop: as ``run_python``.
+    """
+    at, generator = suspended.at, suspended.generator
+    with _Guard(execution, at):
+        outcome = _drive(execution, generator, _answer(execution, generator, suspended.asked, at), at)
     _apply_all(execution, outcome, at)
 
 
@@ -227,17 +240,22 @@ class _Guard:
         self.execution.fail("ACTION_RAISED", f"The action raised {shown}", self.at, {"type": type(raised).__name__})
 
 
-def _drive(execution: Execution, generator: Generator[Any, Any, Any], at: str) -> Any:
+def _drive(execution: Execution, generator: Generator[Any, Any, Any], step: Callable[[], Any], at: str) -> Any:
     """Run a generator to its end, answering its effects, and return what it returns."""
-    step: Callable[[], Any] = generator.__next__
+    asked: Any = None
     try:
         while True:
             asked = step()
             step = _answer(execution, generator, asked, at)
     except StopIteration as end:
         return end.value
+    except Stop as stop:
+        if execution.keeps and stop.status == "pending":
+            execution.suspended = Suspended(generator, asked, at)
+        raise
     finally:
-        _close(generator)
+        if execution.suspended is None:
+            _close(generator)
 
 
 def _answer(execution: Execution, generator: Generator[Any, Any, Any], asked: Any, at: str) -> Callable[[], Any]:
@@ -253,6 +271,7 @@ def _answer(execution: Execution, generator: Generator[Any, Any, Any], asked: An
 
 
 def _close(generator: Generator[Any, Any, Any]) -> None:
+    """Let an author's cleanup run; what it raises changes nothing."""
     try:
         generator.close()
     except Exception:  # noqa: BLE001 - the end is decided; what an author's cleanup raises changes nothing

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.core.declared import ItemSpec, compile_manifest
 from world.core.expression import Evaluate, compile_expression
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flow import Flow, compile_flow
@@ -100,6 +101,7 @@ class ActionSpec:
         is_available: its compiled form.
         flow: the compiled flow, or None for a Python action.
         python: the function's identity, or None.
+        touches: what it declares to touch outside of the state, compiled; empty where it declares nothing.
         spec: the portable form with label, description and manifest.
     """
 
@@ -109,6 +111,7 @@ class ActionSpec:
     is_available: Evaluate | None
     flow: Flow | None
     python: PythonRef | None
+    touches: tuple[ItemSpec, ...]
     spec: FrozenDict
 
 
@@ -220,6 +223,7 @@ def _action(name: str, spec: FrozenDict) -> ActionSpec:
         is_available=None if available is None else compile_expression(available),
         flow=None if "python" in spec else compile_flow(spec["flow"], f"actions.{name}.flow"),
         python=_python(spec["python"]) if "python" in spec else None,
+        touches=compile_manifest(spec.get("manifest") or ()),
         spec=spec,
     )
 

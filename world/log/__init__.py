@@ -7,13 +7,13 @@
 
 from world.log.following import Follower
 from world.log.group import GroupCommit, Pending
-from world.log.log import EventLog, list_logs, open_log
+from world.log.log import EventLog, list_logs, open_log, rebuild_view
 from world.log.merkle import verify_consistency, verify_inclusion
 from world.log.tables import Statement, compiled
 from world.log.transaction import Transaction
 from world.log.tree import ConsistencyProof, InclusionProof
 from world.log.url import Address, parse_address
-from world.log.values import MAX_EVENT_BYTES, Finding, LoggedEvent, NewEvent, TreeHead, event_leaf
+from world.log.values import MAX_EVENT_BYTES, Finding, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact
 from world.log.views import PersistedView, ViewCursor, ViewState
 
 __all__ = [
@@ -36,9 +36,11 @@ __all__ = [
     "ViewState",
     "compiled",
     "event_leaf",
+    "is_intact",
     "list_logs",
     "open_log",
     "parse_address",
+    "rebuild_view",
     "verify_consistency",
     "verify_inclusion",
 ]

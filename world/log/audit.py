@@ -11,7 +11,8 @@ finds is named with the position where it lies, or with the two heads between wh
   leaves, reordered or replaced, after the last head that agrees.
 - ``LOG_TRUNCATED``: a head covers more events than there are.
 - ``SAVED_HEAD_MISMATCH``: the events are not those under a head that was given.
-- ``STREAM_DISORDER``, ``CHUNK_CHANGED``, ``STORAGE_DAMAGED``.
+- ``STREAM_DISORDER``, ``CHUNK_CHANGED``; ``STORAGE_DAMAGED`` where the rows cannot be read.
+- ``FILE_DAMAGED``: what SQLite's own check of the file complains about (position 0; nothing on a server).
 
 Whoever can rewrite everything in the store can make it agree with itself: only heads kept elsewhere tell
 then.
@@ -34,6 +35,8 @@ MAX_FINDINGS: Final = 100
 
 _END: Final = TreeHead(1 << 62, b"")
 _NO_CHUNK: Final = (1 << 62, b"", b"")
+_NO_EVENT: Final = (TypeError, AttributeError, UnicodeError, Refused)
+"""What making a leaf raises of stored columns that no event can have."""
 
 
 def verify_tree(
@@ -65,6 +68,14 @@ def verify_tree(
     return sorted(audit.findings, key=lambda finding: finding.position)
 
 
+def verify_storage(log: EventLog) -> list[Finding]:
+    """Ask the database itself whether its pages and indexes are whole; see ``Store.problems``."""
+    return [
+        Finding("FILE_DAMAGED", 0, f"The database file is damaged: {' '.join(told.split())}.")
+        for told in log.audit_storage(MAX_FINDINGS)
+    ]
+
+
 class _Audit:
     """The state of one pass."""
 
@@ -72,7 +83,7 @@ class _Audit:
         self.findings: list[Finding] = []
         self.position = 0
         self._log = log
-        self._end = log.head().size
+        self._end = log.stored_head().size
         self._frontier = Frontier()
         self._pending: list[bytes] = []
         self._other: Frontier | None = None  # the tree with recomputed leaves, where they differ from stored ones
@@ -96,10 +107,7 @@ class _Audit:
         limit = 128
         while self.position < self._end:
             rows = self._log.audit_rows(self.position, limit)
-            for row in rows:
-                if row[0] > self._end:
-                    break
-                self._take(row)
+            self._take(rows)
             if visit is not None:
                 visit(rows if not rows or rows[-1][0] <= self._end else [r for r in rows if r[0] <= self._end])
             if len(rows) < limit or rows[-1][0] > self._end:
@@ -111,13 +119,39 @@ class _Audit:
         if progress is not None:
             progress(self._end, self._end)
 
-    def _take(self, row: Sequence[Any]) -> None:
-        position, *content, leaf, log_id = row
+    def _take(self, rows: Sequence[Row]) -> None:
+        """Take in stored rows; one that is as it must be, and at which nothing is to be compared, passes at once."""
+        log_id, end, expected = self._log.log_id, self._end, self.position + 1
+        is_sound, stop, pending = self._is_sound(), self._next_stop(), self._pending
+        for position, stream, version, topic, schema_version, state, leaf, of_log in rows:
+            if position > end:
+                break
+            try:
+                found = event_leaf(stream, version, topic, schema_version, state)
+            except _NO_EVENT:
+                found = b""  # equals no other
+            if is_sound and found == leaf and expected == position < stop and of_log == log_id:
+                pending.append(found)
+            else:
+                self.position = expected - 1
+                self._look_at(position, leaf, found, is_ours=of_log == log_id)
+                is_sound, stop, pending = self._is_sound(), self._next_stop(), self._pending
+            expected = position + 1
+        self.position = expected - 1
+
+    def _is_sound(self) -> bool:
+        return self._whole and self._other is None
+
+    def _next_stop(self) -> int:
+        """Return the position of the next tree head to compare with."""
+        return min(self._next.size, self._saved[0].size if self._saved else _END.size)
+
+    def _look_at(self, position: int, leaf: Any, expected: bytes, *, is_ours: bool) -> None:
+        """Take in one row with the leaf that its content has."""
         if position != self.position + 1:
             self._miss(self.position + 1, position - 1)
         self.position = position
-        expected = _leaf(content)
-        if expected != leaf or log_id != self._log.log_id:
+        if expected != leaf or not is_ours:
             self.add(
                 "EVENT_CHANGED",
                 position,
@@ -244,22 +278,14 @@ class _Audit:
             )
 
     def _check_unsealed(self) -> None:
-        known = self._log.head().size
+        known = self._log.stored_head().size
         rows = self._log.audit_rows(known, 1)
-        if rows and rows[0][0] > self._log.head().size:
+        if rows and rows[0][0] > self._log.stored_head().size:
             self.add(
                 "EVENT_UNSEALED",
                 rows[0][0],
                 f"Event {rows[0][0]} stands after the last tree head: it was not written by a commit.",
             )
-
-
-def _leaf(content: Sequence[Any]) -> bytes:
-    """Return the leaf of stored columns; of values no event can have, one that equals no other."""
-    try:
-        return event_leaf(*content)
-    except (TypeError, AttributeError, UnicodeError, Refused):
-        return b""
 
 
 def _chunk_rows(log: EventLog) -> Iterator[tuple[int, bytes, bytes]]:

@@ -24,7 +24,7 @@ from world.log.transaction import Memory, Transaction
 from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap
 from world.log.url import Address, Backend, parse_address
 from world.log.values import MAX_EVENT_BYTES, MAX_NUMBER, LoggedEvent, TreeHead
-from world.log.views import REBUILD_BATCH, PersistedView, Progress, ViewState, prepare_view, view_states
+from world.log.views import REBUILD_BATCH, PersistedView, Progress, ViewState, mend_view, prepare_view, view_states
 
 READ_BATCH: Final = 1_000
 """Most events fetched by one query of a reader."""
@@ -78,6 +78,35 @@ def open_log(
         store.close()
         raise
     return log
+
+
+def rebuild_view(
+    address: str | Address,
+    view: PersistedView,
+    *,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    progress: Progress | None = None,
+) -> int:
+    """Build a view anew from the events, whatever state it is in; nothing else is needed than the log itself.
+
+    Args:
+        address: see ``world.log.url``.
+        view: the view.
+        busy_timeout_ms: how long to wait for the log's lock, in milliseconds.
+        progress: called with events done and events in all.
+
+    Returns:
+        How many events the view covers now.
+
+    Raises:
+        Refused: as ``open_log`` does.
+        DamagedLog: the events themselves are damaged.
+    """
+    with open_log(address, busy_timeout_ms=busy_timeout_ms) as log:
+        mend_view(log._store, log.log_id, view)
+        log._view = view
+        log.rebuild_view(progress)
+        return log.head().size
 
 
 def list_logs(address: str | Address) -> list[str]:
@@ -169,15 +198,25 @@ class EventLog:
 
     def close(self) -> None:
         """Close all connections and wake those who follow; closing twice does nothing."""
-        self._store.close()
-        with self._grown:
-            self._grown.notify_all()
+        try:
+            self._store.close()
+        finally:
+            with self._grown:
+                self._grown.notify_all()
 
     # Reading
 
     def head(self) -> TreeHead:
-        """Return the newest committed tree head."""
+        """Return the newest committed tree head.
+
+        Raises:
+            DamagedLog: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
+        """
         return self._tree.head()
+
+    def stored_head(self) -> TreeHead:
+        """Return the newest tree head as it is stored, for verification: events may stand beyond it."""
+        return self._tree.stored_head()[0]
 
     def heads(self, after: int = 0, upto: int | None = None) -> Iterator[TreeHead]:
         """Yield the tree heads stored with each commit, with sizes in (after, upto], smallest first."""
@@ -224,7 +263,7 @@ class EventLog:
         batch: int = READ_BATCH,
     ) -> Iterator[list[Row]]:
         """Yield events as ``read`` does, in lists of tuples with the fields of ``LoggedEvent``."""
-        last = self.head().size if upto is None else min(upto, self.head().size)
+        last = self.head().size if upto is None else min(upto, self.stored_head().size)
         whole = topics is None and stream is None
         query = events_query(self.backend, topics=len(topics or ()), stream=stream is not None)
         extra: dict[str, Any] = {f"topic{n}": topic for n, topic in enumerate(topics or ())}
@@ -323,6 +362,10 @@ class EventLog:
         """Return events that break the order of their stream: position, stream, version, version before."""
         base = key_range(self.log_id)["base"]
         return self._store.select(self._store.sql.disorder, log_id=self.log_id, base=base, count=count)
+
+    def audit_storage(self, count: int) -> list[str]:
+        """Return what the database itself finds wrong with how it is stored, at most ``count`` sentences."""
+        return self._store.problems(count)
 
     # Proving
 
@@ -518,5 +561,5 @@ def _silent(_done: int, _all: int) -> None:
 def next_limit(rows: list[Row], batch: int) -> int:
     """Return how many events to fetch next, so that their states fit the memory a reader may use."""
     sample = rows[::8]
-    average = sum([len(row[5]) for row in sample]) // len(sample) + 1
+    average = sum([len(row[5] or b"") for row in sample]) // len(sample) + 1
     return max(1, min(batch, BATCH_BYTES // average))

@@ -6,7 +6,7 @@ open a new store at the same moment do not race.
 
 from __future__ import annotations
 
-from world.log.store import Cursor, Store, check_format, not_a_log, not_found
+from world.log.store import Cursor, Store, check_format, lost_tables, not_a_log, not_found
 from world.log.tables import FORMAT, FORMAT_VERSION, METADATA, STORE, creation, readable_view
 
 
@@ -15,8 +15,12 @@ def log_names(store: Store) -> dict[str, int]:
 
     Raises:
         Refused: ``NOT_A_LOG`` or ``LOG_FORMAT``.
+        DamagedLog: ``LOG_DAMAGED`` when some of the tables are lost; all are made together.
     """
-    if STORE.name not in _tables(store):
+    present = _tables(store)
+    if STORE.name not in present:
+        if present & METADATA.tables.keys():
+            raise lost_tables(store.describe(), f"its table {STORE.name} is lost")
         raise not_a_log(store.describe(), "it holds none of a log's tables; create the log, or give another address")
     check_format(store.select(store.sql.read_format), store.describe())
     return {name: number for number, name in store.select(store.sql.read_logs)}

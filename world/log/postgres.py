@@ -21,7 +21,7 @@ from sqlalchemy import URL
 
 from world.errors import DamagedLog, LogBusy, Refused, StorageFull, WorldProtocolError
 from world.log.statements import events_query
-from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range
+from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range, newest
 from world.log.tables import Statement, dialect
 
 LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
@@ -76,6 +76,7 @@ class PostgresStore(Store):
             "lock_timeout": str(busy_timeout_ms),
             "synchronous_commit": "on" if durability == "full" else "off",
             "default_transaction_read_only": "on" if read_only else "off",
+            "default_transaction_isolation": r"read\ committed",  # stricter ones see the state before the lock
         }
         given = self._arguments.get("options", "")
         chosen = " ".join(f"-c {name}={value}" for name, value in settings.items())
@@ -191,6 +192,10 @@ class PostgresStore(Store):
         """See ``Store.translate``."""
         return _translate(error, self._where)
 
+    def problems(self, most: int) -> list[str]:
+        """See ``Store.problems``; a server's administrator has ``pg_amcheck`` for that."""
+        return []
+
     def close(self) -> None:
         """See ``Store.close``."""
         self._closed = True
@@ -248,11 +253,10 @@ class PostgresStore(Store):
         newer = None
         if time.monotonic() < self._expect_others_until:
             newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
-        found = head.fetchall()
-        size, root = found[0] if found else (0, None)
+        size, root, last = newest(head.fetchall())
         if size > known:
             self._expect_others_until = time.monotonic() + _EXPECT_S
-        return Opening(size, root, views.fetchall(), newer.fetchall() if newer is not None else None)
+        return Opening(size, last, root, views.fetchall(), newer.fetchall() if newer is not None else None)
 
     def _run(self, statement: Statement, **values: Any) -> Cursor:
         cursor = self.cursor()
@@ -306,6 +310,14 @@ def _translate(error: Exception, where: str) -> Exception:
         return Refused("LOG_READ_ONLY", f"The log on {where} cannot be written: {error}.", store=where)
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return DamagedLog("LOG_DAMAGED", f"The database {where} is damaged: {error}.", store=where)
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
+        return DamagedLog(
+            "LOG_DAMAGED",
+            f"The database {where} is damaged: {error.diag.message_primary}. `worldctl doctor --rebuild` makes a lost "
+            "index again; restore anything else from a copy.",
+            store=where,
+            reason=error.diag.message_primary,
+        )
     if isinstance(error, errors.InvalidPassword):
         return Refused("LOG_UNAVAILABLE", f"{where} refuses the user or the password.", store=where)
     if error.sqlstate is None or isinstance(error, (errors.AdminShutdown, errors.CrashShutdown)):

@@ -20,12 +20,29 @@ from urllib.parse import quote
 
 from world.errors import DamagedLog, LogBusy, Refused, StorageFull, WorldProtocolError
 from world.log.sqlite_reading import Readers, ReadOnlyReaders, fetch
-from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range, not_a_log
+from world.log.store import (
+    Batch,
+    Cursor,
+    Durability,
+    Opening,
+    Row,
+    Store,
+    conflict,
+    key_range,
+    lost_tables,
+    newest,
+    not_a_log,
+)
+from world.log.tables import EVENTS
 from world.log.url import MEMORY
 
 _ASK_AGAIN_S: Final = (0.0001, 0.0002, 0.0003, 0.0003, 0.0005)
 _PAUSE_S: Final = 0.0006  # longer than a waiting writer sleeps before it asks again
 _POLITE_S: Final = 0.5  # how long after a commit of others pauses are made
+_UNWRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+_NOT_OURS: Final = ("no such table", "no such column", "unsupported file format")  # the schema was changed
+_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter for what the driver says about a bad schema
+_SCHEMA_BYTES: Final = 1 << 16  # our schema stands on the first page
 _SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -61,7 +78,7 @@ class SqliteStore(Store):
             _check_path(path, create=create, read_only=read_only)
         try:
             self._open(durability)
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             self.close()
             raise self.translate(error) from error
 
@@ -97,7 +114,7 @@ class SqliteStore(Store):
                 return self._readers.query(sql, parameters)
             with self._mutex:
                 return fetch(self._own(), sql, parameters)
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             raise self.translate(error) from error
 
     @contextmanager
@@ -138,8 +155,8 @@ class SqliteStore(Store):
             if isinstance(error, sqlite3.Error):
                 raise self.translate(error) from error
             raise
-        size, root = head[0] if head else (0, None)
-        return Opening(size, root, views)
+        size, root, last = newest(head)
+        return Opening(size, last, root, views)
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
@@ -167,6 +184,14 @@ class SqliteStore(Store):
     def translate(self, error: Exception) -> Exception:
         """See ``Store.translate``."""
         return translate(error, self._path)
+
+    def problems(self, most: int) -> list[str]:
+        """See ``Store.problems``; SQLite looks through every page of the file."""
+        try:
+            told = [str(row[0]) for row in self.query(f"PRAGMA integrity_check({most})", ())]
+        except DamagedLog as damage:
+            return [damage.message]
+        return [] if told == ["ok"] else told
 
     def close(self) -> None:
         """See ``Store.close``."""
@@ -222,26 +247,28 @@ def translate(error: Exception, path: str) -> Exception:
         return DamagedLog("LOG_DAMAGED", f"The file {path} is damaged. Restore it from a copy.", path=path)
     if not isinstance(error, sqlite3.Error):
         return error
-    if "no such table" in str(error):
+    if str(error).startswith(_NOT_OURS):
         return DamagedLog(
             "LOG_DAMAGED",
             f"The file {path} is damaged: {error}. `worldctl doctor --rebuild` makes a lost index again; restore "
             "anything else from a copy.",
             path=path,
+            reason=str(error),
         )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _SQLITE_BUSY:
         return LogBusy("LOG_BUSY", f"Another writer keeps {path} locked; try again.", path=path)
-    if code == sqlite3.SQLITE_FULL:
-        return StorageFull(
-            "STORAGE_FULL",
-            f"There is no room left for {path}. Nothing was appended; free some space and try again.",
-            path=path,
-        )
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _UNWRITTEN:
+        return _without_room(path, is_full=code == sqlite3.SQLITE_FULL)
     if code == sqlite3.SQLITE_CORRUPT:
-        return DamagedLog("LOG_DAMAGED", f"The file {path} is damaged ({error}). Restore it from a copy.", path=path)
+        return DamagedLog(
+            "LOG_DAMAGED",
+            f"The file {path} is damaged ({error}). Restore it from a copy.",
+            path=path,
+            reason=str(error),
+        )
     if code == sqlite3.SQLITE_NOTADB:
-        return not_a_log(path, "the file is no SQLite database")
+        return _no_database(path)
     if code == sqlite3.SQLITE_CONSTRAINT:
         return conflict(str(error))
     if code == sqlite3.SQLITE_READONLY:
@@ -270,6 +297,23 @@ def _check_path(path: str, *, create: bool, read_only: bool) -> None:
         raise not_a_log(path, "it is no regular file")
     if status.st_size == 0 and not create:
         raise not_a_log(path, "the file is empty; create the log, or give another file")
+
+
+def _without_room(path: str, *, is_full: bool) -> StorageFull:
+    reason = f"There is no room left for {path}"
+    if not is_full:  # what a limit on the size of files looks like, and a disk that fails
+        reason = f"{path} could not be written: there is no room left, files may not grow so large, or the disk fails"
+    return StorageFull("STORAGE_FULL", f"{reason}. Nothing was appended; free some space and try again.", path=path)
+
+
+def _no_database(path: str) -> WorldProtocolError:
+    """Return the error for a file that SQLite does not take for a database: a damaged log where it has our tables."""
+    beginning = b""
+    with suppress(OSError), open(path, "rb") as file:
+        beginning = file.read(_SCHEMA_BYTES)
+    if f"CREATE TABLE {EVENTS.name}".encode() in beginning:
+        return lost_tables(path, "its first bytes are not those of a SQLite database")
+    return not_a_log(path, "the file is no SQLite database")
 
 
 def _holds(path: str) -> bool:

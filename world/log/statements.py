@@ -44,7 +44,7 @@ class Statements:
         self.insert_event = sql(insert(EVENTS))
         self.insert_head = sql(insert(HEADS))
         self.insert_chunk = sql(insert(CHUNKS))
-        self.last_head = sql(_last(HEADS.c.id, HEADS.c.root))
+        self.last_head = sql(_newest())
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
         self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))
@@ -121,6 +121,18 @@ def _between(key: ColumnElement[int], *columns: ColumnElement[Any]) -> Select[An
 def _last(key: ColumnElement[int], *columns: ColumnElement[Any]) -> Select[Any]:
     keys = key > bindparam(LOW), key <= bindparam(HIGH)
     return select(key - bindparam(BASE), *columns).where(*keys).order_by(key.desc()).limit(1)
+
+
+def _newest() -> Select[Any]:
+    """Find the newest tree head and the last event together, so that no commit can come between the two."""
+
+    def last(key: Column[int], wanted: ColumnElement[Any]) -> ColumnElement[Any]:
+        keys = key > bindparam(LOW), key <= bindparam(HIGH)
+        return select(wanted).where(*keys).order_by(key.desc()).limit(1).scalar_subquery()
+
+    base: ColumnElement[int] = bindparam(BASE)
+    size, root = last(HEADS.c.id, HEADS.c.id - base), last(HEADS.c.id, HEADS.c.root)
+    return select(size, root, last(EVENTS.c.id, EVENTS.c.id - base))
 
 
 def _viewed() -> ColumnElement[bool]:

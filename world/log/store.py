@@ -49,13 +49,15 @@ class Opening:
     """What a writer finds under the lock.
 
     Args:
-        size: events in the log.
+        size: events under the newest tree head.
+        last: position of the last event there is.
         root: root of the stored tree head; None for a log without commits.
         views: name, version and position of the log's stored views.
         events: rows of the events after those the writer knew; None when they were not fetched.
     """
 
     size: int
+    last: int
     root: bytes | None
     views: Sequence[Row]
     events: Sequence[Row] | None = None
@@ -142,6 +144,10 @@ class Store(ABC):
         """Return the error of ours that stands for a driver's error, or the error itself when it is none."""
 
     @abstractmethod
+    def problems(self, most: int) -> list[str]:
+        """Return what the database itself says is wrong with how it is stored; empty where it does not check."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close all connections; closing twice does nothing."""
 
@@ -156,6 +162,42 @@ class Store(ABC):
         return cursor.fetchall()
 
 
+def newest(rows: Sequence[Row]) -> tuple[int, bytes | None, int]:
+    """Return size and root of the newest tree head, and the last event's position, from a row of ``last_head``."""
+    size, root, last = rows[0]
+    if size is not None and not isinstance(root, bytes):
+        root = b""  # a damaged row; no tree has this root
+    return size or 0, root, last or 0
+
+
+def check_covered(size: int, last: int) -> None:
+    """Compare the newest tree head with the last event: every commit writes both.
+
+    Raises:
+        DamagedLog: ``EVENT_UNSEALED`` when events stand beyond the head, ``LOG_GAP`` when it covers more than there
+            are.
+    """
+    if last > size:
+        raise DamagedLog(
+            "EVENT_UNSEALED",
+            f"The log holds events up to {last}, and its newest tree head covers {size}: tree heads were removed, or "
+            "events were written by something else than a commit. Run `worldctl verify`, and restore the log from a "
+            "copy.",
+            position=size + 1,
+            events=last,
+            head=size,
+        )
+    if last < size:
+        raise DamagedLog(
+            "LOG_GAP",
+            f"The log ends at event {last}, and its newest tree head covers {size}: event {last + 1} is missing. "
+            "Run `worldctl verify`, and restore the log from a copy.",
+            position=last + 1,
+            events=last,
+            head=size,
+        )
+
+
 def key_range(log_id: int, after: int = 0, upto: int | None = None) -> dict[str, int]:
     """Return the parameters that select a log's positions in (after, upto]; None is the end."""
     base = log_id << LOG_SHIFT
@@ -168,7 +210,10 @@ def check_format(rows: Sequence[Row], where: str) -> None:
 
     Raises:
         Refused: ``LOG_FORMAT`` with the found and the known version.
+        DamagedLog: ``LOG_DAMAGED`` when there is no format at all: it is written together with the tables.
     """
+    if not rows:
+        raise lost_tables(where, "the format of its tables is lost")
     if len(rows) != 1 or rows[0][0] != FORMAT:
         raise Refused("LOG_FORMAT", f"{where} keeps logs in a format this program does not know.", found=rows)
     version = rows[0][1]
@@ -185,6 +230,11 @@ def check_format(rows: Sequence[Row], where: str) -> None:
 def not_a_log(where: str, what: str) -> Refused:
     """Return the refusal of a thing that is no log."""
     return Refused("NOT_A_LOG", f"{where} is no log: {what}.", path=where)
+
+
+def lost_tables(where: str, what: str) -> DamagedLog:
+    """Return the error for a store that lost what was made together with the rest."""
+    return DamagedLog("LOG_DAMAGED", f"{where} is damaged: {what}. Restore it from a copy.", path=where, reason=what)
 
 
 def not_found(where: str, name: str, names: Sequence[str]) -> Refused:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from world.errors import DamagedLog, Refused
 from world.log.merkle import Chunk, Frontier
 from world.log.statements import events_query
-from world.log.store import Batch, Opening, Store, key_range
+from world.log.store import Batch, Opening, Store, check_covered, key_range
 from world.log.tables import LOG_SHIFT
 from world.log.tree import gap
 from world.log.values import LoggedEvent, NewEvent, TreeHead, check_event, event_leaf
@@ -144,6 +144,8 @@ class Transaction:
         """Bring the memory to the head found under the lock, and check that the log only grew."""
         memory = self._memory
         known, size = memory.head.size, opening.size
+        if size >= known:
+            check_covered(size, opening.last)
         if size == known:
             if (opening.root or memory.head.root) != memory.head.root:
                 raise _changed_behind(size)

@@ -18,7 +18,7 @@ from world.log.merkle import (
     inclusion_proof,
     verify_inclusion,
 )
-from world.log.store import Row, Store, key_range
+from world.log.store import Row, Store, check_covered, key_range, newest
 from world.log.values import TreeHead
 
 _ALL: Final = 1 << 62
@@ -59,9 +59,19 @@ class StoredTree:
         self._log_id = log_id
 
     def head(self) -> TreeHead:
-        """Return the newest tree head."""
-        rows = self._store.select(self._store.sql.last_head, **key_range(self._log_id))
-        return TreeHead(*rows[0]) if rows else TreeHead(0, EMPTY_ROOT)
+        """Return the newest tree head.
+
+        Raises:
+            DamagedLog: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
+        """
+        head, last = self.stored_head()
+        check_covered(head.size, last)
+        return head
+
+    def stored_head(self) -> tuple[TreeHead, int]:
+        """Return the newest tree head as it is stored, and the position of the last event."""
+        size, root, last = newest(self._store.select(self._store.sql.last_head, **key_range(self._log_id)))
+        return TreeHead(size, EMPTY_ROOT if root is None else root), last
 
     def frontier(self, head: TreeHead) -> Frontier:
         """Return the tree of a stored head, ready to grow, from the last chunk before it on.
@@ -141,7 +151,11 @@ class StoredTree:
         rows = self._store.select(self._store.sql.leaves, **key_range(self._log_id, after, upto))
         if len(rows) != upto - after:
             raise gap(rows, after)
-        return [leaf for _, leaf in rows]
+        leaves = [leaf for _, leaf in rows]
+        for offset, leaf in enumerate(leaves):
+            if not isinstance(leaf, bytes):
+                raise _damaged(f"The leaf hash of event {after + offset + 1} is none; run a verification.", upto)
+        return leaves
 
 
 def gap(rows: Sequence[Row], after: int) -> DamagedLog:

@@ -17,7 +17,8 @@ from typing import Any, Final, Protocol
 from sqlalchemy import MetaData
 
 from world.errors import Refused
-from world.log.store import Cursor, Row, Store
+from world.log.statements import events_query
+from world.log.store import Cursor, Row, Store, key_range
 from world.log.tables import Statement, creation, removal
 from world.log.url import Backend
 from world.log.values import LoggedEvent
@@ -63,6 +64,12 @@ class ViewCursor:
     def fetchall(self) -> list[Row]:
         """Return the remaining rows of the last statement."""
         return self._cursor.fetchall()
+
+    def event_at(self, position: int) -> LoggedEvent | None:
+        """Return a stored event, None where there is none; what this transaction appends is not stored yet."""
+        self.run(events_query(self.backend), count=1, **key_range(self.log_id, position - 1, position))
+        row = self.fetchone()
+        return None if row is None else LoggedEvent(*row)
 
 
 class PersistedView(Protocol):
@@ -121,6 +128,25 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
             _make_tables(store, cursor, view, stored)
         if view.name not in _states(_read(store, cursor, log_id)):
             cursor.execute(store.sql.insert_view.sql, (log_id, view.name, view.version, 0))
+
+
+def mend_view(store: Store, log_id: int, view: PersistedView) -> None:
+    """Prepare a view that is to be rebuilt: make again what is missing of its tables.
+
+    Where a whole table is lost, every log of the store has lost its part of the view; then all of them start anew.
+
+    Raises:
+        Refused: ``VIEW_NEWER`` when a later release made the tables.
+    """
+    present = {row[0] for row in store.query(store.tables_sql, ())}
+    with store.migrating() as cursor:
+        stored = _states(_read(store, cursor, _TABLES)).get(view.name)
+        if stored is not None and not present.issuperset(view.metadata.tables):
+            _make_tables(store, cursor, view, stored)
+        else:  # its indexes may be lost
+            for sql in creation(view.metadata, store.backend):
+                cursor.execute(sql)
+    prepare_view(store, log_id, view)
 
 
 def view_states(store: Store, log_id: int) -> dict[str, ViewState]:

@@ -10,15 +10,18 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from world.canonical import read_json
 from world.errors import DamagedLog, Refused
 from world.events import BranchCreated, DomainAdopted, Event, WorldSealed, decode_event
 from world.frozen import FrozenDict, freeze
 from world.identity import state_hash
-from world.log import EventLog, LoggedEvent, event_leaf
+from world.klis.stored import read_ledger
+from world.log import EventLog, LoggedEvent, is_intact
 from world.patch import Patch, apply_patches
 from world.proposal import Proposal, fold_proposal
 from world.realm import Branch, Realm, fold
 from world.views.index import VIEW_NAME, VIEW_VERSION, history_query, statement
+from world.work import KLIS_STREAM
 
 KEPT_STATES: Final = 64
 """States of worlds kept in memory, those used last."""
@@ -28,6 +31,9 @@ TRIES: Final = 4
 
 FOLD_AT_MOST: Final = 10_000
 """Events behind which a kept realm is loaded anew instead of being brought up to date."""
+
+LEDGER_BATCH: Final = 2_000
+"""Events of the lease ledger fetched at once when it is loaded."""
 
 R = TypeVar("R")
 
@@ -50,8 +56,7 @@ def decoded(logged: LoggedEvent) -> Event:
     Raises:
         DamagedLog: ``EVENT_CHANGED`` where content and leaf hash disagree, and as ``decode_event``.
     """
-    leaf = event_leaf(logged.stream, logged.version, logged.topic, logged.schema_version, logged.state)
-    if leaf != logged.leaf:
+    if not is_intact(logged):
         raise DamagedLog(
             "EVENT_CHANGED",
             f"Event {logged.position} is not what was logged: its content and its leaf hash disagree. Run "
@@ -59,6 +64,10 @@ def decoded(logged: LoggedEvent) -> Event:
             position=logged.position,
         )
     return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+
+
+def _index_damaged() -> DamagedLog:
+    return DamagedLog("INDEX_DAMAGED", "The index does not fit its log; `worldctl doctor --rebuild` makes it again.")
 
 
 class Archive:
@@ -77,9 +86,28 @@ class Archive:
         return self._log
 
     def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
-        """Run one of the index's statements on committed data."""
+        """Run one of the index's statements on committed data.
+
+        Raises:
+            Refused: ``INDEX_NOT_CURRENT`` when the log was opened to be read only and its index is behind it; who
+                may write keeps the index current.
+            DamagedLog: ``LOG_DAMAGED`` when a table of the index is lost.
+        """
+        self._check_current()
         told = statement(name, self._log.backend)
         return [tuple(row) for row in self._log.query(told, of_log=self._log.log_id, **values)]
+
+    def _is_current(self) -> bool:
+        view = self._log.view_state(VIEW_NAME)
+        return view is not None and view.live and view.version == VIEW_VERSION
+
+    def _check_current(self) -> None:
+        if self._log.read_only and not self._is_current():
+            raise Refused(
+                "INDEX_NOT_CURRENT",
+                "The index of the log does not cover all its events, and the log was opened to be read only. Open it "
+                "once for writing, or run `worldctl doctor --rebuild`.",
+            )
 
     # Worlds
 
@@ -123,7 +151,7 @@ class Archive:
                 raise DamagedLog("NO_GENESIS", f"World {world_id} has no ancestor with data.", world_id=world_id)
             data = self._states.get(at) or self._checkpoint(at)
             if data is None:
-                event = self.sealed(at)
+                event = self.sealed(at) if at == world_id else self._parent(at)
                 if event.data is not None:
                     data = freeze(event.data)
                 else:
@@ -166,12 +194,16 @@ class Archive:
         data: FrozenDict = freeze(orjson.loads(rows[0][0]))
         return data
 
+    def _parent(self, world_id: str) -> WorldSealed:
+        row = self.find_world(world_id)
+        if row is None:  # the events name it, so only the index can be at fault
+            raise _index_damaged()
+        return self._sealed_at(row)
+
     def _sealed_at(self, row: WorldRow) -> WorldSealed:
         event = decoded(self._log.event_at(row.position))
         if not isinstance(event, WorldSealed) or event.world_id != row.world_id:
-            raise DamagedLog(
-                "INDEX_DAMAGED", "The index does not fit its log; `worldctl doctor --rebuild` makes it again."
-            )
+            raise _index_damaged()
         return event
 
     # Proposals
@@ -190,7 +222,13 @@ class Archive:
         return state
 
     def count(self, before: int, **conditions: Any) -> int:
-        """Count proposals submitted before a position, under the conditions of ``world.ports.History``."""
+        """Count proposals submitted before a position, under the conditions of ``world.ports.History``.
+
+        Raises:
+            Refused: as ``rows``.
+            DamagedLog: as ``rows``.
+        """
+        self._check_current()
         told = history_query(conditions, self._log.backend)
         rows = self._log.query(told, of_log=self._log.log_id, before=before, **conditions)
         return int(rows[0][0])
@@ -230,10 +268,10 @@ class Archive:
         return self.fold_realm(self._log.head().size)  # others keep writing
 
     def _load_from_index(self) -> Realm:
-        view = self._log.view_state(VIEW_NAME)
-        if view is None or not view.live or view.version != VIEW_VERSION:
+        if not self._is_current():
             return self.fold_realm()
         realm = Realm()
+        self._load_ledger(realm)
         for (position,) in self.rows("landmarks"):
             fold(realm, decoded(self._log.event_at(position)), position)
         active = realm.active
@@ -245,6 +283,20 @@ class Archive:
         for (proposal_id,) in self.rows("open_proposals"):
             realm.take_in(self.proposal(proposal_id))
         return realm
+
+    def _load_ledger(self, realm: Realm) -> None:
+        """Bring in the lease ledger: the copy kept beside the log, and the events since."""
+        for _, version, state in self.rows("ledger"):
+            realm.klis, realm.klis_version = read_ledger(read_json(state)), version
+        while logged := self._log.stream(KLIS_STREAM, after=realm.klis_version, limit=LEDGER_BATCH):
+            for one in logged:
+                realm.klis.fold(decoded(one))
+                realm.klis_version += 1
+
+    def ledger_position(self) -> tuple[int, int]:
+        """Return after which event, and which of the ledger's own, its copy was taken; zeros where there is none."""
+        rows = self.rows("ledger")
+        return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     def _check_head(self, branch: str, head: str) -> None:
         """Refuse an index whose branch could have a newer head: nothing is built on a wrong one."""

@@ -14,13 +14,16 @@ from typing import Any, Final
 from sqlalchemy import bindparam, func, select
 
 from world.canonical import canonical_bytes
-from world.events import Event, ProposalSubmitted, WorldSealed
+from world.errors import DamagedLog
+from world.events import Event, ProposalSubmitted, VerdictGiven, WorldSealed
+from world.klis.ledger import Ledger
+from world.klis.stored import ledger_to_wire
 from world.log import EventLog, Statement, compiled
 from world.log.url import Backend
 from world.proposal import PROPOSAL_EVENTS
 from world.realm import LANDMARKS, Realm
 from world.replay import KnownWorld
-from world.views.index import CHECKPOINTS, PROPOSALS, VIEW_NAME, VIEW_VERSION, WORLDS, statement
+from world.views.index import CHECKPOINTS, METADATA, PROPOSALS, VERDICTS, VIEW_NAME, VIEW_VERSION, WORLDS, statement
 
 WHOLE: Final = 20_000
 """Events up to which everything in the index is compared."""
@@ -31,6 +34,16 @@ SAMPLES: Final = 2_000
 _ENDED: Final = {"proposal.completed": "completed", "proposal.failed": "failed", "proposal.superseded": "superseded"}
 
 
+def unreadable(log: EventLog) -> str | None:
+    """Return why a table of the index cannot be read, such as that it is missing; None when all can."""
+    try:
+        for table in METADATA.sorted_tables:
+            log.query(compiled(select(func.max(table.c.log_id)), log.backend))
+    except DamagedLog as damage:
+        return str(damage.details.get("reason", damage.code))
+    return None
+
+
 class IndexAudit:
     """Collects what the index should hold while the events go by, and compares it at the end."""
 
@@ -38,7 +51,7 @@ class IndexAudit:
         """Look whether the log has a live index of this version."""
         view = log.view_state(VIEW_NAME)
         is_live = view is not None and view.live and view.version == VIEW_VERSION
-        size = log.head().size
+        size = log.stored_head().size
         self.extent = "none" if not is_live else "whole" if size <= WHOLE else "sample"
         self._log = log
         self._every = 1 if size <= WHOLE else max(1, size // (6 * SAMPLES))
@@ -46,8 +59,11 @@ class IndexAudit:
         self._worlds: dict[str, tuple[Any, ...]] = {}
         self._landmarks: list[int] = []
         self._counts: Counter[str] = Counter()
-        self._checkpoints = {row[0] for row in self._rows("checkpointed")} if is_live else set()
+        self._lost: DamagedLog | None = None
+        self._checkpoints = self._checkpointed() if is_live else set()
         self._bad_checkpoints: list[tuple[int, str]] = []
+        self._kept = self._kept_ledger() if is_live else None
+        self._verdicts: dict[str, tuple[int, str, str]] = {}
 
     def take(self, event: Event, position: int, world: KnownWorld | None) -> None:
         """Take in an event that was folded; ``world`` is the one restored last."""
@@ -57,28 +73,67 @@ class IndexAudit:
             self._sealed(event, position, world)
         elif type(event) in PROPOSAL_EVENTS:
             self._proposal(event, position)
+        elif isinstance(event, VerdictGiven):
+            self._counts["verdicts"] += 1
+            if self._counts["verdicts"] % self._every == 0:
+                self._verdicts[event.verdict_id] = position, event.request_id, event.status
         elif event.TOPIC in LANDMARKS:
             self._landmarks.append(position)
 
+    def take_ledger(self, position: int, ledger: Ledger) -> None:
+        """Compare the copy of the lease ledger, at the event after which it was taken."""
+        if self._kept is not None and position == self._kept[0]:
+            if self._kept[2].encode("utf-8", "surrogateescape") != canonical_bytes(ledger_to_wire(ledger)):
+                self._bad_checkpoints.append((position, "the copy of the lease ledger is not what the events make it"))
+            self._kept = None
+
     def problems(self, realm: Realm) -> Iterator[tuple[int, str]]:
         """Yield the position and a sentence for everything in the index that the events do not say."""
-        if self.extent == "none" or self._log.head().size != realm.position:
-            return  # somebody appended meanwhile, so that the tables are ahead
+        if self.extent == "none" or self._log.audit_rows(realm.position, 1):
+            return  # the tables are ahead: somebody appended meanwhile, or the last tree heads are gone
         advice = "; `worldctl doctor --rebuild` makes the index again"
-        for position, message in self._differences(realm):
-            yield position, message + advice
+        try:
+            if self._lost is not None:
+                raise self._lost
+            for position, message in self._differences(realm):
+                yield position, message + advice
+        except DamagedLog as damage:  # a table is missing, or its pages are damaged
+            yield realm.position, f"the index cannot be read ({damage.details.get('reason', damage.code)}){advice}"
+
+    def _checkpointed(self) -> set[str]:
+        """Return the ids of the worlds with checkpoints."""
+        try:
+            return {row[0] for row in self._rows("checkpointed")}
+        except DamagedLog as damage:
+            self._lost = damage
+            return set()
+
+    def _kept_ledger(self) -> tuple[Any, ...] | None:
+        """Return the copy of the lease ledger: position, version, JSON."""
+        try:
+            rows = self._indexed("ledger")
+        except DamagedLog as damage:
+            self._lost = damage
+            return None
+        return tuple(rows[0]) if rows else None
 
     def _differences(self, realm: Realm) -> Iterator[tuple[int, str]]:
         yield from self._bad_checkpoints
+        if self._kept is not None:
+            yield realm.position, f"the copy of the lease ledger claims to be of event {self._kept[0]}"
         stored = {name: (head, tip) for name, head, tip in self._indexed("branches")}
         if stored != {name: (branch.head, branch.tip) for name, branch in realm.branches.items()}:
             yield realm.position, "the branches in the index are not those of the events"
         if [row[0] for row in self._indexed("landmarks")] != self._landmarks:
             yield realm.position, "the landmarks in the index are not those of the events"
-        for name in ("proposals", "worlds"):
+        for name in ("proposals", "worlds", "verdicts"):
             [(number,)] = self._rows(f"count_{name}")
             if number != self._counts[name]:
                 yield realm.position, f"the index has {number} {name}, the events have {self._counts[name]}"
+        for verdict_id, stands in self._verdicts.items():
+            rows = [tuple(row) for row in self._indexed("verdict", of_verdict=verdict_id)]
+            if rows != [stands]:
+                yield stands[0], f"verdict {verdict_id} stands in the index as {rows}"
         for world_id, expected in self._worlds.items():
             rows = [tuple(row) for row in self._indexed("world", of_world=world_id)]
             if rows != [expected]:
@@ -94,8 +149,12 @@ class IndexAudit:
             row = event.world_id, event.parent, event.height, position, event.branch, event.outcome
             self._worlds[event.world_id] = row
         if event.world_id in self._checkpoints and world is not None:
-            [(data,)] = self._indexed("checkpoint", of_world=event.world_id)
-            if data.encode("utf-8", "surrogateescape") != canonical_bytes(world.data):
+            try:
+                [(data,)] = self._indexed("checkpoint", of_world=event.world_id)
+            except DamagedLog as damage:
+                self._lost = damage
+                return
+            if not isinstance(data, str) or data.encode("utf-8", "surrogateescape") != canonical_bytes(world.data):
                 self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is not its data"))
 
     def _proposal(self, event: Any, position: int) -> None:
@@ -158,6 +217,7 @@ def _statement(name: str, backend: Backend) -> Statement:
         ),
         "count_proposals": select(func.count()).select_from(PROPOSALS).where(PROPOSALS.c.log_id == mine),
         "count_worlds": select(func.count()).select_from(WORLDS).where(WORLDS.c.log_id == mine),
+        "count_verdicts": select(func.count()).select_from(VERDICTS).where(VERDICTS.c.log_id == mine),
         "checkpointed": select(CHECKPOINTS.c.world_id).where(CHECKPOINTS.c.log_id == mine),
     }
     return compiled(sources[name], backend)

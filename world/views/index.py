@@ -1,7 +1,8 @@
 """The index: tables beside the log that say where proposals, worlds and branches are, kept in every commit.
 
 It holds nothing that the events do not say, and is rebuilt from them when it is missing or older. Checkpoints are
-full states of some worlds, so that a past world is restored from a few patches; losing them costs time only.
+full states of every so many-th world on a line of descent, so that a past world is restored from a few patches; the
+protocol adds them as it seals, and an index that is rebuilt makes them again (``world.views.checkpoints``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from world.canonical import canonical_text
 from world.events import (
     BranchCreated,
     DecisionMade,
@@ -36,15 +38,19 @@ from world.events import (
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
+    VerdictGiven,
     WorldSealed,
     decode_event,
 )
+from world.limits import Limits
 from world.log import LoggedEvent, Statement, ViewCursor, compiled
 from world.log.url import Backend
 from world.realm import LANDMARKS
+from world.replay import MALFORMED, malformed
+from world.views.checkpoints import checkpoints
 
 VIEW_NAME: Final = "world.index"
-VIEW_VERSION: Final = 1
+VIEW_VERSION: Final = 2
 
 METADATA: Final = MetaData()
 PROPOSALS: Final = Table(
@@ -110,8 +116,27 @@ CHECKPOINTS: Final = Table(
     Column("world_id", Text, primary_key=True),
     Column("data", Text, nullable=False),
 )
+VERDICTS: Final = Table(
+    "wp_verdict",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("verdict_id", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    sqlite_with_rowid=False,  # one tree to write, and verdict ids come in order
+)
+LEDGERS: Final = Table(
+    "wp_ledger",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+)
+"""The newest copy of the lease ledger: after which event of the log, and of the ledger's stream, and its JSON."""
 
-_P, _W, _B = PROPOSALS.c, WORLDS.c, BRANCHES.c
+_P, _W, _B, _V = PROPOSALS.c, WORLDS.c, BRANCHES.c, VERDICTS.c
 _LOG: Final[Any] = bindparam("of_log")
 
 
@@ -140,6 +165,15 @@ _SOURCES: Final[Mapping[str, Any]] = {
     .values(head=func.coalesce(bindparam("new_head", type_=Text), _B.head), tip=bindparam("new_tip")),
     "insert_landmark": insert(LANDMARK_ROWS),
     "insert_checkpoint": insert(CHECKPOINTS),
+    "insert_verdict": insert(VERDICTS),
+    "insert_ledger": insert(LEDGERS),
+    "ledger": select(LEDGERS.c.position, LEDGERS.c.version, LEDGERS.c.state).where(LEDGERS.c.log_id == _LOG),
+    "verdict": select(_V.position, _V.request_id, _V.status).where(
+        _V.log_id == _LOG, _V.verdict_id == bindparam("of_verdict")
+    ),
+    "verdict_prefix": select(_V.verdict_id)
+    .where(_V.log_id == _LOG, _V.verdict_id >= bindparam("low"), _V.verdict_id < bindparam("high"))
+    .limit(bindparam("most")),
     "by_intent": select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")),
     "attempts": select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")),
     "open_proposals": select(_P.proposal_id)
@@ -177,7 +211,7 @@ _SOURCES: Final[Mapping[str, Any]] = {
     ),
 } | {
     f"clear_{table.name}": delete(table).where(table.c.log_id == _LOG)
-    for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS)
+    for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS, VERDICTS, LEDGERS)
 }
 
 
@@ -225,6 +259,8 @@ class IndexRows:
         self._branches: dict[str, list[str | None]] = {}
         self._landmarks: list[int] = []
         self._checkpoints: list[tuple[str, str]] = []
+        self._verdicts: list[dict[str, Any]] = []
+        self._ledger: dict[str, Any] | None = None
 
     def add(self, event: Event, position: int) -> None:
         """Take one event in."""
@@ -237,6 +273,10 @@ class IndexRows:
     def add_checkpoint(self, world_id: str, data: str) -> None:
         """Take in the full state of a world, canonical JSON."""
         self._checkpoints.append((world_id, data))
+
+    def add_ledger(self, position: int, version: int, state: str) -> None:
+        """Take in the lease ledger as it is after an event, canonical JSON; it replaces the one before."""
+        self._ledger = {"position": position, "version": version, "state": state}
 
     def write(self, cursor: ViewCursor) -> None:
         """Write everything collected, and forget it."""
@@ -258,7 +298,10 @@ class IndexRows:
             ),
             ("insert_landmark", [{"position": at} for at in self._landmarks]),
             ("insert_checkpoint", [{"world_id": w, "data": data} for w, data in self._checkpoints]),
+            ("insert_verdict", self._verdicts),
         ]
+        if self._ledger is not None:
+            many += [("clear_wp_ledger", [{}]), ("insert_ledger", [self._ledger])]
         for name, rows in many:
             if rows:
                 told = statement(name, backend)
@@ -326,6 +369,16 @@ class IndexRows:
     def _sealed(self, event: WorldSealed, position: int) -> None:
         self._worlds.append((event.world_id, event.parent, event.height, position, event.branch, event.outcome))
 
+    def _verdict(self, event: VerdictGiven, position: int) -> None:
+        self._verdicts.append(
+            {
+                "verdict_id": event.verdict_id,
+                "position": position,
+                "request_id": event.request_id,
+                "status": event.status,
+            }
+        )
+
     def _branched(self, event: BranchCreated, position: int) -> None:
         self._new_branches[event.branch] = [event.world_id, event.world_id, position]
 
@@ -349,6 +402,7 @@ _ROW_STEPS: Final[Mapping[type[Event], Callable[[IndexRows, Any, int], None]]] =
     ProposalFailed: IndexRows._failed,
     WorldSealed: IndexRows._sealed,
     BranchCreated: IndexRows._branched,
+    VerdictGiven: IndexRows._verdict,
 }
 
 
@@ -359,17 +413,60 @@ class WorldIndex:
     version = VIEW_VERSION
     metadata = METADATA
 
+    def __init__(self, *, checkpoint_every: int = Limits().checkpoint_every) -> None:
+        """Keep a checkpoint of every so many-th world on a line of descent; see ``world.limits``."""
+        self._every = checkpoint_every
+
     def clear(self, cursor: ViewCursor) -> None:
         """Remove everything the index holds about the cursor's log."""
-        for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS):
+        for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS, VERDICTS, LEDGERS):
             cursor.run(statement(f"clear_{table.name}", cursor.backend), of_log=cursor.log_id)
 
     def apply(self, cursor: ViewCursor, events: Sequence[LoggedEvent]) -> None:
-        """Bring the index from before these events to after them."""
-        rows = IndexRows()
+        """Bring the index from before these events to after them, checkpoints included.
+
+        Raises:
+            DamagedLog: an event that is not what its topic says.
+        """
+        rows, worlds = IndexRows(), _IndexedWorlds(cursor)
         for logged in events:
-            rows.add(
-                decode_event(logged.topic, logged.schema_version, logged.state, logged.position),
-                logged.position,
-            )
+            event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+            try:
+                rows.add(event, logged.position)
+            except MALFORMED as error:
+                raise malformed(logged.position, error) from None
+            if isinstance(event, WorldSealed):
+                worlds.new[event.world_id] = event
+        for world_id, data in checkpoints(worlds.new.values(), worlds, every=self._every):
+            rows.add_checkpoint(world_id, canonical_text(data))
         rows.write(cursor)
+
+
+class _IndexedWorlds:
+    """The worlds of one batch, and those that were indexed before it (``world.views.checkpoints.Worlds``)."""
+
+    def __init__(self, cursor: ViewCursor) -> None:
+        self.new: dict[str, WorldSealed] = {}
+        self._cursor = cursor
+
+    def sealed(self, world_id: str) -> WorldSealed | None:
+        """Return the event that sealed a world."""
+        known = self.new.get(world_id)
+        if known is not None:
+            return known
+        row = self._row("world", world_id)
+        logged = None if row is None else self._cursor.event_at(row[3])
+        if logged is None:
+            return None
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        return event if isinstance(event, WorldSealed) and event.world_id == world_id else None
+
+    def checkpoint(self, world_id: str) -> str | None:
+        """Return the stored state of a world, as JSON."""
+        row = None if world_id in self.new else self._row("checkpoint", world_id)
+        return None if row is None else str(row[0])
+
+    def _row(self, name: str, world_id: str) -> tuple[Any, ...] | None:
+        cursor = self._cursor
+        cursor.run(statement(name, cursor.backend), of_log=cursor.log_id, of_world=world_id)
+        return cursor.fetchone()

@@ -18,6 +18,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     import sys
 
-    from worldprotocol.cli.run import run
-
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    try:
+        from worldprotocol.cli.run import INTERRUPTED, run
+    except KeyboardInterrupt:  # before anything was begun
+        sys.exit(130)
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # a second one, while the first was told
+        code = INTERRUPTED
+    sys.exit(code)

@@ -46,7 +46,8 @@ def add(desk: Desk, actor_id: str, kind: Any, name: str | None, meta: str | None
     with desk.open() as world:
         world.register(actor_id, kind, binding=binding, name=name, meta=facts, by=by)
         told = _described(world, actor_id)
-    bound = "bound by nothing yet" if told["binding"] is None else f"bound by {_in_words(told['binding'])}"
+    hint = f"bound by nothing yet: `worldctl actor bind {actor_id} ...` lets it act"
+    bound = hint if told["binding"] is None else f"bound by {_in_words(told['binding'])}"
     desk.out.tell(told, f"{actor_id} ({kind}) is registered, {bound}.")
 
 

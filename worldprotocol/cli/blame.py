@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.options import Desk, command
-from worldprotocol.cli.output import as_text, moment
+from worldprotocol.cli.output import as_text
 from worldprotocol.cli.prefix import world_id
+from worldprotocol.fate import moment
 
 
 @command("blame")
 @click.argument("path")
-@click.option("--world", "world", metavar="ID", help="The world to look at; the active branch's head by default.")
+@click.option("--world", "world", metavar="WORLD", help="The world to look at: an id or a branch; else HEAD.")
 def blame(desk: Desk, path: str, world: str | None) -> None:
     """Say who last touched PATH, such as `stock.tea`, in a world's data.
 
@@ -25,7 +26,8 @@ def blame(desk: Desk, path: str, world: str | None) -> None:
     desk.out.text(f"{found.path} = {as_text(found.value)}")
     desk.out.text(f"world     {found.world.world_id}  sealed {moment(found.world.at)}")
     if found.proposal is None:
-        desk.out.text("genesis   the realm was founded with it")
+        since = "nobody has written there since the realm was founded"
+        desk.out.text(f"genesis   {since if found.value is None else 'the realm was founded with it'}")
         return
     for patch in found.patches:
         desk.out.text(f"patch     {as_text(patch.to_wire())}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.options import Desk, Group, with_desk
+from worldprotocol.cli.output import counted
 
 
 @click.group("branch", cls=Group)
@@ -31,12 +32,12 @@ def list_branches(desk: Desk) -> None:
 
 @branch.command("create")
 @click.argument("name")
-@click.option("--at", metavar="WORLD", help="Where it begins, by id or unique prefix; the active branch's head.")
+@click.option("--at", metavar="WORLD", help="Where it begins: beginning of an id, or a branch; else HEAD.")
 @click.option("--allow-failed", is_flag=True, help="Begin at a world whose execution failed.")
 @click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
 @with_desk
 def create(desk: Desk, name: str, at: str | None, *, allow_failed: bool, by: str) -> None:
-    """Make a branch."""
+    """Make a branch called NAME: letters, digits and . _ - /, such as `trial/one`."""
     from worldprotocol.cli.prefix import world_id
 
     with desk.open() as world:
@@ -57,4 +58,5 @@ def switch(desk: Desk, name: str, by: str) -> None:
         world.switch_branch(name, by=by)
         left = sum(one.status in ("submitted", "evaluating") for one in world.realm().proposals.values())
     told = {"active": name, "superseded": undecided - left}
-    desk.out.tell(told, f"{name} is the active branch; {undecided - left} proposals were superseded.")
+    was = "was" if undecided - left == 1 else "were"
+    desk.out.tell(told, f"{name} is the active branch; {counted(undecided - left, 'proposal')} {was} superseded.")

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from authority import PolicyRegistry
 from world.errors import DamagedLog, Refused, WorldProtocolError
+from world.views.audit import unreadable
 from world.views.index import VIEW_NAME, VIEW_VERSION
-from worldprotocol.cli.opening import composed, make_importable, parts_of
+from worldprotocol.cli.opening import make_importable
 from worldprotocol.cli.options import Desk
 from worldprotocol.config import Config
 from worldprotocol.facade import World
@@ -28,6 +29,10 @@ MIN_FREE_BYTES: Final = 256 << 20
 """Free disk space below which an operator should act, in bytes."""
 
 
+MAX_PROBLEMS: Final = 2
+"""Complaints of SQLite's own check that are asked for; doctor shows the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing looked at.
@@ -37,12 +42,16 @@ class Check:
         ok: whether it is as it should be.
         facts: what was found.
         advice: what to do where it is not as it should be.
+        is_damage: whether the log is damaged where it is not as it should be.
+        is_lost: whether the thing is not there at all, so that nothing can be read from it.
     """
 
     name: str
     ok: bool
     facts: str
     advice: str = ""
+    is_damage: bool = False
+    is_lost: bool = False
 
     def to_wire(self) -> dict[str, Any]:
         """Return the check as JSON."""
@@ -56,7 +65,9 @@ def check_up(desk: Desk) -> tuple[list[Check], bool]:
     damaged = False
     for look in (_log, _code):
         try:
-            checks += look(desk)
+            for check in look(desk):
+                checks.append(check)
+                damaged |= check.is_damage
         except WorldProtocolError as error:
             damaged |= isinstance(error, DamagedLog)
             checks.append(Check(look.__name__.removeprefix("_"), ok=False, facts=error.message, advice=error.code))
@@ -64,19 +75,17 @@ def check_up(desk: Desk) -> tuple[list[Check], bool]:
 
 
 def rebuild_index(desk: Desk) -> int:
-    """Build the index anew and return how many events the log has.
+    """Build the index anew, from the log alone, and return how many events it covers.
 
     Raises:
         Refused: what opening refuses.
+        DamagedLog: the events themselves are damaged.
     """
-    from worldprotocol.assemble import assemble
+    from worldprotocol.assemble import rebuild_index as build
 
-    config = composed(desk)
+    config = desk.settings()
     with desk.progress("Building the index") as progress:
-        log, _, _ = assemble(desk.log or config.log_address, create=False, **parts_of(config, progress))
-        with log:
-            log.rebuild_view(progress)
-            return log.head().size
+        return build(desk.log or config.log_address, config.chosen_limits(), progress)
 
 
 def _environment() -> Iterator[Check]:
@@ -96,14 +105,28 @@ def _log(desk: Desk) -> Iterator[Check]:
         yield Check("log", ok=True, facts=f"{log.backend}, {log.address}")
         if Path(log.address.path).is_file():
             yield _disk(log.address.path)
+            yield _file(world)
         yield _head(world)
-        yield from _index(world)
+        index = _index(world)
+        yield index
+        if index.is_lost:
+            return  # what follows is read from it
         realm = world.realm()
         if realm.founded is None:
             yield Check("realm", False, "not founded", "found it with `worldctl init`")
             return
         yield Check("realm", True, f"{head.size} events, {len(realm.branches)} branches, {realm.active!r} is active")
         yield _unsettled(realm)
+
+
+def _file(world: World) -> Check:
+    """Let SQLite look through the file; what it finds, ``verify`` lists."""
+    problems = world.log.audit_storage(MAX_PROBLEMS)
+    if not problems:
+        return Check("file", ok=True, facts="SQLite finds every page and index whole")
+    told = " ".join(problems[0].split())
+    facts = told if len(problems) == 1 else f"{told} (and more)"
+    return Check("file", False, facts, "run `worldctl verify`, and restore the log from a copy", is_damage=True)
 
 
 def _head(world: World) -> Check:
@@ -119,14 +142,17 @@ def _head(world: World) -> Check:
     return Check("head", ok=True, facts=str(head))
 
 
-def _index(world: World) -> Iterator[Check]:
+def _index(world: World) -> Check:
     state = world.log.view_state(VIEW_NAME)
     advice = "run `worldctl doctor --rebuild`"
     if state is None:
-        yield Check("index", False, "there is none", advice)
-    else:
-        ok = state.version == VIEW_VERSION and state.live
-        yield Check("index", ok, f"version {state.version}, {'live' if state.live else 'behind'}", "" if ok else advice)
+        return Check("index", False, "there is none", advice)
+    ok = state.version == VIEW_VERSION and state.live
+    if ok:
+        lost = unreadable(world.log)
+        if lost is not None:
+            return Check("index", False, f"it cannot be read: {lost}", advice, is_lost=True)
+    return Check("index", ok, f"version {state.version}, {'live' if state.live else 'behind'}", "" if ok else advice)
 
 
 def _unsettled(realm: Any) -> Check:

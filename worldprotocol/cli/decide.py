@@ -22,6 +22,10 @@ def decide(desk: Desk, proposal: str, choice: Any, by: str, scope: tuple[str, ..
     """
     if choice == "narrow" and not scope:
         raise click.UsageError("narrow needs --scope PATTERN: where the proposal may write.")
+    if choice == "ask" and not reason.strip():
+        raise click.UsageError('ask needs --reason "...": the question.')
+    if choice != "narrow" and scope:
+        raise click.UsageError(f"--scope goes with narrow, not with {choice}.")
     from worldprotocol.cli.prefix import proposal_id
     from worldprotocol.cli.results import in_words, result_of
 

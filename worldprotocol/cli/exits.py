@@ -9,6 +9,7 @@ from world.errors import Refused, WorldProtocolError
 USAGE_CODES: Final = frozenset(
     {
         "AMBIGUOUS_PREFIX",
+        "AMBIGUOUS_RESOURCE",
         "BAD_REFERENCE",
         "BINDING_NOT_AVAILABLE",
         "DUPLICATE_HANDLER",
@@ -17,15 +18,18 @@ USAGE_CODES: Final = frozenset(
         "DUPLICATE_PROJECTION",
         "EVENT_TOO_LARGE",
         "FILE_UNREADABLE",
+        "GLOBAL_SCOPE",
         "INTENT_TOO_LARGE",
+        "INTERNAL_CONTRADICTION",
         "LINE_TOO_LONG",
         "LOG_NOT_FOUND",
-        "NO_CONFIG",
+        "MANIFEST_TOO_LARGE",
         "NOT_A_DIRECT_INTENT",
         "NOT_A_DOMAIN",
         "NOT_A_LOG",
         "NOT_CANONICAL",
         "NOT_LOADED",
+        "NO_CONFIG",
         "PATH_NOT_FOUND",
         "PYTHON_REQUIRED",
         "SCOPE_MISSING",
@@ -34,6 +38,7 @@ USAGE_CODES: Final = frozenset(
         "SOURCE_TOO_LARGE",
         "TYPE_MISMATCH",
         "UNKNOWN_BINDING",
+        "UNKNOWN_RESOURCE_TYPE",
         "UNSUPPORTED_TYPE",
     }
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
 
 
 @command("export")
@@ -39,5 +40,5 @@ def export(desk: Desk, file: str | None, force: bool) -> int:
         finally:
             part.unlink(missing_ok=True)
     told = {"file": str(path), "events": head.size, "head": {"size": head.size, "root": head.root_hex}}
-    desk.out.tell(told, f"{head.size} events in {path}; tree head {head}")
+    desk.out.tell(told, f"{counted(head.size, 'event')} in {path}; tree head {head}")
     return 0

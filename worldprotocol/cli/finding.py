@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from world.errors import Refused
 from world.events import DecisionMade
 from world.views.archive import decoded
+from worldprotocol.requests import HEAD
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World
@@ -43,6 +44,14 @@ def _decisions(world: World, prefix: str) -> Iterator[tuple[str, str]]:
                 return
 
 
+def head_named(world: World, named: str) -> str | None:
+    """Return the head of the branch of this name, of the active one for ``HEAD``; None where there is none."""
+    branches = {branch.name: branch.head for branch in world.branches()}
+    if named == HEAD and branches:
+        return world.branch().head
+    return branches.get(named)
+
+
 def find(world: World, named: str) -> tuple[str, str]:
     """Return the kind and id of the one thing that a prefix names.
 
@@ -51,8 +60,9 @@ def find(world: World, named: str) -> tuple[str, str]:
     Raises:
         Refused: ``NOT_FOUND``; ``AMBIGUOUS`` with the candidates.
     """
-    if named == "HEAD" or named in {branch.name for branch in world.branches()}:
-        return "world", world.branch(None if named == "HEAD" else named).head
+    head = head_named(world, named)
+    if head is not None:
+        return "world", head
     found = candidates(world, named) if named else []
     if not found:
         raise Refused(
@@ -79,7 +89,10 @@ def as_position(world: World, named: str) -> int | None:
 
 
 def position_of(world: World, named: str) -> tuple[int, str | None]:
-    """Return a position that is given as such, or that of the sealing of a world, with the world's id.
+    """Return a position that is given as such, or where the commit ends that sealed a world, with the world's id.
+
+    A world is named by the beginning of its id, by the branch whose head it is, or by ``HEAD``. What was committed
+    with it, such as the end of its proposal, belongs to it.
 
     Raises:
         Refused: ``NOT_FOUND``, ``AMBIGUOUS``.
@@ -87,14 +100,21 @@ def position_of(world: World, named: str) -> tuple[int, str | None]:
     position = as_position(world, named)
     if position is not None:
         return position, None
-    rows = world.archive.rows("world_prefix", low=named, high=named + "\U0010ffff", most=MOST)
-    if len(rows) == 1:
-        row = world.archive.world(str(rows[0][0]))
-        return row.position, row.world_id
+    head = head_named(world, named)
+    rows = world.archive.rows("world_prefix", low=named, high=named + "\U0010ffff", most=MOST) if head is None else []
+    if head is not None or len(rows) == 1:
+        row = world.archive.world(head or str(rows[0][0]))
+        return end_of_commit(world, row.position), row.world_id
     if rows:
         find(world, named)
     raise Refused(
         "NOT_FOUND",
-        f"{named!r} is neither a position up to {world.log.head().size} nor the beginning of a world's id; "
-        "`worldctl worlds` lists them.",
+        f"{named!r} is neither a position up to {world.log.head().size} nor a branch, HEAD or the beginning of a "
+        "world's id; `worldctl worlds` and `worldctl branch list` list them.",
     )
+
+
+def end_of_commit(world: World, position: int) -> int:
+    """Return the last position of the commit that an event belongs to: a tree head is stored with each commit."""
+    head = next(world.log.heads(position - 1), None)
+    return position if head is None else head.size

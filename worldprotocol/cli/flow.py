@@ -12,7 +12,8 @@ from worldprotocol.cli.options import Desk, command
 def flow(desk: Desk, source: str) -> int:
     """Read JSON lines {op, schema, ...} and print what comes of each.
 
-    op is compute, apply, validate, schemaHash or host. Patches of a flow that did not run are [].
+    op is compute, apply, validate, schemaHash or host. The patches of a flow that did not run are null: its action is
+    unknown or not available, or its input does not fit. One that ran and failed has [].
     """
     from worldprotocol.cli.vectors import answer_lines
     from worldprotocol.conformance import flow_of, read_case

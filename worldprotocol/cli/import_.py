@@ -7,6 +7,7 @@ import sys
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
 
 
 @command("import")
@@ -32,6 +33,6 @@ def import_(desk: Desk, file: str) -> int:
                 done = import_log(source, address, progress=progress)
     head = done.head
     told = {"name": done.name, "added": done.added, "head": {"size": head.size, "root": head.root_hex}}
-    words = f"{done.added} events added" if done.added else "nothing to add: the log has them all"
+    words = f"{counted(done.added, 'event')} added" if done.added else "nothing to add: the log has them all"
     desk.out.tell(told, f"{words}; tree head {head}")
     return 0

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
+
+ENDINGS: Final = {"reject": "rejected", "approve": "approved"}
+"""What becomes of a proposal that nobody answered in time, by its binding's onTimeout."""
 
 
 @command("inbox")
 @click.option("--for", "person", metavar="ID", help="Only what this person may answer.")
 def inbox(desk: Desk, person: str | None) -> None:
-    """List the proposals that wait for people, oldest first; `worldctl decide` answers them."""
-    from worldprotocol.cli.output import moment
+    """List the proposals that wait for people, oldest first; `worldctl decide` answers them.
 
+    One whose deadline has passed is overdue: nobody can answer it any more, and the next command that acts decides
+    it as its binding says. `worldctl settle` does that at once.
+    """
+    from world.clock import SystemClock
+    from worldprotocol.fate import moment
+
+    now = SystemClock().now_ms()
     with desk.look() as world:
         realm = world.realm()
-        waiting = [described(one) for one in world.inbox() if person is None or _may_answer(realm, one, person)]
+        told = [described(one, now) for one in world.inbox() if person is None or _may_answer(realm, one, person)]
+    waiting = [one for one in told if person is None or not one["overdue"]]
+    overdue = sum(one["overdue"] for one in waiting)
     if desk.json:
         desk.out.document(waiting)
         return
@@ -27,19 +39,27 @@ def inbox(desk: Desk, person: str | None) -> None:
             one["actor"]["actorId"],
             one["wants"]["type"],
             _short(one["wants"].get("input")),
-            ", ".join(one["waitsFor"]),
+            f"nobody: overdue, to be {ENDINGS[one['onTimeout']]}" if one["overdue"] else ", ".join(one["waitsFor"]),
             moment(one["since"]),
             moment(one["deadline"]) or "none",
             one["reason"] if one["rule"] else f"{one['authority']}: {one['reason']}",
+            _questions(one["answers"]),
         )
         for one in waiting
     ]
-    heads = ("proposal", "actor", "wants", "input", "waits for", "since", "deadline", "why")
+    heads = ("proposal", "actor", "wants", "input", "waits for", "since", "deadline", "why", "asked back")
     desk.out.table(heads, rows, empty="Nothing waits for anybody.")
+    if overdue:
+        are, them = ("is", "it") if overdue == 1 else ("are", "them")
+        desk.out.remark(f"{counted(overdue, 'proposal')} {are} overdue; `worldctl settle` decides {them}.")
 
 
-def described(proposal: Any) -> dict[str, Any]:
-    """Return a waiting proposal as the inbox shows it; times in milliseconds."""
+def _questions(answers: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{one['by']['actorId']}: {one['reason']}" for one in answers if one["choice"] == "ask")
+
+
+def described(proposal: Any, now: int) -> dict[str, Any]:
+    """Return a waiting proposal as the inbox shows it; times, ``now`` too, in milliseconds."""
     ruling = proposal.asked
     escalated = [outcome.rule for outcome in ruling.trace if outcome.answer == "escalate"]
     return {
@@ -51,6 +71,7 @@ def described(proposal: Any) -> dict[str, Any]:
         "waitsFor": list(ruling.ask),
         "since": proposal.submitted.at,
         "deadline": proposal.deadline,
+        "overdue": proposal.deadline is not None and proposal.deadline < now,
         "onTimeout": ruling.on_timeout,
         "authority": ruling.authority,
         "rule": ", ".join(escalated) or None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,15 +42,21 @@ def init(desk: Desk, folder: str, data: str | None, *, force: bool, by: str, **r
     target = where / CONFIG_NAME
     if target.exists() and not force:
         raise Refused("CONFIG_EXISTS", f"{target} is there already; --force overwrites it.", path=str(target))
+    _refuse_missing(references["domain"], where)
     config = _config(where, desk.log, references, paranoid=desk.paranoid)
     config.chosen_limits()
     initial = None if data is None else _data(data)
-    from worldprotocol.cli.opening import make_importable, parts_of
+    from worldprotocol.cli.opening import make_importable
 
-    where.mkdir(parents=True, exist_ok=True)
     make_importable(where)
-    with desk.progress("Founding") as progress:
-        world = World.create(config.log_address, data=initial, by=by, **parts_of(config, progress))
+    with made_folder(where), desk.progress("Founding") as progress:
+        try:
+            world = World.from_config(config, create=True, data=initial, by=by, progress=progress)
+        except Refused as refused:
+            if refused.code != "ALREADY_FOUNDED":
+                raise
+            why = f"{config.log_address} holds a realm already; nothing was changed. Act on it, or name another --log."
+            raise Refused(refused.code, why, log=config.log_address) from None
     with world:
         told = {
             "config": str(target),
@@ -59,6 +67,20 @@ def init(desk: Desk, folder: str, data: str | None, *, force: bool, by: str, **r
         }
     target.write_text(_toml(config), encoding="utf-8")
     desk.out.tell(told, f"Founded {told['log']} with world {told['worldId'][:12]}; {target} composes it.")
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; those that were made are removed again where something fails inside."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # no longer empty: somebody put something there
+            for one in made:
+                one.rmdir()
+        raise
 
 
 def _config(folder: Path, log: str | None, references: dict[str, Any], *, paranoid: bool) -> Config:
@@ -76,6 +98,16 @@ def _config(folder: Path, log: str | None, references: dict[str, Any], *, parano
         paranoid=paranoid,
         folder=folder,
     )
+
+
+def _refuse_missing(domain: str, folder: Path) -> None:
+    """Refuse a domain's file that is neither here nor in the realm's folder; other references are loaded later."""
+    from world.errors import Refused
+
+    if domain.endswith(FILES) and not Path(domain).exists() and not (folder / domain).exists():
+        raise Refused(
+            "FILE_UNREADABLE", f"There is no domain file {domain}, neither here nor in {folder}.", path=domain
+        )
 
 
 def _log_from_folder(log: str | None, folder: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from worldprotocol.assemble import EventLog, LoggedEvent
     from worldprotocol.facade import World
 
+HEADS: Final = ("event", "when", "topic", "who", "what")
+"""What stands in the columns of the list."""
+
+MAX_LISTED: Final = 40
+"""Names listed where an unknown one was given."""
+
 MAX_KNOWN: Final = 10_000
 """Proposals remembered while events are filtered; others are looked up again."""
 
@@ -24,7 +30,7 @@ MAX_KNOWN: Final = 10_000
 @command("log")
 @click.option("--actor", metavar="ID", help="Events by this actor, or about a proposal of this actor.")
 @click.option("--type", "action", metavar="ACTION", help="Events about proposals of this action.")
-@click.option("--status", metavar="STATUS", help="Events about proposals that are in this status now.")
+@click.option("--status", metavar="STATUS", help="Events about proposals in this status now, such as rejected.")
 @click.option("--branch", metavar="NAME", help="Events about this branch.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Events with this topic; may be given often.")
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
@@ -39,24 +45,83 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, **wishes: An
 
     if follow and reverse:
         raise click.UsageError("--follow and --reverse cannot be together.")
-    unknown = sorted(set(wishes["topics"]) - set(TOPICS))
-    if unknown:
-        raise click.UsageError(f"There is no topic {unknown[0]!r}; there are {', '.join(TOPICS)}.")
+    for topic in wishes["topics"]:
+        _among(topic, TOPICS, "topic")
     now = SystemClock().now_ms()
     since, until = (_time(wishes.pop(name), now) for name in ("since", "until"))
     topics = list(wishes.pop("topics")) or None
     with desk.look() as world:
+        _refuse_unknown(world, **wishes)
         wanted = Filter(world, since=since, until=until, **wishes)
-        left = limit
-        for logged in _events(world.log, topics, reverse=reverse, follow=follow):
-            event = wanted.match(logged)
-            if event is None:
-                continue
-            _print(desk, logged, event, wanted)
-            left = None if left is None else left - 1
-            if left == 0:
-                break
+        events = _events(world.log, topics, reverse=reverse, follow=follow)
+        try:
+            found = _print_all(desk, wanted, events, limit)
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+            from worldprotocol.cli.run import INTERRUPTED
+
+            return INTERRUPTED  # the way to end it: nothing is wrong
+    if not found:
+        desk.out.remark("No event is like that.")
     return 0
+
+
+def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit: int | None) -> int:
+    """Print the events that are wanted, below a line of heads; return how many they were."""
+    found = 0
+    for logged in events:
+        event = wanted.match(logged)
+        if event is None:
+            continue
+        if not found and not desk.json:
+            desk.out.text("\t".join(HEADS))
+        _print(desk, logged, event, wanted)
+        found += 1
+        if found == limit:
+            break
+    return found
+
+
+def _refuse_unknown(
+    world: World, *, actor: str | None, action: str | None, status: str | None, branch: str | None
+) -> None:
+    """Refuse words that no event can fit, naming those that some can."""
+    from world.proposal import TRANSITIONS
+
+    if status is not None:
+        _among(status, TRANSITIONS, "status")
+    if branch is not None:
+        _among(branch, (one.name for one in world.branches()), "branch")
+    if action is not None:
+        domains = world.archive.adopted_domains()
+        _among(action, sorted({name for domain in domains for name in domain.schema["actions"]}), "action")
+    if actor is not None and actor not in world.realm().actors:
+        _among(actor, _all_actors(world), "actor")
+
+
+def _among(given: str, known: Iterable[str], what: str) -> None:
+    several = list(known)
+    if given not in several:
+        raise click.UsageError(f"There is no {what} {given!r}; there {_listed(several)}.")
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "is none yet"
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names[:MAX_LISTED])}{more}"
+
+
+def _all_actors(world: World) -> list[str]:
+    """Return the registered actors, and who else is named as the doer of something, such as the operator."""
+    from world.events import TOPICS
+    from world.views.archive import decoded
+
+    topics = [topic for topic, kind in TOPICS.items() if "by" in kind.__struct_fields__]
+    doers = {decoded(logged).by for logged in world.log.read(topics=topics)}  # type: ignore[attr-defined]
+    registered = list(world.realm().actors)
+    return registered + sorted(doers - set(registered))
 
 
 def _events(log: EventLog, topics: list[str] | None, *, reverse: bool, follow: bool) -> Iterator[LoggedEvent]:
@@ -86,12 +151,17 @@ class Filter:
 
     def match(self, logged: LoggedEvent) -> Event | None:
         """Return the event where it is wanted."""
+        from world.errors import DamagedLog, Refused
         from world.views.archive import decoded
 
         event: Any = decoded(logged)
         if (self.since is not None and event.at < self.since) or (self.until is not None and event.at > self.until):
             return None
-        about = self.about(event)
+        try:
+            about = self.about(event)
+        except Refused as refused:  # whatever a logged event names was logged before it
+            told = f"Event {logged.position} names what the log does not tell: {refused.message} Run `worldctl verify`."
+            raise DamagedLog("BAD_REFERENCE", told, position=logged.position) from None
         if self.action is not None and about.get("action") != self.action:
             return None
         if self.status is not None and about.get("status") != self.status:
@@ -137,9 +207,10 @@ def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter) -> None:
 
     if desk.json:
         wire = {"position": logged.position, "stream": logged.stream, "version": logged.version, "topic": logged.topic}
-        desk.out.line(wire | {"schemaVersion": logged.schema_version, "state": orjson.loads(logged.state)})
+        more = {"schemaVersion": logged.schema_version, "state": orjson.loads(logged.state), "leaf": logged.leaf.hex()}
+        desk.out.line(wire | more)
         return
-    from worldprotocol.cli.output import moment
+    from worldprotocol.fate import moment
 
     about = wanted.about(event)
     who = about.get("actor") or ",".join(sorted(actors_of(event, {})))
@@ -154,10 +225,10 @@ def summary(event: Any, about: dict[str, Any]) -> str:
         value = getattr(event, attribute, None)
         if isinstance(value, dict):
             parts.append(str(value.get(key)))
-    for attribute in ("world_id", "proposal_id", "created_by"):
+    for attribute, words in (("world_id", "world"), ("proposal_id", "proposal"), ("created_by", "of proposal")):
         value = getattr(event, attribute, None)
         if value is not None:
-            parts.append(f"{attribute.partition('_')[0]} {value if attribute == 'proposal_id' else value[:12]}")
+            parts.append(f"{words} {value[:12] if attribute == 'world_id' else value}")
     return " ".join(part for part in parts if part)
 
 

@@ -14,6 +14,8 @@ from worldprotocol.facade import World
 if TYPE_CHECKING:
     from worldprotocol.cli.options import Desk
 
+CATCHING_UP = "Bringing the index up to date"
+
 
 def settings_of(desk: Desk) -> Config:
     """Return the configuration that was named, or the one in the current folder, or the defaults.
@@ -42,7 +44,7 @@ def composed(desk: Desk) -> Config:
                 f"There is no {CONFIG_NAME} here, and acting needs to know the domain: go to the realm's folder, name "
                 "its configuration with --config, or make one with `worldctl init`.",
             )
-        raise Refused("INVALID_CONFIG", f'{config.folder / CONFIG_NAME} names no domain: add domain = "..." to it.')
+        config.parts()  # which says where to name one
     make_importable(config.folder)
     return config
 
@@ -55,19 +57,8 @@ def make_importable(folder: Path) -> None:
 
 
 def parts_of(config: Config, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return what ``World.create``, ``World.open`` and ``World.open_to_adopt`` want to know, all but the address."""
-    return {
-        "domain": config.domain,
-        "folder": config.folder,
-        "projections": config.projections,
-        "policies": config.policies,
-        "effects": config.effects,
-        "enforcement": config.enforcement,
-        "paranoid": config.paranoid,
-        "durability": config.durability,
-        "limits": config.chosen_limits(),
-        "progress": progress,
-    }
+    """Return what a configuration composes, with a progress bar."""
+    return {**config.parts(), "progress": progress}
 
 
 def open_for_acting(desk: Desk) -> World:
@@ -76,7 +67,9 @@ def open_for_acting(desk: Desk) -> World:
     Raises:
         Refused: see ``World.open``.
     """
-    return _opened(desk, World.open)
+    config = composed(desk)
+    with desk.progress(CATCHING_UP) as progress:
+        return World.from_config(config, address=desk.log, progress=progress)
 
 
 def open_to_adopt(desk: Desk, by: str) -> World:
@@ -85,10 +78,6 @@ def open_to_adopt(desk: Desk, by: str) -> World:
     Raises:
         Refused: see ``World.open_to_adopt``.
     """
-    return _opened(desk, World.open_to_adopt, by=by)
-
-
-def _opened(desk: Desk, way_in: Callable[..., World], **more: Any) -> World:
     config = composed(desk)
-    with desk.progress("Bringing the index up to date") as progress:
-        return way_in(desk.log or config.log_address, **parts_of(config, progress), **more)
+    with desk.progress(CATCHING_UP) as progress:
+        return World.open_to_adopt(desk.log or config.log_address, by=by, **parts_of(config, progress))

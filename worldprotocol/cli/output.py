@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -95,14 +94,9 @@ def shown(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else str(value)
 
 
-def moment(at_ms: int | None) -> str:
-    """Return a time in milliseconds as ISO 8601 in UTC, to the second; None is empty."""
-    if at_ms is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 event`` and ``2 events``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _drawn(heads: Sequence[str], rows: list[list[str]]) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from world.errors import Refused
+from worldprotocol.cli.finding import head_named
 from worldprotocol.facade import World
 
 MAX_CANDIDATES: Final = 10
@@ -44,12 +45,12 @@ def proposal_id(world: World, given: str) -> str:
 
 
 def world_id(world: World, given: str) -> str:
-    """Return the id of the world that begins as given.
+    """Return the id of the world that begins as given, or is the head of the branch of that name, or of ``HEAD``.
 
     Raises:
         Refused: ``AMBIGUOUS_PREFIX``.
     """
-    return the_one(given, _indexed(world, "world_prefix", given), what="world")
+    return head_named(world, given) or the_one(given, _indexed(world, "world_prefix", given), what="world")
 
 
 def _indexed(world: World, name: str, given: str) -> list[str]:

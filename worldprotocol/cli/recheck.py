@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
 
 
 @command("recheck")
@@ -32,6 +33,6 @@ def recheck(desk: Desk, every: bool, upto: int | None) -> int:
             kind = "drift" if found.is_drift else "differs"
             desk.out.text(f"{found.position}\t{kind}\t{found.difference.code}\t{found.difference.message}")
         steps = ", ".join(f"{count} {name}" for name, count in sorted(done.steps.items())) or "nothing"
-        words = "all as recorded" if done.ok else f"{len(done.divergences)} divergences"
+        words = "all as recorded" if done.ok else counted(len(done.divergences), "divergence")
         desk.out.text(f"performed again up to event {done.position}: {steps}; {words}")
     return 0 if done.ok else 1

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 @command("replay")
-@click.option("--at", metavar="POSITION|WORLD", help="Stop at this event, or at the sealing of this world.")
+@click.option(
+    "--at",
+    metavar="POSITION|WORLD",
+    help="Stop at this event, or at the end of the commit that sealed this world: an id, a branch, or HEAD.",
+)
 @click.option("--data", "with_data", is_flag=True, help="Print the data of every branch's head, or of the world.")
 def replay(desk: Desk, at: str | None, with_data: bool) -> int:
     """Rebuild all state by folding the events, without any domain, policy or handler."""

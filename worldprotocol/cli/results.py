@@ -25,6 +25,8 @@ def result_of(proposal: Proposal) -> dict[str, Any]:
     }
     ruling = proposal.asked
     if ruling is not None:
+        questions = [dict(answer) for answer in proposal.answers if answer["choice"] == "ask"]
+        told |= {"questions": questions} if questions else {}
         told |= {"waitsFor": list(ruling.ask), "deadline": proposal.deadline, "reason": ruling.reason}
     if proposal.decision is not None:
         told["decision"] = {key: proposal.decision.get(key) for key in ("decision", "reason", "approvedScope")}
@@ -56,6 +58,8 @@ def in_words(told: dict[str, Any]) -> str:
     if "failure" in told:
         words += f"\n{told['failure'].get('code')}: {told['failure'].get('message', '')}"
     elif told["status"] == "evaluating":
+        for question in told.get("questions", ()):
+            words += f"\n{question['by']['actorId']} asks: {question['reason']}"
         words += f"\nwaits for {', '.join(told.get('waitsFor', ()))}: {told.get('reason', '')}"
     elif told["status"] in ("rejected", "superseded") and "decision" in told:
         words += f"\n{told['decision'].get('reason') or ''}"

@@ -86,6 +86,7 @@ def _invoke(arguments: list[str], desk: Desk) -> object:
 
 
 def _report(desk: Desk, code: str, message: str, details: Mapping[str, Any], exit_code: int, hint: str = "") -> int:
+    """Print what is wrong: one sentence, and below it the faults that did not fit into it, each with its path."""
     try:
         if desk.json:
             import json
@@ -93,10 +94,20 @@ def _report(desk: Desk, code: str, message: str, details: Mapping[str, Any], exi
             told = {"error": {"code": code, "message": message, "details": details}}
             print(json.dumps(told, default=str, ensure_ascii=False), flush=True)  # noqa: T201
         mark = "" if code == "USAGE" else f" [{code}]"
-        print(f"error: {message}{mark}{hint}", file=sys.stderr, flush=True)  # noqa: T201
+        said, faults = _with_all_faults(message, details.get("faults"))
+        print(f"error: {said}{mark}{hint}{faults}", file=sys.stderr, flush=True)  # noqa: T201
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_code
+
+
+def _with_all_faults(message: str, faults: Any) -> tuple[str, str]:
+    """Return the sentence, and lines of all faults where the sentence names only some of them."""
+    listed = [one for one in faults or () if isinstance(one, Mapping) and "path" in one and "message" in one]
+    if all(str(one["message"]) in message for one in listed):
+        return message, ""
+    head = message.partition(f"{listed[0]['path']}: ")[0].rstrip()
+    return head, "".join(f"\n  {one['path']}: {one['message']}" for one in listed)
 
 
 def _print_version(ctx: click.Context) -> None:

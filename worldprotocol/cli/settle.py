@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
 
 
 @command("settle")
@@ -20,4 +21,5 @@ def settle(desk: Desk) -> None:
         left = Counter(one.status for one in world.realm().proposals.values())
     told = {"events": topics.total(), "topics": dict(topics), "open": dict(left)}
     still = ", ".join(f"{count} {status}" for status, count in left.items()) or "nothing"
-    desk.out.tell(told, f"{topics.total()} events were added; open: {still}.")
+    was = "was" if topics.total() == 1 else "were"
+    desk.out.tell(told, f"{counted(topics.total(), 'event')} {was} added; open: {still}.")

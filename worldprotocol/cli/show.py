@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 @click.argument("named", metavar="ID")
 @click.option("--data", "with_data", is_flag=True, help="For a world: its whole data as well.")
 def show(desk: Desk, named: str, with_data: bool) -> int:
-    """Show an event (by position), or an intent, proposal, decision or world (by the beginning of its id)."""
+    """Show an event (by position), or an intent, proposal, decision or world (by the beginning of its id).
+
+    HEAD is the head of the active branch, and a branch's name is that branch's head.
+    """
     from worldprotocol.cli.finding import as_position, find
 
     with desk.look() as world:
@@ -153,7 +156,10 @@ def _why(wire: Mapping[str, Any]) -> Iterator[str]:
     """Yield who decided and why, with what every rule said."""
     for answer in wire.get("answers", ()):
         reason = f": {answer['reason']}" if answer.get("reason") else ""
-        yield f"  answer    {answer['choice']} by {answer['by']['actorId']}{reason}"
+        if answer["choice"] == "ask":
+            yield f"  question  by {answer['by']['actorId']}{reason}"
+        else:
+            yield f"  answer    {answer['choice']} by {answer['by']['actorId']}{reason}"
     decision, ruling = wire.get("decision"), wire.get("ruling")
     if decision is not None:
         yield f"  why       {decision['decision']} by {decision['authority']}: {decision['reason']}"
@@ -161,11 +167,20 @@ def _why(wire: Mapping[str, Any]) -> Iterator[str]:
             yield f"            within {_json(decision['approvedScope'])}"
         yield f"  decision  {decision['decisionId']}, {_when(decision['decidedAt'])}"
     elif ruling is not None:
-        yield f"  waits     {ruling['reason']}" + (f", until {_when(wire['deadline'])}" if "deadline" in wire else "")
+        waits = f"for {', '.join(ruling.get('ask', ()))}: {ruling['reason']}"
+        yield f"  waits     {waits}" + (f"; {_until(wire['deadline'])}" if "deadline" in wire else "")
     for outcome in (decision or ruling or {}).get("trace", ()):
         mark = "*" if outcome.get("decisive") else "-"
         reason = f": {outcome['reason']}" if outcome.get("reason") else ""
         yield f"            {mark} {outcome['rule']} {outcome['answer']}{reason} [{outcome['source']}]"
+
+
+def _until(deadline: int) -> str:
+    from world.clock import SystemClock
+
+    if deadline < SystemClock().now_ms():
+        return f"overdue since {_when(deadline)}: the next command that acts decides it"
+    return f"until {_when(deadline)}"
 
 
 def _json(value: Any) -> str:
@@ -175,6 +190,6 @@ def _json(value: Any) -> str:
 
 
 def _when(at_ms: int | None) -> str:
-    from worldprotocol.cli.output import moment
+    from worldprotocol.fate import moment
 
     return moment(at_ms)

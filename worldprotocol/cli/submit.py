@@ -19,7 +19,7 @@ from worldprotocol.cli.options import Desk, command
 @click.option("--intents", metavar="FILE|-", help="JSON lines of intents; see above.")
 @click.option("--event", "events", metavar="FILE|-", help="JSON lines of source events; see above.")
 @click.option("--branch", metavar="NAME", help="The branch to move; the active one.")
-@click.option("--base", metavar="WORLD", help="Start from a world; without --branch this forks.")
+@click.option("--base", metavar="WORLD", help="Start from a world: an id, a branch, HEAD; without --branch it forks.")
 @click.option("--allow-failed", is_flag=True, help="Let --base be a world whose execution failed.")
 @click.option("--stop-on-error", is_flag=True, help="Stop at the first line that is refused, rejected or failed.")
 def submit(desk: Desk, *, stop_on_error: bool, **told: Any) -> int:

@@ -59,6 +59,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
     "For other implementations": {
         "id": Entry("identity:identity", "Compute keys, hashes and ids from JSON lines."),
         "eval": Entry("evaluate:evaluate", "Evaluate expressions from JSON lines."),
+        "klis": Entry("klis:klis", "Manifests: check, sign; run scenarios and sessions of leases."),
         "flow": Entry("flow:flow", "Compute, apply, validate and run flows from JSON lines."),
     },
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from world.errors import Refused
 from worldprotocol.cli.options import Desk
+from worldprotocol.cli.output import counted
 from worldprotocol.cli.reading import read_lines
 
 
@@ -33,7 +34,7 @@ def answer_lines(
             told = refused.to_dict()
             desk.out.line({"error": {**told, "line": number}})
     if bad:
-        desk.out.remark(f"{bad} lines could not be answered.")
+        desk.out.remark(f"{counted(bad, 'line')} could not be answered.")
     return 1 if bad else 0
 
 

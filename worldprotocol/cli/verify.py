@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
 
 if TYPE_CHECKING:
     from worldprotocol.assemble import TreeHead
@@ -35,14 +36,16 @@ def verify(desk: Desk, against: tuple[str, ...]) -> int:
     else:
         for finding in report.findings:
             desk.out.text(f"{finding.position}\t{finding.code}\t{finding.message}")
-        compared = f", against {len(saved)} saved tree heads" if saved else ""
-        what = f"{report.events} events, {report.worlds} worlds, {report.proposals} intents{compared}"
+        compared = f", against {counted(len(saved), 'saved tree head')}" if saved else ""
+        parts = ((report.events, "event"), (report.worlds, "world"), (report.proposals, "intent"))
+        what = ", ".join(counted(number, noun) for number, noun in parts) + compared
         if report.ok:
             desk.out.text(f"sound: {what}; tree head {report.head}")
         else:
-            desk.out.text(
-                f"{len(report.findings)} findings in {what}; the first bad event is {report.findings[0].position}"
-            )
+            found = counted(len(report.findings), "finding")
+            first = report.findings[0].position
+            where = f"the first bad event is {first}" if first else "every event is as it was logged"
+            desk.out.text(f"{found} in {what}; {where}")
     if report.ok:
         return 0
     return 1 if all(finding.code == "INDEX_DIFFERS" for finding in report.findings) else 3
@@ -59,4 +62,6 @@ def _heads(given: str) -> list[TreeHead]:
         if not heads:
             raise Refused("INVALID_TREE_HEAD", f"{given} holds no tree head; write one as SIZE:ROOT on a line.")
         return heads
+    if ":" not in given:
+        raise Refused("INVALID_TREE_HEAD", f"--against takes SIZE:ROOT or a file; there is no file {given}.")
     return read_heads([given.encode()])

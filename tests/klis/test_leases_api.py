@@ -1,0 +1,271 @@
+"""Leases for Python callers: holding, waiting, dying, losing, and the asynchronous twin."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.shop import shop
+from world.clock import ManualClock
+from world.errors import Refused
+from world.klis.settings import KlisSettings
+from world.limits import Limits
+from world.verify import verify
+from worldprotocol import World
+
+FILE = "FILE:/src/a.py"
+SETTINGS = KlisSettings(backoff_ms=1, max_backoff_ms=4)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with World.create(tmp_path / "w.db", domain=shop, limits=Limits(klis=SETTINGS)) as world:
+        world.leases.desk.register_agent("old", by="test", priority=1)
+        world.leases.desk.register_agent("young", by="test", priority=2)
+        yield world
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[tuple[World, ManualClock]]:
+    """Return a realm whose time stands still."""
+    clock = ManualClock(1_000_000)
+    with World.create(tmp_path / "w.db", domain=shop, clock=clock, limits=Limits(klis=SETTINGS)) as world:
+        yield world, clock
+
+
+def queued(world: World) -> int:
+    return len(world.realm().klis.requests)
+
+
+def until_queued(world: World, number: int = 1) -> None:
+    """Wait until requests stand in the queue, by following the log."""
+    follower = world.log.follow(0, poll_ms=5, topics=["verdict.given"])
+    while queued(world) < number:
+        next(follower)
+
+
+@pytest.mark.requirement("KP-4a", "KP-5a")
+def test_what_is_held_is_given_back_at_the_end_of_the_block(world: World) -> None:
+    with world.leases.acquire(agent="old", resource=FILE) as held:
+        assert held.is_active
+        held.check()
+        assert [lease.session.agent_id for lease in world.realm().klis.leases.values()] == ["old"]
+    assert not world.realm().klis.leases
+    assert not held.is_active
+
+
+def test_each_grant_has_a_larger_fencing_token(world: World) -> None:
+    tokens = []
+    for _ in range(3):
+        with world.leases.acquire(agent="old", resources=[FILE, "FILE:/b"]) as held:
+            assert held.token == max(held.tokens)
+            tokens.append(held.token)
+    assert tokens == sorted(set(tokens))
+
+
+def test_leases_are_given_back_when_the_block_fails(world: World) -> None:
+    with pytest.raises(ZeroDivisionError), world.leases.acquire(agent="old", resource=FILE):
+        _ = 1 / 0
+    assert not world.realm().klis.leases
+
+
+@pytest.mark.requirement("KP-3a", "KP-5b")
+def test_a_younger_agent_dies_and_is_told_when_to_come_back(world: World) -> None:
+    with world.leases.acquire(agent="old", resource=FILE), pytest.raises(Refused) as refused:
+        world.leases.acquire(agent="young", resource=FILE, timeout=60)
+    assert refused.value.code == "DIED"
+    assert refused.value.details["retry_after_ms"] == 1
+    assert refused.value.details["conflicts"][0]["holder"] == "old"
+
+
+def test_who_dies_may_ask_again_until_it_is_free(world: World) -> None:
+    holder = world.leases.acquire(agent="old", resource=FILE)
+    got = []
+
+    def ask() -> None:
+        with world.leases.acquire(agent="young", resource=FILE, retry=True, timeout=60) as held:
+            got.append(held.token)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    follower = world.log.follow(0, poll_ms=5, topics=["verdict.given"])
+    while world.realm().klis.verdicts["Die"] < 3:
+        next(follower)
+    holder.release()
+    asking.join(60)
+    assert got
+
+
+@pytest.mark.requirement("KP-3a")
+def test_an_older_agent_waits_until_the_younger_one_is_done(world: World) -> None:
+    holder = world.leases.acquire(agent="young", resource=FILE)
+    got = []
+    waiting = threading.Thread(
+        target=lambda: got.append(world.leases.acquire(agent="old", resource=FILE, timeout=60).token)
+    )
+    waiting.start()
+    until_queued(world)
+    holder.release()
+    waiting.join(60)
+    assert got and got[0] > holder.token
+    assert not queued(world)
+
+
+def test_who_waited_long_enough_is_told_and_leaves_the_queue(world: World) -> None:
+    with world.leases.acquire(agent="young", resource=FILE), pytest.raises(Refused) as refused:
+        world.leases.acquire(agent="old", resource=FILE, timeout=0.05)
+    assert refused.value.code == "WAIT_TIMED_OUT"
+    assert not queued(world)
+
+
+def test_who_does_not_want_to_wait_never_stands_in_the_queue(world: World) -> None:
+    with world.leases.acquire(agent="young", resource=FILE), pytest.raises(Refused) as refused:
+        world.leases.acquire(agent="old", resource=FILE, timeout=0)
+    assert refused.value.code == "WAIT_TIMED_OUT"
+    assert [event.queued for _, event in world.events() if event.TOPIC == "verdict.given"] == [False, False]
+
+
+@pytest.mark.requirement("KP-4b")
+def test_a_holder_sees_that_its_lease_was_revoked(world: World) -> None:
+    with world.leases.acquire(agent="old", resource=FILE) as held:
+        world.leases.desk.revoke(held.lease_ids, by="operator", reason="needed elsewhere")
+        assert not held.is_active
+        with pytest.raises(Refused) as refused:
+            held.check()
+    assert refused.value.code == "LEASE_LOST"
+
+
+@pytest.mark.requirement("KP-4c")
+def test_a_holder_sees_that_its_lease_expired_before_anybody_records_it(frozen: tuple[World, ManualClock]) -> None:
+    world, clock = frozen
+    held = world.leases.acquire(agent="ann", resource=FILE, ttl_ms=1_000)
+    clock.advance(1_000)
+    held.check()
+    clock.advance(1)
+    with pytest.raises(Refused) as refused:
+        held.check()
+    assert refused.value.code == "LEASE_LOST"
+    with pytest.raises(Refused) as refused:
+        held.heartbeat()
+    assert refused.value.code == "LEASE_LOST"
+    held.release()
+
+
+@pytest.mark.requirement("KP-4b")
+def test_a_heartbeat_lets_the_lease_live_on(frozen: tuple[World, ManualClock]) -> None:
+    world, clock = frozen
+    held = world.leases.acquire(agent="ann", resource=FILE, ttl_ms=1_000)
+    for _ in range(3):
+        clock.advance(900)
+        held.heartbeat()
+    held.check()
+
+
+def test_a_held_lease_is_kept_alive_by_itself(world: World) -> None:
+    with world.leases.acquire(agent="old", resource=FILE, ttl_ms=300):
+        follower = world.log.follow(world.log.head().size, poll_ms=5, topics=["lease.renewed"])
+        assert [next(follower).topic for _ in range(4)] == ["lease.renewed"] * 4
+
+
+def test_many_threads_hold_one_resource_one_at_a_time(world: World) -> None:
+    inside, most, done = [], [], []
+
+    def work(number: int) -> None:
+        for _ in range(5):
+            with world.leases.acquire(agent=f"a{number}", resource=FILE, retry=True, timeout=120):
+                inside.append(number)
+                most.append(len(inside))
+                inside.remove(number)
+            done.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(200)
+    assert len(done) == 30
+    assert max(most) == 1
+    assert verify(world.log).ok
+
+
+def test_what_is_wanted_is_said_in_one_of_two_ways(world: World) -> None:
+    manifest = {
+        "ver": "1.0",
+        "session_id": "s",
+        "agent_id": "old",
+        "scope": [{"predicate": "CONSUMES", "resource": FILE}],
+    }
+    with world.leases.acquire(manifest=manifest) as held:
+        assert (held.agent, held.session) == ("old", "s")
+    for wrong in ({}, {"agent": "old"}, {"manifest": manifest, "agent": "old"}):
+        with pytest.raises(Refused) as refused:
+            world.leases.acquire(**wrong)
+        assert refused.value.code == "INVALID_VALUE"
+
+
+def test_a_realm_open_for_looking_gives_no_leases(world: World, tmp_path: Path) -> None:
+    with World.look(tmp_path / "w.db") as looking, pytest.raises(Refused) as refused:
+        _ = looking.leases
+    assert refused.value.code == "LOG_READ_ONLY"
+
+
+def test_async_code_holds_and_gives_back(world: World) -> None:
+    async def main() -> None:
+        async with world.leases.hold_async(agent="old", resource=FILE, timeout=60) as held:
+            assert held.is_active
+        assert not world.realm().klis.leases
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_withdraws_its_request(world: World) -> None:
+    holder = world.leases.acquire(agent="young", resource=FILE)
+
+    async def main() -> None:
+        task = asyncio.create_task(world.leases.acquire_async(agent="old", resource=FILE))
+        await asyncio.to_thread(until_queued, world)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert not queued(world)
+    assert list(world.realm().klis.leases) == list(holder.lease_ids)
+
+
+def test_a_cancelled_block_gives_back_what_it_holds(world: World) -> None:
+    async def main() -> None:
+        inside = asyncio.Event()
+
+        async def hold() -> None:
+            async with world.leases.hold_async(agent="old", resource=FILE):
+                inside.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(hold())
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert not world.realm().klis.leases
+
+
+def test_another_process_sees_the_release_by_looking_at_the_log(tmp_path: Path, world: World) -> None:
+    holder = world.leases.acquire(agent="young", resource=FILE)
+    with World.open(tmp_path / "w.db", domain=shop) as other:
+        got = []
+        waiting = threading.Thread(
+            target=lambda: got.append(other.leases.acquire(agent="old", resource=FILE, timeout=60))
+        )
+        waiting.start()
+        until_queued(world)
+        holder.release()
+        waiting.join(60)
+        assert got[0].is_active
+        got[0].release()

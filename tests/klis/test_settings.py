@@ -1,0 +1,65 @@
+"""The operator's settings: read strictly, recorded completely."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from world.canonical import canonical_text, read_json
+from world.errors import Refused
+from world.klis.settings import KlisSettings
+
+DEFAULTS = KlisSettings().to_wire()
+settings = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.booleans() if isinstance(value, bool) else st.integers(1, 2**53 - 1)
+        for name, value in DEFAULTS.items()
+    },
+)
+
+
+def test_nothing_told_is_the_defaults() -> None:
+    assert KlisSettings.read({}) == KlisSettings()
+
+
+@given(told=settings)
+def test_what_is_recorded_is_read_back(told: dict[str, Any]) -> None:
+    read = KlisSettings.read(told)
+    assert {name: getattr(read, name) for name in told} == told
+    assert KlisSettings.read(read_json(canonical_text(read.to_wire()))) == read
+
+
+def test_the_wire_form_names_every_setting() -> None:
+    assert set(DEFAULTS) == {field.name for field in fields(KlisSettings)}
+
+
+@pytest.mark.requirement("KM-7.2")
+def test_the_operator_may_allow_every_width() -> None:
+    assert KlisSettings.read({"min_subtree_depth": 0}).min_subtree_depth == 0
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"max_tripels": 5},
+        {"max_triples": 0},
+        {"max_triples": -1},
+        {"max_triples": 1.0},
+        {"max_triples": True},
+        {"max_triples": "5"},
+        {"max_triples": 2**53},
+        {"max_triples": None},
+        {"lower_case": 1},
+        {"min_subtree_depth": -1},
+    ],
+)
+def test_a_setting_that_is_none_is_refused_by_name(told: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as caught:
+        KlisSettings.read(told)
+    assert caught.value.code == "INVALID_CONFIG"
+    assert caught.value.details["name"] in told

@@ -1,0 +1,60 @@
+"""Closing ends, whatever goes wrong in it: nothing is left open that somebody waits for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.shop import shop
+from world.errors import Refused
+from worldprotocol.facade import World
+from worldprotocol.workers import ProcessWorkers
+
+ROOT = Path(__file__).parents[2]
+
+FOLLOWED = """
+import sys, threading
+from tests.pipeline.shop import shop
+from worldprotocol.facade import World
+from worldprotocol.workers import ProcessWorkers
+
+def broken(self):
+    raise RuntimeError("broken")
+
+ProcessWorkers.close = broken
+with World.create(sys.argv[1], domain=shop) as world:
+    threading.Thread(target=lambda: list(world.log.follow())).start()
+"""
+
+
+def test_a_log_is_closed_though_the_worker_cannot_be(log_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any) -> None:
+        raise RuntimeError("broken")
+
+    world = World.create(log_url, domain=shop)
+    ended = threading.Event()
+
+    def follow() -> None:
+        with pytest.raises(Refused, match="closed"):
+            list(world.log.follow())
+        ended.set()
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    monkeypatch.setattr(ProcessWorkers, "close", broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        world.close()
+    assert ended.wait(30)
+    follower.join(30)
+
+
+def test_a_process_whose_closing_fails_ends_with_those_who_follow_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FOLLOWED, str(tmp_path / "w.db")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "RuntimeError: broken" in done.stderr

@@ -1,0 +1,219 @@
+"""The durable desk: commands under the log's lock, who may sign, and what a recheck says about verdicts."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
+
+from tests.pipeline.shop import shop
+from world.clock import ManualClock, SequentialIds
+from world.errors import Refused
+from world.events import VerdictGiven
+from world.klis.settings import KlisSettings
+from world.klis.signature import sign
+from world.limits import Limits
+from world.realm import Realm, fold
+from world.verify import verify
+from worldprotocol import World
+from worldprotocol.recheck import recheck
+from worldprotocol.recheck_leases import recheck_verdict
+
+FILE = "FILE:/src/a.py"
+
+
+def manifest(agent: str, session: str = "s", predicate: str = "MUTATES", resource: str = FILE, **more: Any) -> Any:
+    scope = [{"predicate": predicate, "resource": resource}]
+    return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": scope} | more
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000_000)
+
+
+@pytest.fixture
+def world(log_url: str, clock: ManualClock) -> Any:
+    with World.create(log_url, domain=shop, clock=clock, ids=SequentialIds(), limits=Limits()) as world:
+        yield world
+
+
+def refusal(call: Any, *given: Any, **more: Any) -> str:
+    with pytest.raises(Refused) as refused:
+        call(*given, **more)
+    return refused.value.code
+
+
+@pytest.mark.requirement("KP-4a", "KP-5a", "CARD-replay")
+def test_everything_at_the_desk_is_in_the_log_and_sound(world: World, clock: ManualClock) -> None:
+    desk = world.leases.desk
+    desk.register_agent("old", by="op", priority=1)
+    desk.register_agent("young", by="op", priority=2)
+    first = desk.request(manifest("young"), by="young")
+    waits = desk.request(manifest("old"), by="old", queue=True, wait_ms=5_000)
+    dies = desk.request(manifest("third"), by="third")
+    assert [first.status, waits.status, dies.status] == ["Granted", "Wait", "Die"]
+    lease = first.leases[0]["leaseId"]
+    clock.advance(10)
+    assert desk.heartbeat([lease], agent_id="young", session_id="s")[0].expires_at == 1_060_010
+    assert desk.release([lease], agent_id="young", session_id="s") == {lease: "Released"}
+    [now_held] = world.realm().klis.leases.values()
+    assert now_held.session.agent_id == "old"
+    assert desk.revoke([now_held.lease_id], by="op", reason="needed") == {now_held.lease_id: "Revoked"}
+    report = verify(world.log)
+    assert report.ok, report.findings
+    checked = recheck(world)
+    assert checked.ok, checked.divergences
+    assert checked.steps["verdicts"] == 4
+
+
+@pytest.mark.requirement("KP-4c")
+def test_leases_expire_and_waiting_ends_with_whatever_happens_next(world: World, clock: ManualClock) -> None:
+    desk = world.leases.desk
+    desk.register_agent("old", by="op", priority=1)
+    desk.request(manifest("young"), by="young", ttl_ms=1_000)
+    desk.request(manifest("old"), by="old", queue=True, wait_ms=500)
+    clock.advance(501)
+    world.settle()
+    assert not world.realm().klis.requests
+    clock.advance(500)
+    world.settle()
+    assert not world.realm().klis.leases
+    assert [event.TOPIC for _, event in world.events()][-2:] == ["request.withdrawn", "lease.expired"]
+
+
+@pytest.mark.requirement("KP-4b")
+def test_what_is_refused_changes_nothing(world: World) -> None:
+    desk = world.leases.desk
+    lease = desk.request(manifest("ann"), by="ann").leases[0]["leaseId"]
+    before = world.log.head()
+    assert refusal(desk.release, [lease], agent_id="bob", session_id="s") == "NOT_THE_HOLDER"
+    assert refusal(desk.heartbeat, [lease], agent_id="ann", session_id="other") == "NOT_THE_HOLDER"
+    assert refusal(desk.revoke, [lease], by="op", reason=" ") == "REASON_MISSING"
+    assert refusal(desk.request, manifest("bob"), by="bob", ttl_ms=0) == "INVALID_TTL"
+    assert refusal(desk.request, manifest("bob"), by="bob", ttl_ms=1 << 64) == "INVALID_TTL"
+    assert refusal(desk.request, manifest("bob", predicate="READS"), by="bob") == "INVALID_PREDICATE"
+    assert refusal(desk.request, manifest("bob", resource="FILE:a"), by="bob") == "AMBIGUOUS_RESOURCE"
+    assert refusal(desk.request, manifest("bob", resource="FILE:/*"), by="bob") == "GLOBAL_SCOPE"
+    assert refusal(desk.request, b"{", by="bob") == "MALFORMED_SCHEMA"
+    assert refusal(desk.heartbeat, [lease, "unknown"], agent_id="ann", session_id="s") == "UNKNOWN_LEASE"
+    assert not desk.withdraw("unknown")
+    assert world.log.head() == before
+
+
+def test_a_clock_that_steps_back_shortens_nothing(world: World, clock: ManualClock) -> None:
+    desk = world.leases.desk
+    lease = desk.request(manifest("ann"), by="ann", ttl_ms=10_000).leases[0]["leaseId"]
+    clock.advance(-500_000)
+    [renewed] = desk.heartbeat([lease], agent_id="ann", session_id="s")
+    assert renewed.expires_at == 1_010_000
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_a_signed_manifest_needs_nobody_to_vouch_for_it(world: World) -> None:
+    desk, key = world.leases.desk, Ed25519PrivateKey.generate()
+    name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="op")
+    signed = sign(manifest("ann", issued_at=1_000_000, nonce="n1"), key.private_bytes_raw())
+    verdict = desk.request(signed, by="gateway", require_signature=True)
+    assert verdict.channel == {"kind": "signed", "keyId": name, "by": "gateway"}
+    assert recheck(world).ok
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_without_a_signature_the_caller_vouches_and_that_is_recorded(world: World) -> None:
+    desk = world.leases.desk
+    assert desk.request(manifest("ann"), by="gateway").channel == {"kind": "vouched", "by": "gateway"}
+    before = world.log.head()
+    assert refusal(desk.request, manifest("bob"), by="bob", require_signature=True) == "UNAUTHENTICATED"
+    assert world.log.head() == before
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_forged_altered_replayed_old_and_revoked_are_refused(world: World, clock: ManualClock) -> None:
+    desk, key, other = world.leases.desk, Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="op")
+    desk.register_key("eve", other.public_key().public_bytes_raw(), by="op")
+
+    def signed(by: Ed25519PrivateKey, nonce: str, agent: str = "ann", at: int = 1_000_000) -> dict[str, Any]:
+        return sign(manifest(agent, issued_at=at, nonce=nonce), by.private_bytes_raw())
+
+    good = signed(key, "n1")
+    desk.request(good, by="x")
+    before = world.log.head()
+    assert refusal(desk.request, good, by="x") == "MANIFEST_REPLAYED"
+    assert refusal(desk.request, signed(other, "n2"), by="x") == "UNAUTHENTICATED"
+    assert refusal(desk.request, signed(key, "n3", agent="bob"), by="x") == "UNAUTHENTICATED"
+    altered = signed(key, "n4") | {"session_id": "mine"}
+    assert refusal(desk.request, altered, by="x") == "UNAUTHENTICATED"
+    assert refusal(desk.request, signed(key, "n5", at=1_000_000 - 300_001), by="x") == "UNAUTHENTICATED"
+    assert refusal(desk.request, signed(key, "n6", at=1_000_000 + 300_001), by="x") == "UNAUTHENTICATED"
+    assert world.log.head() == before
+    desk.revoke_key(name, by="op", reason="lost")
+    assert refusal(desk.request, signed(key, "n7"), by="x") == "UNAUTHENTICATED"
+    assert refusal(desk.revoke_key, name, by="op", reason="again") == "UNKNOWN_KEY"
+    assert verify(world.log).ok
+
+
+def test_the_request_of_a_proposal_is_not_withdrawn_by_hand(world: World) -> None:
+    world.register("ann", "human", binding={"kind": "hitl", "deciders": ["ann"]})
+    proposal = world.act("ann", "sell", {"item": "tea"})
+    assert refusal(world.leases.desk.withdraw, proposal.proposal_id) == "PROPOSAL_WAITS"
+
+
+def test_settings_that_changed_come_into_force_when_told_to(log_url: str) -> None:
+    limits = Limits(klis=KlisSettings(default_ttl_ms=5_000))
+    with World.create(log_url, domain=shop, limits=limits) as world:
+        desk = world.leases.desk
+        assert not desk.configure(by="op")
+        assert desk.request(manifest("ann"), by="ann").ttl_ms == 5_000
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: World) -> None:
+    desk = world.leases.desk
+    desk.register_agent("old", by="op", priority=1)
+    desk.request(manifest("young"), by="young")
+    desk.request(manifest("old"), by="old", queue=True)
+    desk.request(manifest("third"), by="third")
+    realm, altered = Realm(), 0
+    for position, event in world.events():
+        if isinstance(event, VerdictGiven):
+            assert recheck_verdict(realm.klis, event) is None
+            others = [
+                replace(event, status="Die" if event.status != "Die" else "Wait"),
+                replace(event, retry_after_ms=77),
+                replace(event, more_conflicts=True),
+                replace(event, session_id="other"),
+                replace(event, cause="queue", request_id="nothing"),
+                replace(event, leases=[*event.leases, {"predicate": "MUTATES", "resource": "FILE:/b"}]),
+            ]
+            for other in others:
+                found = recheck_verdict(realm.klis, other)
+                assert found is not None and found.code == "VERDICT_DIFFERS"
+                altered += 1
+        fold(realm, event, position)
+    assert altered == 18
+
+
+def test_keys_are_public_and_of_the_right_size(world: World) -> None:
+    desk, key = world.leases.desk, Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes_raw()
+    name = desk.register_key("ann", public, by="op")
+    assert refusal(desk.register_key, "bob", public, by="op") == "KEY_EXISTS"
+    assert refusal(desk.register_key, "bob", public[:31], by="op") == "INVALID_KEY"
+    told = base64.b64encode(key.private_bytes_raw()).decode()
+    assert all(told not in str(event) for _, event in world.events())
+    assert world.realm().klis.keys[name].agent_id == "ann"
+
+
+def test_two_programs_on_one_log_never_hold_the_same(shared_log_url: str, tmp_path: Path) -> None:
+    with World.create(shared_log_url, domain=shop) as one, World.open(shared_log_url, domain=shop) as two:
+        first = one.leases.desk.request(manifest("ann"), by="ann")
+        second = two.leases.desk.request(manifest("bob"), by="bob")
+        assert [first.status, second.status] == ["Granted", "Die"]
+        one.leases.desk.release([first.leases[0]["leaseId"]], agent_id="ann", session_id="s")
+        assert two.leases.desk.request(manifest("bob"), by="bob").status == "Granted"

@@ -1,0 +1,59 @@
+"""The guard says where: by the file's name for what was loaded from a bare file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from projections import ProjectionRequest, find_projections
+from projections.guard import Guard
+from world.actor import ActorRef
+from world.errors import Refused
+from world.frozen import FrozenDict
+from world.snapshot import SnapshotView
+from world.source import SourceEvent
+
+FILE = """
+import random
+
+from projections import projection
+
+
+def chance():
+    return random.random()
+
+
+@projection("gambler")
+def gambler(req):
+    return None if chance() > 2 else {"kind": "none", "reason": "lost"}
+
+
+@projection("thief", sources=["ui"])
+def thief(req):
+    req.snapshot.data["mine"] = True
+"""
+
+
+@pytest.mark.requirement("INT-9.2")
+@pytest.mark.parametrize(
+    ("attribute", "kind", "where"),
+    [
+        ("gambler", "randomness", "luck.py:8"),
+        ("thief", "mutation", "luck.py:18"),
+    ],
+)
+def test_an_impure_projection_of_a_bare_file_is_told_by_file_and_line(
+    tmp_path: Path, attribute: str, kind: str, where: str
+) -> None:
+    (tmp_path / "luck.py").write_text(FILE)
+    registry = find_projections([f"luck.py:{attribute}"], base=tmp_path, entry_points=False, asking=Guard())
+    actor = ActorRef(actor_id="ann", kind="human")
+    asked = ProjectionRequest("schema", SnapshotView(FrozenDict(), FrozenDict()), actor, SourceEvent(kind="ui", event_id="e1"))
+    with pytest.raises(Refused) as refused:
+        registry.route(asked)
+    assert refused.value.code == "PROJECTION_IMPURE"
+    assert refused.value.details["kind"] == kind
+    assert refused.value.details["where"] == where
+    assert where in refused.value.message
+    assert "_worldprotocol_" not in refused.value.message

@@ -1,0 +1,306 @@
+"""Whatever happens to the bytes of a log, commands end with a named error, and verification finds what was changed."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden.garden import FOLDER, record
+from world.canonical import canonical_bytes
+from world.errors import DamagedLog, Refused
+from world.events import EnforcementChosen, decode_event, encode_event
+from world.log import NewEvent, event_leaf, open_log
+from world.log.merkle import tree_root
+from world.log.tables import LOG_SHIFT, POSITION_MASK
+from world.shapes import SHAPES
+from world.verify import verify
+from world.views.archive import Archive
+from worldprotocol.cli.run import run
+from worldprotocol.facade import World
+from worldprotocol.transfer import import_log
+
+COMMANDS = [
+    ["verify"], ["log"], ["worlds"], ["replay"], ["show", "HEAD"], ["inbox"], ["blame", "beds"], ["doctor"],
+]  # fmt: skip
+FLIPS = 60
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("damaged") / "world.db"
+    record(str(place)).close()
+    return place
+
+
+@pytest.fixture
+def address(original: Path, tmp_path: Path) -> str:
+    return str(shutil.copyfile(original, tmp_path / "world.db"))
+
+
+@pytest.fixture
+def worldctl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs a command in this process, where any other exception than ours would come through."""
+    monkeypatch.chdir(tmp_path)
+
+    def runs(address: str, *arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run(["--json", "--log", address, *arguments])
+        return code, *capsys.readouterr()
+
+    return runs
+
+
+def sql(address: str, *statements: str) -> None:
+    with closing(sqlite3.connect(address)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def content(address: str) -> Any:
+    """Return what SQLite reads of the events, None where it cannot."""
+    with closing(sqlite3.connect(f"file:{address}?mode=ro&immutable=1", uri=True)) as database:
+        database.text_factory = bytes
+        try:
+            return database.execute("SELECT * FROM wp_event ORDER BY id").fetchall()
+        except sqlite3.Error:
+            return None
+
+
+# Bytes
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_byte_changed_anywhere_never_crashes_a_command_and_is_found_where_it_matters(
+    original: Path, tmp_path: Path, worldctl: Run, seed: int
+) -> None:
+    data, before, chance = original.read_bytes(), content(str(original)), random.Random(seed)
+    damaged = tmp_path / "damaged.db"
+    for number in range(FLIPS):
+        at = chance.randrange(len(data) if number % 4 else 100)
+        changed = bytearray(data)
+        changed[at] ^= chance.randrange(1, 256)
+        damaged.write_bytes(changed)
+        code, out, err = worldctl(str(damaged), "verify")
+        assert code == 3 or content(str(damaged)) == before, at
+        assert code in (0, 3) or "INDEX_DIFFERS" in out or "_NOT_FOUND" in err or "LOG_FORMAT" in err, (at, err)
+        command = chance.choice(COMMANDS)
+        code, out, err = worldctl(str(damaged), *command)
+        assert code == 0 or '"error":' in out or command[0] in ("verify", "doctor"), (at, command, out, err)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_verify_and_doctor_report_what_sqlite_says_about_its_own_pages(address: str, worldctl: Run) -> None:
+    with closing(sqlite3.connect(address)) as database, database:
+        database.execute("PRAGMA writable_schema=ON")  # the index is left with rows of a table it does not belong to
+        [(root,)] = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'wp_world_parent'")
+        database.execute("UPDATE sqlite_schema SET rootpage = ? WHERE name = 'wp_proposal_actor'", (root,))
+    code, out, _ = worldctl(address, "verify")
+    assert code == 3
+    findings = json.loads(out)["findings"]
+    assert {finding["code"] for finding in findings} == {"FILE_DAMAGED"}
+    assert all(finding["position"] == 0 for finding in findings)
+    code, out, _ = worldctl(address, "doctor")
+    assert code == 3
+    [file] = [check for check in json.loads(out)["checks"] if check["check"] == "file"]
+    assert not file["ok"]
+    assert "worldctl verify" in file["advice"]
+
+
+# Tree heads
+
+
+@pytest.mark.requirement("CARD-audit", "CARD-log")
+@pytest.mark.parametrize("command", [["log"], ["worlds"], ["replay"], ["inbox"], ["doctor"]])
+def test_a_log_whose_last_heads_were_removed_is_not_shown_as_a_shorter_one(
+    address: str, worldctl: Run, command: list[str]
+) -> None:
+    with open_log(address, read_only=True) as log:
+        last = log.head().size
+    sql(address, f"DELETE FROM wp_head WHERE id & {POSITION_MASK} > {last - 10}")
+    with closing(sqlite3.connect(address)) as database:
+        [(head,)] = database.execute(f"SELECT max(id) & {POSITION_MASK} FROM wp_head")
+    code, out, err = worldctl(address, *command)
+    assert code == 3
+    assert f"events up to {last}" in out + err
+    assert f"covers {head}" in out + err
+    code, out, _ = worldctl(address, "verify")
+    assert (code, [finding["code"] for finding in json.loads(out)["findings"]]) == (3, ["EVENT_UNSEALED"])
+
+
+@pytest.mark.requirement("CARD-log")
+def test_nothing_is_appended_after_events_without_a_head(address: str) -> None:
+    with open_log(address) as log:
+        sql(address, "DELETE FROM wp_head WHERE id = (SELECT max(id) FROM wp_head)")
+        with pytest.raises(DamagedLog), log.write() as transaction:
+            transaction.append([NewEvent("s", "t", 1, b"{}")])
+    with open_log(address) as log, pytest.raises(DamagedLog) as caught, log.write():
+        pass
+    assert caught.value.code == "EVENT_UNSEALED"
+
+
+@pytest.mark.requirement("CARD-log")
+def test_removed_events_are_missed_before_they_are_read(address: str) -> None:
+    sql(address, "DELETE FROM wp_event WHERE id = (SELECT max(id) FROM wp_event)")
+    with open_log(address, read_only=True) as log, pytest.raises(DamagedLog) as caught:
+        log.head()
+    assert caught.value.code == "LOG_GAP"
+
+
+# Embedded values, changed with every hash made to fit
+
+
+def forge(address: str, position: int, alter: Callable[[dict[str, Any]], None]) -> None:
+    """Change an event and recompute its leaf and all tree heads."""
+    with closing(sqlite3.connect(address)) as database, database:
+        rows = database.execute(
+            "SELECT id, stream, version, topic, schema_version, state, leaf FROM wp_event ORDER BY id"
+        ).fetchall()
+        leaves = [row[6] for row in rows]
+        key, *content, state, _ = rows[position - 1]
+        told = json.loads(state)
+        alter(told)
+        text = canonical_bytes(told)
+        leaves[position - 1] = event_leaf(*content, text)
+        database.execute(
+            "UPDATE wp_event SET state = ?, leaf = ? WHERE id = ?", (text.decode(), leaves[position - 1], key)
+        )
+        for (head,) in database.execute("SELECT id FROM wp_head").fetchall():
+            root = tree_root(leaves[: head & POSITION_MASK])
+            database.execute("UPDATE wp_head SET root = ? WHERE id = ?", (root, head))
+
+
+def paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the path of every key in a value."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in pairs:
+        if isinstance(key, str):
+            yield (*path, key)
+        yield from paths(part, (*path, key))
+
+
+def rename(value: Any, path: tuple[str | int, ...]) -> None:
+    for key in path[:-1]:
+        value = value[key]
+    value[f"{path[-1]}x"] = value.pop(path[-1])
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("topic", sorted(SHAPES))
+def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
+    original: Path, tmp_path: Path, worldctl: Run, topic: str
+) -> None:
+    with World.look(original) as world:
+        position, payload = next(
+            (logged.position, json.loads(logged.state)) for logged in world.log.read(topics=[topic])
+        )
+    known = [path for name, _ in SHAPES[topic] for path in paths(payload.get(name), (name,))]
+    forged, found = tmp_path / "forged.db", 0
+    for path in sorted(known, key=len)[:12]:
+        shutil.copyfile(original, forged)
+        forge(str(forged), position, lambda told, path=path: rename(told, path))
+        for command in COMMANDS[1:7]:
+            code, _, err = worldctl(str(forged), *command)
+            assert code in (0, 3), (path, command, err)
+            if code == 3 and command == ["log"]:
+                found += 1
+                assert f"Event {position} is no valid '{topic}'" in err
+    assert found or not known
+
+
+@pytest.mark.parametrize(
+    ("topic", "state"),
+    [
+        ("actor.registered", {"at": 1, "by": "x", "actor": {"id": "ann", "kind": "human"}}),
+        ("actor.bound", {"at": 1, "by": "x", "actorId": "ann", "binding": {"policy": "p"}}),
+        ("decision.made", {"at": 1, "proposalId": "p", "decision": {"verdict": "approved"}}),
+    ],
+)
+def test_an_event_is_looked_into_when_it_is_decoded(topic: str, state: dict[str, Any]) -> None:
+    with pytest.raises(DamagedLog) as caught:
+        decode_event(topic, 1, canonical_bytes(state), 7)
+    assert (caught.value.code, caught.value.details["position"]) == ("BAD_EVENT", 7)
+
+
+# The index
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("table", ["wp_proposal", "wp_world", "wp_branch", "wp_landmark", "wp_checkpoint"])
+def test_a_lost_table_of_the_index_is_a_finding_and_is_made_again(address: str, worldctl: Run, table: str) -> None:
+    worlds = worldctl(address, "worlds")
+    sql(address, f"DROP TABLE {table}")
+    code, out, _ = worldctl(address, "verify")
+    assert (code, {finding["code"] for finding in json.loads(out)["findings"]}) == (1, {"INDEX_DIFFERS"})
+    code, out, _ = worldctl(address, "doctor")
+    assert code == 1
+    [index] = [check for check in json.loads(out)["checks"] if check["check"] == "index"]
+    assert table in index["found"]
+    assert "--rebuild" in index["advice"]
+    _, out, err = worldctl(address, "doctor", "--rebuild")
+    assert "built anew" in err
+    assert [check["ok"] for check in json.loads(out)["checks"] if check["check"] == "index"] == [True]
+    assert worldctl(address, "verify")[0] == 0
+    assert worldctl(address, "worlds") == worlds
+
+
+def test_a_rebuilt_table_is_not_taken_for_whole_by_the_other_logs_of_the_store(tmp_path: Path, worldctl: Run) -> None:
+    place = str(tmp_path / "world.db")
+    for name in ("one", "two"):
+        with (FOLDER / "garden.jsonl").open("rb") as lines:
+            import_log(lines, f"{place}#{name}")
+    sql(place, "DROP TABLE wp_world")
+    assert "built anew" in worldctl(f"{place}#one", "doctor", "--rebuild")[2]
+    assert worldctl(f"{place}#one", "worlds")[0] == 0
+    code, _, err = worldctl(f"{place}#two", "worlds")
+    assert (code, "INDEX_NOT_CURRENT" in err) == (1, True)
+    assert "built anew" in worldctl(f"{place}#two", "doctor", "--rebuild")[2]
+    assert worldctl(f"{place}#two", "worlds")[0] == 0
+
+
+def test_who_only_looks_is_not_answered_from_an_index_that_is_behind(address: str, worldctl: Run) -> None:
+    with open_log(address) as log, log.write() as transaction:  # a writer that knows nothing of the index
+        enforcement = EnforcementChosen(at=1, enforcement="enforcing", by="operator")
+        transaction.append([NewEvent("realm", enforcement.TOPIC, 1, encode_event(enforcement))])
+    with open_log(address, read_only=True) as log:
+        archive = Archive(log)
+        for ask in (lambda: archive.rows("branches"), lambda: archive.count(9), lambda: archive.find_world("x")):
+            with pytest.raises(Refused) as caught:
+                ask()
+            assert caught.value.code == "INDEX_NOT_CURRENT"
+            assert "doctor --rebuild" in caught.value.message
+    assert worldctl(address, "worlds")[0] == 1
+
+
+def test_a_log_in_memory_is_no_place_to_import_into() -> None:
+    for address in ("sqlite://", "sqlite:///:memory:", ":memory:", "sqlite://#name"):
+        with pytest.raises(Refused) as caught:
+            import_log(io.BytesIO((FOLDER / "garden.jsonl").read_bytes()), address)
+        assert caught.value.code == "INVALID_ADDRESS"
+        assert "memory" in caught.value.message
+
+
+def test_a_damaged_row_of_any_type_is_a_finding(address: str) -> None:
+    """The tables are strict, but bytes changed in the file can make a column of a row anything."""
+    changes = {"wp_event": ["state", "topic", "stream", "version", "schema_version", "leaf"], "wp_head": ["root"]}
+    for table, columns in changes.items():
+        for number, column in enumerate(columns):
+            place = address + f".{table}.{column}"
+            shutil.copyfile(address, place)
+            with closing(sqlite3.connect(place)) as database, database:
+                database.execute("PRAGMA writable_schema=ON")
+                database.execute("UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '')")
+            key = (1 << LOG_SHIFT) + 20 + number
+            sql(place, f"UPDATE {table} SET {column} = 3.5 WHERE id = (SELECT max(id) FROM {table} WHERE id <= {key})")
+            with open_log(place, read_only=True) as log:
+                assert not verify(log).ok, (table, column)

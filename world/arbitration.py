@@ -1,0 +1,223 @@
+"""Arbitration: from an approving ruling, by way of leases, to the decision (design section 7; KP-5a, WP-decision).
+
+A proposal's manifest is what its action declares to touch, and the state that it may write. Only Granted crosses the
+commitment boundary: the decision and the leases are one commit. Wait keeps the proposal evaluating, in the queue, and
+whoever releases what it waits for takes it further; Die holds nothing and is asked again after the time that the
+verdict names, at the same priority, up to a limit. The leases end when the proposal is sealed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote
+
+from world.core.declared import declared_scope
+from world.decision import DecisionRecord, Ruling
+from world.errors import Refused
+from world.events import DecisionMade, ProposalSuperseded, VerdictGiven
+from world.execution import start_next
+from world.intent import IntentScope
+from world.klis.kernel import judge
+from world.klis.manifest import Manifest, read_manifest
+from world.klis.settings import KlisSettings
+from world.patch import parse_path
+from world.proposal import Proposal
+from world.work import Work
+
+__all__ = [
+    "arbitrate",
+    "carry_on",
+    "decide",
+    "declared_manifest",
+    "is_arbitrated",
+    "let_time_pass",
+    "manifest_of",
+    "supersede",
+    "will_be_granted",
+]
+
+ENGINE: Final = {"kind": "engine"}
+"""How a proposal's manifest is authenticated: the engine itself made it of what was judged."""
+
+MAX_STATE_DEPTH: Final = 32
+"""Names of a scope pattern that its resource keeps; a longer pattern is leased by what lies above it."""
+
+
+def is_arbitrated(work: Work) -> bool:
+    """Tell whether proposals need leases in this log; logs from before KLIS was configured go on without."""
+    return work.realm.klis.settings is not None
+
+
+def declared_manifest(work: Work, proposal: Proposal) -> list[dict[str, Any]] | None:
+    """Return the scope that a proposal's action declares, evaluated on the world it was submitted on.
+
+    Returns:
+        Items ``{"predicate", "resource", ...}``; None where the action declares nothing.
+
+    Raises:
+        Refused: ``INVALID_MANIFEST``.
+    """
+    body = proposal.intent.body
+    action = work.domain.schema.actions.get(body.type)
+    if action is None or not action.touches:
+        return None
+    view = work.snapshot(proposal.submitted.base_world).view
+    return declared_scope(action.touches, action=body.type, given=body.input, view=view)
+
+
+def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Manifest:
+    """Return the manifest of a proposal: the state that ``scope`` lets it write, and what its action declares.
+
+    Raises:
+        Refused: ``INVALID_MANIFEST``, and what ``world.klis.manifest.read_manifest`` refuses.
+    """
+    state = [{"predicate": "MUTATES", "resource": text} for text in state_resources(proposal.branch, scope)]
+    return read_manifest(
+        {
+            "ver": "1.0",
+            "session_id": proposal.proposal_id,
+            "agent_id": proposal.submitted.actor["actorId"],
+            "scope": [*state, *(declared_manifest(work, proposal) or ())],
+        },
+        settings=work.realm.klis.settings or KlisSettings(),
+        types=work.types,
+    )
+
+
+def state_resources(branch: str, scope: IntentScope | None) -> list[str]:
+    """Return the ``STATE:`` subtrees that a scope allows to write on a branch; no scope is the whole state.
+
+    A pattern is leased from its first ``*`` upwards: ``todos.*.done`` is ``STATE:/main/todos/*``.
+    """
+    if scope is None or scope.allowed_paths is None:
+        return [_state_resource((branch,))]
+    return [_pattern_resource(branch, pattern) for pattern in scope.allowed_paths]
+
+
+@lru_cache(maxsize=16_384)
+def _pattern_resource(branch: str, pattern: str) -> str:
+    names = parse_path(pattern)
+    if names[:1] == ("data",):
+        names = names[1:]
+    fixed = names[: names.index("*")] if "*" in names else names
+    return _state_resource((branch, *fixed[:MAX_STATE_DEPTH]))
+
+
+@lru_cache(maxsize=16_384)
+def _state_resource(names: tuple[str, ...]) -> str:
+    return f"STATE:/{'/'.join(_escaped(name) for name in names)}/*"
+
+
+def _escaped(name: str) -> str:
+    """Return a name as one segment of a resource path; different names stay different."""
+    if name in ("", ".", ".."):
+        return "%" + "".join(f"{ord(character):02X}" for character in name)
+    return quote(name, safe="~!$&'()+,;=:@")
+
+
+def will_be_granted(work: Work, proposal: Proposal, scope: IntentScope | None) -> bool:
+    """Tell whether the leases of a proposal are free at this moment."""
+    try:
+        manifest = manifest_of(work, proposal, scope)
+    except Refused:
+        return True  # it is decided at once: rejected
+    ledger = work.realm.klis
+    if manifest.agent_id not in ledger.agents:
+        return False
+    return judge(ledger, ledger.session(manifest.agent_id, manifest.session_id), manifest.triples) == "Granted"
+
+
+def arbitrate(work: Work, proposal: Proposal, ruling: Ruling) -> None:
+    """Ask for the leases of an approved proposal, and decide where the verdict is Granted.
+
+    A manifest that is refused rejects the proposal, with the refusal as the reason.
+    """
+    try:
+        verdict = work.desk().request(
+            manifest_of(work, proposal, ruling.approved_scope),
+            work.klis_now,
+            channel=ENGINE,
+            until_sealed=True,
+            queue=True,
+            request_id=proposal.proposal_id,
+        )
+    except Refused as refused:
+        reason = f"Its manifest was refused ({refused.code}): {refused.message}"
+        decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
+        return
+    _follow(work, proposal, ruling, verdict)
+
+
+def _follow(work: Work, proposal: Proposal, ruling: Ruling, verdict: VerdictGiven) -> None:
+    """Do what a verdict about a proposal asks for; Wait asks for nothing."""
+    if verdict.status == "Granted":
+        decide(work, proposal, ruling, verdict_id=verdict.verdict_id)
+        return
+    ledger = work.realm.klis
+    dies = ledger.session(verdict.agent_id, verdict.session_id).dies
+    if verdict.status == "Die" and dies > (ledger.settings or KlisSettings()).max_proposal_retries:
+        reason = (
+            f"What it needs was not free in {dies} attempts (max_proposal_retries); the last verdict is "
+            f"{verdict.verdict_id}. Issue the intent again."
+        )
+        decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
+
+
+def carry_on(work: Work) -> None:
+    """Take the proposals further that verdicts were given about: when something was released, expired or granted.
+
+    Executions that begin here may end and release again; this goes on until nothing moves, without recursion.
+    """
+    while work.verdicts:
+        verdicts, work.verdicts = work.verdicts, []
+        for verdict in verdicts:
+            proposal = work.realm.proposals.get(verdict.request_id)
+            if verdict.cause == "queue" and proposal is not None and proposal.status == "evaluating":
+                _follow(work, proposal, Ruling.from_wire(proposal.ruling or {}), verdict)
+
+
+def let_time_pass(work: Work) -> None:
+    """Let leases expire and waiting end by the clock, and ask again for proposals whose backoff is over."""
+    if not is_arbitrated(work):
+        return
+    work.desk().advance(work.klis_now)
+    for proposal in work.realm.due_retries(work.klis_now):
+        arbitrate(work, proposal, Ruling.from_wire(proposal.ruling or {}))
+    carry_on(work)
+
+
+def supersede(work: Work, proposal: Proposal) -> None:
+    """End a proposal that is not decided yet (WP-epoch); it leaves the queue."""
+    work.emit(
+        proposal.proposal_id,
+        ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=work.realm.epoch),
+    )
+    if proposal.proposal_id in work.realm.klis.requests:
+        work.desk().withdraw(proposal.proposal_id, work.klis_now, reason="superseded")
+
+
+def decide(work: Work, proposal: Proposal, ruling: Ruling, *, verdict_id: str | None = None) -> None:
+    """Record the one decision about a proposal; an approved one starts when its turn is."""
+    record = DecisionRecord(
+        decision_id=work.ids.new_id(),
+        proposal_id=proposal.proposal_id,
+        authority=ruling.authority,
+        decision="approved" if ruling.verdict == "approve" else "rejected",
+        reason=ruling.reason,
+        decided_at=work.at,
+        approved_scope=ruling.approved_scope,
+        policy_hash=ruling.policy_hash,
+        trace=ruling.trace,
+    )
+    work.emit(
+        proposal.proposal_id,
+        DecisionMade(
+            at=work.at, proposal_id=proposal.proposal_id, decision=record.to_wire(), verdict_id=verdict_id
+        ),
+    )
+    if ruling.verdict == "approve":
+        start_next(work, proposal.submitted.execution_key)
+
+

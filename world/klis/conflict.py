@@ -1,0 +1,176 @@
+"""The conflict engine: what stands in the way of a request, by the compatibility matrix (KLIS-2, KLIS-5, KLIS-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from world.klis.manifest import Triple
+from world.klis.predicate import Predicate, compatible
+from world.klis.session import Lease, Session
+
+if TYPE_CHECKING:
+    from world.klis.ledger import Ledger, Request
+    from world.klis.standing import Holders
+
+__all__ = ["Conflict", "clash", "find_conflicts"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One thing in the way of one intent (KP-5b).
+
+    Args:
+        intent: index of the intent among the triples that are asked for.
+        holder: id of the agent that stands in the way.
+        session: id of its session.
+        predicate: what it holds or, in the queue, wants.
+        resource: on what.
+        lease_id: the lease; None where an older request in the queue is in the way.
+        request_id: the request in the queue; None where a lease is in the way.
+    """
+
+    intent: int
+    holder: str
+    session: str
+    predicate: Predicate
+    resource: str
+    lease_id: str | None = None
+    request_id: str | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the conflict as JSON."""
+        wire = {
+            "intent": self.intent,
+            "holder": self.holder,
+            "session": self.session,
+            "predicate": self.predicate.value,
+            "resource": self.resource,
+        }
+        if self.lease_id is not None:
+            wire["leaseId"] = self.lease_id
+        else:
+            wire["requestId"] = self.request_id
+        return wire
+
+
+def clash(held: Triple, requested: Triple) -> bool:
+    """Tell whether two triples of different sessions exclude each other: predicates that do, on places that overlap."""
+    if compatible(held.predicate, requested.predicate):
+        return False
+    one, other = held.resource, requested.resource
+    return (
+        one.key == other.key
+        or (held.covers and one.key in other.ancestors)
+        or (requested.covers and other.key in one.ancestors)
+    )
+
+
+def find_conflicts(
+    ledger: Ledger, session: Session, triples: Sequence[Triple], *, limit: int
+) -> tuple[tuple[Conflict, ...], bool]:
+    """Spell out what is in the way of a request: by intent, then the oldest holders first, then by resource.
+
+    Args:
+        ledger: what stands.
+        session: who asks; what it holds itself is never in its way.
+        triples: what it asks for.
+        limit: how many to spell out.
+
+    Returns:
+        The conflicts, and whether there are more. Equal ledgers give equal answers, however they came about.
+    """
+    at = (ledger.held, ledger.held.changes, ledger.queued.changes, limit)
+    told = session.told
+    if told is None or told[0] is not triples or told[1] != at:
+        told = session.told = triples, at, _find(ledger, session, triples, limit)
+    conflicts: tuple[tuple[Conflict, ...], bool] = told[2]
+    return conflicts
+
+
+def _find(ledger: Ledger, session: Session, triples: Sequence[Triple], limit: int) -> tuple[tuple[Conflict, ...], bool]:
+    found: list[Conflict] = []
+    held, queued = ledger.held, ledger.queued if ledger.requests else None
+    for index, triple in enumerate(triples):
+        holders = held.opposing(triple)
+        if holders:
+            room = limit + 1 - len(found)
+            found += islice(_by_leases(holders, session, index, triple, room), room)
+        waiters = queued.opposing(triple) if queued is not None else ()
+        if waiters:
+            room = limit + 1 - len(found)
+            found += islice(_by_requests(ledger, waiters, session, index, triple, room), room)
+        if len(found) > limit:
+            return tuple(found[:limit]), True
+    return tuple(found), False
+
+
+def _by_leases(
+    opposing: Iterable[Holders], session: Session, index: int, triple: Triple, room: int
+) -> Iterator[Conflict]:
+    for holder in _oldest(opposing, session, room):
+        leases = [lease for lease in _near(holder.places, triple) if clash(lease.triple, triple)]
+        for lease in nsmallest(room, leases, key=_lease_order) if len(leases) > 1 else leases:
+            held = lease.triple
+            yield Conflict(
+                index,
+                holder.agent_id,
+                holder.session_id,
+                held.predicate,
+                held.resource.text,
+                lease_id=lease.lease_id,
+            )
+
+
+def _by_requests(
+    ledger: Ledger, opposing: Iterable[Holders], session: Session, index: int, triple: Triple, room: int
+) -> Iterator[Conflict]:
+    for waiter in _oldest(opposing, session, room):
+        if waiter.rank > session.rank:
+            break
+        for request in _requests(ledger, waiter):
+            clashing = (wanted for wanted in _near(request.places, triple) if clash(wanted, triple))
+            for wanted in sorted(clashing, key=_triple_order):
+                yield Conflict(
+                    index,
+                    waiter.agent_id,
+                    waiter.session_id,
+                    wanted.predicate,
+                    wanted.resource.text,
+                    request_id=request.request_id,
+                )
+
+
+def _oldest(opposing: Iterable[Holders], session: Session, room: int) -> list[Session]:
+    others = {other for holders in opposing for other in holders.oldest(room, session)}
+    if len(others) < 2:
+        return list(others)
+    return nsmallest(room, others, key=lambda other: other.order)
+
+
+def _near(places: Mapping[str, list[_T]], triple: Triple) -> Iterator[_T]:
+    """Yield what stands where a triple can clash with it; for a subtree, wherever it stands."""
+    resource = triple.resource
+    if triple.covers:
+        for there in places.values():
+            yield from there
+        return
+    for key in (*resource.ancestors, resource.key):
+        yield from places.get(key, ())
+
+
+def _lease_order(lease: Lease) -> tuple[str, str, int]:
+    return lease.triple.resource.text, lease.triple.predicate, lease.token
+
+
+def _triple_order(triple: Triple) -> tuple[str, str]:
+    return triple.resource.text, triple.predicate
+
+
+def _requests(ledger: Ledger, waiter: Session) -> list[Request]:
+    return sorted((ledger.requests[name] for name in waiter.waiting), key=lambda request: request.sequence)

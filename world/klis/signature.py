@@ -1,0 +1,121 @@
+"""Signed manifests: Ed25519 (RFC 8032) over the RFC 8785 form of the document without ``signature`` (KM-7.1).
+
+A signed manifest carries ``issued_at`` and ``nonce``. The signature binds agent, session, scope and both of these
+together; that a nonce is used once, and how old a manifest may be, is for the ledger, which remembers and knows the
+time. Whose keys may sign is the caller's question: only the keys of the manifest's own agent are tried.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from world.canonical import canonical_bytes, sha256_hex
+from world.errors import Refused
+from world.klis.manifest import Manifest
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+__all__ = ["key_id", "public_key", "sign", "signed_bytes", "verify"]
+
+_KEY_BYTES: Final = 32
+_KEY_ID_DIGITS: Final = 16
+
+
+def key_id(public: bytes) -> str:
+    """Return the id of a public key (32 bytes): the first 16 hex digits of its SHA-256."""
+    return sha256_hex(public)[:_KEY_ID_DIGITS]
+
+
+def signed_bytes(document: Mapping[str, Any]) -> bytes:
+    """Return what the signature of a manifest is over.
+
+    Raises:
+        Refused: ``NOT_CANONICAL``.
+    """
+    return canonical_bytes({name: told for name, told in document.items() if name != "signature"})
+
+
+def public_key(private: bytes) -> bytes:
+    """Return the public key (32 bytes) of a private one (PEM, or 32 bytes).
+
+    Raises:
+        Refused: ``INVALID_KEY``.
+    """
+    return _private(private).public_key().public_bytes_raw()
+
+
+def sign(document: Mapping[str, Any], private: bytes) -> dict[str, Any]:
+    """Return a manifest with its signature.
+
+    Args:
+        document: the manifest in wire form, with ``issued_at`` and ``nonce``; an old signature is replaced.
+        private: the agent's private key: PEM without a password, or its 32 bytes.
+
+    Raises:
+        Refused: ``INVALID_KEY``, ``NOT_CANONICAL``, ``MALFORMED_SCHEMA`` where ``issued_at`` or ``nonce`` is missing.
+    """
+    for name in ("issued_at", "nonce"):
+        if document.get(name) is None:
+            raise Refused("MALFORMED_SCHEMA", f"$.{name} is missing; a signed manifest has one.", path=f"$.{name}")
+    signature = _private(private).sign(signed_bytes(document))
+    return {**document, "signature": b64encode(signature).decode()}
+
+
+def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
+    """Return the id of the key that signed a manifest.
+
+    Args:
+        manifest: the manifest as it was read.
+        public_keys: the keys of its agent that are in force, 32 bytes each.
+
+    Raises:
+        Refused: ``UNAUTHENTICATED`` for a manifest that is not signed, was altered, or was signed by somebody else.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if manifest.signature is None:
+        raise _unauthenticated(manifest, "is not signed")
+    if manifest.issued_at is None or manifest.nonce is None:
+        raise _unauthenticated(manifest, "has a signature but no issued_at or no nonce")
+    try:
+        signature = b64decode(manifest.signature, validate=True)
+    except (binascii.Error, ValueError):
+        raise _unauthenticated(manifest, "has a signature that is no base64") from None
+    told = signed_bytes(manifest.document)
+    for public in public_keys:
+        try:
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, told)
+        except (InvalidSignature, ValueError):
+            continue
+        return key_id(public)
+    raise _unauthenticated(manifest, "was altered, or is not signed with a key in force")
+
+
+def _unauthenticated(manifest: Manifest, clause: str) -> Refused:
+    return Refused(
+        "UNAUTHENTICATED",
+        f"The manifest of {manifest.agent_id!r} {clause}.",
+        path="$.signature",
+        agent_id=manifest.agent_id,
+    )
+
+
+def _private(told: bytes) -> Ed25519PrivateKey:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        if len(told) == _KEY_BYTES:
+            return Ed25519PrivateKey.from_private_bytes(told)
+        found = load_pem_private_key(told, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise Refused("INVALID_KEY", "This is no private key: give Ed25519 as PEM, or as its 32 bytes.") from error
+    if not isinstance(found, Ed25519PrivateKey):
+        raise Refused("INVALID_KEY", f"Manifests are signed with Ed25519; this key is {type(found).__name__}.")
+    return found

@@ -1,0 +1,244 @@
+"""Leases for agents that want nothing but leases: the desk's commands, durable (design section 7).
+
+Each command is one unit of work on the log: time passes first, then it is refused as a whole or recorded as a whole.
+Who a manifest is from is shown by its signature, or vouched for by the caller; either is recorded with the verdict.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from world.errors import Refused
+from world.events import LeaseRenewed, VerdictGiven
+from world.founding import configure_klis
+from world.klis.manifest import Manifest, read_manifest
+from world.klis.session import Rank
+from world.klis.settings import KlisSettings
+from world.klis.signature import key_id, verify
+from world.work import Work
+
+__all__ = ["Leasing", "authenticate"]
+
+R = TypeVar("R")
+_KEY_BYTES: Final = 32
+
+
+class Leasing:
+    """The commands, each in a commit that it may share with others."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Callable[[Callable[[Work], Any]], Any]) -> None:
+        """Give commands to what runs them: ``WorldProtocol.run``."""
+        self._run = run
+
+    def configure(self, *, by: str) -> bool:
+        """Bring the settings and resource types at hand into force; False where they are in force already.
+
+        Raises:
+            Refused: ``NOT_FOUNDED``.
+        """
+
+        def command(work: Work) -> bool:
+            _check_founded(work)
+            return configure_klis(work, by)
+
+        return self._do(command)
+
+    def request(
+        self,
+        manifest: Mapping[str, Any] | str | bytes,
+        *,
+        by: str,
+        ttl_ms: int | None = None,
+        queue: bool = False,
+        wait_ms: int | None = None,
+        request_id: str | None = None,
+        require_signature: bool = False,
+    ) -> VerdictGiven:
+        """Ask for the leases of a manifest, all or none.
+
+        Args:
+            manifest: the document, or its JSON text.
+            by: who hands it in, for the record; vouches for it where it is not signed.
+            ttl_ms: how long the leases live without a heartbeat, in ms; None is the settings' default.
+            queue: stay in the queue where the verdict is Wait.
+            wait_ms: how long to stay there, in ms; None is for ever.
+            request_id: the request's id; None makes one.
+            require_signature: refuse a manifest that is not signed: the caller is not trusted.
+
+        Returns:
+            The verdict as it was recorded.
+
+        Raises:
+            Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED``, ``MANIFEST_REPLAYED``, and what ``read_manifest`` and
+                ``Desk.request`` refuse.
+        """
+
+        def command(work: Work) -> VerdictGiven:
+            _prepare(work, by)
+            asked = read_manifest(manifest, settings=_settings(work), types=work.realm.klis.types)
+            return work.desk().request(
+                asked,
+                work.klis_now,
+                channel=authenticate(work, asked, by=by, require_signature=require_signature),
+                ttl_ms=ttl_ms,
+                queue=queue,
+                wait_ms=wait_ms,
+                request_id=request_id,
+            )
+
+        return self._do(command)
+
+    def heartbeat(
+        self, lease_ids: Iterable[str], *, agent_id: str, session_id: str, ttl_ms: int | None = None
+    ) -> list[LeaseRenewed]:
+        """Let leases live on from now, all or none; see ``Desk.heartbeat``.
+
+        Raises:
+            Refused: ``LEASE_NOT_ACTIVE``, ``UNKNOWN_LEASE``, ``NOT_THE_HOLDER``, ``LEASE_NOT_TIMED``, ``INVALID_TTL``.
+        """
+        ids = list(lease_ids)
+
+        def command(work: Work) -> list[LeaseRenewed]:
+            desk, now = work.desk(), work.klis_now
+            return [desk.heartbeat(one, now, agent_id=agent_id, session_id=session_id, ttl_ms=ttl_ms) for one in ids]
+
+        return self._do(command)
+
+    def release(self, lease_ids: Iterable[str], *, agent_id: str, session_id: str) -> dict[str, str]:
+        """Give leases back, all or none, and return the state of each.
+
+        Raises:
+            Refused: ``UNKNOWN_LEASE``, ``NOT_THE_HOLDER``.
+        """
+        ids = list(lease_ids)
+        return self._do(lambda work: work.desk().release(ids, work.klis_now, agent_id=agent_id, session_id=session_id))
+
+    def revoke(self, lease_ids: Iterable[str], *, by: str, reason: str) -> dict[str, str]:
+        """Take leases away from whoever holds them; the caller has made sure that ``by`` may.
+
+        Raises:
+            Refused: ``REASON_MISSING``, ``UNKNOWN_LEASE``.
+        """
+        ids = list(lease_ids)
+        return self._do(lambda work: work.desk().revoke(ids, work.klis_now, by=by, reason=reason))
+
+    def withdraw(self, request_id: str, *, reason: str = "cancelled") -> bool:
+        """Take a request out of the queue; False where it does not wait (any more).
+
+        Raises:
+            Refused: ``PROPOSAL_WAITS`` for the request of a proposal, which ends with the proposal.
+        """
+
+        def command(work: Work) -> bool:
+            if request_id in work.realm.proposals:
+                raise Refused(
+                    "PROPOSAL_WAITS",
+                    f"Request {request_id} is a proposal's; it leaves the queue with the proposal.",
+                    request_id=request_id,
+                )
+            return work.desk().withdraw(request_id, work.klis_now, reason=reason)
+
+        return self._do(command)
+
+    def register_agent(self, agent_id: str, *, by: str, priority: int | None = None) -> Rank:
+        """Register an agent for good; one that is known keeps its priority.
+
+        Args:
+            agent_id: the agent.
+            by: whom the record names.
+            priority: a timestamp in ms; None is now.
+
+        Raises:
+            Refused: ``INVALID_PRIORITY``.
+        """
+
+        def command(work: Work) -> Rank:
+            _prepare(work, by)
+            return work.desk().register(agent_id, work.klis_now, priority=priority, by=by)
+
+        return self._do(command)
+
+    def register_key(self, agent_id: str, public_key: bytes, *, by: str) -> str:
+        """Register an Ed25519 public key of an agent (KM-7.1); returns the key's id.
+
+        Args:
+            agent_id: whose manifests it authenticates.
+            public_key: 32 bytes.
+            by: whom the record names.
+
+        Raises:
+            Refused: ``INVALID_KEY``, ``KEY_EXISTS``.
+        """
+        if len(public_key) != _KEY_BYTES:
+            raise Refused("INVALID_KEY", f"An Ed25519 public key has 32 bytes; this one has {len(public_key)}.")
+        name = key_id(public_key)
+
+        def command(work: Work) -> str:
+            _prepare(work, by)
+            work.desk().register_key(agent_id, name, b64encode(public_key).decode(), work.klis_now, by=by)
+            return name
+
+        return self._do(command)
+
+    def revoke_key(self, name: str, *, by: str, reason: str) -> None:
+        """Revoke a key for good.
+
+        Raises:
+            Refused: ``UNKNOWN_KEY``, ``REASON_MISSING``.
+        """
+        if not reason.strip():
+            raise Refused("REASON_MISSING", "To revoke a key takes a reason; the log keeps it.")
+        self._do(lambda work: work.desk().revoke_key(name, work.klis_now, by=by, reason=reason))
+
+    def _do(self, command: Callable[[Work], R]) -> R:
+        result: R = self._run(command)
+        return result
+
+
+def authenticate(work: Work, manifest: Manifest, *, by: str, require_signature: bool = False) -> dict[str, Any]:
+    """Find out whom a manifest is from, and return how, for the record (KM-7.1).
+
+    Args:
+        work: the unit of work.
+        manifest: what was handed in.
+        by: by whom; vouches for it where it is not signed.
+        require_signature: accept nobody's word.
+
+    Raises:
+        Refused: ``UNAUTHENTICATED``.
+    """
+    if manifest.signature is None and not require_signature:
+        return {"kind": "vouched", "by": by}
+    ledger, now = work.realm.klis, work.klis_now
+    in_force = [key for key in ledger.keys.values() if key.agent_id == manifest.agent_id and not key.revoked]
+    signed_with = verify(manifest, [b64decode(key.public) for key in in_force])
+    limit = _settings(work).max_signature_age_ms
+    if manifest.issued_at is None or abs(now - manifest.issued_at) > limit:
+        raise Refused(
+            "UNAUTHENTICATED",
+            f"The manifest was signed at {manifest.issued_at}, more than {limit} ms (max_signature_age_ms) from "
+            f"{now}; sign it anew.",
+            path="$.issued_at",
+            now=now,
+        )
+    return {"kind": "signed", "keyId": signed_with, "by": by}
+
+
+def _prepare(work: Work, by: str) -> None:
+    """Bring settings into force in a log from before there were any."""
+    _check_founded(work)
+    if work.realm.klis.settings is None:
+        configure_klis(work, by)
+
+
+def _check_founded(work: Work) -> None:
+    if work.realm.founded is None:
+        raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
+
+
+def _settings(work: Work) -> KlisSettings:
+    return work.realm.klis.settings or KlisSettings()

@@ -1,0 +1,170 @@
+"""The shapes of the protocol values that stand in events in wire form: what must be there, and of what type.
+
+An event is decoded once and then looked into by folds, the index, views and commands. So it is here, where it is
+decoded, that a missing or misnamed part is found, also where somebody made every hash fit. Only what others look up
+by name is described; that the values mean something is for verification (``world.checking``). Source: design
+sections 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+
+
+class _Closed(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """A value with these parts and no others."""
+
+
+class _Open(msgspec.Struct, rename="camel", gc=False):
+    """A value with these parts at least."""
+
+
+class _Actor(_Closed):
+    actor_id: _Id
+    kind: Literal["human", "agent", "system"]
+    name: str | None = None
+    meta: dict[str, Any] | None = None
+
+
+class _Scope(_Closed):
+    allowed_paths: list[_Id] | None = None
+    note: str | None = None
+
+
+class _Body(_Closed):
+    type: _Id
+    input: Any = None
+    scope_proposal: _Scope | None = None
+
+
+class _SourceRef(_Open):
+    kind: str
+    event_id: _Id
+
+
+class _Origin(_Closed):
+    projection_id: _Id
+    source: _SourceRef
+    actor: _Actor
+    note: str | None = None
+
+
+class _Meta(_Closed):
+    origin: _Origin
+
+
+class _Intent(_Closed):
+    body: _Body
+    intent_id: _Id
+    intent_key: _Id
+    meta: _Meta
+
+
+class _Answer(_Closed):
+    answer_id: _Id
+    by: _Actor
+    choice: Literal["approve", "reject", "narrow", "ask"]
+    scope: _Scope | None = None
+    reason: str = ""
+
+
+class _RuleOutcome(_Open):
+    rule: str
+    source: str
+    answer: str
+    reason: str = ""
+    scope: _Scope | None = None
+    to: list[str] = []
+    decisive: bool = False
+
+
+class _Ruling(_Open):
+    verdict: Literal["approve", "reject", "wait"]
+    authority: str
+    reason: str
+    approved_scope: _Scope | None = None
+    trace: list[_RuleOutcome] = []
+    policy_hash: str | None = None
+    ask: list[str] = []
+    timeout_ms: int | None = None
+    on_timeout: Literal["approve", "reject"] = "reject"
+
+
+class _Decision(_Open):
+    decision_id: str
+    proposal_id: str
+    authority: str
+    decision: Literal["approved", "rejected"]
+    reason: str
+    decided_at: int
+    approved_scope: _Scope | None = None
+    policy_hash: str | None = None
+    trace: list[_RuleOutcome] = []
+
+
+class _Binding(_Open):
+    kind: str
+
+
+class _Policy(_Open):
+    name: str
+    hash: str
+
+
+class _Requirement(_Open):
+    id: str
+    type: str
+
+
+class _Error(_Open):
+    code: str
+
+
+class _Patch(_Closed):
+    op: Literal["set", "unset", "merge"]
+    path: str
+    value: Any = None
+
+
+class _Projected(_Open):
+    kind: Literal["intent", "none"]
+    reason: str | None = None
+    body: _Body | None = None
+
+
+SHAPES: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
+    "actor.registered": (("actor", _Actor),),
+    "actor.bound": (("binding", _Binding),),
+    "policy.adopted": (("policy", _Policy),),
+    "world.sealed": (("patches", list[_Patch]), ("error", _Error | None)),
+    "projection.recorded": (("actor", _Actor), ("source", _SourceRef), ("result", _Projected)),
+    "proposal.submitted": (("actor", _Actor), ("intent", _Intent)),
+    "proposal.judged": (("ruling", _Ruling), ("binding", _Binding)),
+    "human.answered": (("answer", _Answer),),
+    "decision.made": (("decision", _Decision),),
+    "effect.requested": (("requirement", _Requirement),),
+    "proposal.failed": (("error", _Error),),
+}
+"""By topic: the attributes of its payload that hold embedded values, and their shapes."""
+
+
+def check_shapes(topic: str, payload: Any) -> None:
+    """Check the embedded values of a payload.
+
+    Args:
+        topic: the event's topic.
+        payload: the payload, of its newest version.
+
+    Raises:
+        msgspec.ValidationError: with the first part that is missing or wrong, and where it is.
+    """
+    for name, shape in SHAPES.get(topic, ()):
+        try:
+            msgspec.convert(getattr(payload, name), shape)
+        except msgspec.ValidationError as error:
+            raise msgspec.ValidationError(f"{name}: {error}") from None

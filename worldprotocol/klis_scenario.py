@@ -1,0 +1,326 @@
+"""Scenarios: operations on an empty ledger, each with its own clock, for other implementations to compare with.
+
+An operation gives one plain value; a refusal is a value too (``{"reject": CODE}``), and only an operation that makes no
+sense in itself is told as ``{"error": CODE, "message"}``. Nothing here has rules of its own: manifests are read by
+``world.klis.manifest``, everything else is the lease desk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.errors import Refused
+from world.events import Event, LeasesExpired, VerdictGiven
+from world.klis.desk import Desk
+from world.klis.ledger import Ledger
+from world.klis.manifest import Manifest, read_manifest
+from world.klis.predicate import Predicate, compatible, read_predicate
+from world.klis.resource import STANDARD, ResourceTypes, canonical_resource
+from world.klis.session import Lease
+from world.klis.settings import KlisSettings
+from world.klis.signature import key_id, verify
+
+__all__ = ["OPS", "Case", "Scenario", "read_cases"]
+
+SETTINGS: Final = KlisSettings(max_named_conflicts=10_000)
+"""The defaults, but every conflict is counted."""
+
+_BY: Final = "scenario"
+_CHANNELS: Final = ("mtls", "plain")
+_OBSERVATION: Final = frozenset({"observe", "backup_exists"})
+_NOT_IN_FORCE: Final = frozenset({"UNKNOWN_LEASE", "LEASE_NOT_ACTIVE", "NOT_THE_HOLDER"})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Operations that belong together; ``name`` is the case's id, or where it stands."""
+
+    name: str
+    ops: list[Any]
+
+
+def read_cases(text: bytes) -> tuple[list[Case], bool]:
+    """Read one case, a list of cases, ``{"cases": [...]}``, or JSON lines of cases.
+
+    Returns:
+        The cases, and whether the text is one case by itself.
+
+    Raises:
+        Refused: ``MALFORMED_JSON``, ``INVALID_SCENARIO``.
+    """
+    try:
+        told = _json(text)
+    except Refused as refused:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        try:
+            told = [_json(line) for line in lines]
+        except Refused:
+            raise refused from None
+    if isinstance(told, dict) and "ops" in told:
+        return [_case(told, 0)], True
+    several = told.get("cases") if isinstance(told, dict) else told
+    if not isinstance(several, list):
+        raise _invalid('A scenario is {"ops": [...]}, a list of these, {"cases": [...]}, or a line for each.')
+    return [_case(one, index) for index, one in enumerate(several)], False
+
+
+def _case(told: Any, index: int) -> Case:
+    if not isinstance(told, dict) or not isinstance(told.get("ops"), list):
+        raise _invalid(f'Case {index + 1} is no object with a list "ops".', case=index + 1)
+    return Case(str(told.get("id", index + 1)), told["ops"])
+
+
+def _json(text: bytes) -> Any:
+    """Read JSON as it is; a time to live of 2^64 is for the desk to refuse, in its place."""
+    try:
+        return json.loads(text, object_pairs_hook=_members, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise Refused("MALFORMED_JSON", f"This is no JSON: {error.msg} at {where}.") from None
+    except (ValueError, RecursionError) as error:
+        raise Refused("MALFORMED_JSON", f"The JSON cannot be read: {error}.") from None
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _invalid(message: str, **details: Any) -> Refused:
+    return Refused("INVALID_SCENARIO", message, **details)
+
+
+class Scenario:
+    """One ledger and the names that operations give to leases (``as``)."""
+
+    def __init__(self, *, settings: KlisSettings = SETTINGS, types: ResourceTypes = STANDARD) -> None:
+        """Begin with nothing registered, held or wanted."""
+        self._settings, self._types = settings, types
+        self._ledger = Ledger()
+        self._names: dict[str, str] = {}
+        self._expired = 0
+        number = itertools.count(1)
+        self._desk = Desk(self._ledger, emit=self._emit, new_id=lambda: f"id-{next(number)}")
+        self._desk.configure(settings, 0, by=_BY)
+
+    def run(self, ops: list[Any]) -> Iterator[Any]:
+        """Yield the result of each operation, in order; an operation that is refused changes nothing."""
+        for op in ops:
+            try:
+                yield self._one(op)
+            except Refused as refused:
+                yield {"error": refused.code, "message": refused.message}
+
+    def _emit(self, event: Event) -> None:
+        self._ledger.fold(event)
+        if isinstance(event, LeasesExpired):
+            self._expired += len(event.lease_ids)
+
+    def _one(self, op: Any) -> Any:
+        name = op.get("op") if isinstance(op, dict) else None
+        if isinstance(name, str) and name in _OBSERVATION:
+            raise Refused("UNSUPPORTED_OP", f"{name!r} belongs to observation, which no scenario of leases performs.")
+        step = OPS.get(name) if isinstance(name, str) else None
+        if step is None:
+            raise _invalid(f"{op!r:.200} is no operation: an object whose op is one of {', '.join(OPS)}.")
+        return step(self, op)
+
+    # Agents
+
+    def _register(self, op: Mapping[str, Any]) -> str:
+        self._desk.register(_text(op, "agent"), self._now(op), priority=op.get("priority"), by=_BY)
+        return "OK"
+
+    def _register_key(self, op: Mapping[str, Any]) -> str:
+        encoded = _text(op, "key")
+        try:
+            public = b64decode(encoded, validate=True)
+        except ValueError:
+            public = b""
+        if len(public) != 32:
+            raise _invalid("key is the base64 of an Ed25519 public key, 32 bytes.", path="$.key")
+        self._desk.register_key(_text(op, "agent"), key_id(public), encoded, self._now(op), by=_BY)
+        return "OK"
+
+    # Leases
+
+    def _acquire(self, op: Mapping[str, Any]) -> str:
+        intent = {name: op[name] for name in ("predicate", "resource", "confidence") if name in op}
+        given = self._ask(op, [intent])
+        return "REJECT" if isinstance(given, Refused) else given.status.upper()
+
+    def _declare(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        given = self._ask(op, op.get("intents"))
+        if isinstance(given, Refused):
+            return {"reject": given.code}
+        return {"verdict": given.status.upper(), "conflicts": len(given.conflicts)}
+
+    def _ask(self, op: Mapping[str, Any], scope: Any) -> VerdictGiven | Refused:
+        now = self._now(op)
+        wire = {"ver": "1.0", "session_id": op.get("session"), "agent_id": op.get("agent"), "scope": scope}
+        wire |= {name: op[name] for name in ("ordered", "priority_timestamp") if name in op}
+        try:
+            manifest = self._read(wire)
+            given = self._desk.request(manifest, now, channel={"kind": _BY}, ttl_ms=op.get("ttl"))
+        except Refused as refused:
+            return refused
+        name = op.get("as")
+        if name is not None and given.leases:
+            self._names[str(name)] = given.leases[0]["leaseId"]
+        return given
+
+    def _heartbeat(self, op: Mapping[str, Any]) -> bool:
+        lease = self._lease(op)
+        return lease is not None and self._done(
+            lambda: self._desk.heartbeat(lease.lease_id, self._now(op), **_who(op, lease), ttl_ms=op.get("ttl"))
+        )
+
+    def _release(self, op: Mapping[str, Any]) -> bool:
+        lease = self._lease(op)
+        return lease is not None and self._done(
+            lambda: self._desk.release([lease.lease_id], self._now(op), **_who(op, lease))
+        )
+
+    def _revoke(self, op: Mapping[str, Any]) -> bool:
+        lease, reason = self._lease(op), _text(op, "reason")
+        return lease is not None and self._done(
+            lambda: self._desk.revoke([lease.lease_id], self._now(op), by=str(op.get("by", _BY)), reason=reason)
+        )
+
+    def _evict(self, op: Mapping[str, Any]) -> int:
+        self._desk.advance(self._now(op))
+        found, self._expired = self._expired, 0
+        return found
+
+    # Questions
+
+    def _active(self, op: Mapping[str, Any]) -> list[str]:
+        self._desk.advance(self._now(op))
+        return sorted(
+            f"{lease.session.agent_id}/{lease.session.session_id} {lease.triple.predicate} {lease.triple.resource.text}"
+            for lease in self._ledger.leases.values()
+        )
+
+    def _distinct_ids(self, op: Mapping[str, Any]) -> bool:
+        names = op.get("leases")
+        if not isinstance(names, list):
+            raise _invalid("leases is a list of names that operations gave with `as`.", path="$.leases")
+        ids = [self._names.get(str(name)) for name in names]
+        return None not in ids and len(set(ids)) == len(ids)
+
+    def _compat(self, op: Mapping[str, Any]) -> bool:
+        return compatible(read_predicate(op.get("held"), "$.held"), read_predicate(op.get("requested"), "$.requested"))
+
+    def _canonicalize(self, op: Mapping[str, Any]) -> Any:
+        settings = self._settings
+        try:
+            return canonical_resource(
+                op.get("resource"),  # type: ignore[arg-type]  # what is no text is refused
+                types=self._types,
+                lower_case=settings.lower_case,
+                max_chars=settings.max_resource_chars,
+                max_depth=settings.max_depth,
+            ).text
+        except Refused as refused:
+            return {"error": refused.code}
+
+    def _validate(self, op: Mapping[str, Any]) -> Any:
+        channel = op.get("channel")
+        if channel is not None and channel not in _CHANNELS:
+            raise _invalid(f"channel is one of {', '.join(_CHANNELS)}, or left out.", path="$.channel")
+        try:
+            manifest = self._read(op.get("manifest"))
+            if channel == "plain":
+                verify(manifest, self._keys(manifest.agent_id))
+        except Refused as refused:
+            return {"reject": refused.code}
+        return accepted(manifest)
+
+    # Within
+
+    def _now(self, op: Mapping[str, Any]) -> int:
+        """Return when an operation happens: its ``t``, else when the one before it did."""
+        now = op.get("t", self._ledger.clock)
+        if type(now) is not int or not 0 <= now < 1 << 53:
+            raise _invalid(f"t is a time in ms, a whole number from 0 to 2^53 - 1, and not {now!r:.100}.", path="$.t")
+        return now
+
+    def _read(self, told: Any) -> Manifest:
+        return read_manifest(told, settings=self._settings, types=self._types)
+
+    def _keys(self, agent_id: str) -> list[bytes]:
+        keys = self._ledger.keys.values()
+        return [b64decode(key.public) for key in keys if key.agent_id == agent_id and not key.revoked]
+
+    def _lease(self, op: Mapping[str, Any]) -> Lease | None:
+        """Return the lease that an operation names, by its name or id, where it is in force at that time."""
+        self._desk.advance(self._now(op))
+        name = _text(op, "lease")
+        return self._ledger.leases.get(self._names.get(name, name))
+
+    @staticmethod
+    def _done(step: Callable[[], object]) -> bool:
+        try:
+            step()
+        except Refused as refused:
+            if refused.code in _NOT_IN_FORCE:
+                return False
+            raise
+        return True
+
+
+def accepted(manifest: Manifest) -> Any:
+    """Return ``ACCEPT``, or with the effective predicates where CONSUMES was escalated (KM-6.4)."""
+    effective = manifest.effective()
+    for triple in manifest.declared:
+        leased = effective.get(triple.resource.text)
+        if triple.predicate is Predicate.CONSUMES and leased is Predicate.MUTATES:
+            return {"accept": {"effective": {text: predicate.value for text, predicate in effective.items()}}}
+    return "ACCEPT"
+
+
+def _who(op: Mapping[str, Any], lease: Lease) -> dict[str, str]:
+    """Return who acts: whoever the operation names, else the holder."""
+    session = lease.session
+    return {
+        "agent_id": str(op.get("agent", session.agent_id)),
+        "session_id": str(op.get("session", session.session_id)),
+    }
+
+
+def _text(op: Mapping[str, Any], name: str) -> str:
+    found = op.get(name)
+    if not isinstance(found, str) or not found:
+        raise _invalid(f"{op['op']} needs {name}, a text.", path=f"$.{name}")
+    return found
+
+
+OPS: Final[Mapping[str, Callable[[Scenario, Mapping[str, Any]], Any]]] = {
+    "register": Scenario._register,
+    "register_key": Scenario._register_key,
+    "acquire": Scenario._acquire,
+    "declare": Scenario._declare,
+    "heartbeat": Scenario._heartbeat,
+    "release": Scenario._release,
+    "revoke": Scenario._revoke,
+    "evict": Scenario._evict,
+    "active": Scenario._active,
+    "distinct_ids": Scenario._distinct_ids,
+    "compat": Scenario._compat,
+    "canonicalize": Scenario._canonicalize,
+    "validate": Scenario._validate,
+}
+"""The operations by name."""

@@ -1,0 +1,85 @@
+"""Recheck of verdicts: every recorded manifest is read, authenticated and arbitrated again (KP-5a, CARD-replay)."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+from world.errors import Diverged, Refused
+from world.events import VerdictGiven
+from world.klis.kernel import arbitrate
+from world.klis.ledger import Ledger
+from world.klis.manifest import Triple, read_manifest
+from world.klis.settings import KlisSettings
+from world.klis.signature import verify
+
+__all__ = ["recheck_verdict"]
+
+
+def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> Diverged | None:
+    """Give a recorded verdict again, by the ledger as it was before it.
+
+    Args:
+        ledger: the fold of everything before the event.
+        event: the recorded verdict.
+
+    Returns:
+        What differs; None where all is as recorded.
+    """
+    try:
+        triples = _asked_for(ledger, event)
+    except Refused as refused:
+        return _diverged(event, {"manifest": {"recorded": event.status, "now": refused.to_dict()}})
+    if triples is None or event.agent_id not in ledger.agents:
+        return _diverged(event, {"request": {"recorded": event.request_id, "now": "nothing of the kind is asked"}})
+    given = arbitrate(
+        ledger, ledger.session(event.agent_id, event.session_id), triples, event.at, queued=event.cause == "queue"
+    )
+    recorded: dict[str, Any] = {
+        "status": event.status,
+        "conflicts": list(event.conflicts),
+        "moreConflicts": event.more_conflicts,
+        "retryAfterMs": event.retry_after_ms,
+        "granted": [[lease["predicate"], lease["resource"]] for lease in event.leases],
+    }
+    granted = triples if given.status == "Granted" else ()
+    now = {
+        "status": given.status,
+        "conflicts": [conflict.to_wire() for conflict in given.conflicts],
+        "moreConflicts": given.more_conflicts,
+        "retryAfterMs": given.retry_after_ms,
+        "granted": [[triple.predicate.value, triple.resource.text] for triple in granted],
+    }
+    differences = {
+        name: {"recorded": recorded[name], "now": now[name]} for name in recorded if recorded[name] != now[name]
+    }
+    return _diverged(event, differences) if differences else None
+
+
+def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None:
+    """Return what the verdict is about: a manifest that is new, or a request that waits."""
+    if event.cause == "queue":
+        request = ledger.requests.get(event.request_id)
+        same = request is not None and (request.session.agent_id, request.session.session_id) == (
+            event.agent_id,
+            event.session_id,
+        )
+        return request.triples if request is not None and same else None
+    if event.manifest is None:
+        return None
+    manifest = read_manifest(event.manifest, settings=ledger.settings or KlisSettings(), types=ledger.types)
+    if (manifest.agent_id, manifest.session_id) != (event.agent_id, event.session_id):
+        return None
+    if (event.channel or {}).get("kind") == "signed":
+        keys = [key for key in ledger.keys.values() if key.agent_id == event.agent_id and not key.revoked]
+        verify(manifest, [b64decode(key.public) for key in keys])
+    return manifest.triples
+
+
+def _diverged(event: VerdictGiven, differences: dict[str, Any]) -> Diverged:
+    return Diverged(
+        "VERDICT_DIFFERS",
+        f"Verdict {event.verdict_id} on {event.agent_id!r} comes out differently: {', '.join(differences)}.",
+        verdict_id=event.verdict_id,
+        differences=[{"at": name, **both} for name, both in differences.items()],
+    )

@@ -1,0 +1,84 @@
+"""What a caller asks of a realm, checked and brought into form before the realm is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from world.core import ComputeContext, Domain, genesis
+from world.errors import Refused
+from world.intent import IntentBody, IntentScope
+from world.limits import Limits
+from world.proposal import Proposal
+from world.realm import Realm
+from worldprotocol.assemble import load_any_domain
+
+BRANCH_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}")
+"""What a branch may be called; a name that begins with - would be taken for an option."""
+
+HEAD: Final = "HEAD"
+"""What the command line calls the active branch's head; no branch may be called so."""
+
+
+def fitting(
+    domain: Domain | str | Path, data: Mapping[str, Any] | None, folder: Path | None, limits: Limits | None = None
+) -> Domain:
+    """Return the domain, once it is sure that a realm can begin with this data: nothing is made otherwise.
+
+    Args:
+        domain: a domain, a reference to one, or a file.
+        data: initial data that differs from the domain's defaults.
+        folder: where a relative reference starts; None is the current folder.
+        limits: of the pipeline; None are the usual ones.
+
+    Raises:
+        Refused: ``INVALID_DATA``, ``COMPUTED_TIMED_OUT``, and what the domain refuses.
+    """
+    at_hand = load_any_domain(domain, base=folder)
+    (limits or Limits()).in_time(lambda: genesis(at_hand, ComputeContext(now=0, random_seed=""), data))
+    return at_hand
+
+
+def with_a_way_out(refused: Refused) -> Refused:
+    """Return the refusal, saying how a realm is founded where there is none."""
+    if refused.code != "LOG_NOT_FOUND" or "make it first" in refused.message:  # its folder is missing
+        return refused
+    told = f"{refused.message} `worldctl init` (World.create) founds a realm there."
+    return Refused(refused.code, told, **refused.details)
+
+
+def check_branch_name(name: Any) -> None:
+    """Raise ``Refused`` ``INVALID_NAME`` for what a branch may not be called; None names no branch."""
+    if name is None or (isinstance(name, str) and BRANCH_NAME.fullmatch(name) and name != HEAD):
+        return
+    raise Refused(
+        "INVALID_NAME",
+        f"{name!r:.80} is no name for a branch: 1 to 200 of the letters a-z and A-Z, digits and . _ - /, beginning "
+        "with a letter, a digit or _, and not HEAD.",
+    )
+
+
+def waiting_in(realm: Realm) -> list[Proposal]:
+    """Return copies of the proposals that people are asked about."""
+    return [proposal.copy() for proposal in realm.proposals.values() if proposal.asked is not None]
+
+
+def schema_in_force(realm: Realm) -> str:
+    """Return the hash of the schema in force."""
+    return realm.schema_hash
+
+
+def scope_of(given: IntentScope | Mapping[str, Any] | Iterable[str] | None) -> IntentScope | None:
+    """Return a scope that is given as such, in wire form or as patterns; raises ``Refused`` ``INVALID_VALUE``."""
+    if given is None or isinstance(given, IntentScope):
+        return given
+    if isinstance(given, Mapping):
+        return IntentScope.read(given)
+    return IntentScope.read({"allowedPaths": list(given)})
+
+
+def body_of(action: str, given: Any, scope: Any) -> IntentBody:
+    """Return an intent's body; raises ``Refused`` ``INVALID_VALUE``, ``NOT_CANONICAL``."""
+    return IntentBody.read({"type": action, "input": given, "scopeProposal": scope_of(scope)})

@@ -1,0 +1,89 @@
+"""The ticker: does what becomes due while nobody calls: time-outs, expiries of leases, retries after Die.
+
+One daemon thread per open realm, begun when something is due for the first time, asleep until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from world.errors import WorldProtocolError
+
+__all__ = ["Ticker"]
+
+_LOGGER = logging.getLogger("worldprotocol")
+_LONGEST_SLEEP_S = 3600.0
+_AFTER_ERROR_S = 5.0
+STOP_S = 10.0
+
+
+class Ticker:
+    """Calls ``act`` when the time that it was told last has come."""
+
+    def __init__(self, act: Callable[[], object], now_ms: Callable[[], int]) -> None:
+        """Be ready; nothing runs until ``tell`` names a time.
+
+        Args:
+            act: does what is due, in the ticker's own thread; it may tell the ticker a new time.
+            now_ms: what time it is, ms since 1970.
+        """
+        self._act = act
+        self._now_ms = now_ms
+        self._changed = threading.Condition()
+        self._due: int | None = None
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def tell(self, due: int | None) -> None:
+        """Say when something is due next, ms since 1970; None is never."""
+        with self._changed:
+            if due == self._due or self._stopped:
+                return
+            self._due = due
+            if self._thread is None:
+                if due is None:
+                    return
+                self._thread = threading.Thread(target=self._run, name="worldprotocol-ticker", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End the thread; what it is doing at the moment may take until ``STOP_S`` is over, and goes on alone then."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while self._wait():
+            try:
+                self._act()
+            except WorldProtocolError as error:
+                _LOGGER.warning("What was due could not be done: %s", error)
+                self._pause()
+            except Exception:  # a database that is away for a while must not end the ticker
+                _LOGGER.exception("What was due could not be done")
+                self._pause()
+
+    def _wait(self) -> bool:
+        """Sleep until something is due; False when the ticker was stopped."""
+        with self._changed:
+            while not self._stopped:
+                if self._due is not None:
+                    left = (self._due - self._now_ms()) / 1000
+                    if left <= 0:
+                        self._due = None
+                        return True
+                    self._changed.wait(min(left, _LONGEST_SLEEP_S))
+                else:
+                    self._changed.wait()
+        return False
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, _AFTER_ERROR_S)
+            if self._due is None:
+                self._due = self._now_ms()
