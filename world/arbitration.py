@@ -8,7 +8,7 @@ verdict names, at the same priority, up to a limit. The leases end when the prop
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
@@ -21,6 +21,8 @@ from world.execution import start_next
 from world.intent import IntentScope
 from world.klis.kernel import judge
 from world.klis.manifest import Manifest, read_manifest
+from world.klis.predicate import Predicate
+from world.klis.session import Session
 from world.klis.settings import KlisSettings
 from world.patch import parse_path
 from world.proposal import Proposal
@@ -35,11 +37,13 @@ __all__ = [
     "let_time_pass",
     "manifest_of",
     "supersede",
-    "will_be_granted",
+    "wanted_by",
 ]
 
 ENGINE: Final = {"kind": "engine"}
 """How a proposal's manifest is authenticated: the engine itself made it of what was judged."""
+
+_STATE: Final = frozenset({"STATE"})
 
 MAX_STATE_DEPTH: Final = 32
 """Names of a scope pattern that its resource keeps; a longer pattern is leased by what lies above it."""
@@ -73,17 +77,26 @@ def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Ma
     Raises:
         Refused: ``INVALID_MANIFEST``, and what ``world.klis.manifest.read_manifest`` refuses.
     """
-    state = [{"predicate": "MUTATES", "resource": text} for text in state_resources(proposal.branch, scope)]
-    return read_manifest(
-        {
-            "ver": "1.0",
-            "session_id": proposal.proposal_id,
-            "agent_id": proposal.submitted.actor["actorId"],
-            "scope": [*state, *(declared_manifest(work, proposal) or ())],
-        },
-        settings=work.realm.klis.settings or KlisSettings(),
-        types=work.types,
-    )
+    settings = work.realm.klis.settings or KlisSettings()
+    declared = declared_manifest(work, proposal)
+    state = tuple(state_resources(proposal.branch, scope))
+    whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor["actorId"]}
+    if declared is None:
+        same = _state_manifest(state, settings)
+        return replace(same, **whose, document={**same.document, **whose})
+    document = {"ver": "1.0", **whose, "scope": [*_mutations(state), *declared]}
+    return read_manifest(document, settings=settings, types=work.types, wide=_STATE)
+
+
+@lru_cache(maxsize=4_096)
+def _state_manifest(state: tuple[str, ...], settings: KlisSettings) -> Manifest:
+    """Return what the manifests of all proposals have in common that write there and touch nothing else."""
+    document = {"ver": "1.0", "session_id": "any", "agent_id": "any", "scope": _mutations(state)}
+    return read_manifest(document, settings=settings, wide=_STATE)
+
+
+def _mutations(state: tuple[str, ...]) -> list[dict[str, str]]:
+    return [{"predicate": Predicate.MUTATES.value, "resource": text} for text in state]
 
 
 def state_resources(branch: str, scope: IntentScope | None) -> list[str]:
@@ -117,26 +130,41 @@ def _escaped(name: str) -> str:
     return quote(name, safe="~!$&'()+,;=:@")
 
 
-def will_be_granted(work: Work, proposal: Proposal, scope: IntentScope | None) -> bool:
-    """Tell whether the leases of a proposal are free at this moment."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a proposal needs before it can be decided.
+
+    Args:
+        manifest: its manifest, or why it has none.
+        is_free: whether it will be decided at once: granted, or rejected for its manifest.
+    """
+
+    manifest: Manifest | Refused
+    is_free: bool
+
+
+def wanted_by(work: Work, proposal: Proposal, ruling: Ruling) -> Wanted:
+    """Return what an approved proposal needs, and whether it is free at this moment."""
     try:
-        manifest = manifest_of(work, proposal, scope)
-    except Refused:
-        return True  # it is decided at once: rejected
-    ledger = work.realm.klis
-    if manifest.agent_id not in ledger.agents:
-        return False
-    return judge(ledger, ledger.session(manifest.agent_id, manifest.session_id), manifest.triples) == "Granted"
+        manifest = manifest_of(work, proposal, ruling.approved_scope)
+    except Refused as refused:
+        return Wanted(refused, is_free=True)
+    ledger, agent = work.realm.klis, manifest.agent_id
+    rank = ledger.agents.get(agent, (work.klis_now, agent))  # what its first manifest will give it
+    session = ledger.sessions.get((agent, manifest.session_id)) or Session(agent, manifest.session_id, rank)
+    return Wanted(manifest, judge(ledger, session, manifest.triples) == "Granted")
 
 
-def arbitrate(work: Work, proposal: Proposal, ruling: Ruling) -> None:
+def arbitrate(work: Work, proposal: Proposal, ruling: Ruling, wanted: Wanted) -> None:
     """Ask for the leases of an approved proposal, and decide where the verdict is Granted.
 
     A manifest that is refused rejects the proposal, with the refusal as the reason.
     """
     try:
+        if isinstance(wanted.manifest, Refused):
+            raise wanted.manifest
         verdict = work.desk().request(
-            manifest_of(work, proposal, ruling.approved_scope),
+            wanted.manifest,
             work.klis_now,
             channel=ENGINE,
             until_sealed=True,
@@ -184,7 +212,8 @@ def let_time_pass(work: Work) -> None:
         return
     work.desk().advance(work.klis_now)
     for proposal in work.realm.due_retries(work.klis_now):
-        arbitrate(work, proposal, Ruling.from_wire(proposal.ruling or {}))
+        ruling = Ruling.from_wire(proposal.ruling or {})
+        arbitrate(work, proposal, ruling, wanted_by(work, proposal, ruling))
     carry_on(work)
 
 

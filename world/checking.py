@@ -253,13 +253,27 @@ class Checks:
             return  # the fold says so
         if record["proposalId"] != event.proposal_id:
             self._bad("BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}")
+        self._check_leases(proposal, event)
         verdict = "approved" if (proposal.ruling or {}).get("verdict") == "approve" else "rejected"
-        if record["decision"] != verdict or (proposal.ruling or {}).get("verdict") == "wait":
+        if self._lacks_leases(proposal, event):
+            pass  # judged well, and rejected for its manifest, or because its leases were never free
+        elif record["decision"] != verdict or (proposal.ruling or {}).get("verdict") == "wait":
             self._bad("BAD_EVENT", f"the decision {record['decision']!r} does not follow from the ruling")
         elif record.get("approvedScope") != (proposal.ruling or {}).get("approvedScope"):
             self._bad("BAD_EVENT", "the approvedScope is not that of the ruling")
         if (record["decision"] == "approved") is not ("approvedScope" in record):
             self._bad("BAD_EVENT", "the approvedScope stands in an approval, and only there")
+
+    def _lacks_leases(self, proposal: Proposal, event: DecisionMade) -> bool:
+        arbitrated = self._realm.klis.settings is not None
+        return arbitrated and proposal.wants_leases and event.decision["decision"] == "rejected"
+
+    def _check_leases(self, proposal: Proposal, event: DecisionMade) -> None:
+        """Compare the verdict that a decision names with the one that granted what the proposal holds."""
+        held = self._realm.klis.sessions.get((proposal.submitted.actor["actorId"], event.proposal_id))
+        granted = {lease.verdict_id for lease in held.leases()} if held is not None else set()
+        if granted != ({event.verdict_id} - {None}):
+            self._bad("BAD_REFERENCE", f"the decision names verdict {event.verdict_id}, which did not grant its leases")
 
     def _superseded(self, event: ProposalSuperseded, _: int) -> None:
         if event.epoch != self._realm.epoch:

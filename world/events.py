@@ -420,9 +420,10 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {}
 
 _DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
 _FIELDS = {
-    kind: tuple((field.encode_name, field.name, field.default) for field in msgspec.structs.fields(kind))
+    kind: tuple(sorted((field.encode_name, field.name, field.default) for field in msgspec.structs.fields(kind)))
     for kind in EVENT_TYPES
 }
+"""The fields of each payload, in the order of its canonical text."""
 
 
 def _is_nothing(value: Any) -> bool:

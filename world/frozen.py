@@ -281,7 +281,8 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:  # noqa: C
 
 def _put_in_order(node: FrozenDict) -> None:
     """Bring the members of a node in the making into the order in which a log gives them back (RFC 8785 3.2.3)."""
-    members = sorted(node.items(), key=_by_key)
+    in_ascii = "".join(node).isascii()  # then it is the order of the texts, and no two are equal
+    members = sorted(node.items()) if in_ascii else sorted(node.items(), key=_by_key)
     dict.clear(node)
     dict.update(node, members)
 

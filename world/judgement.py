@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from world.actor import ActorRef
-from world.arbitration import arbitrate, decide, is_arbitrated, supersede, will_be_granted
+from world.arbitration import arbitrate, decide, is_arbitrated, supersede, wanted_by
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
@@ -110,10 +110,6 @@ def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history:
     )
 
 
-def _is_decided_now(work: Work, proposal: Proposal, ruling: Ruling) -> bool:
-    return not is_arbitrated(work) or will_be_granted(work, proposal, ruling.approved_scope)
-
-
 def _waiting(work: Work, proposal_id: str) -> tuple[Proposal, Ruling]:
     proposal = work.realm.proposals.get(proposal_id)
     asked = None if proposal is None else proposal.asked
@@ -143,8 +139,9 @@ def _record(
         deadline = None
     elif deadline is None and ruling.timeout_ms is not None:
         deadline = work.at + ruling.timeout_ms
+    wanted = wanted_by(work, proposal, ruling) if ruling.verdict == "approve" and is_arbitrated(work) else None
     told = ruling.to_wire()
-    if ruling.verdict == "reject" or (ruling.verdict == "approve" and _is_decided_now(work, proposal, ruling)):
+    if ruling.verdict != "wait" and (wanted is None or wanted.is_free):
         told.pop("trace", None)  # it stands in the DecisionRecord
     work.emit(
         proposal.proposal_id,
@@ -158,7 +155,7 @@ def _record(
     )
     if ruling.verdict == "wait":
         return
-    if ruling.verdict == "approve" and is_arbitrated(work):
-        arbitrate(work, proposal, ruling)
+    if wanted is not None:
+        arbitrate(work, proposal, ruling, wanted)
     else:
         decide(work, proposal, ruling)

@@ -73,13 +73,14 @@ class Leasing:
             The verdict as it was recorded.
 
         Raises:
-            Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED``, ``MANIFEST_REPLAYED``, and what ``read_manifest`` and
+            Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED``, ``MANIFEST_REPLAYED``, ``PROPOSAL_HOLDS``, and what ``read_manifest`` and
                 ``Desk.request`` refuse.
         """
 
         def command(work: Work) -> VerdictGiven:
             _prepare(work, by)
             asked = read_manifest(manifest, settings=_settings(work), types=work.realm.klis.types)
+            _refuse_proposals(work, asked.session_id)
             return work.desk().request(
                 asked,
                 work.klis_now,
@@ -112,10 +113,15 @@ class Leasing:
         """Give leases back, all or none, and return the state of each.
 
         Raises:
-            Refused: ``UNKNOWN_LEASE``, ``NOT_THE_HOLDER``.
+            Refused: ``UNKNOWN_LEASE``, ``NOT_THE_HOLDER``, ``PROPOSAL_HOLDS``.
         """
         ids = list(lease_ids)
-        return self._do(lambda work: work.desk().release(ids, work.klis_now, agent_id=agent_id, session_id=session_id))
+
+        def command(work: Work) -> dict[str, str]:
+            _refuse_proposals(work, session_id)
+            return work.desk().release(ids, work.klis_now, agent_id=agent_id, session_id=session_id)
+
+        return self._do(command)
 
     def revoke(self, lease_ids: Iterable[str], *, by: str, reason: str) -> dict[str, str]:
         """Take leases away from whoever holds them; the caller has made sure that ``by`` may.
@@ -233,6 +239,16 @@ def _prepare(work: Work, by: str) -> None:
     _check_founded(work)
     if work.realm.klis.settings is None:
         configure_klis(work, by)
+
+
+def _refuse_proposals(work: Work, session_id: str) -> None:
+    """Keep the sessions of proposals, which are named by their ids, to the engine alone."""
+    if session_id in work.realm.proposals:
+        raise Refused(
+            "PROPOSAL_HOLDS",
+            f"The session {session_id} is a proposal's: what it holds is the engine's, until the proposal is sealed.",
+            session_id=session_id,
+        )
 
 
 def _check_founded(work: Work) -> None:

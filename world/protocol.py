@@ -241,8 +241,8 @@ class WorldProtocol:
             Refused: see ``world.submission.submit``.
         """
         proposal_id = self._ids.new_id()
-        self.run(lambda work: submit(work, asked, proposal_id))
-        return self._archive.proposal(proposal_id)
+        proposal = self.run(lambda work: submit(work, asked, proposal_id))
+        return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
 
     def project(
         self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None

@@ -17,6 +17,7 @@ from world.events import BranchCreated, ProjectionRecorded, ProposalSubmitted
 from world.frozen import freeze
 from world.intent import IntentInstance
 from world.judgement import judge
+from world.proposal import Proposal
 from world.realm import Branch
 from world.work import LINEAGE_STREAM, Work
 
@@ -50,7 +51,7 @@ class Submission:
     record: ProjectionRecorded | None = None
 
 
-def submit(work: Work, asked: Submission, proposal_id: str) -> str:
+def submit(work: Work, asked: Submission, proposal_id: str) -> Proposal:
     """Put an intent forward, judge it, and take it as far as it goes without effects or people.
 
     Args:
@@ -59,7 +60,7 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> str:
         proposal_id: id for the new proposal.
 
     Returns:
-        The proposal's id.
+        The proposal; it lives on in the realm until it has ended.
 
     Raises:
         Refused: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
@@ -89,9 +90,10 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> str:
             trace=None if asked.trace is None else dict(asked.trace),
         ),
     )
-    work.realm.proposals[proposal_id].carries(intent)
+    proposal = work.realm.proposals[proposal_id]
+    proposal.carries(intent)
     judge(work, proposal_id)
-    return proposal_id
+    return proposal
 
 
 def _own_key(work: Work, branch: str, proposal_id: str) -> str:

@@ -47,12 +47,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_log_filters_the_events(folder: Path) -> None:
     everything = lines(folder, "log")
     assert [line["position"] for line in everything] == list(range(1, len(everything) + 1))
-    assert [line["position"] for line in lines(folder, "log", "--reverse", "--limit", "3")] == [141, 140, 139]
+    assert [line["position"] for line in lines(folder, "log", "--reverse", "--limit", "3")] == [
+        len(everything) - back for back in range(3)
+    ]
     topics = {line["topic"] for line in lines(folder, "log", "--topic", "human.answered", "--topic", "log.founded")}
     assert topics == {"human.answered", "log.founded"}
     rejected = lines(folder, "log", "--actor", "bot", "--status", "rejected", "--type", "plant")
     assert [line["topic"] for line in rejected] == ["proposal.submitted", "proposal.judged", "decision.made"]
-    assert all(line["position"] > 115 for line in lines(folder, "log", "--branch", "again"))
+    created = next(line["position"] for line in everything if line["state"].get("branch") == "again")
+    assert all(line["position"] >= created for line in lines(folder, "log", "--branch", "again"))
     at = everything[50]["state"]["at"]
     assert {line["state"]["at"] for line in lines(folder, "log", "--since", str(at), "--until", str(at))} == {at}
     assert worldctl(folder, "log", "--since", "yesterday").returncode == 2
@@ -103,7 +106,7 @@ def test_show_lists_what_an_ambiguous_prefix_could_mean(folder: Path) -> None:
 def test_worlds_are_drawn_as_a_tree(folder: Path) -> None:
     drawn = worldctl(folder, "worlds").stdout.decode().splitlines()
     assert len(drawn) == 15
-    assert drawn[0].endswith("height 0, event 3")
+    assert drawn[0].endswith("height 0, event 4")
     assert sum("(failed)" in line for line in drawn) == 3
     assert [sum(f"head of {name})" in line for line in drawn) for name in ("main", "again", "spare")] == [1, 1, 1]
     line = lines(folder, "worlds", "--branch", "again")
@@ -119,7 +122,9 @@ def test_replay_verify_and_recheck_say_that_all_is_well(folder: Path) -> None:
     assert done["data"].keys() == summary["data"].keys()
     assert done["proposals"] == summary["statuses"]
     world = lines(folder, "worlds")[3]
-    assert told(folder, "replay", "--at", world["worldId"][:12])["position"] == world["position"] + 1
+    sealing = told(folder, "replay", "--at", world["worldId"][:12])["position"]
+    assert lines(folder, "log")[sealing - 1]["topic"] == "lease.released"  # the last event of the commit that sealed it
+    assert world["position"] < sealing <= world["position"] + 2
     assert told(folder, "replay", "--at", "20")["position"] == 20
     assert told(folder, "verify", "--against", f"{done['head']['size']}:{done['head']['root']}")["ok"]
     assert told(folder, "recheck")["ok"]
@@ -145,7 +150,7 @@ def test_a_log_is_exported_and_imported(folder: Path, tmp_path: Path) -> None:
     assert worldctl(folder, "export", file).returncode == 0
     assert worldctl(folder, "export", file).returncode == 2  # it is there already
     assert Path(file).read_bytes() == worldctl(folder, "export").stdout
-    assert told(folder, "--log", copy, "import", file)["added"] == 141
+    assert told(folder, "--log", copy, "import", file)["added"] == len(lines(folder, "log"))
     assert worldctl(folder, "--log", copy, "import", "-", given=Path(file).read_bytes()).returncode == 0
     assert worldctl(folder, "--log", copy, "verify", "--against", file).returncode == 0
     assert worldctl(folder, "--log", copy, "recheck").returncode == 0

@@ -12,21 +12,24 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.golden import harbour
 from tests.golden.garden import FOLDER, record, record_portable
 from world.canonical import canonical_bytes
-from world.events import DecisionMade, WorldSealed
+from world.events import DecisionMade, VerdictGiven, WorldSealed
 from world.log.merkle import Frontier
 from world.log.values import event_leaf
 from world.replay import replay
 from worldprotocol.facade import World
 from worldprotocol.transfer import export_log
 
-RECORDED = {"garden": record, "ledger": record_portable}
+RECORDED = {"garden-leased": record, "ledger-leased": record_portable, "harbour": harbour.record}
+"""The logs as they are recorded today; ``garden`` and ``ledger`` are from before there were leases."""
+
 FORGED = "garden-forged"
 
 
 def summary(world: World) -> dict[str, Any]:
-    """Return what a log comes to: the worlds, the decisions and the states of its branches."""
+    """Return what a log comes to: the worlds, the decisions, the verdicts and the states of its branches."""
     done = replay(world.log)
     decisions = []
     for _, event in world.events():
@@ -34,7 +37,7 @@ def summary(world: World) -> dict[str, Any]:
             told = event.decision
             kept = ("proposalId", "decision", "authority", "reason", "approvedScope", "policyHash")
             decisions.append({name: told[name] for name in kept if name in told})
-    return {
+    told = {
         "head": str(done.head),
         "worlds": [event.world_id for _, event in world.events() if isinstance(event, WorldSealed)],
         "decisions": decisions,
@@ -43,6 +46,19 @@ def summary(world: World) -> dict[str, Any]:
         "active": done.realm.active,
         "epoch": done.realm.epoch,
     }
+    verdicts = [
+        {
+            "agent": event.agent_id,
+            "status": event.status,
+            "cause": event.cause,
+            "leases": [[one["predicate"], one["resource"], one["token"]] for one in event.leases],
+            "conflicts": [[one["holder"], one["predicate"], one["resource"]] for one in event.conflicts],
+            "retryAfterMs": event.retry_after_ms,
+        }
+        for _, event in world.events()
+        if isinstance(event, VerdictGiven)
+    ]
+    return {**told, "verdicts": verdicts} if verdicts else told
 
 
 def forge(lines: list[bytes]) -> tuple[list[bytes], int]:
@@ -76,7 +92,7 @@ def rehashed(told: list[dict[str, Any]]) -> list[bytes]:
 def generate(name: str, folder: Path = FOLDER) -> None:
     """Record one golden log and its summary."""
     with tempfile.TemporaryDirectory() as place:
-        world = RECORDED["garden" if name == FORGED else name](f"{place}/{name}.db")
+        world = RECORDED["garden-leased" if name == FORGED else name](f"{place}/{name}.db")
         path = folder / f"{name}.jsonl"
         with world, path.open("wb") as out:
             export_log(world.log, out)

@@ -63,7 +63,7 @@ class Move(NamedTuple):
     """Anything else: what is done, to which of the leases or requests there ever were, with which number."""
 
     kind: str
-    index: int
+    which: int
     number: int
 
 
@@ -141,7 +141,7 @@ class Game:
         if isinstance(move, Ask):
             self._ask(move)
         else:
-            getattr(self, f"_{move.kind}")(move.index, move.number)
+            getattr(self, f"_{move.kind}")(move.which, move.number)
         self.compare()
 
     def _new_id(self) -> str:
@@ -291,7 +291,7 @@ class Game:
         answers = {
             event.request_id: event
             for event in self.events[before:]
-            if isinstance(event, VerdictGiven) and event is not but
+            if isinstance(event, VerdictGiven) and (but is None or event.verdict_id != but.verdict_id)
         }
         withdrawn = {
             event.request_id: event.reason for event in self.events[before:] if isinstance(event, RequestWithdrawn)

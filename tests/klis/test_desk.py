@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -169,11 +170,9 @@ def test_to_revoke_takes_a_reason(office: Office, reason: str) -> None:
 def test_a_lease_is_released_and_kept_alive_by_its_holder_alone(office: Office) -> None:
     lease, own = office.lease("ann", "MUTATES FILE:/a"), office.lease("bob", "MUTATES FILE:/b")
     for agent, session in (("bob", "s"), ("ann", "other")):
-        office.refuses("NOT_THE_HOLDER", lambda a=agent, s=session: office.release(lease, a, session=s))
-        office.refuses(
-            "NOT_THE_HOLDER",
-            lambda a=agent, s=session: office.desk.heartbeat(lease, 1_000, agent_id=a, session_id=s),
-        )
+        office.refuses("NOT_THE_HOLDER", partial(office.release, lease, agent, session=session))
+        beat = partial(office.desk.heartbeat, lease, 1_000, agent_id=agent, session_id=session)
+        office.refuses("NOT_THE_HOLDER", beat)
     office.refuses("NOT_THE_HOLDER", lambda: office.desk.release([own, lease], 1_000, agent_id="bob", session_id="s"))
 
 
@@ -584,3 +583,17 @@ def test_heartbeats_of_any_length_leave_little_behind(times: list[int]) -> None:
     assert expires_at is not None
     assert office.desk.advance(expires_at) == 0
     assert office.desk.advance(expires_at + 1) == 1
+
+
+@pytest.mark.requirement("KP-3a", "KP-3d")
+def test_a_crowd_that_waits_for_one_lease_is_answered_in_one_go() -> None:
+    office = Office(KlisSettings())
+    for number in range(1_000):
+        office.desk.register(f"w{number}", 1_000, priority=1_000 - number, by="test")
+    office.desk.register("holder", 1_000, priority=5_000, by="test")
+    lease = office.lease("holder", "MUTATES FILE:/a")
+    waiting = [office.wait(f"w{number}", "MUTATES FILE:/a") for number in range(1_000)]
+    office.release(lease, "holder")
+    assert office.answers(waiting[-1])[-1] == ("queue", "Granted")
+    assert office.ledger.verdicts == {"Granted": 2, "Wait": 1_000, "Die": 999}
+    assert not office.ledger.requests

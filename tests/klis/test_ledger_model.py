@@ -99,8 +99,8 @@ def has_cycle(graph: dict[Who, set[Who]]) -> bool:
 def is_oldest(game: Game, who: Who) -> bool:
     """Tell whether an agent is older than all who hold or wait for anything in other sessions."""
     model = game.model
-    others = [one.who for one in (*model.active(), *model.queue) if one.who != who]
-    return all(model.rank(who) < model.rank(other) for other in others)
+    others = {lease.who for lease in model.active()} | {request.who for request in model.queue}
+    return all(model.rank(who) < model.rank(other) for other in others - {who})
 
 
 @pytest.mark.requirement("KP-5a", "KP-7", "KM-2.2")

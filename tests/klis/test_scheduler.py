@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.klis.scheduler import decide, retry_after, worst
+from world.klis.scheduler import Status, decide, retry_after, worst
 
 ranks = st.tuples(st.integers(0, 3), st.sampled_from("abc"))
 
@@ -44,7 +44,8 @@ def test_two_agents_never_wait_for_each_other(one: tuple[int, str], other: tuple
 
 @pytest.mark.requirement("KP-5a")
 def test_the_worst_answer_is_the_answer() -> None:
-    for answers in permutations(("Granted", "Wait", "Die")):
+    all_three: tuple[Status, ...] = ("Granted", "Wait", "Die")
+    for answers in permutations(all_three):
         assert worst(answers) == "Die"
     assert worst(("Granted", "Wait", "Granted")) == "Wait"
     assert worst(("Granted", "Granted")) == "Granted"

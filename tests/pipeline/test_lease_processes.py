@@ -77,9 +77,9 @@ def test_after_sigkill_no_granted_lease_is_lost_and_none_is_granted_twice(shared
             assert one.stdout is not None
             rest, _ = one.communicate()
             for line in rest.split("\n"):
-                if len(line.split()) == 3:
-                    lease_id, token, resource = line.split()
-                    told[lease_id] = (int(token), resource)
+                words = line.split()
+                if len(words) == 3:
+                    told[words[0]] = (int(words[1]), words[2])
     assert told
     with World.open(shared_log_url, domain=shop, limits=LIMITS) as world:
         assert verify(world.log).ok

@@ -137,6 +137,8 @@ def test_what_was_appended_without_the_index_gets_its_checkpoints_when_it_is_ope
             "DELETE FROM wp_world WHERE position > 1500",
             "DELETE FROM wp_checkpoint WHERE world_id NOT IN (SELECT world_id FROM wp_world)",
             "DELETE FROM wp_proposal WHERE submitted_pos > 1500",
+            "DELETE FROM wp_verdict WHERE position > 1500",
+            "DELETE FROM wp_ledger WHERE position > 1500",
         ):
             database.execute(statement)
     left = database.execute("SELECT count(*) FROM wp_checkpoint").fetchone()[0]

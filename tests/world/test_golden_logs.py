@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden import garden
+from tests.golden import garden, harbour
 from tests.golden.generate import FORGED, RECORDED, summary
 from world.canonical import canonical_bytes
 from world.verify import verify
@@ -18,9 +18,14 @@ from worldprotocol.transfer import import_log
 
 LOGS = sorted(path.name.removesuffix(".jsonl") for path in garden.FOLDER.glob("*.jsonl"))
 SOUND = [name for name in LOGS if name != FORGED]
+GARDEN = {"domain": garden.garden, "policies": [garden.rules], "projections": [garden.sensor]}
+LEDGER = {"domain": garden.FOLDER / "ledger.yaml"}
 CODE: dict[str, dict[str, Any]] = {
-    "garden": {"domain": garden.garden, "policies": [garden.rules], "projections": [garden.sensor]},
-    "ledger": {"domain": garden.FOLDER / "ledger.yaml"},
+    "garden": GARDEN,
+    "garden-leased": GARDEN,
+    "ledger": LEDGER,
+    "ledger-leased": LEDGER,
+    "harbour": {"domain": harbour.harbour},
 }
 
 
@@ -35,7 +40,7 @@ def imported(name: str, address: str) -> str:
 
 
 def test_every_golden_log_has_its_summary_and_code() -> None:
-    assert {*SOUND, FORGED} == {*RECORDED, FORGED} == {*CODE, FORGED}
+    assert set(SOUND) == set(CODE) >= set(RECORDED)
 
 
 @pytest.mark.requirement("CARD-tests", "CARD-replay", "CARD-log")
@@ -66,11 +71,11 @@ def test_every_step_of_a_golden_log_comes_out_again_as_it_was_recorded(name: str
 
 
 @pytest.mark.requirement("CARD-tests")
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", RECORDED)
 def test_the_same_scenes_played_again_give_the_same_worlds_and_decisions(name: str, log_url: str) -> None:
     with RECORDED[name](log_url) as world:
         again, then = summary(world), told(name)
-    for part in ("worlds", "data", "statuses", "active", "epoch"):
+    for part in ("worlds", "verdicts", "data", "statuses", "active", "epoch"):
         assert canonical_bytes(again[part]) == canonical_bytes(then[part]), part
     hashless = [[{**one, "policyHash": ""} for one in found["decisions"]] for found in (again, then)]
     assert canonical_bytes(hashless[0]) == canonical_bytes(hashless[1])

@@ -41,7 +41,7 @@ def test_everything_comes_out_again_as_it_was_recorded(log_url: str) -> None:
     assert done.ok, done.to_wire()
     assert done.position == size
     assert steps[-1] == (size, size)
-    assert dict(done.steps) == {"projections": 2, "rulings": 24, "executions": 16}
+    assert dict(done.steps) == {"projections": 2, "rulings": 24, "verdicts": 16, "executions": 16}
 
 
 @pytest.mark.requirement("HC-journal")

@@ -67,7 +67,7 @@ def test_an_import_goes_on_where_the_log_is_a_beginning_of_the_file(tmp_path: Pa
     realm = Realm(address)
     realm.grow(100)
     first = exported(address)
-    realm.grow(4_000)
+    realm.grow(5_000)
     realm.close()
     second = exported(address)
     copy = str(tmp_path / "copy.db")

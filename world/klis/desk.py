@@ -8,7 +8,6 @@ refused changes nothing but that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from heapq import heappop, heappush
 from typing import Any
 
 from world.errors import Refused
@@ -33,6 +32,7 @@ from world.klis.predicate import Predicate
 from world.klis.resource import STANDARD, ResourceTypes
 from world.klis.session import Lease, Rank, Session
 from world.klis.settings import KlisSettings
+from world.klis.turns import Turns
 
 __all__ = ["Desk"]
 
@@ -59,9 +59,7 @@ class Desk:
 
     # Agents and keys
 
-    def configure(
-        self, settings: KlisSettings, now: int, *, by: str, types: ResourceTypes = STANDARD
-    ) -> bool:
+    def configure(self, settings: KlisSettings, now: int, *, by: str, types: ResourceTypes = STANDARD) -> bool:
         """Bring settings and resource types into force; returns False where they are in force already.
 
         Raises:
@@ -182,8 +180,10 @@ class Desk:
             queue=queue,
             deadline=None if wait_ms is None else now + wait_ms,
         )
-        if verdict.status == "Granted" or verdict.queued:
-            self._judge_again(manifest.triples, now, but=verdict.request_id, also=session.waiting)
+        if verdict.status == "Granted":
+            self._judge_again(manifest.triples, now, also=session.waiting)
+        elif verdict.queued:
+            self._judge_again(manifest.triples, now, joined=verdict.request_id)
         return verdict
 
     def withdraw(self, request_id: str, now: int, *, reason: str = "cancelled") -> bool:
@@ -441,46 +441,34 @@ class Desk:
         return event
 
     def _judge_again(
-        self, changed: Iterable[Triple], now: int, *, but: str | None = None, also: Iterable[str] = ()
+        self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None
     ) -> None:
         """Judge again who waits behind what changed, oldest first: the free are granted, the younger die.
 
         What becomes of one, only those behind it and its session's other requests can feel; they are looked at again.
+
+        Args:
+            changed: what leases or requests came or went.
+            now: ms since 1970.
+            also: further requests to look at.
+            joined: the request that came, where that is what changed: only sessions that hold something feel it.
         """
         ledger = self._ledger
         if not ledger.requests:
             return
-        heap: list[tuple[tuple[Rank, int], str]] = []
-        listed = {but}
-
-        def look_at(names: Iterable[str]) -> None:
-            for name in names:
-                if name not in listed:
-                    listed.add(name)
-                    heappush(heap, (ledger.requests[name].order, name))
-
-        def look_behind(triples: Iterable[Triple]) -> None:
-            for triple in triples:
-                for holders in ledger.queued.opposing(triple):
-                    for waiter in holders.counts:
-                        look_at(waiter.waiting)
-
-        look_behind(changed)
-        look_at(also)
-        while heap:
-            _, name = heappop(heap)
-            listed.discard(name)
-            request = ledger.requests[name]
-            session = request.session
-            if _terminal(session, request.triples):
+        turns = Turns(ledger, but=joined)
+        turns.add_behind(changed, only_holders=joined is not None)
+        turns.add(also)
+        for request in turns:
+            name, session, triples = request.request_id, request.session, request.triples
+            if _terminal(session, triples):
                 self._emit(RequestWithdrawn(at=now, request_id=name, reason="terminal"))
-                look_behind(request.triples)
+            elif judge(ledger, session, triples, queued=True) == "Wait":
                 continue
-            if judge(ledger, session, request.triples, queued=True) == "Wait":
-                continue
-            self._give(session, request.triples, now, request_id=name, cause="queue", ttl=request.ttl_ms)
-            look_behind(request.triples)
-            look_at(session.waiting)
+            else:
+                self._give(session, triples, now, request_id=name, cause="queue", ttl=request.ttl_ms)
+                turns.add(session.waiting)
+            turns.add_behind(triples)
 
 
 def _terminal(session: Session, triples: Iterable[Triple]) -> tuple[Lease, Triple] | None:

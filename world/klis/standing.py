@@ -87,6 +87,8 @@ class Holders:
         if len(counts) <= _FEW or room >= len(counts):
             return nsmallest(room, (session for session in counts if session is not own), key=_by_order)
         heap = self._heaped()
+        while heap[0][2] not in counts:
+            heappop(heap)
         found: list[Session] = []
         frontier = [(heap[0], 0)]
         while frontier and len(found) < room:  # below each node of a heap are only younger ones

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from world.clock import SystemClock
 from world.errors import Refused
 from worldprotocol.config import CONFIG_NAME, Config, read_config
 from worldprotocol.facade import World
@@ -57,8 +58,11 @@ def make_importable(folder: Path) -> None:
 
 
 def parts_of(config: Config, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return what a configuration composes, with a progress bar."""
-    return {**config.parts(), "progress": progress}
+    """Return what a configuration composes, with a progress bar.
+
+    The clock is named, so that no ticker is started: a command does what it is asked for and nothing behind its back.
+    """
+    return {**config.parts(), "progress": progress, "clock": SystemClock()}
 
 
 def open_for_acting(desk: Desk) -> World:
@@ -69,7 +73,7 @@ def open_for_acting(desk: Desk) -> World:
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        return World.from_config(config, address=desk.log, progress=progress)
+        return World.from_config(config, address=desk.log, progress=progress, clock=SystemClock())
 
 
 def open_to_adopt(desk: Desk, by: str) -> World:

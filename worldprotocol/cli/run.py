@@ -92,13 +92,18 @@ def _report(desk: Desk, code: str, message: str, details: Mapping[str, Any], exi
             import json
 
             told = {"error": {"code": code, "message": message, "details": details}}
-            print(json.dumps(told, default=str, ensure_ascii=False), flush=True)  # noqa: T201
+            print(_printable(json.dumps(told, default=str, ensure_ascii=False)), flush=True)  # noqa: T201
         mark = "" if code == "USAGE" else f" [{code}]"
         said, faults = _with_all_faults(message, details.get("faults"))
-        print(f"error: {said}{mark}{hint}{faults}", file=sys.stderr, flush=True)  # noqa: T201
+        print(_printable(f"error: {said}{mark}{hint}{faults}"), file=sys.stderr, flush=True)  # noqa: T201
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_code
+
+
+def _printable(text: str) -> str:
+    """Return a text without the half surrogates that bytes of a damaged log were read as."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _with_all_faults(message: str, faults: Any) -> tuple[str, str]:
