@@ -25,7 +25,7 @@ _FENCE = re.compile(
     r"(?:<!-- (?P<mark>[^>\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|V-\d{3}")
-_WORD = re.compile(r"[A-Z]{5,}")
+_WORD = re.compile(r"[A-Z]{4,}")
 _NO_CODES = frozenset(
     {"API_ENDPOINT", "CONFIG_KEY", "CREATE_TABLE", "DATABASE_TABLE", "DEPENDS_ON", "WORLD_CONFIG", "WORLD_LOG"}
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from world.core.expression import KINDS
 from world.core.flow import KINDS as FLOW_KINDS
 from world.errors import DamagedLog, Refused
 from world.events import TOPICS
+from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.ports import Case
 from worldprotocol.cli import run as command_line
@@ -41,6 +44,7 @@ from worldprotocol.cli.options import Desk
 from worldprotocol.config import Config
 
 README = ROOT / "README.md"
+GROUPS_AND_FILES = (".db", ".toml", ".rules", ".effects", ".projections", ".resource_types")
 EXAMPLE = "example: tests run this block"
 RUN = [page for page in WRITTEN if any(block.language in ("python", "console") for block in blocks(page))]
 
@@ -139,7 +143,7 @@ def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
     packages = "|".join(PACKAGES)
     topics = {*TOPICS, *(topic.partition(".")[0] for topic in TOPICS)}
     for dotted in re.findall(rf"`((?:{packages})(?:\.\w+)+)", prose(shown)):
-        if dotted in topics or dotted.endswith((".db", ".toml", ".rules", ".effects", ".projections")):
+        if dotted in topics or dotted.endswith(GROUPS_AND_FILES):
             continue  # a topic of the log, a file, a group of entry points
         module, _, name = dotted.rpartition(".")
         if not hasattr(importlib.import_module(module), name):
@@ -181,15 +185,24 @@ def test_the_exit_codes_of_the_command_line_are_documented() -> None:
     assert codes == [getattr(command_line, name) for name in names]
 
 
-def test_limits_are_documented_with_their_defaults() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", section(page("operator.md"), "## Limits"), re.MULTILINE)
-    assert {name: int(value) for name, value in rows} == dataclasses.asdict(Limits())
+@pytest.mark.parametrize(
+    ("heading", "defaults"),
+    [("## Limits", dataclasses.asdict(Limits())), ("### Settings", KlisSettings().to_wire())],
+    ids=["limits", "klis"],
+)
+def test_limits_and_settings_are_documented_with_their_defaults(heading: str, defaults: dict[str, object]) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", section(page("operator.md"), heading), re.MULTILINE)
+    plain = {name: value for name, value in defaults.items() if not isinstance(value, dict)}
+    assert {name: json.loads(told) for name, told in rows} == plain
+    assert len(rows) == len(plain)
 
 
 def test_the_whole_configuration_is_documented() -> None:
     [shown] = [block.text for block in blocks(ROOT / "docs" / "operator.md") if block.language == "toml"]
-    named = set(re.findall(r"^(\w+) =", shown.partition("[limits]")[0], re.MULTILINE))
-    assert named | {"limits"} == set(Config.model_fields) - {"folder"}
+    named = re.findall(r"^(\w+) =", shown.partition("\n[")[0], re.MULTILINE)
+    tables = re.findall(r"^\[(\w+)\]", shown, re.MULTILINE)
+    assert {*named, *tables} == set(Config.model_fields) - {"folder"}
+    Config(**tomllib.loads(shown)).chosen_limits()
 
 
 def test_every_topic_is_explained_to_auditors() -> None:

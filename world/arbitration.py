@@ -242,11 +242,7 @@ def decide(work: Work, proposal: Proposal, ruling: Ruling, *, verdict_id: str | 
     )
     work.emit(
         proposal.proposal_id,
-        DecisionMade(
-            at=work.at, proposal_id=proposal.proposal_id, decision=record.to_wire(), verdict_id=verdict_id
-        ),
+        DecisionMade(at=work.at, proposal_id=proposal.proposal_id, decision=record.to_wire(), verdict_id=verdict_id),
     )
     if ruling.verdict == "approve":
         start_next(work, proposal.submitted.execution_key)
-
-

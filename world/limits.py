@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-
-from world.klis.settings import KlisSettings
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from world.errors import Refused
+from world.klis.settings import KlisSettings
 from world.time_limit import PastTimeLimit, TimeLimit
 
 R = TypeVar("R")
@@ -35,7 +34,7 @@ class Limits:
     max_open_proposals: int = 100_000
     checkpoint_every: int = 128
     max_call_ms: int = 10_000
-    klis: KlisSettings = KlisSettings()
+    klis: KlisSettings = field(default_factory=KlisSettings)
 
     def in_time(self, call: Callable[[], R]) -> R:
         """Return what a call returns that computes values with a domain's functions.

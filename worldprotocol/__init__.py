@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from world.intent import IntentBody, IntentInstance, IntentScope
     from world.ports import Case
     from world.source import SourceEvent
-    from worldprotocol.facade import Received, World
+    from worldprotocol.facade import World
+    from worldprotocol.requests import Received
 
 _HOMES = {
     "authority": ("Approve", "Escalate", "Narrow", "Policy", "Reject", "rule"),
@@ -30,7 +31,8 @@ _HOMES = {
     "world.intent": ("IntentBody", "IntentInstance", "IntentScope"),
     "world.ports": ("Case",),
     "world.source": ("SourceEvent",),
-    "worldprotocol.facade": ("Received", "World"),
+    "worldprotocol.facade": ("World",),
+    "worldprotocol.requests": ("Received",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

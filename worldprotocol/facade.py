@@ -11,7 +11,6 @@ with World.create("shop.db", domain=shop) as world:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -42,6 +41,7 @@ from worldprotocol.config import Config
 from worldprotocol.fate import fate_of
 from worldprotocol.leases import Leases
 from worldprotocol.requests import (
+    Received,
     body_of,
     check_branch_name,
     fitting,
@@ -53,21 +53,6 @@ from worldprotocol.requests import (
 
 OPERATOR = "operator"
 """Who the record names for what the operator does, unless told otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """What came of a source event.
-
-    Args:
-        projection_id: the projection that answered, None when none did.
-        reason: why no intent was selected, where the projection said so.
-        proposal: the proposal, None when no intent was selected.
-    """
-
-    projection_id: str | None
-    reason: str | None
-    proposal: Proposal | None
 
 
 class World:

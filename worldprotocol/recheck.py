@@ -10,7 +10,7 @@ off at its limit is not repeatable and is only counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -214,28 +214,17 @@ class _Rechecking:
             self._work.snapshots.pop(next(iter(self._work.snapshots)))
 
     def _check(self, event: Event) -> Iterator[Diverged]:
-        if isinstance(event, DomainAdopted):
-            yield from self._domain(event)
-        elif isinstance(event, PolicyAdopted):
-            yield from self._policy(event)
-        elif isinstance(event, ProjectionRecorded):
-            yield from self._projection(event)
-        elif isinstance(event, ProposalJudged):
-            yield from self._ruling(event)
+        step = _STEPS.get(type(event))
+        if step is not None:
+            yield from step(self, event)
         elif isinstance(event, HumanAnswered):
             self._ask(event, HumanAnswer.read(event.answer))
         elif isinstance(event, HumanTimedOut):
             self._ask(event, None)
-        elif isinstance(event, DecisionMade):
-            yield from self._decision(event)
         elif isinstance(event, EffectRequested):
             self._requested.setdefault(event.proposal_id, []).append(Requirement.from_wire(event.requirement))
         elif isinstance(event, WorldSealed):
             self._sealed = event
-        elif isinstance(event, (ProposalCompleted, ProposalFailed)):
-            yield from self._execution(event)
-        elif isinstance(event, VerdictGiven):
-            yield from self._verdict(event)
         elif isinstance(event, ProposalSuperseded):
             self._asking.pop(event.proposal_id, None)
 
@@ -413,6 +402,19 @@ class _Rechecking:
         )
         if difference is not None:
             yield difference
+
+
+_STEPS: Final[Mapping[type[Event], Callable[[_Rechecking, Any], Iterator[Diverged]]]] = {
+    DomainAdopted: _Rechecking._domain,
+    PolicyAdopted: _Rechecking._policy,
+    ProjectionRecorded: _Rechecking._projection,
+    ProposalJudged: _Rechecking._ruling,
+    DecisionMade: _Rechecking._decision,
+    ProposalCompleted: _Rechecking._execution,
+    ProposalFailed: _Rechecking._execution,
+    VerdictGiven: _Rechecking._verdict,
+}
+"""What is performed again for an event."""
 
 
 @dataclass(frozen=True, slots=True)

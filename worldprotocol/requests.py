@@ -1,9 +1,10 @@
-"""What a caller asks of a realm, checked and brought into form before the realm is asked."""
+"""What a caller asks of a realm, brought into form before the realm is asked, and what comes of a source event."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,21 @@ BRANCH_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}")
 
 HEAD: Final = "HEAD"
 """What the command line calls the active branch's head; no branch may be called so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came of a source event.
+
+    Args:
+        projection_id: the projection that answered, None when none did.
+        reason: why no intent was selected, where the projection said so.
+        proposal: the proposal, None when no intent was selected.
+    """
+
+    projection_id: str | None
+    reason: str | None
+    proposal: Proposal | None
 
 
 def fitting(

@@ -64,15 +64,15 @@ def test_open_or_create_founds_once_and_goes_on_from_then(tmp_path):
 
 def test_a_realm_that_another_process_founds_meanwhile_is_opened(tmp_path, monkeypatch):
     founded(tmp_path / "world.db").close()
-    real, calls = World.open.__func__, []
+    real, calls = World.open, []
 
-    def first_missing(kind: type[World], address: Any, **parts: Any) -> World:
+    def first_missing(address: Any, **parts: Any) -> World:
         calls.append(address)
         if len(calls) == 1:
             raise Refused("LOG_NOT_FOUND", "not yet")
-        return real(kind, address, **parts)
+        return real(address, **parts)
 
-    monkeypatch.setattr(World, "open", classmethod(first_missing))
+    monkeypatch.setattr(World, "open", first_missing)
     with World.open_or_create(tmp_path / "world.db", domain=counter, policies=[house]) as world:
         assert len(calls) == 2
         assert world.data()["sold"] == 0

@@ -94,7 +94,9 @@ def _dying(world: World, clock: ManualClock) -> None:
     for _ in range(2):
         clock.advance(2_500)
         world.settle()
-    world.act("cleo", "moor", {"ship": "Gull", "berth": "south"}, scope=["berths"])  # dies, and gets it after the expiry
+    world.act(
+        "cleo", "moor", {"ship": "Gull", "berth": "south"}, scope=["berths"]
+    )  # dies, and gets it after the expiry
     desk.heartbeat([lease], agent_id="ada", session_id="a1")
     clock.advance(30_000)
     world.settle()

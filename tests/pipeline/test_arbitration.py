@@ -296,11 +296,29 @@ def test_an_approval_without_leases_is_a_damaged_log(tmp_path: Path) -> None:
     with an_office(str(tmp_path / "w.db"), Post()) as world:
         events = [(logged.position, decoded(logged)) for logged in world.log.read()]
     realm = Realm()
-    with pytest.raises(DamagedLog) as damaged:
+
+    def replay_without_verdicts() -> None:
         for position, event in events:
             if not isinstance(event, VerdictGiven):
                 fold(realm, event, position)
+
+    with pytest.raises(DamagedLog) as damaged:
+        replay_without_verdicts()
     assert damaged.value.code == "APPROVED_WITHOUT_LEASES"
+
+
+def test_nobody_else_can_use_or_give_back_what_a_proposal_holds(tmp_path: Path) -> None:
+    post = Post("one")
+    with an_office(str(tmp_path / "w.db"), post) as world:
+        with holding(world, post, "old", "one"):
+            (lease, *_) = world.realm().klis.leases.values()
+            session = lease.session.session_id
+            with pytest.raises(Refused) as released:
+                world.leases.desk.release([lease.lease_id], agent_id="old", session_id=session)
+            with pytest.raises(Refused) as joined:
+                world.leases.acquire(agent="old", session=session, resource="FILE:/notes/one", timeout=0)
+            assert (released.value.code, joined.value.code) == ("PROPOSAL_HOLDS", "PROPOSAL_HOLDS")
+            assert lease.lease_id in world.realm().klis.leases
 
 
 @pytest.mark.requirement("CARD-replay")
@@ -334,7 +352,7 @@ def test_waiting_and_dying_proposals_go_on_after_the_realm_was_opened_again(tmp_
 def test_no_update_is_lost_whatever_runs_at_once(
     tmp_path_factory: pytest.TempPathFactory, plans: list[list[str]]
 ) -> None:
-    """Threads add to two counters, with narrow scopes and with none; the log names a serial order that gives the end."""
+    """Threads add to two counters, with narrow scopes and none; the log names a serial order that gives the end."""
     folder = tmp_path_factory.mktemp("race")
     quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=8, max_proposal_retries=10_000))
     with World.create(str(folder / "w.db"), domain=office, effects=[Post().handler()], limits=quick) as world:
@@ -361,18 +379,27 @@ def test_no_update_is_lost_whatever_runs_at_once(
             thread.join(60)
         for _ in range(sum(map(len, plans))):
             assert ended.acquire(timeout=60)
-        expected = {"a": 0, "b": 0}
-        for plan in plans:
-            for step, name in enumerate(plan):
-                expected["a" if name == "*" else name] += 10**step
-        assert {name: world.data()[name] for name in expected} == expected
-        serial = {"a": 0, "b": 0}
-        for logged in world.log.read():
-            event = decoded(logged)
-            if isinstance(event, WorldSealed) and event.created_by is not None:
-                body = world.proposal(event.created_by).submitted.intent["body"]["input"]
-                serial[body["name"]] += body["amount"]
-                (patch,) = event.patches
-                assert patch["value"] == serial[body["name"]]
-        assert serial == expected
+        assert {name: world.data()[name] for name in ("a", "b")} == sums(plans) == in_serial(world)
         assert not world.realm().klis.leases
+
+
+def sums(plans: list[list[str]]) -> dict[str, int]:
+    """Return what the counters come to when no update is lost."""
+    expected = {"a": 0, "b": 0}
+    for plan in plans:
+        for step, name in enumerate(plan):
+            expected["a" if name == "*" else name] += 10**step
+    return expected
+
+
+def in_serial(world: World) -> dict[str, int]:
+    """Do the additions one after the other in the order of the worlds, comparing each with what was sealed."""
+    serial = {"a": 0, "b": 0}
+    for logged in world.log.read():
+        event = decoded(logged)
+        if isinstance(event, WorldSealed) and event.created_by is not None:
+            body = world.proposal(event.created_by).submitted.intent["body"]["input"]
+            serial[body["name"]] += body["amount"]
+            (patch,) = event.patches
+            assert patch["value"] == serial[body["name"]]
+    return serial

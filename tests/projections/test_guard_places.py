@@ -49,7 +49,9 @@ def test_an_impure_projection_of_a_bare_file_is_told_by_file_and_line(
     (tmp_path / "luck.py").write_text(FILE)
     registry = find_projections([f"luck.py:{attribute}"], base=tmp_path, entry_points=False, asking=Guard())
     actor = ActorRef(actor_id="ann", kind="human")
-    asked = ProjectionRequest("schema", SnapshotView(FrozenDict(), FrozenDict()), actor, SourceEvent(kind="ui", event_id="e1"))
+    asked = ProjectionRequest(
+        "schema", SnapshotView(FrozenDict(), FrozenDict()), actor, SourceEvent(kind="ui", event_id="e1")
+    )
     with pytest.raises(Refused) as refused:
         registry.route(asked)
     assert refused.value.code == "PROJECTION_IMPURE"

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,11 +169,11 @@ def forge(address: str, position: int, alter: Callable[[dict[str, Any]], None]) 
             "SELECT id, stream, version, topic, schema_version, state, leaf FROM wp_event ORDER BY id"
         ).fetchall()
         leaves = [row[6] for row in rows]
-        key, *content, state, _ = rows[position - 1]
+        key, stream, version, topic, schema_version, state, _ = rows[position - 1]
         told = json.loads(state)
         alter(told)
         text = canonical_bytes(told)
-        leaves[position - 1] = event_leaf(*content, text)
+        leaves[position - 1] = event_leaf(stream, version, topic, schema_version, text)
         database.execute(
             "UPDATE wp_event SET state = ?, leaf = ? WHERE id = ?", (text.decode(), leaves[position - 1], key)
         )
@@ -209,7 +210,7 @@ def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
     forged, found = tmp_path / "forged.db", 0
     for path in sorted(known, key=len)[:12]:
         shutil.copyfile(original, forged)
-        forge(str(forged), position, lambda told, path=path: rename(told, path))
+        forge(str(forged), position, partial(rename, path=path))
         for command in COMMANDS[1:7]:
             code, _, err = worldctl(str(forged), *command)
             assert code in (0, 3), (path, command, err)

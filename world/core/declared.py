@@ -3,8 +3,8 @@
 An action's ``manifest`` is a list of items ``{"predicate", "resource", "to"?, "confidence"?, "each"?}``. ``resource``
 (and ``to``) is a text with places such as ``FILE:/docs/{input.name}``, or an expression; a place is a path as ``get``
 reads it, and ``{{`` and ``}}`` stand for braces. With ``each``, an expression that gives an array, the item is
-repeated for every element, which is read as ``$item``; null has no elements. What comes out is the scope of an intent manifest; whether its
-resources are well formed is seen when it is read (``world.klis.manifest``).
+repeated for every element, which is read as ``$item``; null has no elements. What comes out is the scope of an intent
+manifest; whether its resources are well formed is seen when it is read (``world.klis.manifest``).
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def _pieces(template: str) -> Iterator[tuple[str, str | None]]:
             yield text, found.group(1)
 
 
-def manifest_faults(
-    manifest: Any, path: str, expression: Callable[[Any, str], None]
-) -> Iterator[tuple[str, str]]:
+def manifest_faults(manifest: Any, path: str, expression: Callable[[Any, str], None]) -> Iterator[tuple[str, str]]:
     """Yield path and message of everything wrong with an action's manifest.
 
     Args:

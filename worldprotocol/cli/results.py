@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from world.proposal import Proposal
-from worldprotocol.facade import Received
+from worldprotocol.requests import Received
 
 FINDINGS: Final = frozenset({"rejected", "failed", "superseded", "refused"})
 """Results that make the exit code 1."""

@@ -1,0 +1,130 @@
+"""What becomes due while nobody calls is done by the ticker."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.shop import Bank, house, shop
+from world.clock import ManualClock, SystemClock
+from world.errors import Refused
+from world.events import DecisionMade, ProposalCompleted
+from world.klis.settings import KlisSettings
+from world.limits import Limits
+from worldprotocol.facade import World
+from worldprotocol.ticker import Ticker
+
+
+def now() -> int:
+    return SystemClock().now_ms()
+
+
+def test_it_acts_when_the_time_has_come_and_not_before() -> None:
+    clock = ManualClock(1_000)
+    acted = threading.Event()
+    ticker = Ticker(acted.set, clock.now_ms)
+    ticker.tell(2_000_000)
+    assert not acted.is_set()
+    clock.advance(5_000_000)
+    ticker.tell(1_999_999)  # whoever commits says it again; that is when it looks
+    assert acted.wait(20)
+    ticker.stop()
+
+
+def test_an_earlier_time_counts_at_once() -> None:
+    acted = threading.Event()
+    ticker = Ticker(acted.set, now)
+    ticker.tell(now() + 3_600_000)
+    ticker.tell(now())
+    assert acted.wait(20)
+    ticker.stop()
+
+
+def test_nothing_runs_before_something_is_due_nor_after_the_end() -> None:
+    before = threading.active_count()
+    acted: list[int] = []
+    ticker = Ticker(lambda: acted.append(1), now)
+    ticker.tell(None)
+    assert threading.active_count() == before
+    ticker.stop()
+    ticker.tell(0)
+    assert (acted, threading.active_count()) == ([], before)
+
+
+@pytest.mark.parametrize("error", [Refused("LOG_BUSY", "somebody writes"), RuntimeError("away")])
+def test_what_could_not_be_done_is_said_and_done_later(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("worldprotocol.ticker._AFTER_ERROR_S", 0.01)
+    done, tries = threading.Event(), []
+
+    def act() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise error
+        done.set()
+
+    ticker = Ticker(act, now)
+    ticker.tell(0)
+    assert done.wait(20)
+    ticker.stop()
+    assert len([record for record in caplog.records if "could not be done" in record.message]) == 2
+
+
+def test_an_act_may_end_the_ticker_itself() -> None:
+    ended = threading.Event()
+
+    def act() -> None:
+        ticker.stop()
+        ended.set()
+
+    ticker = Ticker(act, now)
+    ticker.tell(0)
+    assert ended.wait(20)
+
+
+def listening(world: World, wanted: type[Any]) -> threading.Event:
+    heard = threading.Event()
+
+    def listen(position: int, event: Any, schedule: Any) -> None:
+        if isinstance(event, wanted):
+            heard.set()
+
+    world.subscribe(listen)
+    return heard
+
+
+@pytest.mark.requirement("WP-decision")
+def test_a_question_that_nobody_answers_is_decided_without_anybody_calling(tmp_path: Path) -> None:
+    with World.create(str(tmp_path / "w.db"), domain=shop, policies=[house]) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"], "timeoutMs": 1})
+        decided = listening(world, DecisionMade)
+        asked = world.act("kid", "sell", {"item": "tea"})
+        assert decided.wait(20)
+        assert world.proposal(asked.proposal_id).status == "rejected"
+
+
+@pytest.mark.requirement("KP-3a", "KP-3d")
+def test_a_proposal_that_died_is_tried_again_without_anybody_calling(tmp_path: Path) -> None:
+    bank = Bank()
+    bank.release.clear()
+    quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=4, max_proposal_retries=1_000_000))
+    with World.create(str(tmp_path / "w.db"), domain=shop, effects=[bank.handler()], limits=quick) as world:
+        for name in ("ann", "bob"):
+            world.register(name, "human", binding={"kind": "auto_approve"})
+        worker = threading.Thread(target=lambda: world.act("ann", "charge", {"amount": 1}))
+        worker.start()
+        assert bank.started.wait(20)
+        dying = world.act("bob", "sell", {"item": "tea"})
+        assert dying.status == "evaluating"
+        done = listening(world, ProposalCompleted)
+        bank.release.set()
+        worker.join(30)
+        while world.proposal(dying.proposal_id).status == "evaluating":
+            assert done.wait(20)
+            done.clear()
+        assert world.proposal(dying.proposal_id).status == "completed"
