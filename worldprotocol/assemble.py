@@ -31,6 +31,7 @@ from world.intent import IntentBody, IntentInstance
 from world.klis.resource import ResourceTypes
 from world.limits import Limits
 from world.log import EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
+from world.log.following import Follower
 from world.log.store import Durability
 from world.ports import Enforcement
 from world.protocol import Projector, WorldProtocol
@@ -46,6 +47,7 @@ __all__ = [
     "API_ORIGIN",
     "Durability",
     "EventLog",
+    "Follower",
     "LoggedEvent",
     "Parts",
     "TreeHead",

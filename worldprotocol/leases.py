@@ -24,10 +24,9 @@ from world.clock import IdSource
 from world.errors import Refused, WorldProtocolError
 from world.events import RequestWithdrawn, VerdictGiven
 from world.leasing import Leasing
-from world.log import LoggedEvent
-from world.log.following import Follower
 from world.protocol import WorldProtocol
 from world.views.archive import Archive, decoded
+from worldprotocol.assemble import Follower, LoggedEvent
 
 __all__ = ["Held", "Leases"]
 

@@ -54,7 +54,7 @@ from world.views.archive import Archive
 from world.work import PastAt, Work
 from worldprotocol.assemble import Parts, compose, open_for_reading
 from worldprotocol.facade import World
-from worldprotocol.recheck_leases import recheck_verdict
+from worldprotocol.recheck_leases import recheck_manifest, recheck_verdict
 
 Progress = Callable[[int, int], None]
 
@@ -373,7 +373,7 @@ class _Rechecking:
 
     def _verdict(self, event: VerdictGiven) -> Iterator[Diverged]:
         self.result.steps["verdicts"] += 1
-        difference = recheck_verdict(self._realm.klis, event)
+        difference = recheck_manifest(self._work, event) or recheck_verdict(self._realm.klis, event)
         if difference is not None:
             yield difference
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any
 
+from world.arbitration import manifest_of
+from world.decision import Ruling
 from world.errors import Diverged, Refused
 from world.events import VerdictGiven
 from world.klis.kernel import arbitrate
@@ -12,8 +14,9 @@ from world.klis.ledger import Ledger
 from world.klis.manifest import Triple, read_manifest
 from world.klis.settings import KlisSettings
 from world.klis.signature import verify
+from world.work import Work
 
-__all__ = ["recheck_verdict"]
+__all__ = ["recheck_manifest", "recheck_verdict"]
 
 
 def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> Diverged | None:
@@ -67,13 +70,41 @@ def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None
         return request.triples if request is not None and same else None
     if event.manifest is None:
         return None
-    manifest = read_manifest(event.manifest, settings=ledger.settings or KlisSettings(), types=ledger.types)
+    by_engine = (event.channel or {}).get("kind") == "engine"
+    wide = frozenset({"STATE"}) if by_engine else frozenset[str]()
+    settings = ledger.settings or KlisSettings()
+    manifest = read_manifest(event.manifest, settings=settings, types=ledger.types, wide=wide)
     if (manifest.agent_id, manifest.session_id) != (event.agent_id, event.session_id):
         return None
     if (event.channel or {}).get("kind") == "signed":
         keys = [key for key in ledger.keys.values() if key.agent_id == event.agent_id and not key.revoked]
         verify(manifest, [b64decode(key.public) for key in keys])
     return manifest.triples
+
+
+def recheck_manifest(work: Work, event: VerdictGiven) -> Diverged | None:
+    """Make the manifest of a proposal again, of its ruling and of what its action declares.
+
+    Args:
+        work: the realm as it was before the event, and the domain at hand.
+        event: the recorded verdict; one that is not about a proposal has no manifest to be made.
+
+    Returns:
+        What differs; None where all is as recorded.
+    """
+    proposal = work.realm.proposals.get(event.request_id)
+    if proposal is None or event.manifest is None:
+        return None
+    if proposal.submitted.schema_hash != work.domain.schema.hash:
+        return None  # its ruling says that it cannot be rechecked
+    ruling = Ruling.from_wire(proposal.ruling or {})
+    try:
+        now: Any = manifest_of(work, proposal, ruling.approved_scope).to_wire()
+    except Refused as refused:
+        now = refused.to_dict()
+    if now == event.manifest:
+        return None
+    return _diverged(event, {"manifest": {"recorded": event.manifest, "now": now}})
 
 
 def _diverged(event: VerdictGiven, differences: dict[str, Any]) -> Diverged:

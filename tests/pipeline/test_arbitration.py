@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from world.limits import Limits
 from world.realm import Realm, fold
 from world.views.archive import decoded
 from worldprotocol.facade import World
+from worldprotocol.recheck import open_to_recheck, recheck
 
 
 class Desk(BaseModel):
@@ -305,6 +307,27 @@ def test_an_approval_without_leases_is_a_damaged_log(tmp_path: Path) -> None:
     with pytest.raises(DamagedLog) as damaged:
         replay_without_verdicts()
     assert damaged.value.code == "APPROVED_WITHOUT_LEASES"
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_recheck_makes_the_manifests_of_proposals_again(tmp_path: Path) -> None:
+    address = str(tmp_path / "w.db")
+    with an_office(address, Post()) as world:
+        for text in ("x", "y"):
+            world.act("old", "write", {"text": text, "files": ["/a"]}, scope=["log"])
+    with open_to_recheck(address, domain=office) as looked:
+        done = recheck(looked)
+    assert done.ok, done.to_wire()
+    assert done.steps["verdicts"] == 5
+    spec = office.schema.actions["write"]
+    narrower = replace(spec, touches=spec.touches[:1])
+    actions = {**office.schema.actions, "write": narrower}
+    with pytest.MonkeyPatch.context() as patched, open_to_recheck(address, domain=office) as looked:
+        patched.setattr(office, "_schema", replace(office.schema, actions=actions))
+        done = recheck(looked)
+    (found,) = [one.difference for one in done.divergences if not one.is_drift][:1]
+    assert found.code == "VERDICT_DIFFERS"
+    assert found.details["differences"][0]["at"] == "manifest"
 
 
 def test_nobody_else_can_use_or_give_back_what_a_proposal_holds(tmp_path: Path) -> None:
