@@ -27,9 +27,18 @@ _FENCE = re.compile(
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|V-\d{3}")
 _WORD = re.compile(r"[A-Z]{4,}")
 _NO_CODES = frozenset(
-    {"API_ENDPOINT", "CONFIG_KEY", "CREATE_TABLE", "DATABASE_TABLE", "DEPENDS_ON", "WORLD_CONFIG", "WORLD_LOG"}
+    {
+        "API_ENDPOINT",
+        "CONFIG_KEY",
+        "CREATE_TABLE",
+        "DATABASE_TABLE",
+        "DEPENDS_ON",
+        "KEY_ID",
+        "WORLD_CONFIG",
+        "WORLD_LOG",
+    }
 )
-"""Texts in the source that look like codes: a key of a foreign library, a predicate, names of variables."""
+"""Texts in the source that look like codes: a key of a foreign library, predicates, arguments, variables."""
 
 _LISTS = frozenset({"worldprotocol/cli/exits.py"})
 """Modules that tell codes apart and give none."""

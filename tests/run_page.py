@@ -4,8 +4,8 @@ Its blocks are taken in order. A block marked ``<!-- file: NAME -->`` is written
 are executed, all in one namespace. In ``console`` blocks every line that begins with ``$ worldctl`` is run, and what it
 prints is compared with the lines below it, where ``...`` stands for anything; a plain block of nothing but ``worldctl``
 lines is run, too. ``print(...)  # text`` has to print the text, or its part before a colon. A command's own comment may
-end in ``exit N``; without one it has to end with 0. Where a command says ``ID``, ``WORLD`` or ``SIZE:ROOT``, the last
-proposal, world or tree head that was printed is meant.
+end in ``exit N``; without one it has to end with 0. Where a command says ``ID``, ``WORLD``, ``SIZE:ROOT`` or
+``PUBLIC_KEY``, the last id, world, tree head or key that was printed is meant.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _MEANT = {
     "ID": re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
     "WORLD": re.compile(r"(?<=world )[0-9a-f]{12,64}\b"),
     "SIZE:ROOT": re.compile(r"\b\d+:[0-9a-f]{64}\b"),
+    "PUBLIC_KEY": re.compile(r"(?<![\w+/])[\w+/]{43}="),
 }
 
 

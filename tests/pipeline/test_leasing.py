@@ -159,8 +159,9 @@ def test_forged_altered_replayed_old_and_revoked_are_refused(world: World, clock
 
 
 def test_the_request_of_a_proposal_is_not_withdrawn_by_hand(world: World) -> None:
-    world.register("ann", "human", binding={"kind": "hitl", "ask": ["ann"]})
-    proposal = world.act("ann", "sell", {"item": "tea"})
+    world.register("ann", "human", binding={"kind": "auto_approve"})
+    world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"]})
+    proposal = world.act("kid", "sell", {"item": "tea"})
     assert refusal(world.leases.desk.withdraw, proposal.proposal_id) == "PROPOSAL_WAITS"
 
 

@@ -96,7 +96,7 @@ def verify(desk: Desk, source: str, keys: tuple[str, ...], yaml: bool) -> int:
     from world.errors import Refused
     from world.klis.signature import verify as verified
 
-    known = [_public_key(key) for key in keys]
+    known = [public_key(key) for key in keys]
     content = _content(source)
     try:
         manifest = _manifest(desk, content, source, yaml)
@@ -223,7 +223,8 @@ def _rejected(desk: Desk, refused: Refused) -> int:
     return 1
 
 
-def _public_key(told: str) -> bytes:
+def public_key(told: str) -> bytes:
+    """Return the 32 bytes of a public key that is given as base64 or as a PEM file; raises ``INVALID_KEY``."""
     from base64 import b64decode
 
     from cryptography.exceptions import UnsupportedAlgorithm

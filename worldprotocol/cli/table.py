@@ -41,11 +41,15 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "branch": Entry("branch:branch", "List, create and switch branches."),
         "settle": Entry("settle:settle", "Do what is due: time-outs and abandoned executions."),
         "adopt": Entry("adopt:adopt", "Adopt a changed domain, on purpose."),
+        "lease": Entry("lease:lease", "Acquire, keep, give back, revoke and list leases."),
+        "keys": Entry("keys:keys", "Make, register, revoke and list keys of agents."),
     },
     "Look": {
         "log": Entry("log:log", "List events, filtered; --follow waits for new ones."),
         "show": Entry("show:show", "Show an event, intent, proposal, decision or world."),
         "blame": Entry("blame:blame", "Say who last touched a value, and why it was allowed."),
+        "waits": Entry("waits:waits", "Say who waits for whose leases."),
+        "explain": Entry("explain:explain", "Explain a verdict: what was in the way, and what came next."),
         "worlds": Entry("worlds:worlds", "Draw the lineage of worlds as a tree."),
     },
     "Prove": {

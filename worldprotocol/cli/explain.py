@@ -1,0 +1,156 @@
+"""``worldctl explain``: why a verdict was what it was, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from world.events import VerdictGiven
+    from worldprotocol.facade import World
+
+
+@command("explain")
+@click.argument("named", metavar="VERDICT")
+@click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
+def explain(desk: Desk, named: str, redact: bool) -> None:
+    """Explain a verdict, by the beginning of its id, or the last one about a proposal or request, by the whole id.
+
+    Who asked for what, what was in the way, the cell of the matrix and the two ages, and what happened next.
+    """
+    from world.views.leases import explain as explained
+    from world.views.leases import redacted
+
+    shown: Any = redacted if redact else str
+    with desk.look() as world:
+        position, verdict = _find(world, named)
+        why = explained(world.realm().klis, verdict, _asked(world, position, verdict), shown)
+        after = list(_after(world, position, verdict))
+    wire = {
+        "verdictId": verdict.verdict_id,
+        "position": position,
+        "at": verdict.at,
+        "status": verdict.status,
+        "cause": verdict.cause,
+        "agentId": verdict.agent_id,
+        "priority": why.rank[0],
+        "sessionId": verdict.session_id,
+        "requestId": verdict.request_id,
+        "channel": verdict.channel,
+        "asked": [dict(one) for one in why.asked],
+        "reasons": list(why.reasons),
+        "moreConflicts": verdict.more_conflicts,
+        "rule": why.rule,
+        "retryAfterMs": verdict.retry_after_ms,
+        "leases": [{**one, "resource": shown(one["resource"])} for one in verdict.leases],
+        "after": after,
+    }
+    if desk.json:
+        desk.out.document(wire)
+        return
+    for line in _lines(wire):
+        desk.out.text(line)
+
+
+def _find(world: World, named: str) -> tuple[int, VerdictGiven]:
+    from world.errors import Refused
+    from world.events import VerdictGiven
+    from world.views.archive import decoded
+
+    bounds = {"low": named, "high": named + "\U0010ffff", "most": 20}
+    found = [str(row[0]) for row in world.archive.rows("verdict_prefix", **bounds)] if named else []
+    if named in found or len(found) == 1:
+        name = named if named in found else found[0]
+        position = int(world.archive.rows("verdict", of_verdict=name)[0][0])
+        event = decoded(world.log.event_at(position))
+        assert isinstance(event, VerdictGiven)
+        return position, event
+    if found:
+        listed = "\n".join(f"  {one}" for one in found)
+        raise Refused("AMBIGUOUS", f"{named!r} begins several verdicts; write more of it:\n{listed}", candidates=found)
+    about = [(at, event) for at, event in _verdicts(world, 0) if event.request_id == named]
+    if not about:
+        raise Refused(
+            "NOT_FOUND",
+            f"No verdict has an id that begins with {named!r}, and none is about a request of that id; "
+            "`worldctl log --topic verdict.given` lists them.",
+        )
+    return about[-1]
+
+
+def _verdicts(world: World, after: int) -> Iterator[tuple[int, VerdictGiven]]:
+    from world.events import VerdictGiven
+    from world.views.archive import decoded
+
+    for logged in world.log.read(after, topics=[VerdictGiven.TOPIC]):
+        event = decoded(logged)
+        assert isinstance(event, VerdictGiven)
+        yield logged.position, event
+
+
+def _asked(world: World, position: int, verdict: VerdictGiven) -> list[dict[str, Any]]:
+    """Return the effective triples that a verdict is about."""
+    from world.klis.manifest import read_manifest
+    from world.klis.settings import KlisSettings
+
+    first = verdict
+    if verdict.manifest is None:  # judged again: the manifest stands in the first verdict about the request
+        latest = [one for at, one in _verdicts(world, 0) if one.request_id == verdict.request_id and at <= position]
+        first = next(one for one in reversed(latest) if one.manifest)
+    ledger = world.realm().klis
+    manifest = read_manifest(
+        first.manifest or {},
+        settings=ledger.settings or KlisSettings(),
+        types=ledger.types,
+        wide=frozenset({"STATE"}),
+    )
+    return [{"predicate": one.predicate.value, "resource": one.resource.text} for one in manifest.triples]
+
+
+def _after(world: World, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
+    """Yield what the log says later about the request and its leases."""
+    from world.events import LeasesExpired, LeasesReleased, LeasesRevoked, RequestWithdrawn, VerdictGiven
+    from world.views.archive import decoded
+
+    own = {one["leaseId"] for one in verdict.leases}
+    kinds = (VerdictGiven, LeasesReleased, LeasesExpired, LeasesRevoked, RequestWithdrawn)
+    for logged in world.log.read(position, topics=[kind.TOPIC for kind in kinds]):
+        event = decoded(logged)
+        told = {"position": logged.position, "at": event.at, "topic": logged.topic}
+        if isinstance(event, VerdictGiven) and event.request_id == verdict.request_id:
+            yield {**told, "status": event.status, "verdictId": event.verdict_id}
+        elif isinstance(event, RequestWithdrawn) and event.request_id == verdict.request_id:
+            yield {**told, "reason": event.reason}
+        elif isinstance(event, LeasesReleased | LeasesExpired | LeasesRevoked) and own & set(event.lease_ids):
+            why = {"by": event.by, "reason": event.reason} if isinstance(event, LeasesRevoked) else {}
+            yield {**told, "leaseIds": sorted(own & set(event.lease_ids)), **why}
+
+
+def _lines(wire: dict[str, Any]) -> Iterator[str]:
+    from worldprotocol.fate import moment
+
+    again = ", judged again in the queue" if wire["cause"] == "queue" else ""
+    yield f"verdict {wire['verdictId']}: {wire['status']}{again}"
+    yield f"  when      {moment(wire['at'])}, event {wire['position']}"
+    yield f"  who       {wire['agentId']} (priority {wire['priority']}), session {wire['sessionId']}"
+    yield f"  request   {wire['requestId']}"
+    if wire["channel"]:
+        yield "  channel   " + ", ".join(f"{name} {value}" for name, value in wire["channel"].items())
+    for one in wire["asked"]:
+        yield f"  asked     {one['predicate']} {one['resource']}"
+    for reason in wire["reasons"]:
+        yield f"  conflict  {reason}"
+    if wire["moreConflicts"]:
+        yield "  conflict  and more than these"
+    yield f"  why       {wire['rule']}"
+    if wire["retryAfterMs"] is not None:
+        yield f"  retry     after {wire['retryAfterMs']} ms"
+    for one in wire["leases"]:
+        yield f"  lease     {one['leaseId']}, token {one['token']}: {one['predicate']} {one['resource']}"
+    for one in wire["after"]:
+        more = one.get("status") or one.get("reason") or ", ".join(one.get("leaseIds", ()))
+        yield f"  then      event {one['position']}, {moment(one['at'])}: {one['topic']} {more}"
