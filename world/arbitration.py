@@ -16,7 +16,7 @@ from urllib.parse import quote
 from world.core.declared import declared_scope
 from world.decision import DecisionRecord, Ruling
 from world.errors import Refused
-from world.events import DecisionMade, ProposalSuperseded, VerdictGiven
+from world.events import DecisionMade, ProposalSuperseded, RequestWithdrawn, VerdictGiven
 from world.execution import start_next
 from world.intent import IntentScope
 from world.klis.kernel import judge
@@ -71,8 +71,10 @@ def declared_manifest(work: Work, proposal: Proposal) -> list[dict[str, Any]] | 
     return declared_scope(action.touches, action=body.type, given=body.input, view=view)
 
 
-def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Manifest:
+def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Manifest | None:
     """Return the manifest of a proposal: the state that ``scope`` lets it write, and what its action declares.
+
+    None is for a proposal that may write nothing and touches nothing: it needs no leases.
 
     Raises:
         Refused: ``INVALID_MANIFEST``, and what ``world.klis.manifest.read_manifest`` refuses.
@@ -80,6 +82,8 @@ def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Ma
     settings = work.realm.klis.settings or KlisSettings()
     declared = declared_manifest(work, proposal)
     state = tuple(state_resources(proposal.branch, scope))
+    if not state and not declared:
+        return None
     whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor["actorId"]}
     if declared is None:
         same = _state_manifest(state, settings)
@@ -135,11 +139,11 @@ class Wanted:
     """What a proposal needs before it can be decided.
 
     Args:
-        manifest: its manifest, or why it has none.
+        manifest: its manifest; None where it touches nothing, or why there is none.
         is_free: whether it will be decided at once: granted, or rejected for its manifest.
     """
 
-    manifest: Manifest | Refused
+    manifest: Manifest | Refused | None
     is_free: bool
 
 
@@ -149,6 +153,9 @@ def wanted_by(work: Work, proposal: Proposal, ruling: Ruling) -> Wanted:
         manifest = manifest_of(work, proposal, ruling.approved_scope)
     except Refused as refused:
         return Wanted(refused, is_free=True)
+    if manifest is None:
+        return Wanted(None, is_free=True)
+    work.desk().advance(work.klis_now)
     ledger, agent = work.realm.klis, manifest.agent_id
     rank = ledger.agents.get(agent, (work.klis_now, agent))  # what its first manifest will give it
     session = ledger.sessions.get((agent, manifest.session_id)) or Session(agent, manifest.session_id, rank)
@@ -160,6 +167,9 @@ def arbitrate(work: Work, proposal: Proposal, ruling: Ruling, wanted: Wanted) ->
 
     A manifest that is refused rejects the proposal, with the refusal as the reason.
     """
+    if wanted.manifest is None:
+        decide(work, proposal, ruling)
+        return
     try:
         if isinstance(wanted.manifest, Refused):
             raise wanted.manifest
@@ -202,8 +212,14 @@ def carry_on(work: Work) -> None:
         verdicts, work.verdicts = work.verdicts, []
         for verdict in verdicts:
             proposal = work.realm.proposals.get(verdict.request_id)
-            if verdict.cause == "queue" and proposal is not None and proposal.status == "evaluating":
-                _follow(work, proposal, Ruling.from_wire(proposal.ruling or {}), verdict)
+            if proposal is None or not proposal.wants_leases:
+                continue
+            ruling = Ruling.from_wire(proposal.ruling or {})
+            if isinstance(verdict, RequestWithdrawn):
+                reason = f"Its request for leases was withdrawn ({verdict.reason})."
+                decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
+            elif verdict.cause == "queue":
+                _follow(work, proposal, ruling, verdict)
 
 
 def let_time_pass(work: Work) -> None:
@@ -211,6 +227,7 @@ def let_time_pass(work: Work) -> None:
     if not is_arbitrated(work):
         return
     work.desk().advance(work.klis_now)
+    carry_on(work)
     for proposal in work.realm.due_retries(work.klis_now):
         ruling = Ruling.from_wire(proposal.ruling or {})
         arbitrate(work, proposal, ruling, wanted_by(work, proposal, ruling))
@@ -225,6 +242,8 @@ def supersede(work: Work, proposal: Proposal) -> None:
     )
     if proposal.proposal_id in work.realm.klis.requests:
         work.desk().withdraw(proposal.proposal_id, work.klis_now, reason="superseded")
+    # An earlier one that left the queue may have let it in just now.
+    work.desk().release_session(proposal.submitted.actor["actorId"], proposal.proposal_id, work.klis_now)
 
 
 def decide(work: Work, proposal: Proposal, ruling: Ruling, *, verdict_id: str | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from world.canonical import canonical_bytes
-from world.errors import DamagedLog
+from world.errors import DamagedLog, Refused
 from world.shapes import check_shapes
 
 Wire = dict[str, Any]
@@ -433,8 +433,10 @@ def _is_nothing(value: Any) -> bool:
 def encode_event(event: Event) -> bytes:
     """Return the canonical JSON of a payload; fields that hold their default None, or nothing, are left out.
 
+    What is written is read back at once: nothing gets into a log that could not come out of it again.
+
     Raises:
-        Refused: ``NOT_CANONICAL`` for a part that has no canonical text.
+        Refused: ``NOT_CANONICAL`` for a part that has no canonical text, ``INVALID_VALUE`` for one of a wrong type.
     """
     wire = {}
     sparse = event.SPARSE
@@ -442,7 +444,12 @@ def encode_event(event: Event) -> bytes:
         value = getattr(event, attribute)
         if (value is not None or default is not None) and not (sparse and _is_nothing(value)):
             wire[name] = value
-    return canonical_bytes(wire)
+    state = canonical_bytes(wire)
+    try:
+        _DECODERS[event.TOPIC].decode(state)
+    except msgspec.ValidationError as error:
+        raise Refused("INVALID_VALUE", f"{event.TOPIC} cannot be recorded: {error}.", topic=event.TOPIC) from None
+    return state
 
 
 def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> Event:

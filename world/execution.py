@@ -6,6 +6,7 @@ Effects are requested here and made elsewhere, after the commit (design sections
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from world.core import EffectResult
@@ -38,6 +39,8 @@ def start_next(work: Work, key: str) -> None:
     while key not in realm.running and realm.queues.get(key):
         proposal = realm.proposals[realm.queues[key][0]]
         branch = realm.branches[proposal.branch]
+        if work.attempt(partial(work.snapshot, branch.head)) is not None:
+            return  # nothing can be computed there at the moment; `recover` tries again
         intent_id = proposal.submitted.intent["intentId"]
         work.emit(
             proposal.proposal_id,
@@ -177,8 +180,8 @@ def _fulfil(work: Work, proposal: Proposal, requirement_id: str, result: EffectR
         work.emit(proposal.proposal_id, event)
     if work.realm.schema_hash != work.domain.schema.hash:
         return  # another domain came into force meanwhile; whoever runs it goes on from the journal
-    go_on(work, proposal)
-    start_next(work, proposal.submitted.execution_key)
+    if work.attempt(partial(go_on, work, proposal)) is None:  # otherwise `recover` goes on from the journal
+        start_next(work, proposal.submitted.execution_key)
 
 
 def recover(work: Work) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from world.actor import ActorRef
-from world.arbitration import arbitrate, decide, is_arbitrated, supersede, wanted_by
+from world.arbitration import arbitrate, decide, declared_manifest, is_arbitrated, supersede, wanted_by
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
@@ -68,7 +68,15 @@ def expire(work: Work) -> None:
             proposal.proposal_id,
             HumanTimedOut(at=work.at, proposal_id=proposal.proposal_id, deadline=deadline),
         )
-        _record(work, proposal, work.authority.expire(case_of(work, proposal, binding), asked), binding)
+        _record(work, proposal, _expired(work, proposal, binding, asked), binding)
+
+
+def _expired(work: Work, proposal: Proposal, binding: Mapping[str, Any], asked: Ruling) -> Ruling:
+    """Return the ruling when nobody answered in time; a case that cannot be made any more is rejected."""
+    try:
+        return work.authority.expire(case_of(work, proposal, binding), asked)
+    except Refused as refused:
+        return replace(asked, verdict="reject", reason=refused.message, ask=(), timeout_ms=None, on_timeout="reject")
 
 
 def switch_branch(work: Work, name: str, *, by: str) -> None:
@@ -107,7 +115,17 @@ def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history:
         submitted_at=told.at,
         earlier_attempts=told.attempt - 1,
         history=history or work.history(told.proposal_id),
+        manifest=_declared(work, proposal),
     )
+
+
+def _declared(work: Work, proposal: Proposal) -> Mapping[str, Any] | None:
+    """Return what the action declares to touch, for rules to read; what cannot be made is rejected by arbitration."""
+    try:
+        scope = declared_manifest(work, proposal)
+    except Refused:
+        return None
+    return None if scope is None else freeze({"scope": scope})
 
 
 def _waiting(work: Work, proposal_id: str) -> tuple[Proposal, Ruling]:

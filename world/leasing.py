@@ -81,6 +81,7 @@ class Leasing:
             _prepare(work, by)
             asked = read_manifest(manifest, settings=_settings(work), types=work.realm.klis.types)
             _refuse_proposals(work, asked.session_id)
+            _refuse_proposals(work, request_id)
             return work.desk().request(
                 asked,
                 work.klis_now,
@@ -241,13 +242,13 @@ def _prepare(work: Work, by: str) -> None:
         configure_klis(work, by)
 
 
-def _refuse_proposals(work: Work, session_id: str) -> None:
-    """Keep the sessions of proposals, which are named by their ids, to the engine alone."""
-    if session_id in work.realm.proposals:
+def _refuse_proposals(work: Work, name: str | None) -> None:
+    """Keep the sessions and requests of proposals, which are named by their ids, to the engine alone."""
+    if name in work.realm.proposals:
         raise Refused(
             "PROPOSAL_HOLDS",
-            f"The session {session_id} is a proposal's: what it holds is the engine's, until the proposal is sealed.",
-            session_id=session_id,
+            f"{name} is a proposal: what it asks for and holds is the engine's, until the proposal is sealed.",
+            proposal_id=name,
         )
 
 

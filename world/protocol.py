@@ -47,6 +47,9 @@ from world.views.archive import Archive, decoded
 from world.views.index import IndexRows, history_query, statement
 from world.work import MAX_SNAPSHOTS, Task, Work, Workers
 
+LOOK_AGAIN_MS: Final = 1_000
+"""After how long the alarm looks again at what could not be done when it was due."""
+
 LEDGER_EVERY: Final = 2_000
 """Events of the lease ledger after which a copy of it is kept beside the log; more where many leases are held."""
 
@@ -292,7 +295,7 @@ class WorldProtocol:
 
     def settle(self) -> None:
         """Do what is due: take over abandoned executions, decide what timed out, start what is approved."""
-        self.run(recover)
+        self.run(recover, others_too=True)
 
     # Looking
 
@@ -302,27 +305,41 @@ class WorldProtocol:
 
     # Running commands
 
-    def run(self, command: Callable[[Work], R]) -> R:
+    def run(self, command: Callable[[Work], R], *, others_too: bool = False) -> R:
         """Run one command in a shared commit, then make the effects it asked for, until none is left.
+
+        Args:
+            command: what to do.
+            others_too: also make the effects that nobody's command asked for: of proposals that went on because
+                something was released, or was due. Where there is an alarm, it is the one who makes them.
 
         Raises:
             Refused: what the command refuses, or ``CALL_FROM_HANDLER``.
         """
         self._subscribers.refuse_inside_handler()
+        others_too = others_too or self._alarm is None
         tasks: list[Task] = []
         try:
             try:
                 result, tasks = self._group.submit(command)
             finally:
-                while tasks or self._orphans:
-                    tasks += self._perform(tasks.pop(0) if tasks else self._orphans.pop())
+                while task := tasks.pop(0) if tasks else self._orphan() if others_too else None:
+                    tasks += self._perform(task)
         except BaseException:
             self._orphans += tasks
             self._unsettled = True  # what was broken off is looked after with the next command
             raise
         finally:
             self._subscribers.react()
+            if self._orphans and self._alarm is not None and not others_too:
+                self._alarm.tell(0)
         return cast(R, result)
+
+    def _orphan(self) -> Task | None:
+        try:
+            return self._orphans.pop()
+        except IndexError:
+            return None
 
     def _perform(self, task: Task) -> list[Task]:
         claim = (task.proposal_id, task.requirement.id)
@@ -358,15 +375,17 @@ class WorldProtocol:
             recorded = self._unrecorded[:]
             for task, result in recorded:
                 fulfil(work, task, result)
+            own, work.tasks = work.tasks, []
             fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
             unsettled = self._unsettled
             if fits:
-                expire(work)
                 let_time_pass(work)
-                if unsettled:
+                expire(work)
+                if unsettled or work.realm.is_effect_overdue(work.at):
                     recover(work)
                 carry_on(work)
-            outcomes = [_outcome(work, pending, fits=fits) for pending in commands]
+            others, work.tasks = work.tasks, own
+            outcomes = [_outcome(work, pending, others, fits=fits) for pending in commands]
             if work.emitted:
                 self._add_checkpoints(work, rows)
                 self._keep_ledger(work, rows)
@@ -374,8 +393,6 @@ class WorldProtocol:
                     [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
                 )
                 rows.write(transaction.cursor())
-        if self._alarm is not None:
-            self._alarm.tell(work.realm.next_due())
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -385,7 +402,12 @@ class WorldProtocol:
         self._unsettled = self._unsettled and not unsettled
         while len(self._snapshots) > MAX_SNAPSHOTS:
             self._snapshots.pop(next(iter(self._snapshots)))
-        self._orphans += work.tasks
+        self._orphans += others + work.tasks
+        if self._alarm is not None:
+            due = work.realm.next_due()
+            # What is due already was done just now, as far as it could be.
+            later = due if due is None or due > work.at else work.at + LOOK_AGAIN_MS
+            self._alarm.tell(0 if self._orphans else later)
         for pending, result, error in outcomes:
             if error is not None:
                 pending.fail(error)
@@ -452,9 +474,9 @@ def _nothing(work: Work) -> None:
 
 
 def _outcome(
-    work: Work, pending: Pending[Command, Any], *, fits: bool
+    work: Work, pending: Pending[Command, Any], others: list[Task], *, fits: bool
 ) -> tuple[Pending[Command, Any], Any, Exception | None]:
-    """Run one command; its result comes with the effects it asked for."""
+    """Run one command; its result comes with the effects it asked for, and ``others`` gets those of what went on."""
     if not fits and pending.command is not _nothing and not getattr(pending.command, "any_schema", False):
         refused = Refused(
             "SCHEMA_MISMATCH",
@@ -466,13 +488,15 @@ def _outcome(
     before = len(work.emitted)
     try:
         result = pending.command(work)
+        tasks, work.tasks = work.tasks, []
         if fits:
             carry_on(work)
+            others += work.tasks
+            work.tasks = []
     except Exception as error:  # raised again in the caller's own thread
         if len(work.emitted) != before:
             raise _Spoiled(pending, error) from error
         return pending, None, error
-    tasks, work.tasks = work.tasks, []
     return pending, (result, tasks), None
 
 

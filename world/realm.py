@@ -19,6 +19,7 @@ from world.events import (
     BranchSwitched,
     DecisionMade,
     DomainAdopted,
+    EffectRequested,
     EnforcementChosen,
     Event,
     ExecutionStarted,
@@ -89,6 +90,7 @@ class Realm:
     running: dict[str, str] = field(default_factory=dict)
     deadlines: list[tuple[int, str]] = field(default_factory=list)
     retries: list[tuple[int, str]] = field(default_factory=list)
+    effects: list[tuple[int, str, str]] = field(default_factory=list)
     klis: Ledger = field(default_factory=Ledger)
     klis_version: int = 0
 
@@ -110,6 +112,7 @@ class Realm:
             running=self.running.copy(),
             deadlines=self.deadlines.copy(),
             retries=self.retries.copy(),
+            effects=self.effects.copy(),
             klis=self.klis.copy(),
         )
 
@@ -138,7 +141,25 @@ class Realm:
         times = [at for at in (self.klis.next_due(),) if at is not None]
         times += [self.deadlines[0][0] + 1] if self.deadlines else []
         times += [self.retries[0][0]] if self.retries else []
+        effect = self._next_effect()
+        times += [effect + 1] if effect is not None else []
         return min(times, default=None)
+
+    def is_effect_overdue(self, now: int) -> bool:
+        """Tell whether an effect's worker has had its time, at ``now`` (ms), and left no result."""
+        due = self._next_effect()
+        return due is not None and due < now
+
+    def _next_effect(self) -> int | None:
+        """Return the earliest deadline of an effect that is under way; what has ended is let go."""
+        while self.effects:
+            deadline, proposal_id, requirement = self.effects[0]
+            proposal = self.proposals.get(proposal_id)
+            under_way = None if proposal is None else proposal.requested.get(requirement)
+            if under_way is not None and under_way.deadline == deadline:
+                return deadline
+            heapq.heappop(self.effects)
+        return None
 
     def take_in(self, proposal: Proposal) -> None:
         """Put a proposal that is open and known from elsewhere where its state belongs."""
@@ -148,6 +169,8 @@ class Realm:
             self.queues.setdefault(key, []).append(proposal.proposal_id)
         elif proposal.status == "executing":
             self.running[key] = proposal.proposal_id
+            for name, effect in proposal.requested.items():
+                heapq.heappush(self.effects, (effect.deadline, proposal.proposal_id, name))
         elif proposal.deadline is not None:
             heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
         elif proposal.wants_leases:
@@ -196,6 +219,14 @@ def _fold_open_proposal(realm: Realm, event: Any) -> None:
     _note(realm, fold_proposal(known, event), event)
 
 
+def _may_go_on(realm: Realm, proposal: Proposal, event: DecisionMade) -> bool:
+    """Tell whether an approved proposal holds its leases, or may write nothing and so needs none."""
+    scope = event.decision.get("approvedScope")
+    if event.verdict_id is None and scope is not None and scope.get("allowedPaths") == []:
+        return True
+    return realm.klis.holds(proposal.submitted.actor["actorId"], proposal.proposal_id)
+
+
 def _note_retry(realm: Realm, proposal_id: str, at: int) -> None:
     if proposal_id in realm.proposals:
         heapq.heappush(realm.retries, (at, proposal_id))
@@ -207,6 +238,8 @@ def _note(realm: Realm, proposal: Proposal, event: Event) -> None:
     if isinstance(event, ProposalJudged):
         if event.deadline is not None:
             heapq.heappush(realm.deadlines, (event.deadline, name))
+    elif isinstance(event, EffectRequested):
+        heapq.heappush(realm.effects, (event.deadline, name, event.requirement["id"]))
     elif isinstance(event, ExecutionStarted):
         if realm.running.get(key) != name:
             queue = realm.queues.get(key, [])
@@ -217,7 +250,7 @@ def _note(realm: Realm, proposal: Proposal, event: Event) -> None:
                 del realm.queues[key]
             realm.running[key] = name
     elif isinstance(event, DecisionMade) and proposal.status == "approved":
-        if realm.klis.settings is not None and not realm.klis.holds(proposal.submitted.actor["actorId"], name):
+        if realm.klis.settings is not None and not _may_go_on(realm, proposal, event):
             raise DamagedLog("APPROVED_WITHOUT_LEASES", f"Proposal {name} was approved and holds no lease.")
         realm.queues.setdefault(key, []).append(name)
     if proposal.is_terminal:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from world.clock import Clock, IdSource
 from world.core import Domain, recompute
 from world.errors import Refused
-from world.events import Event, VerdictGiven, encode_event
+from world.events import Event, RequestWithdrawn, VerdictGiven, encode_event
 from world.frozen import FrozenDict
 from world.klis.desk import Desk
 from world.klis.resource import ResourceTypes
@@ -147,7 +147,7 @@ class Work:
     at: int = 0
     emitted: list[Emitted] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
-    verdicts: list[VerdictGiven] = field(default_factory=list)
+    verdicts: list[VerdictGiven | RequestWithdrawn] = field(default_factory=list)
     on_emit: Callable[[Event, int], None] = lambda _event, _position: None
 
     def emit(self, stream: str, event: Event) -> None:
@@ -171,7 +171,7 @@ class Work:
         self.on_emit(event, position)
 
     def desk(self) -> Desk:
-        """Return the lease desk of the realm; the verdicts it gives are also put into ``verdicts``."""
+        """Return the lease desk of the realm; what it says about requests is also put into ``verdicts``."""
         return Desk(self.realm.klis, emit=self._emit_klis, new_id=self.ids.new_id)
 
     @property
@@ -181,8 +181,22 @@ class Work:
 
     def _emit_klis(self, event: Event) -> None:
         self.emit(KLIS_STREAM, event)
-        if isinstance(event, VerdictGiven):
+        if isinstance(event, VerdictGiven | RequestWithdrawn):
             self.verdicts.append(event)
+
+    def attempt(self, step: Callable[[], object]) -> Refused | None:
+        """Take a step for one proposal among many; return why it was refused, where it was before it changed anything.
+
+        What one proposal cannot do must not hit the others that share the commit.
+        """
+        before = len(self.emitted)
+        try:
+            step()
+        except Refused as refused:
+            if len(self.emitted) != before:
+                raise
+            return refused
+        return None
 
     def snapshot(self, world_id: str) -> Snapshot:
         """Return the state of a sealed world as a base to compute on; its ``meta.version`` is its height."""

@@ -99,7 +99,8 @@ def recheck_manifest(work: Work, event: VerdictGiven) -> Diverged | None:
         return None  # its ruling says that it cannot be rechecked
     ruling = Ruling.from_wire(proposal.ruling or {})
     try:
-        now: Any = manifest_of(work, proposal, ruling.approved_scope).to_wire()
+        manifest = manifest_of(work, proposal, ruling.approved_scope)
+        now: Any = None if manifest is None else manifest.to_wire()
     except Refused as refused:
         now = refused.to_dict()
     if now == event.manifest:

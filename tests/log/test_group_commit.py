@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from world.errors import WorldProtocolError
+from world.errors import Refused, WorldProtocolError
 from world.log import GroupCommit, NewEvent, Pending, open_log
 from world.log.audit import verify_tree
 
@@ -115,6 +115,45 @@ def test_a_command_that_nobody_settled_fails() -> None:
     with pytest.raises(WorldProtocolError) as caught:
         GroupCommit[int, int](lambda batch: None).submit(1)
     assert caught.value.code == "NOT_SETTLED"
+
+
+def test_a_batch_that_calls_for_another_in_its_own_thread_is_refused_and_not_waited_for() -> None:
+    def run(batch: list[Pending[int, int]]) -> None:
+        for item in batch:
+            try:
+                item.succeed(item.command if item.command == 0 else group.submit(item.command - 1))
+            except Refused as refused:
+                item.fail(refused)
+
+    codes: list[str] = []
+
+    def work(number: int) -> None:
+        for _ in range(2):  # the refusal leaves nothing behind
+            with pytest.raises(Refused) as caught:
+                group.submit(1)
+            codes.append(caught.value.code)
+            assert group.submit(0) == 0
+
+    group = GroupCommit(run)
+    thread = threading.Thread(target=work, args=(0,), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert codes == ["CALL_FROM_WITHIN", "CALL_FROM_WITHIN"]
+
+
+def test_a_thread_whose_batch_was_interrupted_may_call_again() -> None:
+    ending = [KeyboardInterrupt()]
+
+    def run(batch: list[Pending[int, int]]) -> None:
+        if ending:
+            raise ending.pop()
+        for item in batch:
+            item.succeed(item.command)
+
+    group = GroupCommit(run)
+    with pytest.raises(KeyboardInterrupt):
+        group.submit(1)
+    assert group.submit(2) == 2
 
 
 def test_an_interrupted_leader_hands_over_and_its_followers_hear_of_it() -> None:

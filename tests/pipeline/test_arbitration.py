@@ -14,15 +14,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from authority import Approve, Policy, rule
 from host import handler
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import DamagedLog, Refused
-from world.events import LeasesReleased, ProposalCompleted, ProposalFailed, VerdictGiven, WorldSealed
+from world.events import LeasesExpired, LeasesReleased, ProposalCompleted, ProposalFailed, VerdictGiven, WorldSealed
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.realm import Realm, fold
+from world.verify import verify
 from world.views.archive import decoded
 from worldprotocol.facade import World
 from worldprotocol.recheck import open_to_recheck, recheck
@@ -332,16 +334,15 @@ def test_a_recheck_makes_the_manifests_of_proposals_again(tmp_path: Path) -> Non
 
 def test_nobody_else_can_use_or_give_back_what_a_proposal_holds(tmp_path: Path) -> None:
     post = Post("one")
-    with an_office(str(tmp_path / "w.db"), post) as world:
-        with holding(world, post, "old", "one"):
-            (lease, *_) = world.realm().klis.leases.values()
-            session = lease.session.session_id
-            with pytest.raises(Refused) as released:
-                world.leases.desk.release([lease.lease_id], agent_id="old", session_id=session)
-            with pytest.raises(Refused) as joined:
-                world.leases.acquire(agent="old", session=session, resource="FILE:/notes/one", timeout=0)
-            assert (released.value.code, joined.value.code) == ("PROPOSAL_HOLDS", "PROPOSAL_HOLDS")
-            assert lease.lease_id in world.realm().klis.leases
+    with an_office(str(tmp_path / "w.db"), post) as world, holding(world, post, "old", "one"):
+        (lease, *_) = world.realm().klis.leases.values()
+        session = lease.session.session_id
+        with pytest.raises(Refused) as released:
+            world.leases.desk.release([lease.lease_id], agent_id="old", session_id=session)
+        with pytest.raises(Refused) as joined:
+            world.leases.acquire(agent="old", session=session, resource="FILE:/notes/one", timeout=0)
+        assert (released.value.code, joined.value.code) == ("PROPOSAL_HOLDS", "PROPOSAL_HOLDS")
+        assert lease.lease_id in world.realm().klis.leases
 
 
 @pytest.mark.requirement("CARD-replay")
@@ -426,3 +427,138 @@ def in_serial(world: World) -> dict[str, int]:
             (patch,) = event.patches
             assert patch["value"] == serial[body["name"]]
     return serial
+
+
+@pytest.mark.requirement("WP-epoch", "KP-4a")
+def test_who_was_let_in_by_one_superseded_and_is_superseded_itself_holds_nothing(tmp_path: Path) -> None:
+    with an_office(str(tmp_path / "w.db"), Post()) as world:
+        world.register("boss", "human", binding={"kind": "auto_approve"})
+        world.bind("old", {"kind": "hitl", "ask": ["boss"]})
+        on_log = world.leases.acquire(agent="young", resource="STATE:/main/log/*", timeout=0)
+        on_b = world.leases.acquire(agent="young", resource="STATE:/main/b/*", timeout=0)
+        first = world.act("old", "add", {"name": "a", "amount": 1}, scope=["a", "b"])
+        second = world.act("mid", "add", {"name": "a", "amount": 1}, scope=["a", "log"])
+        world.decide(first.proposal_id, "approve", by="boss")
+        assert world.realm().klis.requests.keys() == {first.proposal_id, second.proposal_id}
+        on_log.release()  # the second waits for the first alone now
+        world.create_branch("other")
+        world.switch_branch("other")
+        assert [world.proposal(one.proposal_id).status for one in (first, second)] == ["superseded", "superseded"]
+        assert {lease.lease_id for lease in world.realm().klis.leases.values()} == set(on_b.lease_ids)
+
+
+def test_a_request_cannot_take_the_place_of_a_proposal(tmp_path: Path) -> None:
+    with an_office(str(tmp_path / "w.db"), Post()) as world:
+        world.register("boss", "human", binding={"kind": "auto_approve"})
+        world.bind("old", {"kind": "hitl", "ask": ["boss"]})
+        asked = world.act("old", "add", {"name": "a", "amount": 1})
+        manifest = {
+            "ver": "1.0",
+            "session_id": "s",
+            "agent_id": "mid",
+            "scope": [{"predicate": "MUTATES", "resource": "FILE:/a"}],
+        }
+        with pytest.raises(Refused) as refused:
+            world.leases.desk.request(manifest, by="mid", queue=True, request_id=asked.proposal_id)
+        assert refused.value.code == "PROPOSAL_HOLDS"
+        assert world.proposal(asked.proposal_id).status == "evaluating"
+
+
+@pytest.mark.requirement("INT-13.3")
+def test_who_may_write_nothing_needs_no_leases(tmp_path: Path) -> None:
+    address = str(tmp_path / "w.db")
+    with an_office(address, Post()) as world:
+        nothing = world.act("old", "add", {"name": "a", "amount": 1}, scope=[])
+        assert nothing.status == "failed"  # it wrote outside of nothing at all
+        assert verdicts(world, nothing.proposal_id) == []
+    with World.look(address) as looked:
+        assert verify(looked.log).ok
+
+
+def test_leases_that_end_together_are_told_in_events_of_a_bounded_size(tmp_path: Path) -> None:
+    clock = ManualClock(1_000, 1)
+    with an_office(str(tmp_path / "w.db"), Post(), clock=clock) as world:
+        many = [f"FILE:/{number}" for number in range(2_500)]
+        world.leases.acquire(agent="old", resources=many, ttl_ms=1, timeout=0)
+        clock.advance(10)
+        world.settle()
+        ends = [event for event in map(decoded, world.log.read()) if isinstance(event, LeasesExpired)]
+        assert [len(event.lease_ids) for event in ends] == [1_000, 1_000, 500]
+        assert not world.realm().klis.leases
+
+
+@pytest.mark.requirement("WP-exec", "HC-journal")
+def test_a_living_process_takes_over_what_a_vanished_one_left_without_being_told(tmp_path: Path) -> None:
+    clock, address = ManualClock(1_000, 1), str(tmp_path / "w.db")
+    post = Post("one")
+    with an_office(address, post, clock=clock) as world:
+        worker = threading.Thread(target=lambda: world.act("young", "write", {"text": "one"}))
+        worker.start()
+        assert post.arrived["one"].wait(20)
+        free = Post()
+        with World.open(address, domain=office, effects=[free.handler()], clock=clock) as other:
+            waiting = other.act("old", "add", {"name": "a", "amount": 1})
+            assert waiting.status == "evaluating"
+            clock.advance(600_000)  # the effect's time limit, and the grace after it
+            other.register("somebody", "agent")  # any command looks after it
+            assert other.proposal(waiting.proposal_id).status == "completed"
+        post.may_go["one"].set()
+        worker.join(30)
+
+
+@pytest.mark.requirement("KP-4b")
+def test_whoever_gives_back_leases_is_not_kept_by_the_effects_that_others_make_then(tmp_path: Path) -> None:
+    post = Post("one")
+    quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=8))
+    with World.create(str(tmp_path / "w.db"), domain=office, effects=[post.handler()], limits=quick) as world:
+        for name in ("old", "young"):
+            world.register(name, "agent", binding={"kind": "auto_approve"})
+            world.act(name, "add", {"name": "a", "amount": 0})
+        held = world.leases.acquire(agent="young", resource="FILE:/notes/one", timeout=0)
+        waiting = world.act("old", "write", {"text": "one"})
+        assert waiting.status == "evaluating"
+        held.release()  # returns, though the letter that goes out now is held back
+        assert post.arrived["one"].wait(20)
+        assert world.proposal(waiting.proposal_id).status == "executing"
+        done = threading.Event()
+        world.subscribe(lambda _at, event, _do: done.set() if isinstance(event, ProposalCompleted) else None)
+        post.may_go["one"].set()
+        assert done.wait(20)
+        assert world.proposal(waiting.proposal_id).status == "completed"
+
+
+@pytest.mark.parametrize("by", [None, 5])
+@pytest.mark.requirement("CARD-log")
+def test_what_could_not_be_read_again_is_not_recorded(tmp_path: Path, by: Any) -> None:
+    address = str(tmp_path / "w.db")
+    with an_office(address, Post()) as world:
+        size = world.log.head().size
+        for wrong in (
+            lambda: world.register("x", "agent", by=by),
+            lambda: world.create_branch("b", by=by),
+            lambda: world.leases.desk.register_agent("x", by=by),
+            lambda: world.act("old", "add", {"name": "a", "amount": 1}, execution_key=5),
+        ):
+            with pytest.raises(Refused) as refused:
+                wrong()
+            assert refused.value.code == "INVALID_VALUE"
+        assert world.log.head().size == size
+    with World.look(address) as looked:
+        assert verify(looked.log).ok
+
+
+def test_rules_read_what_an_action_declares_to_touch(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    @rule
+    def look(case: Any) -> Any:
+        seen.append(case.manifest)
+        return Approve("seen")
+
+    with World.create(
+        str(tmp_path / "w.db"), domain=office, policies=[Policy("look", [look])], effects=[Post().handler()]
+    ) as world:
+        world.register("old", "agent", binding={"kind": "policy_rules", "policy": "look"})
+        world.act("old", "write", {"text": "x"})
+        world.act("old", "add", {"name": "a", "amount": 1})
+    assert seen == [{"scope": [{"predicate": "MUTATES", "resource": "FILE:/notes/x"}]}, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import threading
 import time
@@ -270,6 +271,8 @@ def test_no_exception_is_late_whenever_a_call_ends(threads: int, monkeypatch: py
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0001)
+    gc.collect()
+    gc.disable()  # what other tests left would be finalised in the middle of a call, and the exception land there
     try:
         workers = [threading.Thread(target=many) for _ in range(threads)]
         for worker in workers:
@@ -277,6 +280,7 @@ def test_no_exception_is_late_whenever_a_call_ends(threads: int, monkeypatch: py
         for worker in workers:
             worker.join()
     finally:
+        gc.enable()
         sys.setswitchinterval(before)
     assert escaped == []
     assert counts["in time"] > 0

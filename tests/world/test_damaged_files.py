@@ -256,6 +256,30 @@ def test_a_lost_table_of_the_index_is_a_finding_and_is_made_again(address: str, 
     assert worldctl(address, "worlds") == worlds
 
 
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("text", ["{", "", "[]", "null", "7", '{"beds": NaN}', '{"beds":' * 5_000, "caf\u00e9\ud800"])
+@pytest.mark.parametrize("helper", ["checkpoint", "ledger"])
+def test_a_copy_beside_the_log_that_cannot_be_read_names_the_way_out(
+    address: str, worldctl: Run, helper: str, text: str
+) -> None:
+    data = worldctl(address, "show", "HEAD", "--data")
+    with closing(sqlite3.connect(address)) as database, database:
+        stored = text.encode("utf-8", "surrogatepass")
+        if helper == "ledger":
+            database.execute("INSERT INTO wp_ledger VALUES (1, 9, 1, CAST(? AS TEXT))", (stored,))
+        else:
+            database.execute("UPDATE wp_checkpoint SET data = CAST(? AS TEXT)", (stored,))
+    for command in (["show", "HEAD", "--data"], ["blame", "beds"]):
+        code, out, _ = worldctl(address, *command)
+        assert (code, json.loads(out)["error"]["code"]) == (3, "INDEX_DAMAGED"), command
+        assert "worldctl doctor --rebuild" in out
+    code, out, _ = worldctl(address, "verify")
+    assert (code, {finding["code"] for finding in json.loads(out)["findings"]}) == (1, {"INDEX_DIFFERS"})
+    assert "built anew" in worldctl(address, "doctor", "--rebuild")[2]
+    assert worldctl(address, "show", "HEAD", "--data") == data
+    assert worldctl(address, "verify")[0] == 0
+
+
 def test_a_rebuilt_table_is_not_taken_for_whole_by_the_other_logs_of_the_store(tmp_path: Path, worldctl: Run) -> None:
     place = str(tmp_path / "world.db")
     for name in ("one", "two"):

@@ -7,8 +7,9 @@ refused changes nothing but that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
 
 from world.errors import Refused
 from world.events import (
@@ -26,7 +27,7 @@ from world.events import (
 )
 from world.klis.conflict import clash
 from world.klis.kernel import arbitrate, judge
-from world.klis.ledger import Ledger
+from world.klis.ledger import Ledger, Request
 from world.klis.manifest import Manifest, Triple
 from world.klis.predicate import Predicate
 from world.klis.resource import STANDARD, ResourceTypes
@@ -35,6 +36,9 @@ from world.klis.settings import KlisSettings
 from world.klis.turns import Turns
 
 __all__ = ["Desk"]
+
+MAX_ENDING: Final = 1_000
+"""Leases whose end is told by one event."""
 
 
 class Desk:
@@ -248,7 +252,8 @@ class Desk:
                 active[lease_id] = self._own(lease_id, agent_id, session_id)
                 states[lease_id] = "Released"
         if active:
-            self._emit(LeasesReleased(at=now, lease_ids=list(active), agent_id=agent_id, session_id=session_id))
+            for ids in batched(active):
+                self._emit(LeasesReleased(at=now, lease_ids=ids, agent_id=agent_id, session_id=session_id))
             self._judge_again([lease.triple for lease in active.values()], now)
         return states
 
@@ -279,8 +284,8 @@ class Desk:
             session = self._ledger.sessions.get((agent_id, session_id))
             leases = [] if session is None else session.leases()
             if leases:
-                ids = [lease.lease_id for lease in leases]
-                self._emit(LeasesReleased(at=now, lease_ids=ids, agent_id=agent_id, session_id=session_id))
+                for ids in batched(lease.lease_id for lease in leases):
+                    self._emit(LeasesReleased(at=now, lease_ids=ids, agent_id=agent_id, session_id=session_id))
                 freed += [lease.triple for lease in leases]
         self._judge_again(freed, now)
 
@@ -301,7 +306,8 @@ class Desk:
                 active[lease_id] = self._known(lease_id)
             states[lease_id] = ended or "Revoked"
         if active:
-            self._emit(LeasesRevoked(at=now, lease_ids=list(active), by=by, reason=reason))
+            for ids in batched(active):
+                self._emit(LeasesRevoked(at=now, lease_ids=ids, by=by, reason=reason))
             self._judge_again([lease.triple for lease in active.values()], now)
         return states
 
@@ -321,8 +327,8 @@ class Desk:
             return 0
         for request in overdue:
             self._emit(RequestWithdrawn(at=now, request_id=request.request_id, reason="timeout"))
-        if due:
-            self._emit(LeasesExpired(at=now, lease_ids=[lease.lease_id for lease in due]))
+        for ids in batched(lease.lease_id for lease in due):
+            self._emit(LeasesExpired(at=now, lease_ids=ids))
         changed = [triple for request in overdue for triple in request.triples]
         self._judge_again([*changed, *(lease.triple for lease in due)], now)
         return len(due)
@@ -440,6 +446,14 @@ class Desk:
         self._emit(event)
         return event
 
+    def _give_queued(self, request: Request, now: int) -> None:
+        """Give the verdict on a request in the queue; one that no event can hold ends the request."""
+        name = request.request_id
+        try:
+            self._give(request.session, request.triples, now, request_id=name, cause="queue", ttl=request.ttl_ms)
+        except Refused as refused:
+            self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code))
+
     def _judge_again(
         self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None
     ) -> None:
@@ -466,7 +480,7 @@ class Desk:
             elif judge(ledger, session, triples, queued=True) == "Wait":
                 continue
             else:
-                self._give(session, triples, now, request_id=name, cause="queue", ttl=request.ttl_ms)
+                self._give_queued(request, now)
                 turns.add(session.waiting)
             turns.add_behind(triples)
 
@@ -485,6 +499,13 @@ def _terminal(session: Session, triples: Iterable[Triple]) -> tuple[Lease, Tripl
                 if lease.triple.predicate is Predicate.DELETES and clash(lease.triple, triple):
                     return lease, triple
     return None
+
+
+def batched(lease_ids: Iterable[str]) -> Iterator[list[str]]:
+    """Yield ids in lists that fit into an event, however many leases end at one time."""
+    left = iter(lease_ids)
+    while some := list(islice(left, MAX_ENDING)):
+        yield some
 
 
 def _wanted(triple: Triple) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 There is no thread of its own. The first caller becomes the leader and runs the batch that is queued, its own
 command among it; the others wait. When its batch is done the leader hands over to the first caller that is
 still waiting, so nobody serves others for long. A lone caller runs its command in its own thread without any
-switch.
+switch. A batch that calls for another one in its own thread would wait for itself; it is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from world.errors import WorldProtocolError
+from world.errors import Refused, WorldProtocolError
 
 MAX_BATCH: Final = 256
 """Commands that share one commit at most, by default."""
@@ -80,15 +80,24 @@ class GroupCommit(Generic[C, R]):
         self._mutex = threading.Lock()
         self._queue: deque[Pending[C, R]] = deque()
         self._led = False
+        self._leader: int | None = None
 
     def submit(self, command: C) -> R:
         """Run a command in a batch with others and return its result.
 
         Raises:
+            Refused: ``CALL_FROM_WITHIN`` in a thread that runs a batch: whatever the batch calls must not.
             WorldProtocolError: ``BATCH_INTERRUPTED`` when the batch was broken off by an interrupt in another
                 thread: it is not known whether the command took effect.
             Exception: what the command failed with.
         """
+        if self._leader == threading.get_ident():  # nobody else writes this thread's name there
+            raise Refused(
+                "CALL_FROM_WITHIN",
+                "A rule, projection, action or computed value cannot call the world that is asking it; it would wait "
+                "for itself. Answer from what it is given, and make the call when the world has returned, or in an "
+                "effect handler or a scheduled reaction.",
+            )
         mine: Pending[C, R] = Pending(command)
         try:
             with self._mutex:
@@ -114,6 +123,7 @@ class GroupCommit(Generic[C, R]):
         )
         try:
             with self._mutex:
+                self._leader = threading.get_ident()
                 while self._queue and len(batch) < self._max_batch:
                     batch.append(self._queue.popleft())
             self._run_batch(batch)
@@ -133,6 +143,7 @@ class GroupCommit(Generic[C, R]):
         with self._mutex:
             if not mine.leads:
                 return
+            self._leader = None
             mine.leads = False
             if self._queue:
                 self._queue[0].leads = True

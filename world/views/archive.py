@@ -66,8 +66,10 @@ def decoded(logged: LoggedEvent) -> Event:
     return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
 
 
-def _index_damaged() -> DamagedLog:
-    return DamagedLog("INDEX_DAMAGED", "The index does not fit its log; `worldctl doctor --rebuild` makes it again.")
+def _index_damaged(why: str = "it names what is not there") -> DamagedLog:
+    return DamagedLog(
+        "INDEX_DAMAGED", f"The index does not fit its log: {why}; `worldctl doctor --rebuild` makes it again."
+    )
 
 
 class Archive:
@@ -191,7 +193,12 @@ class Archive:
         rows = self.rows("checkpoint", of_world=world_id)
         if not rows:
             return None
-        data: FrozenDict = freeze(orjson.loads(rows[0][0]))
+        try:
+            data = freeze(orjson.loads(rows[0][0]))
+        except (ValueError, TypeError, Refused):  # no JSON, or none that a state can be
+            data = None
+        if not isinstance(data, FrozenDict):
+            raise _index_damaged(f"its checkpoint of world {world_id[:12]} cannot be read")
         return data
 
     def _parent(self, world_id: str) -> WorldSealed:
@@ -287,7 +294,10 @@ class Archive:
     def _load_ledger(self, realm: Realm) -> None:
         """Bring in the lease ledger: the copy kept beside the log, and the events since."""
         for _, version, state in self.rows("ledger"):
-            realm.klis, realm.klis_version = read_ledger(read_json(state)), version
+            try:
+                realm.klis, realm.klis_version = read_ledger(read_json(state)), version
+            except Refused as refused:  # no JSON, or settings that nobody could have chosen
+                raise _index_damaged(f"its copy of the lease ledger cannot be read ({refused.message})") from None
         while logged := self._log.stream(KLIS_STREAM, after=realm.klis_version, limit=LEDGER_BATCH):
             for one in logged:
                 realm.klis.fold(decoded(one))

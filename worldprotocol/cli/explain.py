@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,6 +13,15 @@ from worldprotocol.cli.options import Desk, command
 if TYPE_CHECKING:
     from world.events import VerdictGiven
     from worldprotocol.facade import World
+
+
+AT_LEAST_ONCE_ALLOWED: Final = {
+    "max_triples": 1 << 53,
+    "max_resource_chars": 1 << 53,
+    "max_depth": 1 << 53,
+    "min_subtree_depth": 0,
+}
+"""What a recorded manifest was once within, whatever the limits are today."""
 
 
 @command("explain")
@@ -104,7 +114,7 @@ def _asked(world: World, position: int, verdict: VerdictGiven) -> list[dict[str,
     ledger = world.realm().klis
     manifest = read_manifest(
         first.manifest or {},
-        settings=ledger.settings or KlisSettings(),
+        settings=replace(ledger.settings or KlisSettings(), **AT_LEAST_ONCE_ALLOWED),
         types=ledger.types,
         wide=frozenset({"STATE"}),
     )
