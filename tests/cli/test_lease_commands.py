@@ -241,3 +241,21 @@ def test_an_edge_against_the_order_of_age_would_be_told(realm: Realm) -> None:
         check_edges(ledger, [wait])
     turn = Conflict(0, "young", "y9", Predicate.MUTATES, "FILE:/young", request_id="r")
     check_edges(ledger, [Wait(wait.request, (turn,), more=False)])  # it holds nothing
+
+
+def test_changed_settings_come_into_force_on_demand_and_verdicts_follow_them(realm: Realm) -> None:
+    assert "INVALID_TTL" not in realm("lease", "acquire", "FILE:/q", "--agent", "old", *LONG).err
+    with (realm.folder / "world.toml").open("a") as config:
+        config.write("[klis]\nmax_ttl_ms = 1000\ndefault_ttl_ms = 1000\n")
+    realm("lease", "acquire", "FILE:/r", "--agent", "old", *LONG)  # not yet in force
+    assert realm("klis", "configure", "--json").json["changed"] is True
+    assert realm("klis", "configure").out == "They are in force already.\n"
+    assert "INVALID_TTL" in realm("lease", "acquire", "FILE:/s", "--agent", "old", *LONG, code=2).err
+    assert realm("recheck", "--json").json["ok"]
+
+
+def test_the_log_says_who_asked_and_what_came_of_it(realm: Realm) -> None:
+    realm("lease", "acquire", "FILE:/old", "--agent", "young", code=1)
+    shown = realm("log", "--topic", "verdict.given", "--actor", "young").out.splitlines()[-1]
+    for words in ("young", "Die", "1 conflict ", last_verdict(realm)["verdictId"]):
+        assert words in shown

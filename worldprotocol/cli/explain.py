@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from worldprotocol.facade import World
 
 
-AT_LEAST_ONCE_ALLOWED: Final = {
+AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
     "max_triples": 1 << 53,
     "max_resource_chars": 1 << 53,
     "max_depth": 1 << 53,

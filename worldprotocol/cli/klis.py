@@ -108,6 +108,18 @@ def verify(desk: Desk, source: str, keys: tuple[str, ...], yaml: bool) -> int:
     return 0
 
 
+@klis.command("configure")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@with_desk
+def configure(desk: Desk, by: str) -> None:
+    """Bring the settings under [klis] of world.toml into force for the log; they are recorded there."""
+    with desk.open() as world:
+        changed = world.leases.desk.configure(by=by)
+        settings = world.realm().klis.settings
+    told = {"changed": changed, "settings": None if settings is None else settings.to_wire()}
+    desk.out.tell(told, "They are in force from now on." if changed else "They are in force already.")
+
+
 @klis.command("run")
 @click.argument("source", metavar="[FILE|-]", default="-")
 @with_desk

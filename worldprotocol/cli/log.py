@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
 
 if TYPE_CHECKING:
     from world.events import Event
@@ -96,7 +97,7 @@ def _refuse_unknown(
     if action is not None:
         domains = world.archive.adopted_domains()
         _among(action, sorted({name for domain in domains for name in domain.schema["actions"]}), "action")
-    if actor is not None and actor not in world.realm().actors:
+    if actor is not None:
         _among(actor, _all_actors(world), "actor")
 
 
@@ -120,7 +121,8 @@ def _all_actors(world: World) -> list[str]:
 
     topics = [topic for topic, kind in TOPICS.items() if "by" in kind.__struct_fields__]
     doers = {decoded(logged).by for logged in world.log.read(topics=topics)}  # type: ignore[attr-defined]
-    registered = list(world.realm().actors)
+    realm = world.realm()
+    registered = list({**realm.actors, **realm.klis.agents})
     return registered + sorted(doers - set(registered))
 
 
@@ -195,7 +197,7 @@ class Filter:
 
 def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
     """Return the ids of the actors who did what an event tells, or whom it is about."""
-    named = {about.get("actor"), getattr(event, "by", None), getattr(event, "actor_id", None)}
+    named = {about.get("actor"), *(getattr(event, name, None) for name in ("by", "actor_id", "agent_id"))}
     for part in (getattr(event, "actor", None), getattr(event, "answer", {}).get("by")):
         if isinstance(part, dict):
             named.add(part.get("actorId"))
@@ -225,6 +227,11 @@ def summary(event: Any, about: dict[str, Any]) -> str:
         value = getattr(event, attribute, None)
         if isinstance(value, dict):
             parts.append(str(value.get(key)))
+    parts.append(getattr(event, "status", None))
+    for attribute, noun in (("leases", "lease"), ("lease_ids", "lease"), ("conflicts", "conflict")):
+        if value := getattr(event, attribute, None):
+            parts.append(counted(len(value), noun))
+    parts += [f"{name} {value}" for name in ("verdict_id", "request_id") if (value := getattr(event, name, None))]
     for attribute, words in (("world_id", "world"), ("proposal_id", "proposal"), ("created_by", "of proposal")):
         value = getattr(event, attribute, None)
         if value is not None:
