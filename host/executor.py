@@ -21,6 +21,7 @@ Sources: design sections 4, 5, 8; HC-compute, HC-handlers, HC-context; INT-13.5,
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -110,7 +111,9 @@ class Host:
             return self._failed(order, timed_out(order.intent.body.type, late, now=order.now))
         except Exception as bug:  # noqa: BLE001 - once approved a proposal always ends (WP-exec)
             return self._failed(order, _error(order, "INTERNAL_ERROR", f"The computation raised {shown(bug)}"))
-        except SystemExit as left:
+        except (SystemExit, KeyboardInterrupt) as left:
+            if isinstance(left, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # somebody pressed Ctrl-C; in any other thread it can only be the action's own
             return self._failed(order, _error(order, "ACTION_RAISED", f"The action raised {shown(left)}"))
         if done.error is not None:
             return Outcome("failed", (), done.snapshot, error=done.error)

@@ -24,6 +24,7 @@ from world.klis.manifest import Manifest, read_manifest
 from world.klis.predicate import Predicate
 from world.klis.session import Session
 from world.klis.settings import KlisSettings
+from world.klis_in_force import know_types, settings_in_force
 from world.patch import parse_path
 from world.proposal import Proposal
 from world.work import Work
@@ -79,9 +80,9 @@ def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Ma
     Raises:
         Refused: ``INVALID_MANIFEST``, and what ``world.klis.manifest.read_manifest`` refuses.
     """
-    settings = work.realm.klis.settings or KlisSettings()
+    settings = settings_in_force(work)
     declared = declared_manifest(work, proposal)
-    state = tuple(state_resources(proposal.branch, scope))
+    state = tuple(state_resources(proposal.branch, scope, min(MAX_STATE_DEPTH, settings.max_depth - 1)))
     if not state and not declared:
         return None
     whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor["actorId"]}
@@ -103,23 +104,24 @@ def _mutations(state: tuple[str, ...]) -> list[dict[str, str]]:
     return [{"predicate": Predicate.MUTATES.value, "resource": text} for text in state]
 
 
-def state_resources(branch: str, scope: IntentScope | None) -> list[str]:
+def state_resources(branch: str, scope: IntentScope | None, most: int = MAX_STATE_DEPTH) -> list[str]:
     """Return the ``STATE:`` subtrees that a scope allows to write on a branch; no scope is the whole state.
 
-    A pattern is leased from its first ``*`` upwards: ``todos.*.done`` is ``STATE:/main/todos/*``.
+    A pattern is leased from its first ``*`` upwards, and with at most so many names: ``todos.*.done`` is
+    ``STATE:/main/todos/*``.
     """
     if scope is None or scope.allowed_paths is None:
         return [_state_resource((branch,))]
-    return [_pattern_resource(branch, pattern) for pattern in scope.allowed_paths]
+    return [_pattern_resource(branch, pattern, most) for pattern in scope.allowed_paths]
 
 
 @lru_cache(maxsize=16_384)
-def _pattern_resource(branch: str, pattern: str) -> str:
+def _pattern_resource(branch: str, pattern: str, most: int) -> str:
     names = parse_path(pattern)
     if names[:1] == ("data",):
         names = names[1:]
     fixed = names[: names.index("*")] if "*" in names else names
-    return _state_resource((branch, *fixed[:MAX_STATE_DEPTH]))
+    return _state_resource((branch, *fixed[:most]))
 
 
 @lru_cache(maxsize=16_384)
@@ -149,6 +151,7 @@ class Wanted:
 
 def wanted_by(work: Work, proposal: Proposal, ruling: Ruling) -> Wanted:
     """Return what an approved proposal needs, and whether it is free at this moment."""
+    know_types(work, proposal.submitted.actor["actorId"])
     try:
         manifest = manifest_of(work, proposal, ruling.approved_scope)
     except Refused as refused:
@@ -182,6 +185,9 @@ def arbitrate(work: Work, proposal: Proposal, ruling: Ruling, wanted: Wanted) ->
             request_id=proposal.proposal_id,
         )
     except Refused as refused:
+        if refused.code == "QUEUE_FULL":
+            work.realm.ask_again(proposal.proposal_id, work.klis_now + settings_in_force(work).backoff_ms)
+            return
         reason = f"Its manifest was refused ({refused.code}): {refused.message}"
         decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
         return
@@ -229,6 +235,8 @@ def let_time_pass(work: Work) -> None:
     work.desk().advance(work.klis_now)
     carry_on(work)
     for proposal in work.realm.due_retries(work.klis_now):
+        if not work.realm.still_lacks_leases(proposal):
+            continue  # one before it may have let it go on
         ruling = Ruling.from_wire(proposal.ruling or {})
         arbitrate(work, proposal, ruling, wanted_by(work, proposal, ruling))
     carry_on(work)

@@ -23,11 +23,19 @@ from world.events import (
 from world.identity import content_id, state_hash, world_id
 from world.ports import Order, Outcome
 from world.proposal import Proposal
+from world.realm import Realm
 from world.snapshot import ErrorValue, Requirement, Snapshot
 from world.work import LINEAGE_STREAM, Task, Work
 
 GRACE_MS = 5_000
 """How long after an effect's time limit its worker may still be recording the result, in milliseconds."""
+
+
+LEASES_REVOKED = "LEASES_REVOKED"
+"""The error's code where an execution lost its leases."""
+
+ENGINE_ERRORS = frozenset({LEASES_REVOKED, "EFFECT_TOO_LARGE", "WORLD_TOO_LARGE"})
+"""Codes of errors that do not follow from the action, so that performing it again gives something else."""
 
 
 def start_next(work: Work, key: str) -> None:
@@ -61,6 +69,9 @@ def start_next(work: Work, key: str) -> None:
 def go_on(work: Work, proposal: Proposal) -> None:
     """Compute as far as the journal goes: request the next effects, or seal."""
     assert proposal.started is not None
+    if lost_leases(work.realm, proposal):
+        _end_without_leases(work, proposal)
+        return
     base = work.snapshot(proposal.started.on_world)
     outcome = work.executor.step(order_of(proposal, base))
     if outcome.status == "pending":
@@ -72,6 +83,19 @@ def go_on(work: Work, proposal: Proposal) -> None:
     if head != proposal.started.on_world:
         outcome = _on_new_head(work, proposal, work.snapshot(head))
     seal(work, proposal, head, outcome)
+
+
+def lost_leases(realm: Realm, proposal: Proposal) -> bool:
+    """Tell whether the leases that a proposal was granted were revoked (KM-2.2)."""
+    agent = proposal.submitted.actor["actorId"]
+    return proposal.verdict_id is not None and not realm.klis.holds(agent, proposal.proposal_id)
+
+
+def _end_without_leases(work: Work, proposal: Proposal) -> None:
+    head = work.realm.branches[proposal.branch].head
+    message = "The leases that it was granted were revoked before it was done. Issue the intent again."
+    action = proposal.submitted.intent["body"]["type"]
+    seal(work, proposal, head, failed(work.snapshot(head), ErrorValue(LEASES_REVOKED, message, action, "", work.at)))
 
 
 def _requested(work: Work, proposal: Proposal, requirement: Requirement) -> bool:

@@ -23,6 +23,7 @@ from world.events import (
     WorldSealed,
 )
 from world.identity import content_id, state_hash, world_id
+from world.klis_in_force import configure_klis
 from world.proposal import INGRESS
 from world.realm import Branch
 from world.work import LINEAGE_STREAM, REALM_STREAM, Work
@@ -67,11 +68,6 @@ def found(work: Work, by: str, data: Mapping[str, Any] | None) -> str:
     work.keep(world, first.data, first.computed, 0)
     work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
     return world
-
-
-def configure_klis(work: Work, by: str) -> bool:
-    """Bring the operator's settings of KLIS into force; returns False where they are in force already."""
-    return work.desk().configure(work.limits.klis, work.klis_now, by=by, types=work.types)
 
 
 def emit_domain(work: Work, by: str) -> None:

@@ -12,11 +12,10 @@ from typing import Any, Final, TypeVar
 
 from world.errors import Refused
 from world.events import LeaseRenewed, VerdictGiven
-from world.founding import configure_klis
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.session import Rank
-from world.klis.settings import KlisSettings
 from world.klis.signature import key_id, verify
+from world.klis_in_force import configure_klis, know_types, settings_in_force
 from world.work import Work
 
 __all__ = ["Leasing", "authenticate"]
@@ -79,7 +78,7 @@ class Leasing:
 
         def command(work: Work) -> VerdictGiven:
             _prepare(work, by)
-            asked = read_manifest(manifest, settings=_settings(work), types=work.realm.klis.types)
+            asked = read_manifest(manifest, settings=settings_in_force(work), types=work.types)
             _refuse_proposals(work, asked.session_id)
             _refuse_proposals(work, request_id)
             return work.desk().request(
@@ -131,7 +130,12 @@ class Leasing:
             Refused: ``REASON_MISSING``, ``UNKNOWN_LEASE``.
         """
         ids = list(lease_ids)
-        return self._do(lambda work: work.desk().revoke(ids, work.klis_now, by=by, reason=reason))
+
+        def command(work: Work) -> dict[str, str]:
+            _check_administrator(work, by)
+            return work.desk().revoke(_with_whole_proposals(work, ids), work.klis_now, by=by, reason=reason)
+
+        return self._do(command)
 
     def withdraw(self, request_id: str, *, reason: str = "cancelled") -> bool:
         """Take a request out of the queue; False where it does not wait (any more).
@@ -199,7 +203,12 @@ class Leasing:
         """
         if not reason.strip():
             raise Refused("REASON_MISSING", "To revoke a key takes a reason; the log keeps it.")
-        self._do(lambda work: work.desk().revoke_key(name, work.klis_now, by=by, reason=reason))
+
+        def command(work: Work) -> None:
+            _check_administrator(work, by)
+            work.desk().revoke_key(name, work.klis_now, by=by, reason=reason)
+
+        self._do(command)
 
     def _do(self, command: Callable[[Work], R]) -> R:
         result: R = self._run(command)
@@ -223,7 +232,7 @@ def authenticate(work: Work, manifest: Manifest, *, by: str, require_signature: 
     ledger, now = work.realm.klis, work.klis_now
     in_force = [key for key in ledger.keys.values() if key.agent_id == manifest.agent_id and not key.revoked]
     signed_with = verify(manifest, [b64decode(key.public) for key in in_force])
-    limit = _settings(work).max_signature_age_ms
+    limit = settings_in_force(work).max_signature_age_ms
     if manifest.issued_at is None or abs(now - manifest.issued_at) > limit:
         raise Refused(
             "UNAUTHENTICATED",
@@ -240,6 +249,7 @@ def _prepare(work: Work, by: str) -> None:
     _check_founded(work)
     if work.realm.klis.settings is None:
         configure_klis(work, by)
+    know_types(work, by)
 
 
 def _refuse_proposals(work: Work, name: str | None) -> None:
@@ -252,10 +262,28 @@ def _refuse_proposals(work: Work, name: str | None) -> None:
         )
 
 
+def _check_administrator(work: Work, by: str) -> None:
+    """Let only those take something away whom the operator named (KP-4b)."""
+    known = settings_in_force(work).administrators.split()
+    if by not in known:
+        raise Refused(
+            "NOT_AN_ADMINISTRATOR",
+            f"{by!r} may revoke nothing; the administrators are {', '.join(known)} ([klis] administrators).",
+            by=by,
+        )
+
+
+def _with_whole_proposals(work: Work, lease_ids: list[str]) -> list[str]:
+    """Return the leases with the others that the same proposals hold: a proposal has all it needs, or fails."""
+    leases = work.realm.klis.leases
+    whole = dict.fromkeys(lease_ids)
+    for lease_id in lease_ids:
+        lease = leases.get(lease_id)
+        if lease is not None and lease.expires_at is None:
+            whole |= dict.fromkeys(other.lease_id for other in lease.session.leases())
+    return list(whole)
+
+
 def _check_founded(work: Work) -> None:
     if work.realm.founded is None:
         raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
-
-
-def _settings(work: Work) -> KlisSettings:
-    return work.realm.klis.settings or KlisSettings()

@@ -63,6 +63,7 @@ class Proposal:
     deadline: int | None = None
     answers: list[Mapping[str, Any]] = field(default_factory=list)
     decision: Mapping[str, Any] | None = None
+    verdict_id: str | None = None
     started: ExecutionStarted | None = None
     requested: dict[str, EffectRequested] = field(default_factory=dict)
     journal: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -201,7 +202,7 @@ def _timed_out(proposal: Proposal, event: HumanTimedOut) -> None:
 
 def _decided(proposal: Proposal, event: DecisionMade) -> None:
     _move(proposal, "approved" if event.decision["decision"] == "approved" else "rejected")
-    proposal.decision = event.decision
+    proposal.decision, proposal.verdict_id = event.decision, event.verdict_id
 
 
 def _superseded(proposal: Proposal, event: ProposalSuperseded) -> None:

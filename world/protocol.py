@@ -8,6 +8,8 @@ under the lock.
 from __future__ import annotations
 
 import dataclasses
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -47,12 +49,19 @@ from world.views.archive import Archive, decoded
 from world.views.index import IndexRows, history_query, statement
 from world.work import MAX_SNAPSHOTS, Task, Work, Workers
 
+MAX_CARRIERS: Final = 16
+"""Threads that make effects of executions that went on by themselves, at the same time."""
+
+CARRIERS_END_S: Final = 16.0
+"""How long closing waits for them, in seconds and all in all; what is not done then is gone on with later."""
+
 LOOK_AGAIN_MS: Final = 1_000
 """After how long the alarm looks again at what could not be done when it was due."""
 
 LEDGER_EVERY: Final = 2_000
 """Events of the lease ledger after which a copy of it is kept beside the log; more where many leases are held."""
 
+_LOGGER = logging.getLogger("worldprotocol")
 R = TypeVar("R")
 Command = Callable[[Work], Any]
 
@@ -137,6 +146,7 @@ class WorldProtocol:
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
         self._subscribers = Subscribers()
         self._alarm: Alarm | None = None
+        self._carriers: set[threading.Thread] = set()
 
     @property
     def archive(self) -> Archive:
@@ -170,6 +180,8 @@ class WorldProtocol:
         try:
             if self._alarm is not None:
                 self._alarm.stop()
+            for carrier in list(self._carriers):
+                carrier.join(CARRIERS_END_S / MAX_CARRIERS)
         finally:
             self._workers.close()
 
@@ -296,6 +308,29 @@ class WorldProtocol:
     def settle(self) -> None:
         """Do what is due: take over abandoned executions, decide what timed out, start what is approved."""
         self.run(recover, others_too=True)
+
+    def tick(self) -> None:
+        """Do what is due and nobody called for: what ``settle`` does, each effect in a thread of its own."""
+        self.run(recover)
+        while len(self._carriers) < MAX_CARRIERS and (task := self._orphan()) is not None:
+            carrier = threading.Thread(target=self._carry, args=(task,), name="worldprotocol-carrier", daemon=True)
+            self._carriers.add(carrier)
+            carrier.start()
+
+    def _carry(self, task: Task) -> None:
+        """Make the effects of an execution that went on by itself, and then of others, until none is left."""
+        tasks = [task]
+        try:
+            while tasks:
+                tasks += self._perform(tasks.pop(0))
+                if not tasks and (more := self._orphan()) is not None:
+                    tasks.append(more)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it; `recover` goes on from the journal
+            _LOGGER.warning("An execution that went on by itself was broken off: %s", error)
+            self._orphans += tasks
+            self._unsettled = True
+        finally:
+            self._carriers.discard(threading.current_thread())
 
     # Looking
 

@@ -132,9 +132,18 @@ class Realm:
         while self.retries and self.retries[0][0] <= now:
             _, proposal_id = heapq.heappop(self.retries)
             proposal = self.proposals.get(proposal_id)
-            if proposal is not None and proposal.wants_leases and proposal_id not in self.klis.requests:
+            if proposal is not None and self.still_lacks_leases(proposal):
                 due[proposal_id] = proposal
         return list(due.values())
+
+    def still_lacks_leases(self, proposal: Proposal) -> bool:
+        """Tell whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
+        name, agent = proposal.proposal_id, proposal.submitted.actor["actorId"]
+        return proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
+
+    def ask_again(self, proposal_id: str, at: int) -> None:
+        """Ask again for a proposal's leases at a time (ms), though no verdict says so."""
+        heapq.heappush(self.retries, (at, proposal_id))
 
     def next_due(self) -> int | None:
         """Return when something may be due next, ms since 1970; None when nothing waits for a time."""

@@ -191,7 +191,7 @@ def assemble(
     )
     protocol = _protocol(log, parts, clock or SystemClock())
     if clock is None:  # a clock of the caller's own passes as the caller says
-        protocol.set_alarm(Ticker(protocol.settle, SystemClock().now_ms))
+        protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
     return log, parts, protocol
 
 

@@ -49,7 +49,7 @@ class Config(BaseModel):
     paranoid: bool = False
     durability: Literal["full", "normal"] = "full"
     limits: dict[str, int] = Field(default_factory=dict)
-    klis: dict[str, int | bool] = Field(default_factory=dict)
+    klis: dict[str, int | bool | str] = Field(default_factory=dict)
     folder: Path = Field(default=Path(), exclude=True)
 
     @property

@@ -17,12 +17,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from world.clock import IdSource
 from world.errors import Refused, WorldProtocolError
 from world.events import RequestWithdrawn, VerdictGiven
+from world.klis.session import Rank
 from world.leasing import Leasing
 from world.protocol import WorldProtocol
 from world.views.archive import Archive, decoded
@@ -37,6 +39,8 @@ LOST: Final = frozenset({"LEASE_NOT_ACTIVE", "UNKNOWN_LEASE", "NOT_THE_HOLDER"})
 """Refusals of a heartbeat that say that the lease is gone."""
 
 MAX_BEAT_S: Final = 3_600.0
+
+R = TypeVar("R")
 
 
 class Held:
@@ -216,11 +220,11 @@ class Leases:
             agent: who asks; with ``manifest``, its agent_id counts.
             session: its unit of work, whose leases never conflict; None begins one.
             resource: what is wanted, such as ``FILE:/src/*``.
-            resources: more of it; all or nothing is granted.
+            resources: more of it, a text being one; all or nothing is granted.
             predicate: for what, one of the six.
             manifest: a whole manifest in place of the five above, maybe signed.
             ttl_ms: how long a lease lives without a heartbeat, in ms; None is the settings' default.
-            timeout: how long to wait at most, in seconds; None is for ever, 0 not at all.
+            timeout: how long to wait at most, in seconds; None and infinity are for ever, 0 not at all.
             retry: ask again after Die, when the verdict says, until the time is over.
             by: who vouches for the manifest; None is the agent itself.
             require_signature: accept a signed manifest only.
@@ -230,11 +234,13 @@ class Leases:
             The leases. Nothing keeps them alive until the context is entered, or ``keep_alive`` is called.
 
         Raises:
-            Refused: ``DIED`` with ``retry_after_ms`` and ``conflicts``, ``WAIT_TIMED_OUT``, ``WAIT_CANCELLED``, and
-                what ``Leasing.request`` refuses.
+            Refused: ``DIED`` with ``retry_after_ms`` and ``conflicts``, ``WAIT_TIMED_OUT``, ``WAIT_CANCELLED``,
+                ``INVALID_VALUE``, and what ``Leasing.request`` refuses.
         """
-        told = _manifest(manifest, agent, session or self._ids.new_id(), [*_one(resource), *resources], predicate)
-        until = None if timeout is None else time.monotonic() + timeout
+        wanted = [*_one(resource), *_several(resources)]
+        told = _manifest(manifest, agent, session or self._ids.new_id(), wanted, predicate)
+        limit = _seconds(timeout)
+        until = None if limit is None else time.monotonic() + limit
         while True:
             left = None if until is None else until - time.monotonic()
             verdict = self._ask(told, ttl_ms, left, by or str(told.get("agent_id")), require_signature, cancel)
@@ -243,7 +249,7 @@ class Leases:
             pause = (verdict.retry_after_ms or 0) / 1000
             signed = "signature" in told  # its nonce is used up
             if not retry or signed or (until is not None and time.monotonic() + pause > until):
-                raise _died(verdict)
+                raise _died(verdict, self._ranks(verdict))
             waker = cancel.told if cancel is not None else threading.Event()
             if waker.wait(pause):
                 raise _cancelled(verdict.request_id)
@@ -267,15 +273,16 @@ class Leases:
     async def acquire_async(self, **wanted: Any) -> Held:
         """Get leases without blocking the loop; arguments, result and errors as for ``acquire``."""
         cancel = _Cancel()
-        asking = asyncio.ensure_future(asyncio.to_thread(self.acquire, cancel=cancel, **wanted))
+        asking = _apart(lambda: self.acquire(cancel=cancel, **wanted), "worldprotocol-acquire", unclaimed=Held.release)
         try:
-            return await asyncio.shield(asking)
+            await asyncio.wait([asking])
         except asyncio.CancelledError:
             cancel.tell()
-            await asyncio.wait([asking])
+            await _ended(asking)
             if asking.exception() is None:
                 await _to_the_end(asking.result().release)
             raise
+        return asking.result()
 
     # Within
 
@@ -341,6 +348,11 @@ class Leases:
             end = _last_word(follower.poll(), request_id)
         return end
 
+    def _ranks(self, verdict: VerdictGiven) -> dict[str, Rank]:
+        """Return the priorities of who asked and of who is in the way."""
+        names = {verdict.agent_id, *(conflict["holder"] for conflict in verdict.conflicts)}
+        return self._archive.peek(lambda realm: {name: realm.klis.agents[name] for name in names})
+
     def _clean_up(self, request_id: str, position: int) -> None:
         if self.desk.withdraw(request_id):
             return
@@ -368,6 +380,11 @@ def _manifest(
     manifest: Mapping[str, Any] | None, agent: str | None, session: str, resources: list[str], predicate: str
 ) -> Mapping[str, Any]:
     if manifest is not None:
+        if not isinstance(manifest, Mapping):
+            kind = type(manifest).__name__
+            raise Refused(
+                "INVALID_VALUE", f"A manifest is given as a mapping, such as json.loads makes; not as {kind}."
+            )
         if agent is not None or resources:
             raise Refused("INVALID_VALUE", "Give a manifest, or an agent with resources, but not both.")
         return manifest
@@ -381,16 +398,54 @@ def _one(resource: str | None) -> list[str]:
     return [] if resource is None else [resource]
 
 
-def _in_the_way(verdict: VerdictGiven) -> str:
-    first = verdict.conflicts[0]
-    what = "holds" if "leaseId" in first else "waits for"
-    return f"{first['holder']!r} {what} {first['predicate']} on {first['resource']}"
+def _several(resources: Iterable[str]) -> list[str]:
+    if isinstance(resources, str):  # its letters are surely not meant
+        return [resources]
+    if not isinstance(resources, Iterable):
+        raise Refused(
+            "INVALID_VALUE", f"resources is a list of texts such as 'FILE:/src/*', and not {resources!r:.100}."
+        )
+    return list(resources)
 
 
-def _died(verdict: VerdictGiven) -> Refused:
+def _seconds(timeout: float | None) -> float | None:
+    """Check how long to wait, in seconds; return None where there is no limit.
+
+    Raises:
+        Refused: ``INVALID_VALUE``.
+    """
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:  # NaN is not, either
+        raise Refused(
+            "INVALID_VALUE",
+            f"timeout is how many seconds to wait: a number from 0, or None for no limit; not {timeout!r:.100}.",
+        )
+    return None if timeout >= threading.TIMEOUT_MAX else float(timeout)  # nothing can wait for longer
+
+
+def _in_the_way(conflict: Mapping[str, Any]) -> str:
+    what = "holds" if "leaseId" in conflict else "waits before it for"
+    return f"{conflict['holder']!r} {what} {conflict['predicate']} on {conflict['resource']}"
+
+
+def _why_died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> str:
+    """Name one that is not younger: a holder before one that waits, because that rules out waiting for everybody."""
+    own = ranks[verdict.agent_id]
+    older = [conflict for conflict in verdict.conflicts if ranks[conflict["holder"]] <= own]
+    if not older:  # the settings say how many are spelt out
+        return f"{_in_the_way(verdict.conflicts[0])}, and another in the way that is not named here is older"
+    first = min(older, key=lambda conflict: "leaseId" not in conflict)
+    if "leaseId" not in first:
+        return _in_the_way(first)
+    is_own = ranks[first["holder"]] == own
+    return f"{_in_the_way(first)} {'in another session' if is_own else 'and is older'}"
+
+
+def _died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> Refused:
     return Refused(
         "DIED",
-        f"{_in_the_way(verdict)} and is older, so {verdict.agent_id!r} must not wait; ask again in "
+        f"{_why_died(verdict, ranks)}, so {verdict.agent_id!r} must not wait; ask again in "
         f"{verdict.retry_after_ms} ms (`worldctl explain {verdict.verdict_id}`).",
         verdict_id=verdict.verdict_id,
         retry_after_ms=verdict.retry_after_ms,
@@ -401,7 +456,7 @@ def _died(verdict: VerdictGiven) -> Refused:
 def _timed_out(request_id: str, verdict: VerdictGiven) -> Refused:
     return Refused(
         "WAIT_TIMED_OUT",
-        f"{_in_the_way(verdict)}; it was not free in time. The request does not wait any more; ask again, or longer.",
+        f"{_in_the_way(verdict.conflicts[0])}; it was not free in time. The request does not wait any more; ask again, or longer.",
         request_id=request_id,
         verdict_id=verdict.verdict_id,
         conflicts=verdict.conflicts,
@@ -412,11 +467,56 @@ def _cancelled(request_id: str) -> Refused:
     return Refused("WAIT_CANCELLED", "The waiting was broken off; the request was withdrawn.", request_id=request_id)
 
 
+def _apart(call: Callable[[], R], name: str, *, unclaimed: Callable[[R], object] | None = None) -> asyncio.Future[R]:
+    """Run a blocking call in a thread of its own, never in a pool, where those who wait keep out those they wait for.
+
+    Args:
+        call: what to run, in a copy of the context of the caller.
+        name: the thread's.
+        unclaimed: what to do with the result where the loop was closed meanwhile.
+
+    Returns:
+        A future of the running loop; to cancel it does not stop the call.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    future: asyncio.Future[R] = loop.create_future()
+
+    def settle(settled: Callable[[], None]) -> None:
+        if not future.done():
+            settled()
+
+    def run() -> None:
+        try:
+            result = context.run(call)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the caller's
+            failure = error
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                loop.call_soon_threadsafe(settle, lambda: future.set_exception(failure))
+            return
+        try:
+            loop.call_soon_threadsafe(settle, lambda: future.set_result(result))
+        except RuntimeError:
+            if unclaimed is not None:
+                unclaimed(result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+async def _ended(future: asyncio.Future[Any]) -> None:
+    """Wait for a future to its end, also when the task is cancelled meanwhile; the caller raises for that."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+
+
 async def _to_the_end(call: Callable[[], object]) -> None:
-    """Run a blocking call in a thread to its end, also when the task is cancelled meanwhile."""
-    running = asyncio.ensure_future(asyncio.to_thread(call))
+    """Run a blocking call to its end, also when the task is cancelled meanwhile."""
+    running = _apart(call, "worldprotocol-release")
     try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
         await asyncio.wait([running])
+    except asyncio.CancelledError:
+        await _ended(running)
+        running.exception()  # looked at: being cancelled counts for more
         raise
+    running.result()

@@ -40,7 +40,7 @@ from world.events import (
     VerdictGiven,
     WorldSealed,
 )
-from world.execution import order_of
+from world.execution import ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
 from world.frozen import FrozenDict
 from world.judgement import case_of, in_force
 from world.klis.resource import ResourceTypes
@@ -389,7 +389,7 @@ class _Rechecking:
             return
         if proposal.started is None:
             raise DamagedLog("ILLEGAL_TRANSITION", f"Proposal {event.proposal_id} ended without having begun.")
-        if is_time_out(sealed.error):
+        if is_time_out(sealed.error) or self._by_engine(proposal, sealed):
             self.result.steps["notRepeatable"] += 1
             return
         self.result.steps["executions"] += 1
@@ -402,6 +402,11 @@ class _Rechecking:
         )
         if difference is not None:
             yield difference
+
+    def _by_engine(self, proposal: Proposal, sealed: WorldSealed) -> bool:
+        """Tell whether the engine ended an execution for what no action computes."""
+        code = (sealed.error or {}).get("code")
+        return code in ENGINE_ERRORS and (code != LEASES_REVOKED or lost_leases(self._realm, proposal))
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[_Rechecking, Any], Iterator[Diverged]]]] = {

@@ -125,7 +125,7 @@ def test_an_older_agent_waits_and_is_shown_as_waiting_until_the_way_is_free(real
 def test_a_wait_that_is_too_long_ends_and_leaves_nothing_behind(realm: Realm) -> None:
     done = realm("lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "0.3", code=1)
     assert "WAIT_TIMED_OUT" in done.err
-    assert realm("waits", "--json").json == {"waits": [], "circles": []}
+    assert realm("waits", "--json").json == {"waits": [], "circles": [], "retrying": []}
 
 
 def test_ctrl_c_takes_the_request_back(realm: Realm) -> None:

@@ -255,7 +255,8 @@ class Game:
         lease = self.ever[index % len(self.ever)]
         before = len(self.events)
         self.model.end([lease], self.now, "Revoked")
-        assert self.desk.revoke([lease.lease_id], self.now, by="root", reason="test") == {lease.lease_id: lease.state}
+        done = self.desk.revoke([lease.lease_id], self.now, by="operator", reason="test")
+        assert done == {lease.lease_id: lease.state}
         self._settle(before)
 
     def _withdraw(self, index: int, number: int) -> None:

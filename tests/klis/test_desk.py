@@ -30,6 +30,7 @@ from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
 
+SIGNED = {"kind": "signed", "keyId": "k", "by": "test"}
 SETTINGS = KlisSettings(default_ttl_ms=1_000, max_ttl_ms=5_000, max_hold_ms=8_000, max_waiting=5)
 
 
@@ -237,10 +238,13 @@ def test_a_clock_that_steps_back_is_refused_and_shortens_nothing(office: Office)
 @pytest.mark.requirement("KM-7.1")
 def test_a_nonce_is_used_once_by_an_agent(office: Office) -> None:
     manifest = office.manifest("ann", "MUTATES FILE:/a", nonce="n", issued_at=1_000)
-    office.desk.request(manifest, 1_000, channel=CHANNEL)
-    office.refuses("MANIFEST_REPLAYED", lambda: office.desk.request(manifest, 1_000, channel=CHANNEL))
+    office.desk.request(manifest, 1_000, channel=SIGNED)
+    office.refuses("MANIFEST_REPLAYED", lambda: office.desk.request(manifest, 1_000, channel=SIGNED))
     other = office.manifest("bob", "CONSUMES FILE:/b", nonce="n", issued_at=1_000)
-    assert office.desk.request(other, 1_000, channel=CHANNEL).status == "Granted"
+    assert office.desk.request(other, 1_000, channel=SIGNED).status == "Granted"
+    copied = office.manifest("cleo", "CONSUMES FILE:/b", nonce="c", issued_at=1_000)
+    office.desk.request(copied, 1_000, channel=CHANNEL)  # vouched for, without its signature, it uses nothing up
+    assert office.desk.request(copied, 1_000, channel=SIGNED).status == "Granted"
 
 
 @pytest.mark.requirement("KM-7.1")
@@ -248,7 +252,7 @@ def test_nonces_are_remembered_as_long_as_a_signature_may_be_old(office: Office)
     kept = 2 * SETTINGS.max_signature_age_ms
     for number, now in enumerate((1_000, 1_000 + kept, 1_001 + kept)):
         manifest = office.manifest("ann", f"MUTATES FILE:/{number}", nonce=f"n{number}", issued_at=now)
-        office.desk.request(manifest, now, channel=CHANNEL)
+        office.desk.request(manifest, now, channel=SIGNED)
         assert (("ann", "n0") in office.ledger.nonces) is (number < 2)
 
 

@@ -111,7 +111,8 @@ def test_an_older_agent_waits_until_the_younger_one_is_done(world: World) -> Non
     until_queued(world)
     holder.release()
     waiting.join(60)
-    assert got and got[0] > holder.token
+    assert got
+    assert got[0] > holder.token
     assert not queued(world)
 
 

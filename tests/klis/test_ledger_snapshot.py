@@ -1,8 +1,9 @@
-"""The copy of the lease ledger beside the log: an exact round trip, what loads from it, and that it is never trusted."""
+"""The copy of the lease ledger beside the log: an exact round trip, what loads from it, and that it is not trusted."""
 
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,8 @@ class Game:
             ledger.fold(event)
 
     def move(self, told: tuple[Any, ...]) -> None:
-        try:
+        with suppress(Refused):
             getattr(self, told[0])(*told[1:])
-        except Refused:
-            pass
 
     def ask(self, agent: str, resource: str, predicate: str, ttl: int, queue: bool) -> None:
         self.keys += 1

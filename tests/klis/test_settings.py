@@ -14,12 +14,14 @@ from world.errors import Refused
 from world.klis.settings import KlisSettings
 
 DEFAULTS = KlisSettings().to_wire()
+VALUES: dict[type, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: st.integers(1, 2**53 - 1),
+    str: st.text(st.characters(codec="ascii", categories=["L"])),
+}
 settings = st.fixed_dictionaries(
     {},
-    optional={
-        name: st.booleans() if isinstance(value, bool) else st.integers(1, 2**53 - 1)
-        for name, value in DEFAULTS.items()
-    },
+    optional={name: VALUES[type(value)] for name, value in DEFAULTS.items()},
 )
 
 

@@ -21,6 +21,7 @@ from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import DamagedLog, Refused
 from world.events import LeasesExpired, LeasesReleased, ProposalCompleted, ProposalFailed, VerdictGiven, WorldSealed
+from world.klis.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.realm import Realm, fold
@@ -562,3 +563,100 @@ def test_rules_read_what_an_action_declares_to_touch(tmp_path: Path) -> None:
         world.act("old", "write", {"text": "x"})
         world.act("old", "add", {"name": "a", "amount": 1})
     assert seen == [{"scope": [{"predicate": "MUTATES", "resource": "FILE:/notes/x"}]}, None]
+
+
+@pytest.mark.requirement("KM-2.2", "KP-4b")
+def test_a_proposal_whose_leases_are_revoked_fails_and_only_an_administrator_can_do_that(tmp_path: Path) -> None:
+    post, address = Post("one"), str(tmp_path / "w.db")
+    with an_office(address, post) as world:
+        worker = threading.Thread(target=lambda: world.act("old", "write", {"text": "one"}, scope=["log"]))
+        worker.start()
+        assert post.arrived["one"].wait(20)
+        (first, *_) = world.realm().klis.leases.values()
+        with pytest.raises(Refused) as refused:
+            world.leases.desk.revoke([first.lease_id], by="young", reason="mine")
+        assert refused.value.code == "NOT_AN_ADMINISTRATOR"
+        states = world.leases.desk.revoke([first.lease_id], by="operator", reason="runaway")
+        assert len(states) == 2  # a proposal has all that it needs, or fails
+        assert world.act("mid", "write", {"text": "one more"}, scope=["log"]).status == "completed"
+        post.may_go["one"].set()
+        worker.join(30)
+        ended = world.proposal(first.session.session_id)
+        assert ended.error is not None
+        assert (ended.status, ended.error["code"]) == ("failed", "LEASES_REVOKED")
+        assert world.data()["log"] == ["one more"]
+    with open_to_recheck(address, domain=office) as looked:
+        done = recheck(looked)
+        assert verify(looked.log).ok
+    assert (done.ok, done.steps["notRepeatable"]) == (True, 1)
+
+
+@pytest.mark.requirement("WP-decision")
+def test_a_full_queue_holds_up_but_does_not_reject(tmp_path: Path) -> None:
+    clock, post = ManualClock(1_000, 1), Post("one")
+    with an_office(str(tmp_path / "w.db"), post, clock=clock, max_waiting=1) as world:
+        held = world.leases.acquire(agent="young", resource="FILE:/x", timeout=0)
+        manifest = {
+            "ver": "1.0",
+            "session_id": "s",
+            "agent_id": "old",
+            "scope": [{"predicate": "MUTATES", "resource": "FILE:/x"}],
+        }
+        assert world.leases.desk.request(manifest, by="old", queue=True).queued
+        assert world.act("mid", "add", {"name": "a", "amount": 1}).status == "completed"  # nobody is in its way
+        with holding(world, post, "young", "one"):
+            waiting = world.act("mid", "add", {"name": "a", "amount": 1})
+            assert waiting.status == "evaluating"
+        held.release()
+        clock.advance(60_000)
+        world.settle()
+        assert world.proposal(waiting.proposal_id).status == "completed"
+
+
+def test_an_action_that_raises_a_keyboard_interrupt_hits_nobody_else(tmp_path: Path) -> None:
+    rude = Domain("urn:test:rude", version="1.0.0", state=Desk)
+
+    @rude.action("go", version="1")
+    def go(ctx: ActionContext) -> Any:
+        yield effect("post", text="x")
+        raise KeyboardInterrupt
+
+    with World.create(str(tmp_path / "w.db"), domain=rude, effects=[Post().handler()]) as world:
+        world.register("old", "agent", binding={"kind": "auto_approve"})
+        ended: list[Any] = []
+        worker = threading.Thread(target=lambda: ended.append(world.act("old", "go")))
+        worker.start()
+        worker.join(30)
+        assert (ended[0].status, ended[0].error["code"]) == ("failed", "ACTION_RAISED")
+
+
+@pytest.mark.requirement("KP-2a")
+def test_what_goes_on_by_itself_goes_on_at_once_where_it_is_disjoint(tmp_path: Path) -> None:
+    post = Post("1", "2", "3")
+    quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=8))
+    with World.create(str(tmp_path / "w.db"), domain=office, effects=[post.handler()], limits=quick) as world:
+        for name in ("old", "young"):
+            world.register(name, "agent", binding={"kind": "auto_approve"})
+            world.act(name, "add", {"name": "a", "amount": 0})
+        held = world.leases.acquire(agent="young", resource="STATE:/main/*", timeout=0)
+        for text, scope in (("1", "a"), ("2", "b")):
+            assert world.act("old", "add", {"name": scope, "amount": int(text)}, scope=[scope]).status == "evaluating"
+        held.release()
+        assert post.arrived["1"].wait(20)
+        assert post.arrived["2"].wait(20)  # though the first is still held back
+        for event in post.may_go.values():
+            event.set()
+
+
+def test_a_type_with_a_canonical_form_of_its_own_counts_for_direct_requests_too(tmp_path: Path) -> None:
+    table = ResourceType("TABLE", "opaque", canonical=str.lower)
+    with an_office(str(tmp_path / "w.db"), Post()) as world:
+        world._acting._types = STANDARD.with_types(table)
+        world.leases.acquire(agent="old", resource="TABLE:users", timeout=0)
+        with pytest.raises(Refused) as refused:
+            world.leases.acquire(agent="mid", resource="TABLE:Users", timeout=0)
+        assert refused.value.code == "AMBIGUOUS_RESOURCE"
+        address = str(tmp_path / "w.db")
+    with World.look(address) as looked:  # without the plug-in
+        assert [one.triple.resource.text for one in looked.realm().klis.leases.values()] == ["TABLE:users"]
+        assert verify(looked.log).ok

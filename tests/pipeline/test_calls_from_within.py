@@ -60,7 +60,7 @@ class Bench:
         def work() -> None:
             try:
                 results.append(call())
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # raised again in the test
                 errors.append(error)
 
         thread = threading.Thread(target=work, daemon=True)

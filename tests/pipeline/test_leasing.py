@@ -51,8 +51,8 @@ def refusal(call: Any, *given: Any, **more: Any) -> str:
 @pytest.mark.requirement("KP-4a", "KP-5a", "CARD-replay")
 def test_everything_at_the_desk_is_in_the_log_and_sound(world: World, clock: ManualClock) -> None:
     desk = world.leases.desk
-    desk.register_agent("old", by="op", priority=1)
-    desk.register_agent("young", by="op", priority=2)
+    desk.register_agent("old", by="operator", priority=1)
+    desk.register_agent("young", by="operator", priority=2)
     first = desk.request(manifest("young"), by="young")
     waits = desk.request(manifest("old"), by="old", queue=True, wait_ms=5_000)
     dies = desk.request(manifest("third"), by="third")
@@ -63,7 +63,7 @@ def test_everything_at_the_desk_is_in_the_log_and_sound(world: World, clock: Man
     assert desk.release([lease], agent_id="young", session_id="s") == {lease: "Released"}
     [now_held] = world.realm().klis.leases.values()
     assert now_held.session.agent_id == "old"
-    assert desk.revoke([now_held.lease_id], by="op", reason="needed") == {now_held.lease_id: "Revoked"}
+    assert desk.revoke([now_held.lease_id], by="operator", reason="needed") == {now_held.lease_id: "Revoked"}
     report = verify(world.log)
     assert report.ok, report.findings
     checked = recheck(world)
@@ -74,7 +74,7 @@ def test_everything_at_the_desk_is_in_the_log_and_sound(world: World, clock: Man
 @pytest.mark.requirement("KP-4c")
 def test_leases_expire_and_waiting_ends_with_whatever_happens_next(world: World, clock: ManualClock) -> None:
     desk = world.leases.desk
-    desk.register_agent("old", by="op", priority=1)
+    desk.register_agent("old", by="operator", priority=1)
     desk.request(manifest("young"), by="young", ttl_ms=1_000)
     desk.request(manifest("old"), by="old", queue=True, wait_ms=500)
     clock.advance(501)
@@ -93,7 +93,7 @@ def test_what_is_refused_changes_nothing(world: World) -> None:
     before = world.log.head()
     assert refusal(desk.release, [lease], agent_id="bob", session_id="s") == "NOT_THE_HOLDER"
     assert refusal(desk.heartbeat, [lease], agent_id="ann", session_id="other") == "NOT_THE_HOLDER"
-    assert refusal(desk.revoke, [lease], by="op", reason=" ") == "REASON_MISSING"
+    assert refusal(desk.revoke, [lease], by="operator", reason=" ") == "REASON_MISSING"
     assert refusal(desk.request, manifest("bob"), by="bob", ttl_ms=0) == "INVALID_TTL"
     assert refusal(desk.request, manifest("bob"), by="bob", ttl_ms=1 << 64) == "INVALID_TTL"
     assert refusal(desk.request, manifest("bob", predicate="READS"), by="bob") == "INVALID_PREDICATE"
@@ -116,7 +116,7 @@ def test_a_clock_that_steps_back_shortens_nothing(world: World, clock: ManualClo
 @pytest.mark.requirement("KM-7.1")
 def test_a_signed_manifest_needs_nobody_to_vouch_for_it(world: World) -> None:
     desk, key = world.leases.desk, Ed25519PrivateKey.generate()
-    name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="op")
+    name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="operator")
     signed = sign(manifest("ann", issued_at=1_000_000, nonce="n1"), key.private_bytes_raw())
     verdict = desk.request(signed, by="gateway", require_signature=True)
     assert verdict.channel == {"kind": "signed", "keyId": name, "by": "gateway"}
@@ -135,8 +135,8 @@ def test_without_a_signature_the_caller_vouches_and_that_is_recorded(world: Worl
 @pytest.mark.requirement("KM-7.1")
 def test_forged_altered_replayed_old_and_revoked_are_refused(world: World, clock: ManualClock) -> None:
     desk, key, other = world.leases.desk, Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-    name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="op")
-    desk.register_key("eve", other.public_key().public_bytes_raw(), by="op")
+    name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="operator")
+    desk.register_key("eve", other.public_key().public_bytes_raw(), by="operator")
 
     def signed(by: Ed25519PrivateKey, nonce: str, agent: str = "ann", at: int = 1_000_000) -> dict[str, Any]:
         return sign(manifest(agent, issued_at=at, nonce=nonce), by.private_bytes_raw())
@@ -152,9 +152,9 @@ def test_forged_altered_replayed_old_and_revoked_are_refused(world: World, clock
     assert refusal(desk.request, signed(key, "n5", at=1_000_000 - 300_001), by="x") == "UNAUTHENTICATED"
     assert refusal(desk.request, signed(key, "n6", at=1_000_000 + 300_001), by="x") == "UNAUTHENTICATED"
     assert world.log.head() == before
-    desk.revoke_key(name, by="op", reason="lost")
+    desk.revoke_key(name, by="operator", reason="lost")
     assert refusal(desk.request, signed(key, "n7"), by="x") == "UNAUTHENTICATED"
-    assert refusal(desk.revoke_key, name, by="op", reason="again") == "UNKNOWN_KEY"
+    assert refusal(desk.revoke_key, name, by="operator", reason="again") == "UNKNOWN_KEY"
     assert verify(world.log).ok
 
 
@@ -169,14 +169,14 @@ def test_settings_that_changed_come_into_force_when_told_to(log_url: str) -> Non
     limits = Limits(klis=KlisSettings(default_ttl_ms=5_000))
     with World.create(log_url, domain=shop, limits=limits) as world:
         desk = world.leases.desk
-        assert not desk.configure(by="op")
+        assert not desk.configure(by="operator")
         assert desk.request(manifest("ann"), by="ann").ttl_ms == 5_000
 
 
 @pytest.mark.requirement("CARD-replay")
 def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: World) -> None:
     desk = world.leases.desk
-    desk.register_agent("old", by="op", priority=1)
+    desk.register_agent("old", by="operator", priority=1)
     desk.request(manifest("young"), by="young")
     desk.request(manifest("old"), by="old", queue=True)
     desk.request(manifest("third"), by="third")
@@ -194,7 +194,8 @@ def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: Wor
             ]
             for other in others:
                 found = recheck_verdict(realm.klis, other)
-                assert found is not None and found.code == "VERDICT_DIFFERS"
+                assert found is not None
+                assert found.code == "VERDICT_DIFFERS"
                 altered += 1
         fold(realm, event, position)
     assert altered == 18
@@ -203,9 +204,9 @@ def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: Wor
 def test_keys_are_public_and_of_the_right_size(world: World) -> None:
     desk, key = world.leases.desk, Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw()
-    name = desk.register_key("ann", public, by="op")
-    assert refusal(desk.register_key, "bob", public, by="op") == "KEY_EXISTS"
-    assert refusal(desk.register_key, "bob", public[:31], by="op") == "INVALID_KEY"
+    name = desk.register_key("ann", public, by="operator")
+    assert refusal(desk.register_key, "bob", public, by="operator") == "KEY_EXISTS"
+    assert refusal(desk.register_key, "bob", public[:31], by="operator") == "INVALID_KEY"
     told = base64.b64encode(key.private_bytes_raw()).decode()
     assert all(told not in str(event) for _, event in world.events())
     assert world.realm().klis.keys[name].agent_id == "ann"

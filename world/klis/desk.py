@@ -164,11 +164,12 @@ class Desk:
         ttl = None if until_sealed else self._ttl(ttl_ms)
         if wait_ms is not None and (type(wait_ms) is not int or not 0 < wait_ms < 1 << 53):
             raise Refused("INVALID_WAIT", f"{wait_ms!r} is no time to wait in ms: a whole number of at least 1.")
-        if manifest.nonce is not None and (manifest.agent_id, manifest.nonce) in ledger.nonces:
+        is_signed = channel.get("kind") == "signed"
+        if is_signed and manifest.nonce is not None and (manifest.agent_id, manifest.nonce) in ledger.nonces:
             raise Refused("MANIFEST_REPLAYED", "This manifest was used before; sign a new one with a fresh nonce.")
         if request_id in ledger.requests:
             raise Refused("ALREADY_WAITING", f"Request {request_id} waits already.", request_id=request_id)
-        if queue and len(ledger.requests) >= self.settings.max_waiting:
+        if queue and len(ledger.requests) >= self.settings.max_waiting and self._would_wait(manifest, now):
             raise Refused("QUEUE_FULL", f"{len(ledger.requests)} requests wait already (max_waiting); ask again later.")
         session = self._session(manifest, now)
         self._check_terminal(session, manifest.triples)
@@ -358,9 +359,19 @@ class Desk:
     def _session(self, manifest: Manifest, now: int) -> Session:
         agent = manifest.agent_id
         if agent not in self._ledger.agents:
-            asked = manifest.priority_timestamp if self.settings.accept_priority else None
-            self.register(agent, now, priority=asked, by=agent)
+            self.register(agent, now, priority=self._first_priority(manifest, now), by=agent)
         return self._ledger.session(agent, manifest.session_id)
+
+    def _first_priority(self, manifest: Manifest, now: int) -> int:
+        """Return what an agent's first manifest gives it: its own timestamp where that is allowed (KP-3e)."""
+        asked = manifest.priority_timestamp if self.settings.accept_priority else None
+        return now if asked is None else asked
+
+    def _would_wait(self, manifest: Manifest, now: int) -> bool:
+        ledger, agent, name = self._ledger, manifest.agent_id, manifest.session_id
+        rank = ledger.agents.get(agent) or (self._first_priority(manifest, now), agent)
+        session = ledger.sessions.get((agent, name)) or Session(agent, name, rank)
+        return judge(ledger, session, manifest.triples) == "Wait"
 
     def _check_terminal(self, session: Session, triples: Iterable[Triple]) -> None:
         """Refuse a further predicate on what the session itself holds DELETES on (KM-3.3)."""

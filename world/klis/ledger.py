@@ -258,7 +258,7 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
     if event.agent_id not in ledger.agents:
         raise _damaged(f"Verdict {event.verdict_id} is about an agent that is not registered.")
     session = request.session if request is not None else ledger.session(event.agent_id, event.session_id)
-    if event.manifest is not None and "nonce" in event.manifest:
+    if event.manifest is not None and "nonce" in event.manifest and (event.channel or {}).get("kind") == "signed":
         _note_nonce(ledger, event)
     ledger.verdicts[event.status] += 1
     if event.status == "Granted":

@@ -120,7 +120,12 @@ class ResourceType:
 
     def to_wire(self) -> dict[str, Any]:
         """Return what a replay must know: canonical texts in the log are split by it and not made canonical again."""
-        return {"kind": self.kind, "authority": self.authority, "nested": self.nested}
+        return {
+            "kind": self.kind,
+            "authority": self.authority,
+            "nested": self.nested,
+            "case_sensitive": self.case_sensitive,
+        }
 
 
 class ResourceTypes(Mapping[str, ResourceType]):

@@ -33,6 +33,7 @@ class KlisSettings:
         max_proposal_retries: how often the engine asks again for a proposal that dies before it is rejected.
         accept_priority: whether a manifest's priority_timestamp registers its agent; otherwise the server's clock does.
         max_signature_age_ms: how far the issued_at of a signed manifest may be from the server's clock.
+        administrators: ids of those who may revoke leases and keys, separated by spaces (KP-4b).
         lower_case: whether paths are compared in lower case, for systems that do (KM-4.2b).
     """
 
@@ -50,6 +51,7 @@ class KlisSettings:
     max_proposal_retries: int = 30
     accept_priority: bool = False
     max_signature_age_ms: int = 5 * _MINUTE
+    administrators: str = "operator"
     lower_case: bool = False
 
     def to_wire(self) -> dict[str, Any]:

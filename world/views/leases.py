@@ -17,8 +17,9 @@ from world.klis.ledger import Ledger, Request
 from world.klis.predicate import Predicate, compatible
 from world.klis.session import Rank
 from world.klis.settings import KlisSettings
+from world.realm import Realm
 
-__all__ = ["Explained", "Wait", "check_edges", "explain", "held", "redacted", "waits"]
+__all__ = ["Explained", "Lack", "Wait", "check_edges", "explain", "held", "lack", "lacks", "redacted", "waits"]
 
 Shown = Callable[[str], str]
 """How a resource is shown: as it is, or redacted."""
@@ -66,11 +67,56 @@ class Wait:
 
 def waits(ledger: Ledger) -> list[Wait]:
     """Return who waits for whom, the oldest first."""
+    return [_wait(ledger, request) for request in sorted(ledger.requests.values(), key=lambda request: request.order)]
+
+
+def _wait(ledger: Ledger, request: Request) -> Wait:
     limit = (ledger.settings or KlisSettings()).max_named_conflicts
-    return [
-        Wait(request, *find_conflicts(ledger, request.session, request.triples, limit=limit))
-        for request in sorted(ledger.requests.values(), key=lambda request: request.order)
-    ]
+    return Wait(request, *find_conflicts(ledger, request.session, request.triples, limit=limit))
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why a proposal that was judged well is not decided yet: its leases are missing (KP-5a).
+
+    Args:
+        proposal_id: the proposal, and its session.
+        agent_id: its actor.
+        priority: the actor's, ms since 1970; None before its first manifest.
+        wait: its place in the queue; None where it holds none and is tried again.
+        dies: how often in a row it was told Die.
+        retry_at: from when it is tried again, ms since 1970; 0 is at once. Of no meaning in the queue.
+    """
+
+    proposal_id: str
+    agent_id: str
+    priority: int | None
+    wait: Wait | None
+    dies: int
+    retry_at: int
+
+
+def lack(realm: Realm, proposal_id: str) -> Lack | None:
+    """Return why a proposal waits for leases; None where it does not, or not any more."""
+    proposal = realm.proposals.get(proposal_id)
+    if proposal is None or not proposal.wants_leases:
+        return None
+    ledger, agent = realm.klis, str(proposal.submitted.actor["actorId"])
+    request, session = ledger.requests.get(proposal_id), ledger.sessions.get((agent, proposal_id))
+    return Lack(
+        proposal_id,
+        agent,
+        ledger.agents[agent][0] if agent in ledger.agents else None,
+        None if request is None else _wait(ledger, request),
+        0 if session is None else session.dies,
+        ledger.asks_again_at(agent, proposal_id),
+    )
+
+
+def lacks(realm: Realm) -> list[Lack]:
+    """Return the proposals that wait for leases, those submitted first first."""
+    found = (lack(realm, name) for name in realm.proposals)
+    return [one for one in found if one is not None]
 
 
 def check_edges(ledger: Ledger, told: Iterable[Wait]) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from world.canonical import read_json
 from world.errors import DamagedLog, Refused, StorageFull
@@ -16,8 +16,14 @@ from worldprotocol.cli.reading import count_lines, read_lines
 from worldprotocol.cli.results import FINDINGS, received_as, result_of
 from worldprotocol.facade import World
 
+if TYPE_CHECKING:
+    from worldprotocol.cli.output import Printer
+
 DUPLICATE: Final = "INTENT_ALREADY_SUBMITTED"
 """Code of what an earlier run has submitted."""
+
+UNDER_WAY: Final = frozenset({"submitted", "evaluating", "approved", "executing"})
+"""Statuses of proposals that have not ended."""
 
 Take = Callable[[World, Mapping[str, Any]], dict[str, Any]]
 
@@ -68,17 +74,21 @@ def run_batch(desk: Desk, told: Mapping[str, Any], *, stop_on_error: bool) -> in
     total = count_lines(source)
     try:
         with desk.open() as world, interruption.heard(), desk.progress("Submitting") as progress:
-            for number, line in read_lines(source):
-                with interruption.busy():
-                    result = _result(world, take, line)
-                    desk.out.line({"line": number, **result})
-                    done[result["status"]] += 1
-                    progress(done.total(), max(total, done.total()))
-                if interruption.asked:
-                    raise KeyboardInterrupt
-                if stop_on_error and result["status"] in FINDINGS:
-                    desk.out.remark(f"Stopped at line {number}.")
-                    break
+            printer = _Lines(desk.out, world, done, waits=told["wait"] > 0)
+            try:
+                for number, line in read_lines(source):
+                    with interruption.busy():
+                        result = _result(world, take, line)
+                        printer.take(number, result)
+                        progress(done.total(), max(total, done.total()))
+                    if interruption.asked:
+                        raise KeyboardInterrupt
+                    if stop_on_error and result["status"] in FINDINGS:
+                        desk.out.remark(f"Stopped at line {number}.")
+                        break
+                printer.stay(told["wait"])
+            finally:
+                printer.tell_the_rest()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"Interrupted: {_counted(done)}; all of them are in the log.") from None
     except (DamagedLog, StorageFull):
@@ -86,6 +96,42 @@ def run_batch(desk: Desk, told: Mapping[str, Any], *, stop_on_error: bool) -> in
         raise
     desk.out.remark(f"{_counted(done)}.")
     return 1 if any(status in FINDINGS for status in done) else 0
+
+
+class _Lines:
+    """Prints the results; where somebody waits, those of proposals that have not ended come when all is over."""
+
+    def __init__(self, out: Printer, world: World, done: Counter[str], *, waits: bool) -> None:
+        self._out = out
+        self._world = world
+        self._done = done
+        self._waits = waits
+        self._open: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    def take(self, number: int, result: dict[str, Any]) -> None:
+        """Print a result, or keep its line for later."""
+        self._done[result["status"]] += 1
+        if self._waits and result["status"] in UNDER_WAY:
+            self._open[result["proposalId"]] = number, result
+        else:
+            self._out.line({"line": number, **result})
+
+    def stay(self, seconds: float) -> None:
+        """Wait until everything has ended, or the time is over, and read how it stands then."""
+        if self._open:
+            from worldprotocol.cli.staying import stay
+
+            stay(self._world, self._open, seconds)
+
+    def tell_the_rest(self) -> None:
+        """Print the lines that were kept, as things stand now."""
+        for name, (number, before) in self._open.items():
+            kept = {key: before[key] for key in ("projection", "why") if key in before}
+            now = result_of(self._world, self._world.proposal(name)) | kept
+            self._done[before["status"]] -= 1
+            self._done[now["status"]] += 1
+            self._out.line({"line": number, **now})
+        self._open.clear()
 
 
 def _result(world: World, take: Take, line: bytes | Refused) -> dict[str, Any]:
@@ -108,12 +154,12 @@ def _result(world: World, take: Take, line: bytes | Refused) -> dict[str, Any]:
 def _intent_taker(told: Mapping[str, Any]) -> Take:
     def take(world: World, wire: Mapping[str, Any]) -> dict[str, Any]:
         if "body" in wire or "intentId" in wire:
-            return result_of(world.submit(wire, branch=told["branch"]))
+            return result_of(world, world.submit(wire, branch=told["branch"]))
         _only(wire, "actor", "type", "input", "scopeProposal", "note")
         actor = _actor(wire, told)
         action, scope = _needed(wire, "type"), wire.get("scopeProposal")
         intent = world.issue(actor, action, wire.get("input"), scope=scope, note=wire.get("note"))
-        return result_of(world.submit(intent, branch=told["branch"]))
+        return result_of(world, world.submit(intent, branch=told["branch"]))
 
     return take
 
@@ -121,7 +167,8 @@ def _intent_taker(told: Mapping[str, Any]) -> Take:
 def _event_taker(told: Mapping[str, Any]) -> Take:
     def take(world: World, wire: Mapping[str, Any]) -> dict[str, Any]:
         _only(wire, "actor", "source")
-        return received_as(world.receive(_needed(wire, "source"), _actor(wire, told), branch=told["branch"]))
+        came = world.receive(_needed(wire, "source"), _actor(wire, told), branch=told["branch"])
+        return received_as(world, came)
 
     return take
 
@@ -152,4 +199,4 @@ def _actor(wire: Mapping[str, Any], told: Mapping[str, Any]) -> str:
 
 def _counted(done: Counter[str]) -> str:
     lines = f"{done.total()} line{'s' if done.total() != 1 else ''} done"
-    return f"{lines} ({', '.join(f'{count} {status}' for status, count in sorted(done.items()))})" if done else lines
+    return f"{lines} ({', '.join(f'{count} {status}' for status, count in sorted((+done).items()))})" if done else lines

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from authority import PolicyRegistry
+from world.clock import SystemClock
 from world.errors import DamagedLog, Refused, WorldProtocolError
+from world.realm import Realm
 from world.views.audit import unreadable
 from world.views.index import VIEW_NAME, VIEW_VERSION
+from world.views.leases import Lack, lacks
 from worldprotocol.cli.opening import make_importable
 from worldprotocol.cli.options import Desk
 from worldprotocol.config import Config
@@ -155,14 +158,35 @@ def _index(world: World) -> Check:
     return Check("index", ok, f"version {state.version}, {'live' if state.live else 'behind'}", "" if ok else advice)
 
 
-def _unsettled(realm: Any) -> Check:
+def _unsettled(realm: Realm) -> Check:
     counts = Counter(one.status for one in realm.proposals.values())
     due = {status: counts[status] for status in ("submitted", "approved", "executing") if counts[status]}
-    waiting = f"{counts['evaluating']} wait for people"
-    if not due:
+    lacking, now = lacks(realm), SystemClock().now_ms()
+    overdue = sum(1 for one in lacking if _is_due(realm, one, now))
+    waiting = f"{counts['evaluating'] - len(lacking)} wait for people" + _lacking(lacking, overdue)
+    if not due and not overdue:
         return Check("unsettled", ok=True, facts=f"nothing; {waiting}")
-    words = ", ".join(f"{count} {status}" for status, count in due.items())
+    words = ", ".join(f"{count} {status}" for status, count in due.items()) or "nothing under way"
     return Check("unsettled", False, f"{words}; {waiting}", "if no process works on them, run `worldctl settle`")
+
+
+def _lacking(lacking: list[Lack], overdue: int) -> str:
+    """Return who waits for leases, for the end of a sentence; nothing where nobody does."""
+    if not lacking:
+        return ""
+    queued = sum(1 for one in lacking if one.wait is not None)
+    ways = {f"{queued} in the queue": queued, f"{len(lacking) - queued} to be tried again": len(lacking) - queued}
+    told = ", ".join(words for words, count in ways.items() if count)
+    return f", {len(lacking)} for leases ({told}{f'; {overdue} overdue' if overdue else ''})"
+
+
+def _is_due(realm: Realm, lack: Lack, now: int) -> bool:
+    """Tell whether somebody should have carried a proposal on by now (ms): its time has come, or a lease is over."""
+    if lack.wait is None:
+        return lack.retry_at <= now
+    leases = realm.klis.leases
+    held = [leases[one.lease_id].expires_at for one in lack.wait.conflicts if one.lease_id is not None]
+    return any(at is not None and at < now for at in held)
 
 
 def _disk(path: str) -> Check:

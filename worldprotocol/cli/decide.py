@@ -32,5 +32,6 @@ def decide(desk: Desk, proposal: str, choice: Any, by: str, scope: tuple[str, ..
     with desk.open() as world:
         name = proposal_id(world, proposal)
         answered = world.decide(name, choice, by=by, scope=scope or None, reason=reason)
-    desk.out.tell(result_of(answered), in_words(result_of(answered)))
-    return 1 if answered.status == "failed" else 0
+        result = result_of(world, answered)
+    desk.out.tell(result, in_words(result))
+    return 1 if result["status"] == "failed" else 0

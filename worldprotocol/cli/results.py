@@ -5,14 +5,26 @@ from __future__ import annotations
 from typing import Any, Final
 
 from world.proposal import Proposal
+from worldprotocol.cli.lacking import in_words as lacking_in_words
+from worldprotocol.cli.lacking import leases_wanted
+from worldprotocol.facade import World
 from worldprotocol.requests import Received
 
 FINDINGS: Final = frozenset({"rejected", "failed", "superseded", "refused"})
 """Results that make the exit code 1."""
 
+CARRIED_ON: Final = (
+    "`worldctl settle`, or any other command that acts, carries it on when they are free; `worldctl submit --wait "
+    "SECONDS` stays until then."
+)
 
-def result_of(proposal: Proposal) -> dict[str, Any]:
+
+def result_of(world: World, proposal: Proposal) -> dict[str, Any]:
     """Return the outcome of a proposal, with the reason and what to look at next."""
+    leases = None
+    if proposal.wants_leases:
+        leases = world.archive.peek(lambda realm: leases_wanted(realm, proposal.proposal_id))
+        proposal = proposal if leases is not None else world.proposal(proposal.proposal_id)  # it went on meanwhile
     told: dict[str, Any] = {
         "status": proposal.status,
         "proposalId": proposal.proposal_id,
@@ -28,6 +40,8 @@ def result_of(proposal: Proposal) -> dict[str, Any]:
         questions = [dict(answer) for answer in proposal.answers if answer["choice"] == "ask"]
         told |= {"questions": questions} if questions else {}
         told |= {"waitsFor": list(ruling.ask), "deadline": proposal.deadline, "reason": ruling.reason}
+    if leases is not None:
+        told["leases"] = leases
     if proposal.decision is not None:
         told["decision"] = {key: proposal.decision.get(key) for key in ("decision", "reason", "approvedScope")}
     if proposal.world_id is not None:
@@ -37,9 +51,9 @@ def result_of(proposal: Proposal) -> dict[str, Any]:
     return told
 
 
-def received_as(received: Received) -> dict[str, Any]:
+def received_as(world: World, received: Received) -> dict[str, Any]:
     """Return the outcome of a source event; its status is ``none`` where no intent was selected."""
-    told: dict[str, Any] = {"status": "none"} if received.proposal is None else result_of(received.proposal)
+    told: dict[str, Any] = {"status": "none"} if received.proposal is None else result_of(world, received.proposal)
     told["projection"] = received.projection_id
     if received.reason is not None:
         told["why"] = received.reason
@@ -48,6 +62,8 @@ def received_as(received: Received) -> dict[str, Any]:
 
 def in_words(told: dict[str, Any]) -> str:
     """Return an outcome as a sentence or two."""
+    from world.clock import SystemClock
+
     if told["status"] == "none":
         return f"No intent was selected by {told['projection'] or 'any projection'}. {told.get('why', '')}".rstrip()
     words = f"{told['status']}: {told['type']} by {told['actor']} on {told['branch']}, proposal {told['proposalId']}"
@@ -57,6 +73,8 @@ def in_words(told: dict[str, Any]) -> str:
         words += f"\nworld {told['worldId']}"
     if "failure" in told:
         words += f"\n{told['failure'].get('code')}: {told['failure'].get('message', '')}"
+    elif "leases" in told:
+        words += f"\nwaits {lacking_in_words(told['leases'], SystemClock().now_ms())}\n{CARRIED_ON}"
     elif told["status"] == "evaluating":
         for question in told.get("questions", ()):
             words += f"\n{question['by']['actorId']} asks: {question['reason']}"

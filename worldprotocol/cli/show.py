@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.lacking import in_words, leases_wanted
 from worldprotocol.cli.options import Desk, command
 
 if TYPE_CHECKING:
@@ -127,6 +128,9 @@ def _proposal(world: World, proposal_id: str) -> tuple[dict[str, Any], list[str]
     proposal = world.proposal(proposal_id)
     events = [logged.position for logged in world.log.stream(proposal_id)]
     wire = {"kind": "proposal", **proposal.to_wire(), "events": events}
+    leases = world.archive.peek(lambda realm: leases_wanted(realm, proposal_id))
+    if leases is not None:
+        wire["leases"] = leases
     lines = [*_proposal_lines(wire), f"  events    {', '.join(map(str, events))}"]
     return wire, lines
 
@@ -166,6 +170,8 @@ def _why(wire: Mapping[str, Any]) -> Iterator[str]:
         if decision["decision"] == "approved" and decision.get("approvedScope") is not None:
             yield f"            within {_json(decision['approvedScope'])}"
         yield f"  decision  {decision['decisionId']}, {_when(decision['decidedAt'])}"
+    elif ruling is not None and ruling["verdict"] == "approve":
+        yield f"  ruling    approve by {ruling['authority']}: {ruling['reason']}"
     elif ruling is not None:
         waits = f"for {', '.join(ruling.get('ask', ()))}: {ruling['reason']}"
         yield f"  waits     {waits}" + (f"; {_until(wire['deadline'])}" if "deadline" in wire else "")
@@ -173,14 +179,20 @@ def _why(wire: Mapping[str, Any]) -> Iterator[str]:
         mark = "*" if outcome.get("decisive") else "-"
         reason = f": {outcome['reason']}" if outcome.get("reason") else ""
         yield f"            {mark} {outcome['rule']} {outcome['answer']}{reason} [{outcome['source']}]"
+    if "leases" in wire:
+        yield f"  waits     {in_words(wire['leases'], _now())}; `worldctl settle` carries it on when they are free"
 
 
 def _until(deadline: int) -> str:
-    from world.clock import SystemClock
-
-    if deadline < SystemClock().now_ms():
+    if deadline < _now():
         return f"overdue since {_when(deadline)}: the next command that acts decides it"
     return f"until {_when(deadline)}"
+
+
+def _now() -> int:
+    from world.clock import SystemClock
+
+    return SystemClock().now_ms()
 
 
 def _json(value: Any) -> str:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from world.proposal import Proposal
+    from worldprotocol.facade import World
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if not value >= 0:  # nor NaN
+        raise click.BadParameter(f"{value} is no time to wait; take a number of seconds from 0 up.")
+    return value
 
 
 @command("submit")
@@ -22,6 +33,14 @@ from worldprotocol.cli.options import Desk, command
 @click.option("--base", metavar="WORLD", help="Start from a world: an id, a branch, HEAD; without --branch it forks.")
 @click.option("--allow-failed", is_flag=True, help="Let --base be a world whose execution failed.")
 @click.option("--stop-on-error", is_flag=True, help="Stop at the first line that is refused, rejected or failed.")
+@click.option(
+    "--wait",
+    type=float,
+    default=0,
+    callback=_seconds,
+    metavar="SECONDS",
+    help="Stay so long, at most, until what waits for leases or people has ended.",
+)
 def submit(desk: Desk, *, stop_on_error: bool, **told: Any) -> int:
     """Submit ACTION with its input, a source event, or many of either as JSON lines.
 
@@ -29,8 +48,9 @@ def submit(desk: Desk, *, stop_on_error: bool, **told: Any) -> int:
     is {"actor", "source": {"kind", "eventId", "payload"?}}. Every line gives one line of JSON; a bad one is reported
     with its number and the rest goes on. An intentId is accepted once, so a file of full instances can be submitted
     again after an interruption: what is in the log already is refused as alreadySubmitted and nothing happens twice.
+    With --wait the lines of what has not ended yet come last.
 
-    Exit code 1 when anything was refused, rejected or failed; what waits for people counts as clean.
+    Exit code 1 when anything was refused, rejected or failed; what waits for leases or people counts as clean.
     """
     _check(told)
     if told["intents"] is None and told["events"] is None:
@@ -70,11 +90,34 @@ def _one(desk: Desk, told: dict[str, Any]) -> int:
         if told["base"] is not None:
             wishes["base_world"] = world_id(world, told["base"])
         if source is not None:
-            result = received_as(world.receive(source, told["actor"], **wishes))
+            received = world.receive(source, told["actor"], **wishes)
+            if received.proposal is not None:
+                received = replace(received, proposal=_stay(world, received.proposal, told["wait"]))
+            result = received_as(world, received)
         else:
             scope = told["scope"] or None
-            result = result_of(
-                world.act(told["actor"], told["action"], given, scope=scope, note=told["note"], **wishes)
-            )
+            put = world.act(told["actor"], told["action"], given, scope=scope, note=told["note"], **wishes)
+            result = result_of(world, _stay(world, put, told["wait"]))
     desk.out.tell(result, in_words(result))
     return 1 if result["status"] in FINDINGS else 0
+
+
+def _stay(world: World, proposal: Proposal, seconds: float) -> Proposal:
+    """Return a proposal as it is when it has ended, or the time is over.
+
+    Raises:
+        KeyboardInterrupt: saying that it goes on.
+    """
+    if proposal.is_terminal or not seconds:
+        return proposal
+    from worldprotocol.cli.staying import stay
+
+    name = proposal.proposal_id
+    try:
+        stay(world, [name], seconds)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Interrupted: proposal {name} is in the log and may still be carried out; `worldctl show {name}` tells "
+            "how it stands."
+        ) from None
+    return world.proposal(name)

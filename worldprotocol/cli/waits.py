@@ -1,4 +1,4 @@
-"""``worldctl waits``: who waits for whom, and why no circle is possible."""
+"""``worldctl waits``: who waits for whom, why no circle is possible, and which proposals are tried again later."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.lacking import again, edges
 from worldprotocol.cli.options import Desk, command
 
 if TYPE_CHECKING:
-    from world.klis.conflict import Conflict
     from world.klis.ledger import Ledger
-    from world.views.leases import Wait
+    from world.views.leases import Lack, Wait
 
 NO_CIRCLE = (
     "No circle is possible: who waits for a lease is older than its holder, and who waits for its turn behind an older "
@@ -22,17 +22,24 @@ NO_CIRCLE = (
 @command("waits")
 @click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
 def waits(desk: Desk, redact: bool) -> None:
-    """List the requests that wait for leases, the oldest agent's first, each with what is in its way."""
-    from world.views.leases import check_edges, redacted
+    """List the requests that wait for leases, the oldest agent's first, each with what is in its way.
+
+    Then the proposals that hold no place in the queue and are tried again later; `worldctl explain` says what was in
+    the way of one.
+    """
+    from world.clock import SystemClock
+    from world.views.leases import check_edges, lacks, redacted
     from world.views.leases import waits as waiting
 
     with desk.look() as world:
-        ledger = world.realm().klis
+        realm = world.realm()
+    ledger = realm.klis
+    retrying = [_retried(one) for one in lacks(realm) if one.wait is None]
     found = waiting(ledger)
     check_edges(ledger, found)
     told = [_described(ledger, one, redacted if redact else str) for one in found]
     if desk.json:
-        desk.out.document({"waits": told, "circles": []})
+        desk.out.document({"waits": told, "circles": [], "retrying": retrying})
         return
     rows = [
         (
@@ -47,9 +54,27 @@ def waits(desk: Desk, redact: bool) -> None:
         for edge in wait["waitsFor"]
     ]
     heads = ("request", "who waits (priority)", "for", "being", "whom (priority)", "what is in the way")
-    desk.out.table(heads, rows, empty="Nobody waits for a lease.")
+    if rows or not retrying:
+        desk.out.table(heads, rows, empty="Nobody waits for a lease.")
     if rows:
         desk.out.text(NO_CIRCLE)
+    if retrying:
+        now = SystemClock().now_ms()
+        later = [
+            (one["proposalId"], f"{one['agentId']} ({one['priority']})", one["attempts"], again(one["retryAt"], now))
+            for one in retrying
+        ]
+        desk.out.table(("proposal", "who tries again (priority)", "attempts", "again"), later)
+
+
+def _retried(lack: Lack) -> dict[str, Any]:
+    return {
+        "proposalId": lack.proposal_id,
+        "agentId": lack.agent_id,
+        "priority": lack.priority,
+        "attempts": lack.dies,
+        "retryAt": lack.retry_at,
+    }
 
 
 def _described(ledger: Ledger, wait: Wait, shown: Any) -> dict[str, Any]:
@@ -61,19 +86,6 @@ def _described(ledger: Ledger, wait: Wait, shown: Any) -> dict[str, Any]:
         "priority": request.session.rank[0],
         "since": request.since,
         "deadline": request.deadline,
-        "waitsFor": [_edge(ledger, request.triples[one.intent], one, shown) for one in wait.conflicts],
+        "waitsFor": edges(ledger, wait, shown),
         "more": wait.more,
-    }
-
-
-def _edge(ledger: Ledger, wanted: Any, conflict: Conflict, shown: Any) -> dict[str, Any]:
-    return {
-        "wants": f"{wanted.predicate} {shown(wanted.resource.text)}",
-        "kind": "lease" if conflict.lease_id is not None else "turn",
-        "holder": conflict.holder,
-        "holderSession": conflict.session,
-        "holderPriority": ledger.agents[conflict.holder][0],
-        "what": f"{conflict.predicate} {shown(conflict.resource)}",
-        "leaseId": conflict.lease_id,
-        "behind": conflict.request_id,
     }

@@ -1,0 +1,27 @@
+"""Which settings and resource types of KLIS are in force in a realm, and how they come into force."""
+
+from __future__ import annotations
+
+from world.klis.settings import KlisSettings
+from world.work import Work
+
+__all__ = ["configure_klis", "know_types", "settings_in_force"]
+
+
+def settings_in_force(work: Work) -> KlisSettings:
+    """Return the recorded settings, or the defaults where none are recorded."""
+    return work.realm.klis.settings or KlisSettings()
+
+
+def configure_klis(work: Work, by: str) -> bool:
+    """Bring the operator's settings of KLIS into force; returns False where they are in force already."""
+    return work.desk().configure(work.limits.klis, work.klis_now, by=by, types=work.types)
+
+
+def know_types(work: Work, by: str) -> None:
+    """Record resource types that are at hand and were not when the settings came into force."""
+    known = work.realm.klis.types
+    if work.types is known or work.types.keys() <= known.keys():
+        return
+    new = [given for name, given in work.types.items() if name not in known]
+    work.desk().configure(settings_in_force(work), work.klis_now, by=by, types=known.with_types(*new))
