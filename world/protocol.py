@@ -26,12 +26,10 @@ from world.errors import Refused
 from world.events import (
     Event,
     ProjectionRecorded,
-    ProposalSubmitted,
     WorldSealed,
 )
 from world.execution import fulfil, recover
 from world.founding import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
-from world.frozen import FrozenDict
 from world.intent import IntentInstance
 from world.judgement import answer, expire, switch_branch
 from world.klis.resource import STANDARD, ResourceTypes
@@ -46,7 +44,8 @@ from world.snapshot import Snapshot
 from world.submission import Submission, check_base, create_branch, find_branch, submit
 from world.subscribers import Handler, Subscribers
 from world.views.archive import Archive, decoded
-from world.views.index import IndexRows, history_query, statement
+from world.views.index import IndexRows
+from world.views.unit import UnitLookup
 from world.work import MAX_SNAPSHOTS, Task, Work, Workers
 
 MAX_CARRIERS: Final = 16
@@ -459,7 +458,7 @@ class WorldProtocol:
             fold(realm, decoded(logged), logged.position)
         self._realm = realm
         rows = IndexRows()
-        lookup = _UnitLookup(transaction, self._archive, rows)
+        lookup = UnitLookup(transaction, self._archive, rows)
 
         def on_emit(event: Event, position: int) -> None:
             rows.add(event, position)
@@ -533,68 +532,6 @@ def _outcome(
             raise _Spoiled(pending, error) from error
         return pending, None, error
     return pending, (result, tasks), None
-
-
-class _UnitLookup:
-    """Look-ups that also see what the unit itself has emitted (``world.work.Lookup``)."""
-
-    def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows) -> None:
-        self._transaction = transaction
-        self._archive = archive
-        self._rows = rows
-        self._intents: dict[str, str] = {}
-        self._attempts: dict[str, int] = {}
-        self._worlds: dict[str, tuple[str, int]] = {}
-
-    def note(self, event: Event) -> None:
-        """Take in what was emitted and is not in the tables yet."""
-        if isinstance(event, ProposalSubmitted):
-            self._intents[event.intent["intentId"]] = event.proposal_id
-            self._attempts[event.intent["intentKey"]] = event.attempt
-        elif isinstance(event, WorldSealed):
-            self._worlds[event.world_id] = (event.outcome, event.height)
-
-    def proposal_of_intent(self, intent_id: str) -> str | None:
-        """Return the proposal that carries an intentId."""
-        known = self._intents.get(intent_id)
-        if known is not None:
-            return known
-        row = self._one("by_intent", of_intent=intent_id)
-        return None if row is None else str(row[0])
-
-    def attempts(self, intent_key: str) -> int:
-        """Return how many proposals carried an intentKey."""
-        known = self._attempts.get(intent_key)
-        if known is not None:
-            return known
-        row = self._one("attempts", of_key=intent_key)
-        return 0 if row is None or row[0] is None else int(row[0])
-
-    def count(self, before: int, **conditions: Any) -> int:
-        """Count earlier proposals; what the unit emitted is written first, so that it counts."""
-        cursor = self._transaction.cursor()
-        self._rows.write(cursor)
-        cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
-        row = cursor.fetchone()
-        return 0 if row is None else int(row[0])
-
-    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
-        """Return a world's outcome and height."""
-        known = self._worlds.get(world_id)
-        if known is not None:
-            return known
-        row = self._one("world", of_world=world_id)
-        return None if row is None else (row[5], row[2])
-
-    def checked_state(self, world_id: str) -> FrozenDict:
-        """Return a world's data after comparing it with the world's snapshotHash."""
-        return self._archive.checked_state(world_id)
-
-    def _one(self, name: str, **values: Any) -> tuple[Any, ...] | None:
-        cursor = self._transaction.cursor()
-        cursor.run(statement(name, cursor.backend), of_log=cursor.log_id, **values)
-        row = cursor.fetchone()
-        return None if row is None else tuple(row)
 
 
 def _project(

@@ -27,8 +27,8 @@ from world.klis.signature import key_id, verify
 
 __all__ = ["OPS", "Case", "Scenario", "read_cases"]
 
-SETTINGS: Final = KlisSettings(max_named_conflicts=10_000)
-"""The defaults, but every conflict is counted."""
+SETTINGS: Final = KlisSettings(max_named_conflicts=10_000, accept_priority=True)
+"""The defaults, but every conflict is counted, and a priority_timestamp registers an unknown agent (KP-3e)."""
 
 _BY: Final = "scenario"
 _CHANNELS: Final = ("mtls", "plain")
@@ -243,7 +243,7 @@ class Scenario:
             raise _invalid(f"channel is one of {', '.join(_CHANNELS)}, or left out.", path="$.channel")
         try:
             manifest = self._read(op.get("manifest"))
-            if channel == "plain":
+            if channel == "plain" or manifest.signature is not None:  # a signature that is there has to be right
                 verify(manifest, self._keys(manifest.agent_id))
         except Refused as refused:
             return {"reject": refused.code}

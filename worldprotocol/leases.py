@@ -377,7 +377,7 @@ def _last_word(logged: Iterable[LoggedEvent], request_id: str) -> VerdictGiven |
 
 
 def _manifest(
-    manifest: Mapping[str, Any] | None, agent: str | None, session: str, resources: list[str], predicate: str
+    manifest: object, agent: str | None, session: str, resources: list[str], predicate: str
 ) -> Mapping[str, Any]:
     if manifest is not None:
         if not isinstance(manifest, Mapping):
@@ -398,7 +398,7 @@ def _one(resource: str | None) -> list[str]:
     return [] if resource is None else [resource]
 
 
-def _several(resources: Iterable[str]) -> list[str]:
+def _several(resources: object) -> list[str]:
     if isinstance(resources, str):  # its letters are surely not meant
         return [resources]
     if not isinstance(resources, Iterable):
@@ -408,7 +408,7 @@ def _several(resources: Iterable[str]) -> list[str]:
     return list(resources)
 
 
-def _seconds(timeout: float | None) -> float | None:
+def _seconds(timeout: object) -> float | None:
     """Check how long to wait, in seconds; return None where there is no limit.
 
     Raises:
@@ -456,7 +456,8 @@ def _died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> Refused:
 def _timed_out(request_id: str, verdict: VerdictGiven) -> Refused:
     return Refused(
         "WAIT_TIMED_OUT",
-        f"{_in_the_way(verdict.conflicts[0])}; it was not free in time. The request does not wait any more; ask again, or longer.",
+        f"{_in_the_way(verdict.conflicts[0])}; it was not free in time. The request does not wait any more; ask again, "
+        "or longer.",
         request_id=request_id,
         verdict_id=verdict.verdict_id,
         conflicts=verdict.conflicts,

@@ -8,6 +8,10 @@
 Every line is canonical JSON, and an event's state is the stored text itself, so that nothing is lost on the way. A tree
 head stands after every thousand events or so, where a commit ended, and at the end; a file without its last line is
 refused. What was imported has the same events byte by byte and the same heads, in whatever store.
+
+A redacted export (KM-7.3) hides the paths of resources in the states of the lease ledger; such a line has
+``"redacted":true``. Its leaf is that of the full state, so that the heads can still be computed from the leaves; it
+cannot be imported.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import IO, Final
 
 import msgspec
 
-from world.canonical import canonical_bytes
+from world.canonical import canonical_bytes, read_json
 from world.errors import DamagedLog, Refused
 from world.events import Event, decode_event
 from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, open_log, parse_address
@@ -29,6 +33,8 @@ from world.log.merkle import Frontier
 from world.log.url import MEMORY
 from world.uniqueness import Repeats
 from world.views.index import WorldIndex
+from world.views.leases import without_paths
+from world.work import KLIS_STREAM
 
 FORMAT: Final = 1
 """Version of the file's form."""
@@ -56,6 +62,7 @@ class _EventLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     schema_version: int
     state: msgspec.Raw
     leaf: str
+    redacted: bool = False
 
 
 class _Head(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,13 +95,14 @@ class Imported:
     head: TreeHead
 
 
-def export_log(log: EventLog, out: IO[bytes], *, progress: Progress | None = None) -> TreeHead:
+def export_log(log: EventLog, out: IO[bytes], *, progress: Progress | None = None, redact: bool = False) -> TreeHead:
     """Write a log as JSON lines; what others append meanwhile is left out.
 
     Args:
         log: the log.
         out: where the lines go.
         progress: called with events written and events in all.
+        redact: whether the paths of resources are hidden; what that changed cannot be imported (KM-7.3).
 
     Returns:
         The tree head in the last line.
@@ -108,8 +116,7 @@ def export_log(log: EventLog, out: IO[bytes], *, progress: Progress | None = Non
     frontier, written = Frontier(), 0
     for rows in log.read_rows(upto=last.size):
         for row in rows:
-            event = LoggedEvent(*row)
-            out.write(_event_text(event))
+            out.write(_event_text(LoggedEvent(*row), redact=redact))
         frontier = frontier.extended(row[6] for row in rows)
         position = rows[-1][0]
         if position - written >= HEAD_EVERY and position < last.size:
@@ -340,6 +347,8 @@ def _item(number: int, line: bytes) -> LoggedEvent | TreeHead:
             head = _HEAD.decode(line).head
             return TreeHead.from_hex(head.size, head.root)
         told = _EVENT.decode(line)
+        if told.redacted:
+            raise _bad(number, f"event {told.position} is redacted; only an export without --redact can become a log")
         state = bytes(told.state)
         leaf = event_leaf(told.stream, told.version, told.topic, told.schema_version, state)
         if leaf.hex() != told.leaf:
@@ -355,22 +364,30 @@ def _bad(number: int, why: str) -> Refused:
     return Refused("BAD_EXPORT", f"Line {number}: {why}. Nothing was imported.", line=number)
 
 
-def _event_text(event: LoggedEvent) -> bytes:
+def _event_text(event: LoggedEvent, *, redact: bool) -> bytes:
     if not is_intact(event):
         raise DamagedLog(
             "EVENT_CHANGED",
             f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",
             position=event.position,
         )
-    return b'{"leaf":"%b","position":%d,"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}\n' % (
+    state = _redacted_state(event) if redact else event.state
+    return b'{"leaf":"%b","position":%d%b,"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}\n' % (
         event.leaf.hex().encode(),
         event.position,
+        b"" if state == event.state else b',"redacted":true',
         event.schema_version,
-        event.state,
+        state,
         _text(event.stream),
         _text(event.topic),
         event.version,
     )
+
+
+def _redacted_state(event: LoggedEvent) -> bytes:
+    if event.stream != KLIS_STREAM:
+        return event.state
+    return canonical_bytes(without_paths(read_json(event.state)))
 
 
 def _text(text: str) -> bytes:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,6 +211,94 @@ def test_what_is_wanted_is_said_in_one_of_two_ways(world: World) -> None:
         assert refused.value.code == "INVALID_VALUE"
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(
+            {"agent": "old", "resource": FILE, "timeout": timeout}
+            for timeout in ("x", "5", -1, -math.inf, math.nan, True)
+        ),
+        *({"manifest": manifest} for manifest in ([1], "{}", b"{}", 7)),
+        {"agent": "old", "resources": 7},
+        {"agent": "old", "resources": None},
+    ],
+    ids=repr,
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(world: World, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as refused:
+        world.leases.acquire(**wrong)
+    assert refused.value.code == "INVALID_VALUE"
+    assert refused.value.message.endswith(".")
+    assert not world.realm().klis.leases
+
+
+def test_a_text_is_one_resource_and_not_its_letters(world: World) -> None:
+    with world.leases.acquire(agent="old", resources=FILE) as held:
+        assert [lease["resource"] for lease in held.verdict.leases] == [FILE]
+
+
+@pytest.mark.parametrize("endless", [math.inf, 1e300, 10**400], ids=["infinity", "1e300", "10 to the 400"])
+def test_who_waits_without_end_waits_until_it_is_free(world: World, endless: float) -> None:
+    holder = world.leases.acquire(agent="young", resource=FILE)
+    got = []
+    waiting = threading.Thread(
+        target=lambda: got.append(world.leases.acquire(agent="old", resource=FILE, timeout=endless))
+    )
+    waiting.start()
+    until_queued(world)
+    assert [request.deadline for request in world.realm().klis.requests.values()] == [None]
+    holder.release()
+    waiting.join(60)
+    assert got[0].is_active
+
+
+@pytest.mark.requirement("KP-3a", "KP-5b")
+def test_who_dies_is_told_of_the_older_holder_and_not_of_a_younger_one(world: World) -> None:
+    world.leases.desk.register_agent("youngest", by="test", priority=3)
+    with (
+        world.leases.acquire(agent="youngest", resource="FILE:/a"),
+        world.leases.acquire(agent="old", resource="FILE:/b"),
+        pytest.raises(Refused) as refused,
+    ):
+        world.leases.acquire(agent="young", resources=["FILE:/a", "FILE:/b"])
+    assert [one["holder"] for one in refused.value.details["conflicts"]] == ["youngest", "old"]
+    assert refused.value.message.startswith("'old' holds MUTATES on FILE:/b and is older, so 'young' must not wait;")
+
+
+@pytest.mark.requirement("KP-3a", "KP-5b")
+def test_who_dies_behind_the_queue_is_told_who_waits_before_it(world: World) -> None:
+    desk = world.leases.desk
+    desk.register_agent("youngest", by="test", priority=3)
+    wanted = {"ver": "1.0", "session_id": "s", "agent_id": "old", "scope": [{"predicate": "MUTATES", "resource": FILE}]}
+    with world.leases.acquire(agent="youngest", resource=FILE):
+        assert desk.request(wanted, by="test", queue=True).status == "Wait"
+        with pytest.raises(Refused) as refused:
+            world.leases.acquire(agent="young", resource=FILE)
+    assert refused.value.message.startswith(f"'old' waits before it for MUTATES on {FILE}, so 'young' must not wait;")
+
+
+@pytest.mark.requirement("KP-3a", "KP-5b")
+def test_who_dies_of_another_session_of_its_own_is_told_so(world: World) -> None:
+    with world.leases.acquire(agent="old", resource=FILE), pytest.raises(Refused) as refused:
+        world.leases.acquire(agent="old", resource=FILE)
+    assert refused.value.message.startswith(f"'old' holds MUTATES on {FILE} in another session, so 'old' must not")
+
+
+@pytest.mark.requirement("KP-5b")
+def test_who_dies_of_one_that_is_not_spelt_out_is_told_nothing_wrong(tmp_path: Path) -> None:
+    limits = Limits(klis=KlisSettings(max_named_conflicts=1))
+    with World.create(tmp_path / "w.db", domain=shop, limits=limits) as world:
+        for priority, agent in enumerate(("old", "young", "youngest")):
+            world.leases.desk.register_agent(agent, by="test", priority=priority)
+        world.leases.acquire(agent="youngest", resource="FILE:/a")
+        world.leases.acquire(agent="old", resource="FILE:/b")
+        with pytest.raises(Refused) as refused:
+            world.leases.acquire(agent="young", resources=["FILE:/a", "FILE:/b"])
+    assert refused.value.message.startswith(
+        "'youngest' holds MUTATES on FILE:/a, and another in the way that is not named here is older, so 'young' must"
+    )
+
+
 def test_a_realm_open_for_looking_gives_no_leases(world: World, tmp_path: Path) -> None:
     with World.look(tmp_path / "w.db") as looking, pytest.raises(Refused) as refused:
         _ = looking.leases
@@ -255,6 +346,63 @@ def test_a_cancelled_block_gives_back_what_it_holds(world: World) -> None:
 
     asyncio.run(main())
     assert not world.realm().klis.leases
+
+
+def test_however_many_wait_the_holder_can_give_back_and_each_has_its_turn(world: World) -> None:
+    number, tokens = 40, []
+    world.leases.desk.register_agent("holder", by="test", priority=1_000)
+    for one in range(number):
+        world.leases.desk.register_agent(f"w{one}", by="test", priority=100 - one)
+
+    async def work(agent: str) -> None:
+        async with world.leases.hold_async(agent=agent, resource=FILE, retry=True, timeout=120) as held:
+            tokens.append(held.token)
+            assert [lease.session.agent_id for lease in world.realm().klis.leases.values()] == [agent]
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # the smallest pool there is
+        waiting = []
+        async with world.leases.hold_async(agent="holder", resource=FILE):
+            for one in range(number):
+                waiting.append(asyncio.create_task(work(f"w{one}")))
+                await asyncio.to_thread(until_queued, world, one + 1)
+        await asyncio.wait_for(asyncio.gather(*waiting), 120)
+
+    asyncio.run(main())
+    assert len(tokens) == number
+    assert tokens == sorted(set(tokens))
+    assert not world.realm().klis.leases and not queued(world)
+
+
+def test_a_wait_that_is_cancelled_again_and_again_still_leaves_nothing_behind(world: World) -> None:
+    holder = world.leases.acquire(agent="young", resource=FILE)
+
+    async def main() -> None:
+        task = asyncio.create_task(world.leases.acquire_async(agent="old", resource=FILE))
+        await asyncio.to_thread(until_queued, world)
+        holder.release()  # the grant and the cancelling meet
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert not world.realm().klis.leases and not queued(world)
+
+
+def test_leases_that_come_when_the_loop_is_closed_are_given_back(world: World) -> None:
+    holder = world.leases.acquire(agent="young", resource=FILE)
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(world.leases.acquire_async(agent="old", resource=FILE))
+    loop.run_until_complete(asyncio.wait_for(loop.run_in_executor(None, until_queued, world), 60))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    holder.release()
+    ended = world.log.follow(0, poll_ms=5, topics=["leases.released"])
+    assert [next(ended).topic for _ in range(2)] == ["leases.released"] * 2
+    assert not world.realm().klis.leases
+    assert not waiting.done()
 
 
 def test_another_process_sees_the_release_by_looking_at_the_log(tmp_path: Path, world: World) -> None:

@@ -159,6 +159,53 @@ def test_a_plain_channel_takes_what_is_signed_with_a_registered_key():
     assert told == [refused, "OK", "ACCEPT", refused, refused]
 
 
+@pytest.mark.requirement("KP-3e", "KP-3c")
+def test_an_unknown_agent_is_registered_by_the_timestamp_of_its_manifest_and_keeps_it():
+    ask = {"session": "s", "op": "acquire", "predicate": "MUTATES", "resource": "FILE:/x"}
+    intents = [{"predicate": "MUTATES", "resource": "FILE:/x"}]
+    declare = {"op": "declare", "session": "s", "intents": intents}
+    told = list(
+        Scenario().run(
+            [
+                {**ask, "t": 1_000, "agent": "holder", "priority_timestamp": 500},
+                {**ask, "t": 1_001, "agent": "older", "priority_timestamp": 499},
+                {**declare, "t": 1_002, "agent": "oldest", "priority_timestamp": 0},
+                {**ask, "t": 1_003, "agent": "younger", "priority_timestamp": 501},
+                {**ask, "t": 1_004, "agent": "younger", "priority_timestamp": 1},
+                {**ask, "t": 1_005, "agent": "unknown"},
+                {**ask, "t": 1_006, "agent": "bad", "priority_timestamp": -1},
+                {**declare, "t": 1_007, "agent": "bad", "priority_timestamp": 2**64},
+            ]
+        )
+    )
+    waits = {"verdict": "WAIT", "conflicts": 1}
+    assert told == ["GRANTED", "WAIT", waits, "DIE", "DIE", "DIE", "REJECT", {"reject": "MALFORMED_SCHEMA"}]
+
+
+@pytest.mark.requirement("KM-7.1")
+@pytest.mark.parametrize("channel", [{}, {"channel": "mtls"}, {"channel": "plain"}])
+def test_a_signature_that_is_there_has_to_be_right_on_every_channel(channel):
+    from base64 import b64encode
+
+    from world.klis.signature import public_key, sign
+
+    private = bytes(range(32))
+    scope = [{"predicate": "MUTATES", "resource": "FILE:/a"}]
+    wire = {"ver": "1.0", "session_id": "s", "agent_id": "a", "scope": scope, "issued_at": 1, "nonce": "n"}
+    signed, validate = sign(wire, private), {"op": "validate", **channel}
+    ops = [
+        {**validate, "manifest": signed},
+        {"op": "register_key", "agent": "a", "key": b64encode(public_key(private)).decode()},
+        {**validate, "manifest": signed},
+        {**validate, "manifest": {**signed, "signature": "AAAA"}},
+        {**validate, "manifest": {**signed, "session_id": "t"}},
+        {**validate, "manifest": wire},
+    ]
+    refused = {"reject": "UNAUTHENTICATED"}
+    unsigned = refused if channel == {"channel": "plain"} else "ACCEPT"
+    assert list(Scenario().run(ops)) == [refused, "OK", "ACCEPT", refused, refused, unsigned]
+
+
 @pytest.mark.parametrize(
     "op",
     [

@@ -15,14 +15,15 @@ from worldprotocol.cli.output import counted
 @command("export")
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def export(desk: Desk, file: str | None, force: bool) -> int:
+@click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3); it cannot be imported then.")
+def export(desk: Desk, file: str | None, force: bool, redact: bool) -> int:
     """Write all events and their tree heads to FILE, or to stdout; `worldctl import` reads them."""
     from world.errors import Refused
     from worldprotocol.transfer import export_log
 
     with desk.look() as world, desk.progress("Exporting") as progress:
         if file is None or file == "-":
-            export_log(world.log, sys.stdout.buffer, progress=progress)
+            export_log(world.log, sys.stdout.buffer, progress=progress, redact=redact)
             sys.stdout.buffer.flush()
             return 0
         path = Path(file)
@@ -31,7 +32,7 @@ def export(desk: Desk, file: str | None, force: bool) -> int:
         part = path.with_name(path.name + ".part")
         try:
             with part.open("wb") as out:
-                head = export_log(world.log, out, progress=progress)
+                head = export_log(world.log, out, progress=progress, redact=redact)
                 out.flush()
                 os.fsync(out.fileno())
             part.replace(path)

@@ -39,7 +39,8 @@ MAX_KNOWN: Final = 10_000
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--follow", is_flag=True, help="Go on and wait for new events, until interrupted.")
-def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, **wishes: Any) -> int:
+@click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
+def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, redact: bool, **wishes: Any) -> int:
     """List events in the order of the log."""
     from world.clock import SystemClock
     from world.events import TOPICS
@@ -56,7 +57,7 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, **wishes: An
         wanted = Filter(world, since=since, until=until, **wishes)
         events = _events(world.log, topics, reverse=reverse, follow=follow)
         try:
-            found = _print_all(desk, wanted, events, limit)
+            found = _print_all(desk, wanted, events, limit, redact=redact)
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -68,7 +69,7 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, **wishes: An
     return 0
 
 
-def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit: int | None) -> int:
+def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit: int | None, *, redact: bool) -> int:
     """Print the events that are wanted, below a line of heads; return how many they were."""
     found = 0
     for logged in events:
@@ -77,7 +78,7 @@ def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit:
             continue
         if not found and not desk.json:
             desk.out.text("\t".join(HEADS))
-        _print(desk, logged, event, wanted)
+        _print(desk, logged, event, wanted, redact=redact)
         found += 1
         if found == limit:
             break
@@ -204,12 +205,10 @@ def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
     return {name for name in named if name}
 
 
-def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter) -> None:
-    import orjson
-
+def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter, *, redact: bool) -> None:
     if desk.json:
         wire = {"position": logged.position, "stream": logged.stream, "version": logged.version, "topic": logged.topic}
-        more = {"schemaVersion": logged.schema_version, "state": orjson.loads(logged.state), "leaf": logged.leaf.hex()}
+        more = {"schemaVersion": logged.schema_version, **_state(logged, redact=redact), "leaf": logged.leaf.hex()}
         desk.out.line(wire | more)
         return
     from worldprotocol.fate import moment
@@ -218,6 +217,18 @@ def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter) -> None:
     who = about.get("actor") or ",".join(sorted(actors_of(event, {})))
     words = "\t".join((str(logged.position), moment(event.at), logged.topic, who, summary(event, about)))
     print(words, flush=True)  # noqa: T201
+
+
+def _state(logged: LoggedEvent, *, redact: bool) -> dict[str, Any]:
+    """Return an event's state, and whether it was redacted: then its leaf is not the hash of what is shown."""
+    import orjson
+
+    from world.views.leases import without_paths
+    from world.work import KLIS_STREAM
+
+    state = orjson.loads(logged.state)
+    shown = without_paths(state) if redact and logged.stream == KLIS_STREAM else state
+    return {"state": shown} if shown == state else {"state": shown, "redacted": True}
 
 
 def summary(event: Any, about: dict[str, Any]) -> str:

@@ -1,0 +1,75 @@
+"""Look-ups of one unit of work: what the tables say, and what the unit itself has emitted and not written yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from world.events import Event, ProposalSubmitted, WorldSealed
+from world.frozen import FrozenDict
+from world.log import Transaction
+from world.views.archive import Archive
+from world.views.index import IndexRows, history_query, statement
+
+__all__ = ["UnitLookup"]
+
+
+class UnitLookup:
+    """Look-ups that also see what the unit itself has emitted (``world.work.Lookup``)."""
+
+    def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows) -> None:
+        self._transaction = transaction
+        self._archive = archive
+        self._rows = rows
+        self._intents: dict[str, str] = {}
+        self._attempts: dict[str, int] = {}
+        self._worlds: dict[str, tuple[str, int]] = {}
+
+    def note(self, event: Event) -> None:
+        """Take in what was emitted and is not in the tables yet."""
+        if isinstance(event, ProposalSubmitted):
+            self._intents[event.intent["intentId"]] = event.proposal_id
+            self._attempts[event.intent["intentKey"]] = event.attempt
+        elif isinstance(event, WorldSealed):
+            self._worlds[event.world_id] = (event.outcome, event.height)
+
+    def proposal_of_intent(self, intent_id: str) -> str | None:
+        """Return the proposal that carries an intentId."""
+        known = self._intents.get(intent_id)
+        if known is not None:
+            return known
+        row = self._one("by_intent", of_intent=intent_id)
+        return None if row is None else str(row[0])
+
+    def attempts(self, intent_key: str) -> int:
+        """Return how many proposals carried an intentKey."""
+        known = self._attempts.get(intent_key)
+        if known is not None:
+            return known
+        row = self._one("attempts", of_key=intent_key)
+        return 0 if row is None or row[0] is None else int(row[0])
+
+    def count(self, before: int, **conditions: Any) -> int:
+        """Count earlier proposals; what the unit emitted is written first, so that it counts."""
+        cursor = self._transaction.cursor()
+        self._rows.write(cursor)
+        cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
+        row = cursor.fetchone()
+        return 0 if row is None else int(row[0])
+
+    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+        """Return a world's outcome and height."""
+        known = self._worlds.get(world_id)
+        if known is not None:
+            return known
+        row = self._one("world", of_world=world_id)
+        return None if row is None else (row[5], row[2])
+
+    def checked_state(self, world_id: str) -> FrozenDict:
+        """Return a world's data after comparing it with the world's snapshotHash."""
+        return self._archive.checked_state(world_id)
+
+    def _one(self, name: str, **values: Any) -> tuple[Any, ...] | None:
+        cursor = self._transaction.cursor()
+        cursor.run(statement(name, cursor.backend), of_log=cursor.log_id, **values)
+        row = cursor.fetchone()
+        return None if row is None else tuple(row)
