@@ -191,7 +191,7 @@ def test_the_exit_codes_of_the_command_line_are_documented() -> None:
     ids=["limits", "klis"],
 )
 def test_limits_and_settings_are_documented_with_their_defaults(heading: str, defaults: dict[str, object]) -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", section(page("operator.md"), heading), re.MULTILINE)
+    rows = re.findall(r'^\| `(\w+)` \| ("?\w+"?) \|', section(page("operator.md"), heading), re.MULTILINE)
     plain = {name: value for name, value in defaults.items() if not isinstance(value, dict)}
     assert {name: json.loads(told) for name, told in rows} == plain
     assert len(rows) == len(plain)
