@@ -11,20 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.klis.lease_game import CHANNEL, fingerprint
+from world import events
 from world.errors import DamagedLog, Refused
-from world.events import (
-    AgentRegistered,
-    Event,
-    KeyRegistered,
-    KeyRevoked,
-    KlisConfigured,
-    LeaseRenewed,
-    LeasesExpired,
-    LeasesReleased,
-    LeasesRevoked,
-    RequestWithdrawn,
-    VerdictGiven,
-)
+from world.events import AgentRegistered, Event, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
 from world.klis.desk import Desk
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -57,7 +46,7 @@ class Office:
         told = {"ver": "1.0", "agent_id": agent, "session_id": session, "scope": scope, **more}
         return read_manifest(told, settings=self.desk.settings)
 
-    def ask(self, agent: str, *wanted: str, now: int = 1_000, session: str = "s", **more: Any) -> VerdictGiven:
+    def ask(self, agent: str, *wanted: str, now: int = 1_000, session: str = "s", **more: Any) -> events.VerdictGiven:
         return self.desk.request(self.manifest(agent, *wanted, session=session), now, channel=CHANNEL, **more)
 
     def wait(self, agent: str, *wanted: str, now: int = 1_000, session: str = "s", **more: Any) -> str:
@@ -77,7 +66,7 @@ class Office:
         return [
             (event.cause, event.status)
             for event in self.events
-            if isinstance(event, VerdictGiven) and event.request_id == request_id
+            if isinstance(event, events.VerdictGiven) and event.request_id == request_id
         ]
 
     def refuses(self, code: str, command: Callable[[], object]) -> Refused:
@@ -106,7 +95,7 @@ def test_a_granted_lease_is_in_force_until_its_time_is_over(office: Office) -> N
     assert office.desk.advance(2_000) == 0
     assert office.desk.advance(2_001) == 1
     assert office.ledger.ended[lease] == "Expired"
-    assert isinstance(office.events[-1], LeasesExpired)
+    assert isinstance(office.events[-1], events.LeasesExpired)
 
 
 @pytest.mark.requirement("KP-4b")
@@ -154,7 +143,7 @@ def test_a_revoked_lease_stays_revoked(office: Office) -> None:
     lease = office.lease("ann", "MUTATES FILE:/a")
     assert office.desk.revoke([lease], 1_000, by="root", reason="runaway") == {lease: "Revoked"}
     event = office.events[-1]
-    assert isinstance(event, LeasesRevoked)
+    assert isinstance(event, events.LeasesRevoked)
     assert (event.by, event.reason) == ("root", "runaway")
     office.refuses("LEASE_NOT_ACTIVE", lambda: office.desk.heartbeat(lease, 1_000, agent_id="ann", session_id="s"))
     assert office.release(lease, "ann") == {lease: "Revoked"}
@@ -313,7 +302,7 @@ def test_a_request_leaves_the_queue_when_its_session_deletes_what_it_wants(offic
     office.wait("ann", "DELETES FILE:/a")
     office.release(there, "dan")
     assert office.answers(first) == [("request", "Wait")]
-    withdrawn = [event for event in office.events if isinstance(event, RequestWithdrawn)]
+    withdrawn = [event for event in office.events if isinstance(event, events.RequestWithdrawn)]
     assert [(event.request_id, event.reason) for event in withdrawn] == [(first, "terminal")]
     assert office.release(elsewhere, "dan") == {elsewhere: "Released"}
 
@@ -505,7 +494,7 @@ def test_a_verdict_keeps_the_manifest_and_how_it_was_authenticated(office: Offic
     assert [lease["resource"] for lease in verdict.leases] == ["FILE:/a", "FILE:/b"]
 
 
-def granted(lease: str = "L", token: int = 1, **more: Any) -> VerdictGiven:
+def granted(lease: str = "L", token: int = 1, **more: Any) -> events.VerdictGiven:
     told = {"leaseId": lease, "token": token, "predicate": "MUTATES", "resource": "FILE:/a"}
     given: dict[str, Any] = {
         "at": 1_000,
@@ -518,10 +507,10 @@ def granted(lease: str = "L", token: int = 1, **more: Any) -> VerdictGiven:
         "ttl_ms": 1_000,
         "leases": [told],
     }
-    return VerdictGiven(**{**given, **more})
+    return events.VerdictGiven(**{**given, **more})
 
 
-def queued(request: str = "r") -> VerdictGiven:
+def queued(request: str = "r") -> events.VerdictGiven:
     wanted = [{"predicate": "MUTATES", "resource": "FILE:/a"}]
     return granted(status="Wait", leases=[], queued=True, wanted=wanted, request_id=request)
 
@@ -545,21 +534,24 @@ IMPOSSIBLE: dict[str, list[Event]] = {
         granted(ttl_ms=None),
         LeaseRenewed(at=1_000, lease_id="L", ttl_ms=1, expires_at=1_001),
     ],
-    "a release of what never was": [LeasesReleased(at=1_000, lease_ids=["L"], agent_id="ann", session_id="s")],
+    "a release of what never was": [events.LeasesReleased(at=1_000, lease_ids=["L"], agent_id="ann", session_id="s")],
     "a release after the end": [
         granted(),
-        LeasesReleased(at=2_001, lease_ids=["L"], agent_id="ann", session_id="s"),
+        events.LeasesReleased(at=2_001, lease_ids=["L"], agent_id="ann", session_id="s"),
     ],
     "a release twice": [
         granted(),
-        LeasesReleased(at=1_000, lease_ids=["L"], agent_id="ann", session_id="s"),
-        LeasesReleased(at=1_000, lease_ids=["L"], agent_id="ann", session_id="s"),
+        events.LeasesReleased(at=1_000, lease_ids=["L"], agent_id="ann", session_id="s"),
+        events.LeasesReleased(at=1_000, lease_ids=["L"], agent_id="ann", session_id="s"),
     ],
-    "a release by another": [granted(), LeasesReleased(at=1_000, lease_ids=["L"], agent_id="bob", session_id="s")],
-    "an expiry before its time": [granted(), LeasesExpired(at=2_000, lease_ids=["L"])],
-    "an expiry of a lease for a proposal": [granted(ttl_ms=None), LeasesExpired(at=9_000, lease_ids=["L"])],
-    "a revocation after the end": [granted(), LeasesRevoked(at=2_001, lease_ids=["L"], by="x", reason="r")],
-    "a withdrawal of what never waited": [RequestWithdrawn(at=1_000, request_id="r", reason="timeout")],
+    "a release by another": [
+        granted(),
+        events.LeasesReleased(at=1_000, lease_ids=["L"], agent_id="bob", session_id="s"),
+    ],
+    "an expiry before its time": [granted(), events.LeasesExpired(at=2_000, lease_ids=["L"])],
+    "an expiry of a lease for a proposal": [granted(ttl_ms=None), events.LeasesExpired(at=9_000, lease_ids=["L"])],
+    "a revocation after the end": [granted(), events.LeasesRevoked(at=2_001, lease_ids=["L"], by="x", reason="r")],
+    "a withdrawal of what never waited": [events.RequestWithdrawn(at=1_000, request_id="r", reason="timeout")],
 }
 
 
