@@ -75,7 +75,7 @@ class Office:
 
 def path(number: int) -> str:
     """Return one of very many files, a few in each directory."""
-    return f"FILE:/work/{number % 100}/{number // 100 % 100}/file-{number}"
+    return f"FILE:/shop/{number % 100}/{number // 100 % 100}/file-{number}"
 
 
 def manifest(agent: str, session: str, *wanted: str) -> Manifest:
@@ -112,7 +112,7 @@ def measure_pair(past: int, seconds: float) -> None:
     for number in range(past // 100):
         many = manifest("ann", f"s{number}", *(f"MUTATES {path(number * 100 + one)}" for one in range(100)))
         after.take_and_give_back(many)
-    one = manifest("worker", "s", "MUTATES FILE:/work/7/7/mine")
+    one = manifest("worker", "s", "MUTATES FILE:/shop/7/7/mine")
     found = median_us({name: partial(office.take_and_give_back, one) for name, office in offices.items()}, seconds)
     empty = found[f"{0:>9,} held"]
     for name, taken in found.items():
@@ -127,13 +127,13 @@ def measure_verdicts(seconds: float) -> None:
     office.desk.register("worker", office.now, by="bench")
     works = {}
     for count in (1, 10, 100, 1_000):
-        free = manifest("worker", "s", *(f"MUTATES FILE:/work/{n % 100}/{n % 7}/mine-{n}" for n in range(count)))
+        free = manifest("worker", "s", *(f"MUTATES FILE:/shop/{n % 100}/{n % 7}/mine-{n}" for n in range(count)))
         works[f"granted, {count:>5,} triples"] = free
         taken = manifest("worker", "s", *(f"MUTATES {path(n * 97)}" for n in range(count)))
         works[f"died,    {count:>5,} triples"] = taken
     works["granted, free subtree  "] = manifest("worker", "s", "MUTATES FILE:/other/*")
-    works["died, subtree over all "] = manifest("worker", "s", "MUTATES FILE:/work/*")
-    works["died, subtree over 1 % "] = manifest("worker", "s", "MUTATES FILE:/work/7/*")
+    works["died, subtree over all "] = manifest("worker", "s", "MUTATES FILE:/shop/*")
+    works["died, subtree over 1 % "] = manifest("worker", "s", "MUTATES FILE:/shop/7/*")
 
     def ask(asked: Manifest) -> Callable[[], Any]:
         # A session of its own each time: the kernel remembers what it told a session that asks for the same again.
