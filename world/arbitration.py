@@ -20,11 +20,11 @@ from world.events import DecisionMade, ProposalSuperseded, RequestWithdrawn, Ver
 from world.execution import start_next
 from world.intent import IntentScope
 from world.klis.kernel import judge
-from world.klis.manifest import Manifest, read_manifest
+from world.klis.manifest import ENGINE_ONLY, Manifest, read_manifest
 from world.klis.predicate import Predicate
 from world.klis.session import Session
 from world.klis.settings import KlisSettings
-from world.klis_in_force import know_types, settings_in_force
+from world.klis_in_force import know_types
 from world.patch import parse_path
 from world.proposal import Proposal
 from world.work import Work
@@ -43,8 +43,6 @@ __all__ = [
 
 ENGINE: Final = {"kind": "engine"}
 """How a proposal's manifest is authenticated: the engine itself made it of what was judged."""
-
-_STATE: Final = frozenset({"STATE"})
 
 MAX_STATE_DEPTH: Final = 32
 """Names of a scope pattern that its resource keeps; a longer pattern is leased by what lies above it."""
@@ -80,7 +78,7 @@ def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Ma
     Raises:
         Refused: ``INVALID_MANIFEST``, and what ``world.klis.manifest.read_manifest`` refuses.
     """
-    settings = settings_in_force(work)
+    settings = work.realm.klis.in_force
     declared = declared_manifest(work, proposal)
     state = tuple(state_resources(proposal.branch, scope, min(MAX_STATE_DEPTH, settings.max_depth - 1)))
     if not state and not declared:
@@ -90,14 +88,14 @@ def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Ma
         same = _state_manifest(state, settings)
         return replace(same, **whose, document={**same.document, **whose})
     document = {"ver": "1.0", **whose, "scope": [*_mutations(state), *declared]}
-    return read_manifest(document, settings=settings, types=work.types, wide=_STATE)
+    return read_manifest(document, settings=settings, types=work.types, wide=ENGINE_ONLY)
 
 
 @lru_cache(maxsize=4_096)
 def _state_manifest(state: tuple[str, ...], settings: KlisSettings) -> Manifest:
     """Return what the manifests of all proposals have in common that write there and touch nothing else."""
     document = {"ver": "1.0", "session_id": "any", "agent_id": "any", "scope": _mutations(state)}
-    return read_manifest(document, settings=settings, wide=_STATE)
+    return read_manifest(document, settings=settings, wide=ENGINE_ONLY)
 
 
 def _mutations(state: tuple[str, ...]) -> list[dict[str, str]]:
@@ -158,7 +156,6 @@ def wanted_by(work: Work, proposal: Proposal, ruling: Ruling) -> Wanted:
         return Wanted(refused, is_free=True)
     if manifest is None:
         return Wanted(None, is_free=True)
-    work.desk().advance(work.klis_now)
     ledger, agent = work.realm.klis, manifest.agent_id
     rank = ledger.agents.get(agent, (work.klis_now, agent))  # what its first manifest will give it
     session = ledger.sessions.get((agent, manifest.session_id)) or Session(agent, manifest.session_id, rank)
@@ -186,10 +183,10 @@ def arbitrate(work: Work, proposal: Proposal, ruling: Ruling, wanted: Wanted) ->
         )
     except Refused as refused:
         if refused.code == "QUEUE_FULL":
-            work.realm.ask_again(proposal.proposal_id, work.klis_now + settings_in_force(work).backoff_ms)
+            work.realm.ask_again(proposal.proposal_id, work.klis_now + work.realm.klis.in_force.backoff_ms)
             return
         reason = f"Its manifest was refused ({refused.code}): {refused.message}"
-        decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
+        _reject(work, proposal, ruling, reason)
         return
     _follow(work, proposal, ruling, verdict)
 
@@ -201,12 +198,17 @@ def _follow(work: Work, proposal: Proposal, ruling: Ruling, verdict: VerdictGive
         return
     ledger = work.realm.klis
     dies = ledger.session(verdict.agent_id, verdict.session_id).dies
-    if verdict.status == "Die" and dies > (ledger.settings or KlisSettings()).max_proposal_retries:
+    if verdict.status == "Die" and dies > ledger.in_force.max_proposal_retries:
         reason = (
             f"What it needs was not free in {dies} attempts (max_proposal_retries); the last verdict is "
             f"{verdict.verdict_id}. Issue the intent again."
         )
-        decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
+        _reject(work, proposal, ruling, reason)
+
+
+def _reject(work: Work, proposal: Proposal, ruling: Ruling, reason: str) -> None:
+    """Reject what was judged well, for want of its leases."""
+    decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
 
 
 def carry_on(work: Work) -> None:
@@ -223,7 +225,7 @@ def carry_on(work: Work) -> None:
             ruling = Ruling.from_wire(proposal.ruling or {})
             if isinstance(verdict, RequestWithdrawn):
                 reason = f"Its request for leases was withdrawn ({verdict.reason})."
-                decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
+                _reject(work, proposal, ruling, reason)
             elif verdict.cause == "queue":
                 _follow(work, proposal, ruling, verdict)
 

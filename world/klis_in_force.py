@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from world.klis.settings import KlisSettings
 from world.work import Work
 
-__all__ = ["configure_klis", "know_types", "settings_in_force"]
-
-
-def settings_in_force(work: Work) -> KlisSettings:
-    """Return the recorded settings, or the defaults where none are recorded."""
-    return work.realm.klis.settings or KlisSettings()
+__all__ = ["configure_klis", "know_types"]
 
 
 def configure_klis(work: Work, by: str) -> bool:
@@ -24,4 +18,4 @@ def know_types(work: Work, by: str) -> None:
     if work.types is known or work.types.keys() <= known.keys():
         return
     new = [given for name, given in work.types.items() if name not in known]
-    work.desk().configure(settings_in_force(work), work.klis_now, by=by, types=known.with_types(*new))
+    work.desk().configure(work.realm.klis.in_force, work.klis_now, by=by, types=known.with_types(*new))

@@ -15,7 +15,7 @@ from world.events import LeaseRenewed, VerdictGiven
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.session import Rank
 from world.klis.signature import key_id, verify
-from world.klis_in_force import configure_klis, know_types, settings_in_force
+from world.klis_in_force import configure_klis, know_types
 from world.work import Work
 
 __all__ = ["Leasing", "authenticate"]
@@ -78,7 +78,7 @@ class Leasing:
 
         def command(work: Work) -> VerdictGiven:
             _prepare(work, by)
-            asked = read_manifest(manifest, settings=settings_in_force(work), types=work.types)
+            asked = read_manifest(manifest, settings=work.realm.klis.in_force, types=work.types)
             _refuse_proposals(work, asked.session_id)
             _refuse_proposals(work, request_id)
             return work.desk().request(
@@ -232,7 +232,7 @@ def authenticate(work: Work, manifest: Manifest, *, by: str, require_signature: 
     ledger, now = work.realm.klis, work.klis_now
     in_force = [key for key in ledger.keys.values() if key.agent_id == manifest.agent_id and not key.revoked]
     signed_with = verify(manifest, [b64decode(key.public) for key in in_force])
-    limit = settings_in_force(work).max_signature_age_ms
+    limit = work.realm.klis.in_force.max_signature_age_ms
     if manifest.issued_at is None or abs(now - manifest.issued_at) > limit:
         raise Refused(
             "UNAUTHENTICATED",
@@ -264,7 +264,7 @@ def _refuse_proposals(work: Work, name: str | None) -> None:
 
 def _check_administrator(work: Work, by: str) -> None:
     """Let only those take something away whom the operator named (KP-4b)."""
-    known = settings_in_force(work).administrators.split()
+    known = work.realm.klis.in_force.administrators.split()
     if by not in known:
         raise Refused(
             "NOT_AN_ADMINISTRATOR",

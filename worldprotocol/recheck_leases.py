@@ -11,8 +11,7 @@ from world.errors import Diverged, Refused
 from world.events import VerdictGiven
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
-from world.klis.manifest import Triple, read_manifest
-from world.klis.settings import KlisSettings
+from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
 from world.klis.signature import verify
 from world.work import Work
 
@@ -71,9 +70,8 @@ def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None
     if event.manifest is None:
         return None
     by_engine = (event.channel or {}).get("kind") == "engine"
-    wide = frozenset({"STATE"}) if by_engine else frozenset[str]()
-    settings = ledger.settings or KlisSettings()
-    manifest = read_manifest(event.manifest, settings=settings, types=ledger.types, wide=wide)
+    wide = ENGINE_ONLY if by_engine else frozenset[str]()
+    manifest = read_manifest(event.manifest, settings=ledger.in_force, types=ledger.types, wide=wide)
     if (manifest.agent_id, manifest.session_id) != (event.agent_id, event.session_id):
         return None
     if (event.channel or {}).get("kind") == "signed":

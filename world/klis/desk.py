@@ -59,7 +59,7 @@ class Desk:
     @property
     def settings(self) -> KlisSettings:
         """The settings in force."""
-        return self._ledger.settings or KlisSettings()
+        return self._ledger.in_force
 
     # Agents and keys
 

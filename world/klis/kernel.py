@@ -16,7 +16,6 @@ from world.klis.ledger import Ledger
 from world.klis.manifest import Triple
 from world.klis.scheduler import Status, decide, retry_after
 from world.klis.session import Session
-from world.klis.settings import KlisSettings
 
 __all__ = ["Verdict", "arbitrate", "judge", "without_expired"]
 
@@ -101,7 +100,7 @@ def arbitrate(
     status = judge(ledger, session, triples, queued=queued)
     if status == "Granted":
         return _GRANTED
-    settings = ledger.settings or KlisSettings()
+    settings = ledger.in_force
     conflicts, more = find_conflicts(ledger, session, triples, limit=settings.max_named_conflicts)
     after = None
     if status == "Die":

@@ -100,6 +100,11 @@ class Ledger:
     _deadlines: list[tuple[int, str]] = field(default_factory=list)
     _died: dict[Session, int] = field(default_factory=OrderedDict)
 
+    @property
+    def in_force(self) -> KlisSettings:
+        """The settings to decide by: the recorded ones, or the defaults where none are recorded."""
+        return self.settings or KlisSettings()
+
     def __eq__(self, other: object) -> bool:
         """Tell whether two ledgers say the same, however they came about."""
         from world.klis.stored import ledger_to_wire  # what they say is what would be stored
@@ -158,7 +163,7 @@ class Ledger:
         session = self.sessions.get((agent_id, session_id))
         if session is None or session not in self._died:
             return 0
-        settings = self.settings or KlisSettings()
+        settings = self.in_force
         after = retry_after(session.dies - 1, backoff_ms=settings.backoff_ms, max_backoff_ms=settings.max_backoff_ms)
         return self._died[session] + after
 
@@ -282,7 +287,7 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
 
 
 def _grant(ledger: Ledger, session: Session, event: VerdictGiven) -> None:
-    settings = ledger.settings or KlisSettings()
+    settings = ledger.in_force
     for told in event.leases:
         token, lease_id = told["token"], told["leaseId"]
         if token <= ledger.last_token or lease_id in ledger.leases:
@@ -365,7 +370,7 @@ def _note_nonce(ledger: Ledger, event: VerdictGiven) -> None:
     assert event.manifest is not None
     nonces = ledger.nonces
     nonces[event.agent_id, event.manifest["nonce"]] = event.at
-    oldest_needed = event.at - 2 * (ledger.settings or KlisSettings()).max_signature_age_ms
+    oldest_needed = event.at - 2 * ledger.in_force.max_signature_age_ms
     while nonces:
         first = next(iter(nonces))
         if nonces[first] >= oldest_needed:

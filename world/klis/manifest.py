@@ -25,6 +25,7 @@ from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple, read_confidence, read_triple
 
 __all__ = [
+    "ENGINE_ONLY",
     "MAX_MANIFEST_CHARS",
     "Confidence",
     "Manifest",
@@ -87,6 +88,10 @@ class _Document(TypedDict):
 
 _DOCUMENT: Final = TypeAdapter[_Document](_Document)
 _FIELDS: Final = frozenset(_Document.__annotations__) | frozenset(_Intent.__annotations__)
+
+
+ENGINE_ONLY: Final = frozenset({"STATE"})
+"""Types whose roots only the engine claims: a proposal without a scope may write the whole state."""
 
 
 @dataclass(frozen=True, slots=True)

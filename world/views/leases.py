@@ -16,7 +16,6 @@ from world.klis.conflict import Conflict, find_conflicts
 from world.klis.ledger import Ledger, Request
 from world.klis.predicate import Predicate, compatible
 from world.klis.session import Rank
-from world.klis.settings import KlisSettings
 from world.realm import Realm
 
 __all__ = [
@@ -104,7 +103,7 @@ def waits(ledger: Ledger) -> list[Wait]:
 
 
 def _wait(ledger: Ledger, request: Request) -> Wait:
-    limit = (ledger.settings or KlisSettings()).max_named_conflicts
+    limit = ledger.in_force.max_named_conflicts
     return Wait(request, *find_conflicts(ledger, request.session, request.triples, limit=limit))
 
 

@@ -104,21 +104,23 @@ def _verdicts(world: World, after: int) -> Iterator[tuple[int, VerdictGiven]]:
 
 def _asked(world: World, position: int, verdict: VerdictGiven) -> list[dict[str, Any]]:
     """Return the effective triples that a verdict is about."""
-    from world.klis.manifest import read_manifest
-    from world.klis.settings import KlisSettings
+    from world.klis.manifest import ENGINE_ONLY, read_manifest
 
     first = verdict
-    if verdict.manifest is None:  # judged again: the manifest stands in the first verdict about the request
-        latest = [one for at, one in _verdicts(world, 0) if one.request_id == verdict.request_id and at <= position]
-        first = next(one for one in reversed(latest) if one.manifest)
+    if verdict.manifest is None:  # judged again: the manifest stands in the last verdict before that has one
+        first = [one for at, one in _verdicts(world, 0) if at < position and _begins(one, verdict.request_id)][-1]
     ledger = world.realm().klis
     manifest = read_manifest(
         first.manifest or {},
-        settings=replace(ledger.settings or KlisSettings(), **AT_LEAST_ONCE_ALLOWED),
+        settings=replace(ledger.in_force, **AT_LEAST_ONCE_ALLOWED),
         types=ledger.types,
-        wide=frozenset({"STATE"}),
+        wide=ENGINE_ONLY,
     )
     return [{"predicate": one.predicate.value, "resource": one.resource.text} for one in manifest.triples]
+
+
+def _begins(verdict: VerdictGiven, request_id: str) -> bool:
+    return verdict.request_id == request_id and verdict.manifest is not None
 
 
 def _after(world: World, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
