@@ -2,6 +2,7 @@
 
     WorldProtocolError          has a stable ``code``, a sentence for people and typed ``details``
     |-- Refused                 the caller's mistake, or a wish that the rules do not allow
+    |   |-- ScopeViolationError an agent attempted what it had not declared
     |   |-- StorageFull         the disk is full; what was committed before stays as it was
     |   `-- LogBusy             another writer kept the log's lock for too long
     |-- DamagedLog              the history contradicts itself: bytes, hashes, order or references
@@ -54,6 +55,10 @@ class StorageFull(Refused):
 
 class LogBusy(Refused):
     """Another writer held the log's lock longer than the caller was willing to wait."""
+
+
+class ScopeViolationError(Refused):
+    """An agent attempted what it had not declared, and was stopped (KLIS-6 section 3.1; KO-3.1)."""
 
 
 class DamagedLog(WorldProtocolError):

@@ -1,0 +1,355 @@
+"""What IO calls do, as predicates on resources: the one mapping for all who see such calls (KLIS-6 section 2.1).
+
+Writing is MUTATES, or PROVIDES where the file is not there yet; reading is CONSUMES; removing is DELETES; a rename is
+RENAMES of the old name and PROVIDES of the new one. What an interpreter and a system need to run at all (their own
+libraries, ``/dev/null``) is nothing worth observing, and neither is a call that must fail because what it asks for does
+not exist. Files outside of the workspace are told as such; no manifest can declare them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from host.workspace import Workspace
+from world.errors import Refused
+from world.klis.observation import Seen, outside_resource
+from world.klis.predicate import Predicate
+from world.klis.resource import Resource, canonical_resource
+
+__all__ = ["Operations", "RuntimePaths"]
+
+_SYSTEM: Final = (b"/usr", b"/lib", b"/lib64", b"/lib32", b"/bin", b"/sbin", b"/opt", b"/etc", b"/proc", b"/sys")
+_DEVICES: Final = tuple(
+    b"/dev/" + name
+    for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"pts", b"shm", b"fd")
+)
+_METHODS: Final = {
+    **dict.fromkeys(("GET", "HEAD", "OPTIONS", "TRACE"), Predicate.CONSUMES),
+    "DELETE": Predicate.DELETES,
+}
+_SCHEMES: Final = {80: "http", 443: "https"}
+_DNS: Final = 53
+_RESOLVED_FOR_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePaths:
+    """Folders that belong to what runs an agent and not to its work.
+
+    Args:
+        read: absolute paths below which reading is not observed.
+        write: absolute paths below which nothing is observed.
+        private: absolute paths of files and folders that no agent may touch, wherever they lie.
+    """
+
+    read: tuple[bytes, ...] = ()
+    write: tuple[bytes, ...] = ()
+    private: tuple[bytes, ...] = ()
+
+    @classmethod
+    def standard(
+        cls, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = (), private: Iterable[str | Path] = ()
+    ) -> RuntimePaths:
+        """Return the paths of this system and this interpreter, with more of the operator's."""
+        python = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))}
+        return cls(
+            read=(*_SYSTEM, *_real(python), *_real(read)),
+            write=(*_DEVICES, *_real(write)),
+            private=_real(private),
+        )
+
+    def is_private(self, path: bytes) -> bool:
+        """Tell whether a path is the engine's own."""
+        return any(_is_below(path, folder) for folder in self.private)
+
+    def frees(self, path: bytes, *, writes: bool, root: bytes) -> bool:
+        """Tell whether what is done at a path is nothing worth observing.
+
+        A folder that holds the whole workspace frees nothing in it.
+        """
+        folders = self.write if writes else (*self.write, *self.read)
+        inside = _is_below(path, root)
+        return any(_is_below(path, folder) and not (inside and _is_below(root, folder)) for folder in folders)
+
+
+def _real(paths: Iterable[str | Path]) -> tuple[bytes, ...]:
+    return tuple(sorted({os.fsencode(os.path.realpath(path)) for path in paths if str(path)}))
+
+
+def _is_below(path: bytes, folder: bytes) -> bool:
+    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
+
+
+Name = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+class Operations:
+    """Turns calls into what they do, for one workspace.
+
+    Args:
+        workspace: whose root is ``FILE:/``.
+        runtime: what is not observed; None is this system's.
+        hosts: names of hosts that were declared, so that a connection to one of their addresses is known as theirs.
+        confined: whether the operating system holds the processes that are started to the same declaration.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        runtime: RuntimePaths | None = None,
+        hosts: Iterable[str] = (),
+        confined: bool = False,
+    ) -> None:
+        """Prepare; nothing is looked up yet."""
+        self._workspace = workspace
+        self._runtime = runtime or RuntimePaths.standard()
+        self._hosts = tuple(sorted(set(hosts)))
+        self._confined = confined
+        self._addresses: dict[str, str] = {}
+        self._looked_up = float("-inf")
+
+    # Files
+
+    def opened(self, path: Name, flags: int, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+        """Return what opening a file is.
+
+        Args:
+            path: as it was given; a relative one starts at ``cwd``.
+            flags: ``os.O_*``.
+            cwd: absolute; None is this process's.
+            call: for people.
+        """
+        if flags & os.O_PATH:
+            return []
+        if flags & os.O_TMPFILE == os.O_TMPFILE:  # without a name it is nobody's business; a link gives it one
+            return []
+        writes = flags & os.O_ACCMODE != os.O_RDONLY or bool(flags & (os.O_CREAT | os.O_TRUNC))
+        absolute = _absolute(path, cwd)
+        found = self._stat(absolute)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            return self._one(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
+        if not writes:
+            return [] if found is None else self._one(Predicate.CONSUMES, absolute, call, follow=True)
+        predicate = Predicate.PROVIDES if found is None and flags & os.O_CREAT else Predicate.MUTATES
+        return self._one(predicate, absolute, call, follow=True)
+
+    def deleted(self, path: Name, *, tree: bool = False, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+        """Return what removing a name is; ``tree`` is with everything below it."""
+        absolute = _absolute(path, cwd)
+        if not os.path.lexists(absolute):
+            return []
+        return self._one(Predicate.DELETES, absolute, call, subtree=tree)
+
+    def renamed(
+        self,
+        old: Name,
+        new: Name,
+        *,
+        exchange: bool = False,
+        cwd: bytes | None = None,
+        new_cwd: bytes | None = None,
+        call: str = "",
+    ) -> list[Seen]:
+        """Return what moving a name is: it is taken away at one place, and given or changed at the other."""
+        source, target = _absolute(old, cwd), _absolute(new, cwd if new_cwd is None else new_cwd)
+        if not os.path.lexists(source):
+            return []
+        if exchange:
+            return [
+                *self._one(Predicate.RENAMES, source, call),
+                *self._one(Predicate.RENAMES, target, call),
+            ]
+        replaces = Predicate.MUTATES if os.path.lexists(target) else Predicate.PROVIDES
+        return [*self._one(Predicate.RENAMES, source, call), *self._one(replaces, target, call)]
+
+    def made(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+        """Return what making a directory, a link or a special file is."""
+        absolute = _absolute(path, cwd)
+        return [] if os.path.lexists(absolute) else self._one(Predicate.PROVIDES, absolute, call)
+
+    def linked(
+        self,
+        old: Name,
+        new: Name,
+        *,
+        symbolic: bool,
+        cwd: bytes | None = None,
+        new_cwd: bytes | None = None,
+        call: str = "",
+    ) -> list[Seen]:
+        """Return what a link is: a new name; behind a hard one the old file can be changed."""
+        made = self.made(new, cwd=cwd if new_cwd is None else new_cwd, call=call)
+        if symbolic:
+            return made
+        return [*self._one(Predicate.MUTATES, _absolute(old, cwd), call), *made]
+
+    def listed(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+        """Return what reading the names in a directory is."""
+        absolute = _absolute(path, cwd)
+        if self._stat(absolute) is None:
+            return []
+        return self._one(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
+
+    def changed(self, path: Name, *, follow: bool = True, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+        """Return what changing a file's size, mode, owner, times or attributes is."""
+        absolute = _absolute(path, cwd)
+        if not os.path.lexists(absolute):
+            return []
+        return self._one(Predicate.MUTATES, absolute, call, follow=follow)
+
+    def database(self, name: Any, *, call: str = "") -> list[Seen]:
+        """Return what connecting to an SQLite database is: its file may be written, unless it says otherwise."""
+        text = os.fsdecode(name) if isinstance(name, bytes | os.PathLike) else str(name)
+        if text in ("", ":memory:") or "mode=memory" in text:
+            return []
+        if not text.startswith("file:"):
+            return self.opened(text, os.O_RDWR | os.O_CREAT, call=call)
+        parts = urlsplit(text)
+        asked = parse_qs(parts.query)
+        path = unquote(parts.path)
+        if path in ("", ":memory:"):
+            return []
+        reads = asked.get("mode") == ["ro"] or asked.get("immutable") == ["1"]
+        return self.opened(path, os.O_RDONLY if reads else os.O_RDWR | os.O_CREAT, call=call)
+
+    # Network and processes
+
+    def connected(self, host: str, port: int, *, call: str = "") -> list[Seen]:
+        """Return what a connection is: to the place of some URL, as far as can be told from it."""
+        if port == _DNS and self._hosts:
+            return []
+        return [self._connection(self._name_of(host), port, call)]
+
+    def bound(self, host: str, port: int, *, call: str = "") -> list[Seen]:
+        """Return what listening at an address is; port 0 is any, as clients ask for it."""
+        if not port:
+            return []
+        return [Seen(Predicate.PROVIDES, _url(host or "0.0.0.0", port), call)]
+
+    def local_socket(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+        """Return what connecting to a socket in the file system is: whoever listens there does things."""
+        name = os.fsencode(path)
+        if not name or name.startswith(b"\0"):
+            told = "abstract socket " + _printable(name[1:])
+            return [Seen(Predicate.MUTATES, outside_resource(told), call, outside=told)]
+        return self.changed(path, cwd=cwd, call=call)
+
+    def requested(self, method: str, url: str, *, call: str = "") -> list[Seen]:
+        """Return what an HTTP request is: GET CONSUMES, DELETE DELETES, everything that sends MUTATES."""
+        try:
+            resource = canonical_resource(f"URL:{url}")
+        except Refused:
+            return [Seen(Predicate.MUTATES, outside_resource(_printable(url.encode())), call, outside=url)]
+        return [Seen(_METHODS.get(method.upper(), Predicate.MUTATES), resource, call)]
+
+    def started(
+        self, executable: Name, argv: Sequence[Any] = (), *, cwd: bytes | None = None, call: str = ""
+    ) -> list[Seen]:
+        """Return what starting a process is: the process, and what an opaque tool may do where it works (KO-5.1)."""
+        name = os.path.basename(os.fsencode(executable or (argv[0] if argv else b"?")))
+        process = canonical_resource(f"PROCESS:{_printable(name) or '?'}")
+        if self._confined:
+            return [Seen(Predicate.PROVIDES, process, call, is_held=True)]
+        folder = os.getcwdb() if cwd is None else cwd
+        relative = self._workspace.relative(folder, follow=True)
+        if relative is None:
+            told = _printable(folder)
+            where = Seen(Predicate.MUTATES, outside_resource(told), call, outside=told, opaque_of=process)
+        else:
+            place = self._workspace.resource_at(relative, subtree=True)
+            where = Seen(Predicate.MUTATES, place, call, opaque_of=process)
+        return [Seen(Predicate.PROVIDES, process, call), where]
+
+    # Within
+
+    def _one(
+        self,
+        predicate: Predicate,
+        absolute: bytes,
+        call: str,
+        *,
+        follow: bool = False,
+        subtree: bool = False,
+        looks: bool = False,
+    ) -> list[Seen]:
+        real = _resolved(absolute, follow=follow)
+        root = self._workspace.root_bytes
+        relative = self._workspace.relative(real)
+        is_own = self._runtime.is_private(real) or (relative is not None and relative.split(b"/")[0] == b".klock")
+        if not is_own:
+            if self._runtime.frees(real, writes=predicate is not Predicate.CONSUMES, root=root):
+                return []
+            if relative is not None:
+                resource = self._workspace.resource_at(relative, subtree=subtree)
+                return [Seen(predicate, resource, call, looks=looks)]
+        told = _printable(real)
+        return [Seen(predicate, outside_resource(told), call, outside=told)]
+
+    @staticmethod
+    def _stat(absolute: bytes) -> os.stat_result | None:
+        try:
+            return os.stat(absolute)
+        except (OSError, ValueError):
+            return None
+
+    def _connection(self, host: str, port: int, call: str) -> Seen:
+        return Seen(Predicate.CONSUMES, _url(host, port), call, address=(host, port))
+
+    def _name_of(self, host: str) -> str:
+        """Return the declared name of an address, or the host as it was given."""
+        if host in self._hosts or not self._hosts:
+            return host
+        if host not in self._addresses and time.monotonic() - self._looked_up > _RESOLVED_FOR_S:
+            self._look_up()
+        return self._addresses.get(host, host)
+
+    def _look_up(self) -> None:
+        self._looked_up = time.monotonic()
+        for name in self._hosts:
+            try:
+                found = socket.getaddrinfo(name, None)
+            except OSError:
+                continue
+            self._addresses.update((str(entry[4][0]), name) for entry in found)
+
+
+def _absolute(path: Name, cwd: bytes | None) -> bytes:
+    name = os.fsencode(path)
+    return os.path.join(os.getcwdb() if cwd is None else cwd, name)
+
+
+def _resolved(absolute: bytes, *, follow: bool) -> bytes:
+    """Return a path without links in it; the last name stays as it is unless it is to be followed."""
+    try:
+        if follow:
+            return os.path.realpath(absolute)
+        folder, name = os.path.split(absolute.rstrip(b"/") or b"/")
+        if name in (b"", b".", b".."):
+            return os.path.realpath(absolute)
+        return os.path.join(os.path.realpath(folder), name)
+    except (OSError, ValueError):
+        return os.path.normpath(absolute)
+
+
+def _url(host: str, port: int) -> Resource:
+    scheme = _SCHEMES.get(port, "tcp")
+    place = f"[{host}]" if ":" in host else host
+    try:
+        return canonical_resource(f"URL:{scheme}://{place}:{port}/")
+    except Refused:
+        return outside_resource(f"{_printable(host.encode())}:{port}")
+
+
+def _printable(name: bytes) -> str:
+    text = name.decode("utf-8", "backslashreplace")
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

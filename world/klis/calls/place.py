@@ -1,0 +1,185 @@
+"""Where a call happens, and what it attempts there: names become resources in canonical form (design section 7).
+
+A name that the text does not give (a variable, a substitution) could be any: it is observed on the whole workspace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, NoReturn
+
+from world.errors import Refused
+from world.klis.observation import Seen
+from world.klis.predicate import Predicate
+from world.klis.resource import STANDARD, ResourceTypes, canonical_resource
+
+__all__ = ["Attempt", "Name", "Place", "malformed"]
+
+_METHODS: Final = {
+    **dict.fromkeys(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"), Predicate.CONSUMES),
+    **dict.fromkeys(("POST", "PUT", "PATCH"), Predicate.MUTATES),
+    "DELETE": Predicate.DELETES,
+}
+_NO_FILES: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|std(?:in|out|err)|fd/\d+)")
+_UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff*]|%(?=[0-9A-Fa-f]{2})")
+
+
+def malformed(message: str, **details: object) -> NoReturn:
+    """Refuse a call text.
+
+    Raises:
+        Refused: ``INVALID_CALL``, always.
+    """
+    raise Refused("INVALID_CALL", message, **details)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One side effect that a call attempts.
+
+    Args:
+        seen: what is done to what.
+        tool: the opaque tool that it is told of: one of what is told of a tool has to be declared, not all (KO-5.1).
+    """
+
+    seen: Seen
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name as a text gives it.
+
+    Args:
+        text: the name, without quotes.
+        pattern: where its first wildcard stands, None where it has none.
+        known: whether the text gives all of it; what a variable holds it does not.
+    """
+
+    text: str
+    pattern: int | None = None
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The working directory of a call and what is known of it.
+
+    Args:
+        call: the text, for people.
+        cwd: the working directory, absolute.
+        exists: whether what is written is there already; None is not known, and counts as there.
+        types: the resource types in force.
+        lower_case: whether paths are compared in lower case.
+        depth: how many shells within shells lead here.
+    """
+
+    call: str
+    cwd: str = "/"
+    exists: bool | None = None
+    types: ResourceTypes = field(default=STANDARD, compare=False)
+    lower_case: bool = False
+    depth: int = 0
+
+    def at(self, name: object) -> Place:
+        """Return the same in another directory; None stays here."""
+        if name is None:
+            return self
+        told = name if isinstance(name, Name) else Name(name) if isinstance(name, str) else Name("", known=False)
+        return replace(self, cwd=self.path(told.text) if told.known and told.pattern is None else "/")
+
+    def path(self, text: str) -> str:
+        """Return the absolute path of a name."""
+        return text if text.startswith("/") else f"{self.cwd.rstrip('/')}/{text}"
+
+    def file(self, predicate: Predicate, name: object, *, tree: bool = False, looks: bool = False) -> Iterator[Attempt]:
+        """Yield what is done to a file: a name, a text, or nothing for an open descriptor; else it could be any.
+
+        Args:
+            predicate: what is done.
+            name: which file.
+            tree: whether it is done to everything below too.
+            looks: whether only the names in a directory are read.
+        """
+        if isinstance(name, int):
+            return
+        told = name if isinstance(name, Name) else Name(name) if isinstance(name, str) else Name("", known=False)
+        if not told.known:
+            path, tree = "/", True
+        elif told.pattern is not None:
+            path, tree = self.path(told.text[: told.text.rfind("/", 0, told.pattern) + 1]), True
+        else:
+            path = self.path(told.text)
+        if _NO_FILES.fullmatch(path):
+            return
+        written = _UNWRITABLE.sub(_escaped, path)
+        yield self.resource(predicate, f"FILE:{written.rstrip('/')}/*" if tree else f"FILE:{written}", looks=looks)
+
+    def write(self, name: object, *, tree: bool = False) -> Iterator[Attempt]:
+        """Yield that a file is written: MUTATES, or PROVIDES where it is known not to be there."""
+        yield from self.file(Predicate.PROVIDES if self.exists is False else Predicate.MUTATES, name, tree=tree)
+
+    def request(self, method: str, url: object, *, tree: bool = False) -> Iterator[Attempt]:
+        """Yield a request: a URL, a path of an API, or the whole network where neither is known.
+
+        Raises:
+            Refused: ``INVALID_CALL`` for a method that does not exist.
+        """
+        predicate = _METHODS.get(method.upper())
+        if predicate is None:
+            malformed(f"{method!r} in {self.call!r:.200} is no method of HTTP: {', '.join(_METHODS)}.")
+        text = url.text if isinstance(url, Name) and url.known else url
+        if not isinstance(text, str):
+            yield from self.opaque(f"{method.upper()} of a URL that is not known")
+        elif text.startswith("/") and not text.startswith("//"):
+            yield self.resource(predicate, f"API_ENDPOINT:{_UNWRITABLE.sub(_escaped, text.partition('?')[0])}")
+        else:
+            text = text.partition("#")[0].replace("*", "%2A")
+            text = text if "://" in text else f"http://{text.removeprefix('//')}"
+            yield self.resource(predicate, f"URL:{text.rstrip('/')}/*" if tree else f"URL:{text}")
+
+    def connect(self, host: object, port: object) -> Iterator[Attempt]:
+        """Yield a connection to a host."""
+        text = host.text if isinstance(host, Name) and host.known else host
+        number = port.text if isinstance(port, Name) else port
+        if not isinstance(text, str) or not isinstance(number, int | str) or not str(number).isdecimal():
+            yield from self.opaque("a connection to a host that is not known")
+            return
+        shown = f"[{text}]" if ":" in text and not text.startswith("[") else text
+        attempt = self.resource(Predicate.CONSUMES, f"URL:tcp://{shown}:{number}")
+        yield Attempt(replace(attempt.seen, address=(text.strip("[]").lower(), int(number))))
+
+    def process(self, executable: object) -> Attempt:
+        """Return that a program is started; one with a path is named by the whole of it."""
+        text = executable.text if isinstance(executable, Name) else executable
+        if not isinstance(text, str) or not text:
+            return self.resource(Predicate.PROVIDES, "PROCESS:unknown")
+        if "/" in text:
+            text = self.resource(Predicate.PROVIDES, f"FILE:{_UNWRITABLE.sub(_escaped, self.path(text))}").seen.name
+        return self.resource(Predicate.PROVIDES, f"PROCESS:{_UNWRITABLE.sub(_escaped, text)}")
+
+    def opaque(self, tool: object) -> Iterator[Attempt]:
+        """Yield what is assumed of a tool that nobody can look into: anything below the working directory (KO-5.1)."""
+        started = self.process(tool).seen
+        yield Attempt(started, started.resource.key)
+        for attempt in self.file(Predicate.MUTATES, self.cwd, tree=True):
+            yield Attempt(attempt.seen, started.resource.key)
+
+    def resource(self, predicate: Predicate, text: str, *, looks: bool = False) -> Attempt:
+        """Return what is done to a resource.
+
+        Raises:
+            Refused: ``INVALID_CALL`` for a name that no resource can have.
+        """
+        try:
+            found = canonical_resource(text, types=self.types, lower_case=self.lower_case)
+        except Refused as refused:
+            malformed(f"{self.call!r:.200} names no resource: {refused.message}", resource=text)
+        return Attempt(Seen(predicate, found, call=self.call, looks=looks))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Write what a resource's name cannot hold byte by byte, as names of files are."""
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))

@@ -1,0 +1,235 @@
+"""Declared against observed: whether a side effect lies within what an agent said it would do (KLIS-6).
+
+What satisfies an observed call is the design's table (section 7): the same predicate; MUTATES covers CONSUMES and
+DEPENDS_ON; CONSUMES covers DEPENDS_ON; PROVIDES covers MUTATES and CONSUMES of its resource, and what is observed as
+PROVIDES may have been declared as MUTATES; DELETES and RENAMES cover only themselves. What a session itself made under
+its declaration it may also rename and remove: a file that is written beside and put in place is one change, not three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from world.errors import ScopeViolationError
+from world.klis.predicate import Predicate
+from world.klis.resource import Resource
+from world.klis.triple import Triple
+
+__all__ = ["KLIS_SCOPE_VIOLATION", "OUTSIDE", "SATISFIED_BY", "Declaration", "Seen", "outside_resource", "violation"]
+
+KLIS_SCOPE_VIOLATION: Final = "KLIS_SCOPE_VIOLATION"
+"""The error's code where a side effect lies outside of what was declared."""
+
+OUTSIDE: Final = "OUTSIDE"
+"""The type under which files outside of the workspace are told; nothing can declare it."""
+
+SATISFIED_BY: Final[Mapping[Predicate, frozenset[Predicate]]] = {
+    Predicate.PROVIDES: frozenset({Predicate.PROVIDES, Predicate.MUTATES}),
+    Predicate.MUTATES: frozenset({Predicate.MUTATES, Predicate.PROVIDES}),
+    Predicate.CONSUMES: frozenset({Predicate.CONSUMES, Predicate.MUTATES, Predicate.PROVIDES}),
+    Predicate.DEPENDS_ON: frozenset({Predicate.DEPENDS_ON, Predicate.CONSUMES, Predicate.MUTATES, Predicate.PROVIDES}),
+    Predicate.DELETES: frozenset({Predicate.DELETES}),
+    Predicate.RENAMES: frozenset({Predicate.RENAMES}),
+}
+"""Which declared predicates satisfy an observed one."""
+
+_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One side effect that was attempted, or found.
+
+    Args:
+        predicate: what is done.
+        resource: to what, in canonical form.
+        call: what was called, for people, such as ``open('/a.txt', 'w')``.
+        outside: the real path of a file outside of the workspace; its resource is of the type ``OUTSIDE``.
+        address: host and port of a connection, which a declared URL of that place satisfies.
+        looks: whether only the names in a directory are read: who may use something may look for it.
+        opaque_of: for what an opaque tool may do to its working directory: the process it is, which may have been
+            declared by hand instead (KO-5.1).
+        is_held: whether something else holds it to the declaration, so that it is recorded and not judged.
+    """
+
+    predicate: Predicate
+    resource: Resource
+    call: str = field(default="", compare=False)
+    outside: str | None = field(default=None, compare=False)
+    address: tuple[str, int] | None = field(default=None, compare=False)
+    looks: bool = field(default=False, compare=False)
+    opaque_of: Resource | None = field(default=None, compare=False)
+    is_held: bool = field(default=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The resource as the seed's error text names it: files by their path alone."""
+        if self.outside is not None:
+            return self.outside
+        return shown(self.resource)
+
+    def to_wire(self) -> dict[str, str]:
+        """Return predicate and resource, as the log holds them."""
+        return {"predicate": self.predicate.value, "resource": self.resource.text}
+
+
+def shown(resource: Resource) -> str:
+    """Return a resource as people name it: a file by its path, everything else with its type."""
+    return resource.text.removeprefix("FILE:")
+
+
+def outside_resource(path: str) -> Resource:
+    """Return the resource of a file outside of the workspace, by its absolute path in printable form."""
+    return Resource(OUTSIDE, f"{OUTSIDE}:{path}", subtree=False, ancestors=(), nested=False)
+
+
+class Declaration:
+    """What one session declared, ready to be held against what it does.
+
+    Args:
+        agent_id: whose session it is.
+        session_id: which of its sessions.
+        triples: what was declared, with the targets of RENAMES as PROVIDES.
+    """
+
+    __slots__ = ("_above", "_by_key", "_hosts", "_subtrees", "agent_id", "session_id", "triples")
+
+    def __init__(self, agent_id: str, session_id: str, triples: Iterable[Triple]) -> None:
+        """Take in a declaration; ``add`` widens it later."""
+        self.agent_id = agent_id
+        self.session_id = session_id
+        self.triples: tuple[Triple, ...] = ()
+        self._by_key: dict[str, set[Predicate]] = {}
+        self._subtrees: dict[str, set[Predicate]] = {}
+        self._hosts: set[tuple[str, int]] = set()
+        self._above: set[str] = set()
+        for triple in dict.fromkeys(triples):
+            self.add(triple)
+
+    def add(self, triple: Triple) -> None:
+        """Widen the declaration by one triple (permissive mode, KO-3.2b)."""
+        if triple in self.triples:
+            return
+        self.triples += (triple,)
+        resource = triple.resource
+        places = self._subtrees if triple.covers else self._by_key
+        places.setdefault(resource.key, set()).add(triple.predicate)
+        self._above |= set(resource.ancestors)
+        address = _address_of(resource)
+        if address is not None and triple.predicate is not Predicate.DEPENDS_ON:
+            self._hosts.add(address)
+
+    def covers(self, seen: Seen) -> bool:
+        """Tell whether a side effect lies within the declaration; a subtree only where all of it is declared."""
+        if seen.address is not None:
+            return seen.address in self._hosts
+        if seen.looks and seen.resource.key in self._above:
+            return True
+        return self._covers(seen.resource, SATISFIED_BY[seen.predicate])
+
+    def outside(self, seen: Sequence[Seen]) -> list[Seen]:
+        """Return what lies outside of the declaration, of the effects that one call has together.
+
+        An opaque tool is judged by its process where that was declared by hand, and else by what it may do to its
+        working directory (KO-5.1).
+        """
+        processes = {one.opaque_of for one in seen if one.opaque_of is not None}
+        by_hand = {process for process in processes if self._covers(process, SATISFIED_BY[Predicate.PROVIDES])}
+        found = []
+        for one in seen:
+            if one.is_held or one.opaque_of in by_hand or (one.resource in processes and one.resource not in by_hand):
+                continue
+            if not self.covers(one):
+                found.append(one)
+        return found
+
+    def declared_at(self, seen: Seen) -> list[Triple]:
+        """Return the triples that have anything to do with the same place, for the error's text."""
+        if seen.address is not None:
+            return [triple for triple in self.triples if triple.resource.type == "URL"]
+        return [
+            triple
+            for triple in self.triples
+            if triple.resource.overlaps(seen.resource)
+            or (triple.covers and triple.resource.key in seen.resource.ancestors)
+        ]
+
+    def unused(self, seen: Iterable[Seen]) -> list[Triple]:
+        """Return the declared triples that nothing observed made use of: no violation, but worth knowing (KO-4)."""
+        observed = list(seen)
+        return [triple for triple in self.triples if not any(_uses(triple, one) for one in observed)]
+
+    def _covers(self, resource: Resource, accepted: frozenset[Predicate]) -> bool:
+        key = resource.key
+        if not resource.subtree and not accepted.isdisjoint(self._by_key.get(key, ())):
+            return True
+        subtrees = self._subtrees
+        if not accepted.isdisjoint(subtrees.get(key, ())):
+            return True
+        return any(not accepted.isdisjoint(subtrees.get(above, ())) for above in resource.ancestors)
+
+
+def _uses(triple: Triple, seen: Seen) -> bool:
+    if seen.address is not None:
+        return _address_of(triple.resource) == seen.address
+    if triple.predicate not in SATISFIED_BY[seen.predicate]:
+        return False
+    resource, other = triple.resource, seen.resource
+    return resource.key == other.key or (triple.covers and resource.key in other.ancestors)
+
+
+def _address_of(resource: Resource) -> tuple[str, int] | None:
+    """Return host and port that a URL leads to, None for everything else."""
+    if resource.type != "URL":
+        return None
+    parts = urlsplit(resource.key.removeprefix("URL:"))
+    try:
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return None if parts.hostname is None or port is None else (parts.hostname, port)
+
+
+def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:
+    """Return the error of a side effect outside of its declaration, in the words of KLIS-6 section 3.1 (KO-3.1).
+
+    Args:
+        declaration: what was declared.
+        seen: what was attempted.
+    """
+    there = declaration.declared_at(seen)
+    told = _what_was_declared(seen, there)
+    details: dict[str, Any] = {
+        "agent_id": declaration.agent_id,
+        "session_id": declaration.session_id,
+        **seen.to_wire(),
+        "declared": [{"predicate": one.predicate.value, "resource": one.resource.text} for one in there],
+    }
+    if seen.call:
+        details["call"] = seen.call
+    if seen.outside is not None:
+        details["path"] = seen.outside
+    return ScopeViolationError(
+        KLIS_SCOPE_VIOLATION,
+        f"Agent attempted {seen.predicate} on {seen.name} but {told}. "
+        f"The agent is {declaration.agent_id!r}, its session {declaration.session_id}.",
+        **details,
+    )
+
+
+def _what_was_declared(seen: Seen, there: list[Triple]) -> str:
+    if seen.outside is not None:
+        return "that lies outside of the workspace"
+    if not there:
+        return "declared nothing there"
+    same = [
+        one for one in there if one.resource.key == seen.resource.key and one.resource.subtree == seen.resource.subtree
+    ]
+    if same and len(same) == len(there):
+        return "only declared " + " and ".join(dict.fromkeys(one.predicate.value for one in same))
+    listed = [f"{one.predicate} on {shown(one.resource)}" for one in there[:3]]
+    more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+    return "only declared " + ", ".join(listed) + more
