@@ -19,13 +19,21 @@ from world.frozen import freeze
 from world.patch import Patch
 from world.snapshot import ErrorValue, Requirement
 
-__all__ = ["MAX_RESULT_BYTES", "EffectPlace", "shown"]
+__all__ = ["MAX_RESULT_BYTES", "Answered", "EffectPlace", "shown"]
 
 MAX_RESULT_BYTES: Final = 1024 * 1024
 """Canonical text of one result, in bytes; more than that belongs into a file whose hash is the result."""
 
 MAX_MESSAGE_CHARS: Final = 500
 """Characters kept of what an exception says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A handler's answer, read: the result, and whether the handler says that trying again may help."""
+
+    result: EffectResult
+    retryable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,10 @@ class EffectPlace:
     def invalid(self, why: str) -> EffectResult:
         """Return the result of an effect whose handler answered nonsense."""
         return self.failed("EFFECT_INVALID_RESULT", f"The handler of {self.requirement.type} answered {why}")
+
+    def answer(self, given: Any) -> Answered:
+        """Return what a handler's answer comes to, as ``read`` does, with whether trying again may help."""
+        return Answered(self.read(given), isinstance(given, Failed) and given.retryable is True)
 
     def read(self, given: Any) -> EffectResult:
         """Return what a handler's answer comes to; errors of the answer are error values.

@@ -14,6 +14,9 @@ patches, or any JSON value, and decides nothing: what its answer means is the ac
         receipt = post(params["to"], params["text"], key=call.idempotency_key)
         return Done({"receipt": receipt})
 
+With ``input`` a handler gets its parameters checked and as that type; what it promises and touches may then depend on
+them (``host.effect_input``, ``host.touches``).
+
 Which handlers there are is the operator's choice: a registry is filled by hand, from references
 (``host.loading``), or from the entry points of installed packages.
 Source: design section 8; HC-handlers, HC-journal.
@@ -22,18 +25,27 @@ Source: design section 8; HC-handlers, HC-journal.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from host.effect_input import EFFECT_INVALID_INPUT, EffectInput
+from host.touches import Predicate, Touch, Touches, TouchesOf, resources_of, source_of, touch_faults, touch_to_wire
+from world.clock import Clock, SystemClock
 from world.errors import Refused
 from world.patch import Patch
 from world.ports import EffectTerms
 from world.snapshot import SnapshotView
 
+if TYPE_CHECKING:
+    from host.workspace import Workspace
+
 __all__ = [
+    "DEFAULT_BACKOFF_MS",
     "DEFAULT_TIME_LIMIT_MS",
+    "EFFECT_INVALID_INPUT",
+    "MAX_RETRIES",
     "MAX_TIME_LIMIT_MS",
     "Answer",
     "Done",
@@ -51,17 +63,20 @@ __all__ = [
 DEFAULT_TIME_LIMIT_MS: Final = 30_000
 """How long a handler may take when it says nothing else, in milliseconds."""
 
-MAX_TIME_LIMIT_MS: Final = 7 * 24 * 3_600_000
-"""The longest time limit a handler may ask for, in milliseconds; a wait for people is no effect."""
+MAX_TIME_LIMIT_MS: Final = 7 * 24 * 3_600_000 + 60_000
+"""The longest time limit a handler may ask for, in milliseconds: a week, and a minute to come to an end in."""
+
+DEFAULT_BACKOFF_MS: Final = 1_000
+"""How long to wait before the first retry, in milliseconds; every further wait is twice as long."""
+
+MAX_RETRIES: Final = 100
+"""How often a handler may ask to be tried again."""
+
+MAX_BACKOFF_MS: Final = 24 * 3_600_000
+"""The longest first wait before a retry, in milliseconds."""
 
 MAX_TYPE_CHARS: Final = 512
 """Characters in an effect's name."""
-
-Predicate = Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "RENAMES", "DEPENDS_ON"]
-Touch = tuple[Predicate, str]
-"""What an effect does to what outside: a predicate and a resource such as ``URL:https://mail.example/*``."""
-
-_RESOURCE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*:.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +101,13 @@ class Failed:
         code: a stable identifier, which becomes the error's code.
         message: one sentence for people.
         context: JSON facts for programs.
+        retryable: whether making the effect again may help and does no harm; only then it is retried.
     """
 
     code: str
     message: str
     context: Mapping[str, Any] | None = None
+    retryable: bool = False
 
 
 Answer = Done | Failed | Sequence[Patch] | Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None
@@ -107,6 +124,14 @@ def idempotency_key(intent_id: str, requirement_id: str) -> str:
     return f"{intent_id}:{requirement_id}"
 
 
+def _never() -> bool:
+    return False
+
+
+def _no_leases() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class EffectCallInfo:
     """What a handler is told besides the effect's parameters.
@@ -119,6 +144,14 @@ class EffectCallInfo:
         now: the execution's frozen time, ms since 1970; not the wall clock.
         time_limit_ms: after which the handler is given up and its answer dropped, in milliseconds.
         look: gives ``view``; it is asked only when a handler wants to see the state.
+        attempt: 1 when the effect is made for the first time, and one more each time it is made again.
+        requested_at: when the effect was first asked for, ms since 1970; 0 where nobody knows.
+        fencing_token: grows with every grant of leases; what is outside can refuse a smaller one than it has seen.
+        workspace: the folder that agents see as ``FILE:/``, None where there is none.
+        scratch: a folder of the engine's own, for what a handler must remember between attempts; may not exist yet.
+        clock: tells the engine's time.
+        is_cancelled: whether nobody waits for the answer any more.
+        check: raises when the leases were lost; to be called immediately before whatever cannot be undone.
     """
 
     effect_type: str
@@ -128,6 +161,14 @@ class EffectCallInfo:
     now: int
     time_limit_ms: int
     look: Callable[[], SnapshotView] = field(repr=False, compare=False)
+    attempt: int = 1
+    requested_at: int = 0
+    fencing_token: int = 0
+    workspace: Workspace | None = field(default=None, repr=False, compare=False)
+    scratch: Path | None = field(default=None, repr=False, compare=False)
+    clock: Clock = field(default_factory=SystemClock, repr=False, compare=False)
+    is_cancelled: Callable[[], bool] = field(default=_never, repr=False, compare=False)
+    check: Callable[[], None] = field(default=_no_leases, repr=False, compare=False)
 
     @property
     def view(self) -> SnapshotView:
@@ -135,7 +176,7 @@ class EffectCallInfo:
         return self.look()
 
 
-EffectFunction = Callable[[Mapping[str, Any], EffectCallInfo], Any]
+EffectFunction = Callable[[Any, EffectCallInfo], Any]
 """A handler's function; an ``async`` one gives the answer when awaited."""
 
 
@@ -146,8 +187,11 @@ class EffectHandler:
     Args:
         type: the effect's name.
         function: makes it.
-        terms: time limit and idempotence.
+        terms: time limit, idempotence and retries, as far as they do not depend on the parameters.
         touches: what it touches outside, for manifests and for people.
+        input: what its parameters must be; None takes any.
+        idempotent_for: whether it is idempotent with some parameters; None for what ``terms`` say.
+        time_limit_for: its time limit with some parameters, in milliseconds; None for what ``terms`` say.
 
     Raises:
         Refused: ``INVALID_HANDLER`` that names the handler and what is wrong with it.
@@ -156,40 +200,95 @@ class EffectHandler:
     type: str
     function: EffectFunction
     terms: EffectTerms
-    touches: tuple[Touch, ...] = ()
+    touches: Touches = ()
+    input: EffectInput | None = None
+    idempotent_for: Callable[[Any], bool] | None = None
+    time_limit_for: Callable[[Any], int] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not 0 < len(self.type) <= MAX_TYPE_CHARS:
             raise self._invalid(f"its effect's name must be a text of 1 to {MAX_TYPE_CHARS} characters")
         if not _takes_two(self.function):
             raise self._invalid("it must be a function of two arguments, (params, call)")
-        limit = self.terms.time_limit_ms
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_TIME_LIMIT_MS:
-            raise self._invalid(f"its time limit must be 1 to {MAX_TIME_LIMIT_MS} milliseconds, not {limit!r}")
-        for touch in self.touches:
-            if not _is_touch(touch):
-                raise self._invalid(f'what it touches must be pairs like ("MUTATES", "FILE:/a"), not {touch!r}')
+        terms = self.terms
+        if not _is_between(terms.time_limit_ms, 1, MAX_TIME_LIMIT_MS):
+            told = f"1 to {MAX_TIME_LIMIT_MS} milliseconds, not {terms.time_limit_ms!r}"
+            raise self._invalid(f"its time limit must be {told}")
+        if not _is_between(terms.retries, 0, MAX_RETRIES):
+            raise self._invalid(f"its retries must be 0 to {MAX_RETRIES}, not {terms.retries!r}")
+        if not _is_between(terms.backoff_ms, 1, MAX_BACKOFF_MS):
+            raise self._invalid(f"its backoff must be 1 to {MAX_BACKOFF_MS} milliseconds, not {terms.backoff_ms!r}")
+        fault = touch_faults(self.touches)
+        if fault is not None:
+            raise self._invalid(fault)
 
     def __call__(self, params: Mapping[str, Any], call: EffectCallInfo) -> Any:
-        """Call the function, without time limit and without reading its answer."""
-        return self.function(params, call)
+        """Check the parameters and call the function, without time limit and without reading its answer.
+
+        Parameters that it does not take are the answer ``Failed`` with ``EFFECT_INVALID_INPUT``.
+        """
+        try:
+            taken = self._taken(params)
+            self._resources(params, taken)
+        except Refused as refused:
+            return Failed(refused.code, refused.message, refused.details)
+        return self.function(taken, call)
+
+    def terms_for(self, params: Mapping[str, Any]) -> EffectTerms:
+        """Return what is promised for an effect with some parameters.
+
+        Whatever cannot be told from them, because they are faulty or because a function raises, is as ``terms`` say.
+        """
+        if self.idempotent_for is None and self.time_limit_for is None:
+            return self.terms
+        terms = self.terms
+        try:
+            taken = self._taken(params)
+            idempotent = terms.idempotent if self.idempotent_for is None else self.idempotent_for(taken) is True
+            limit = terms.time_limit_ms if self.time_limit_for is None else self.time_limit_for(taken)
+        except Exception:  # noqa: BLE001 - foreign code, and what it was given is told when the effect is made
+            return terms
+        if not _is_between(limit, 1, MAX_TIME_LIMIT_MS):
+            limit = terms.time_limit_ms
+        return EffectTerms(limit, idempotent, retries=terms.retries, backoff_ms=terms.backoff_ms)
+
+    def triples(self, params: Mapping[str, Any]) -> list[tuple[Predicate, str]]:
+        """Return what an effect touches with some parameters: pairs of predicate and resource.
+
+        The resources are texts that may not be in canonical form yet.
+
+        Raises:
+            Refused: ``EFFECT_INVALID_INPUT`` with all faults of the parameters, ``EFFECT_INVALID_TOUCHES``.
+        """
+        return self._resources(params, self._taken(params) if self.input is not None else params)
 
     @property
     def source(self) -> str:
         """Where the function stands, as ``module:qualname``, for people."""
-        inner = inspect.unwrap(self.function)
-        named = inner if hasattr(inner, "__qualname__") else type(inner)
-        return f"{named.__module__}:{named.__qualname__}"
+        return source_of(self.function)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what is known of the handler, as JSON."""
-        return {
+        """Return what is known of the handler, as JSON; null is what depends on the parameters."""
+        told: dict[str, Any] = {
             "type": self.type,
             "source": self.source,
-            "timeLimitMs": self.terms.time_limit_ms,
-            "idempotent": self.terms.idempotent,
-            "touches": [{"predicate": predicate, "resource": resource} for predicate, resource in self.touches],
+            "timeLimitMs": None if self.time_limit_for else self.terms.time_limit_ms,
+            "idempotent": None if self.idempotent_for else self.terms.idempotent,
+            "touches": touch_to_wire(self.touches),
         }
+        if self.terms.retries:
+            told |= {"retries": self.terms.retries, "backoffMs": self.terms.backoff_ms}
+        if self.input is not None:
+            told["input"] = self.input.to_wire()
+        return told
+
+    def _taken(self, params: Mapping[str, Any]) -> Any:
+        return params if self.input is None else self.input.read(params)
+
+    def _resources(self, params: Mapping[str, Any], taken: Any) -> list[tuple[Predicate, str]]:
+        of_type = self.input
+        told = (lambda: params) if of_type is None else (lambda: of_type.told(taken))
+        return resources_of(self.type, self.touches, taken, told)
 
     def _invalid(self, why: str) -> Refused:
         return Refused(
@@ -197,6 +296,10 @@ class EffectHandler:
             f"The handler of effect {self.type!r} cannot be used: {why}.",
             effect=str(self.type),
         )
+
+
+def _is_between(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _takes_two(function: Any) -> bool:
@@ -211,39 +314,52 @@ def _takes_two(function: Any) -> bool:
     return True
 
 
-def _is_touch(touch: Any) -> bool:
-    return (
-        isinstance(touch, tuple)
-        and len(touch) == 2
-        and touch[0] in get_args(Predicate)
-        and isinstance(touch[1], str)
-        and _RESOURCE.fullmatch(touch[1]) is not None
-    )
-
-
 def handler(
     effect_type: str,
     /,
     *,
-    time_limit_ms: int = DEFAULT_TIME_LIMIT_MS,
-    idempotent: bool = False,
-    touches: Iterable[Touch] = (),
+    input: Any = None,  # noqa: A002 - the specification's word
+    touches: Iterable[Touch] | TouchesOf = (),
+    idempotent: bool | Callable[[Any], bool] = False,
+    time_limit_ms: int | Callable[[Any], int] = DEFAULT_TIME_LIMIT_MS,
+    retries: int = 0,
+    backoff_ms: int = DEFAULT_BACKOFF_MS,
 ) -> Callable[[EffectFunction], EffectHandler]:
     """Make a handler of the decorated function; it is used once it stands in a registry.
 
+    Whatever is a function below is given the parameters as the handler gets them.
+
     Args:
         effect_type: the effect's name, such as ``http.get``.
-        time_limit_ms: after which an effect is given up, in milliseconds.
-        idempotent: whether making an effect again with the same idempotency key does no harm. An effect
-            that may have happened before a crash is made again only then; otherwise it waits for a person.
-        touches: what it touches outside, as pairs of predicate and resource.
+        input: what its parameters must be: a pydantic model, a TypedDict or any type that pydantic can check. The
+            handler gets them as that type; others are the error value ``EFFECT_INVALID_INPUT``.
+        touches: what it touches outside, as pairs of predicate and resource, template or function; or one function that
+            gives such pairs.
+        idempotent: whether making an effect again with the same idempotency key does no harm, or a function that tells.
+            An effect that may have happened before a crash is made again only then; otherwise it waits for a person.
+        time_limit_ms: after which an effect is given up, in milliseconds, or a function that tells.
+        retries: how often an effect is made again that failed in a way that may pass.
+        backoff_ms: the wait before the first retry, in milliseconds; it doubles with each.
 
     Raises:
         Refused: ``INVALID_HANDLER``, by the decorator.
     """
-    terms = EffectTerms(time_limit_ms, idempotent)
-    touched = tuple(touches)
-    return lambda function: EffectHandler(effect_type, function, terms, touched)
+    terms = EffectTerms(
+        DEFAULT_TIME_LIMIT_MS if callable(time_limit_ms) else time_limit_ms,
+        False if callable(idempotent) else idempotent,
+        retries=retries,
+        backoff_ms=backoff_ms,
+    )
+    touched: Touches = touches if callable(touches) else tuple(touches)
+    return lambda function: EffectHandler(
+        effect_type,
+        function,
+        terms,
+        touched,
+        input=None if input is None else EffectInput(effect_type, input),
+        idempotent_for=idempotent if callable(idempotent) else None,
+        time_limit_for=time_limit_ms if callable(time_limit_ms) else None,
+    )
 
 
 class EffectRegistry:
@@ -251,24 +367,29 @@ class EffectRegistry:
 
     Args:
         handlers: to begin with.
+        builtin: handlers that any other of the same type takes the place of.
 
     Raises:
         Refused: ``DUPLICATE_HANDLER`` as ``add`` does.
     """
 
-    def __init__(self, handlers: Iterable[EffectHandler] = ()) -> None:
+    def __init__(self, handlers: Iterable[EffectHandler] = (), *, builtin: Iterable[EffectHandler] = ()) -> None:
         """Start with these handlers."""
-        self._handlers: dict[str, EffectHandler] = {}
+        self._handlers: dict[str, EffectHandler] = {given.type: given for given in builtin}
+        self._replaceable = set(self._handlers)
         for given in handlers:
             self.add(given)
 
     def add(self, given: EffectHandler) -> None:
-        """Add a handler.
+        """Add a handler; it takes the place of a built-in one.
 
         Raises:
             Refused: ``DUPLICATE_HANDLER`` where its type has another one: which of the two makes an effect
                 must not depend on the order in which packages are found.
         """
+        if given.type in self._replaceable:
+            self._replaceable.remove(given.type)
+            self._handlers[given.type] = given
         known = self._handlers.setdefault(given.type, given)
         if known is not given:
             raise Refused(
@@ -282,12 +403,23 @@ class EffectRegistry:
         effect_type: str,
         /,
         *,
-        time_limit_ms: int = DEFAULT_TIME_LIMIT_MS,
-        idempotent: bool = False,
-        touches: Iterable[Touch] = (),
+        input: Any = None,  # noqa: A002 - the specification's word
+        touches: Iterable[Touch] | TouchesOf = (),
+        idempotent: bool | Callable[[Any], bool] = False,
+        time_limit_ms: int | Callable[[Any], int] = DEFAULT_TIME_LIMIT_MS,
+        retries: int = 0,
+        backoff_ms: int = DEFAULT_BACKOFF_MS,
     ) -> Callable[[EffectFunction], EffectHandler]:
         """Make a handler of the decorated function and add it; see ``host.effects.handler``."""
-        make = handler(effect_type, time_limit_ms=time_limit_ms, idempotent=idempotent, touches=touches)
+        make = handler(
+            effect_type,
+            input=input,
+            touches=touches,
+            idempotent=idempotent,
+            time_limit_ms=time_limit_ms,
+            retries=retries,
+            backoff_ms=backoff_ms,
+        )
 
         def register(function: EffectFunction) -> EffectHandler:
             made = make(function)
@@ -300,10 +432,20 @@ class EffectRegistry:
         """Return the handler of a type of effect, or None."""
         return self._handlers.get(effect_type)
 
-    def terms(self, effect_type: str) -> EffectTerms:
-        """Return what is promised for a type of effect; the defaults where nobody handles it."""
+    def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
+        """Return what is promised for a type of effect, and for its parameters where they are given.
+
+        The defaults where nobody handles it.
+        """
         found = self._handlers.get(effect_type)
-        return found.terms if found else EffectTerms(DEFAULT_TIME_LIMIT_MS, idempotent=False)
+        if found is None:
+            return EffectTerms(DEFAULT_TIME_LIMIT_MS, idempotent=False)
+        return found.terms if params is None else found.terms_for(params)
+
+    @property
+    def builtin(self) -> frozenset[str]:
+        """The types of effects whose handlers are built in."""
+        return frozenset(self._replaceable)
 
     def __iter__(self) -> Iterator[EffectHandler]:
         return iter(sorted(self._handlers.values(), key=lambda given: given.type))

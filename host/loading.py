@@ -1,7 +1,8 @@
 """Finding handlers: by reference, or in installed packages.
 
 A reference is ``package.module:attribute`` or ``path/to/file.py:attribute``; the attribute is a handler, a registry, or
-a list of handlers. Packages offer theirs as entry points of the group ``worldprotocol.effects``.
+a list of handlers. Packages offer theirs as entry points of the group ``worldprotocol.effects``. What is built in
+(``host.builtin``) is always at hand, and any handler of the same type takes its place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ ENTRY_POINTS: Final = "worldprotocol.effects"
 
 
 def find_effects(
-    references: Iterable[str] = (), *, entry_points: bool = True, base: Path | None = None
+    references: Iterable[str] = (),
+    *,
+    entry_points: bool = True,
+    base: Path | None = None,
+    builtin: bool = True,
 ) -> EffectRegistry:
     """Return a registry of all handlers that are at hand.
 
@@ -29,11 +34,14 @@ def find_effects(
         references: ``package.module:attribute`` or ``file.py:attribute``, from the operator.
         entry_points: whether to take those that installed packages offer, too.
         base: the folder that relative file names start from; None is the current folder.
+        builtin: whether the built-in ones are among them; any other handler of their type takes their place.
 
     Raises:
         Refused: as ``load_handlers``; ``DUPLICATE_HANDLER`` where two handlers stand for one type of effect.
     """
-    registry = EffectRegistry()
+    from host.builtin import BUILTIN  # only who makes effects pays for it
+
+    registry = EffectRegistry(builtin=BUILTIN if builtin else ())
     for name, found in offered(ENTRY_POINTS) if entry_points else ():
         for given in _handlers(f"the entry point {name!r}", found):
             registry.add(given)

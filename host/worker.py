@@ -10,13 +10,18 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-__all__ = ["MAX_ABANDONED", "Ended", "NotStarted", "TimedOut", "Workers"]
+__all__ = ["MAX_ABANDONED", "Ended", "GivenUp", "NotStarted", "TimedOut", "Workers"]
+
+STILL_WANTED_S: Final = 0.25
+"""How often it is asked whether work that runs is still wanted, in seconds."""
 
 MAX_ABANDONED: Final = 64
 """Threads given up and still running, from which on no more are started."""
@@ -38,6 +43,19 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class TimedOut:
     """The time was over; the work may still be running, and its outcome is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Nobody wants the work any more; it may still be running, and its outcome is unknown.
+
+    Args:
+        code: why, for programs.
+        message: why, for people.
+    """
+
+    code: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +83,15 @@ class Workers:
         self._lock = threading.Lock()
 
     def run(
-        self, name: str, work: Callable[[], Any], read: Callable[[Any], Any], *, time_limit_ms: int
-    ) -> Ended | TimedOut | NotStarted:
+        self,
+        name: str,
+        work: Callable[[], Any],
+        read: Callable[[Any], Any],
+        *,
+        time_limit_ms: int,
+        around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+        why_over: Callable[[], tuple[str, str] | None] = lambda: None,
+    ) -> Ended | TimedOut | GivenUp | NotStarted:
         """Run work and wait for it no longer than its time.
 
         Args:
@@ -75,10 +100,12 @@ class Workers:
             read: makes of that result what is handed over; reading foreign objects runs foreign code, so it
                 takes part in the time.
             time_limit_ms: milliseconds.
+            around: makes a context in which the work is done, in its thread, what it awaits included.
+            why_over: asked now and then while it runs: why nobody wants it any more, as code and sentence.
         """
         if self.still_running() >= self._max_abandoned:
             return NotStarted(f"{self._max_abandoned} handlers that took too long are still running")
-        job = _Job(work, read)
+        job = _Job(work, read, around)
         thread = threading.Thread(target=contextvars.copy_context().run, args=(job.run,), name=name, daemon=True)
         try:
             thread.start()
@@ -86,11 +113,15 @@ class Workers:
             return NotStarted(str(error))
         ended = None
         try:
-            ended = job.wait(time_limit_ms)
+            over = None
+            until = time.monotonic() + time_limit_ms / 1000
+            while ended is None and over is None and (left := until - time.monotonic()) > 0:
+                ended = job.wait(min(left, STILL_WANTED_S))
+                over = why_over() if ended is None else None
         finally:  # also when the waiting itself is interrupted
             if ended is None:
                 self._abandon(job, thread)
-        return ended or TimedOut()
+        return ended or (TimedOut() if over is None else GivenUp(*over))
 
     def still_running(self) -> int:
         """Return how many of the threads given up are still running."""
@@ -107,7 +138,10 @@ class Workers:
 class _Job:
     """One piece of work, on both sides of its thread."""
 
-    def __init__(self, work: Callable[[], Any], read: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, work: Callable[[], Any], read: Callable[[Any], Any], around: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        self._around = around
         self._work = work
         self._read = read
         self._ended: SimpleQueue[Ended] = SimpleQueue()
@@ -117,19 +151,20 @@ class _Job:
     def run(self) -> None:
         """Do the work, in its thread; nothing is ever raised there, where nobody could take it."""
         try:
-            value = self._work()
-            if isawaitable(value):
-                value = self._awaited(value)
-            value = self._read(value)
+            with self._around():
+                value = self._work()
+                if isawaitable(value):
+                    value = self._awaited(value)
+                value = self._read(value)
         except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
             self._ended.put(Ended(error=error))
         else:
             self._ended.put(Ended(value))
 
-    def wait(self, time_limit_ms: int) -> Ended | None:
+    def wait(self, seconds: float) -> Ended | None:
         """Return the end, or None when it does not come in time."""
         try:
-            return self._ended.get(timeout=time_limit_ms / 1000)
+            return self._ended.get(timeout=seconds)
         except Empty:
             return None
 

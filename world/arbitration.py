@@ -9,23 +9,17 @@ verdict names, at the same priority, up to a limit. The leases end when the prop
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
-from world.core.declared import declared_scope
 from world.decision import DecisionRecord, Ruling
 from world.errors import Refused
 from world.events import DecisionMade, ProposalSuperseded, RequestWithdrawn, VerdictGiven
 from world.execution import start_next
-from world.intent import IntentScope
 from world.klis.kernel import judge
-from world.klis.manifest import ENGINE_ONLY, Manifest, read_manifest
-from world.klis.predicate import Predicate
+from world.klis.manifest import Manifest
 from world.klis.session import Session
-from world.klis.settings import KlisSettings
 from world.klis_in_force import know_types
-from world.patch import parse_path
+from world.needs import manifest_of
 from world.proposal import Proposal
 from world.work import Work
 
@@ -33,10 +27,8 @@ __all__ = [
     "arbitrate",
     "carry_on",
     "decide",
-    "declared_manifest",
     "is_arbitrated",
     "let_time_pass",
-    "manifest_of",
     "supersede",
     "wanted_by",
 ]
@@ -44,94 +36,10 @@ __all__ = [
 ENGINE: Final = {"kind": "engine"}
 """How a proposal's manifest is authenticated: the engine itself made it of what was judged."""
 
-MAX_STATE_DEPTH: Final = 32
-"""Names of a scope pattern that its resource keeps; a longer pattern is leased by what lies above it."""
-
 
 def is_arbitrated(work: Work) -> bool:
     """Tell whether proposals need leases in this log; logs from before KLIS was configured go on without."""
     return work.realm.klis.settings is not None
-
-
-def declared_manifest(work: Work, proposal: Proposal) -> list[dict[str, Any]] | None:
-    """Return the scope that a proposal's action declares, evaluated on the world it was submitted on.
-
-    Returns:
-        Items ``{"predicate", "resource", ...}``; None where the action declares nothing.
-
-    Raises:
-        Refused: ``INVALID_MANIFEST``.
-    """
-    body = proposal.intent.body
-    action = work.domain.schema.actions.get(body.type)
-    if action is None or not action.touches:
-        return None
-    view = work.snapshot(proposal.submitted.base_world).view
-    return declared_scope(action.touches, action=body.type, given=body.input, view=view)
-
-
-def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Manifest | None:
-    """Return the manifest of a proposal: the state that ``scope`` lets it write, and what its action declares.
-
-    None is for a proposal that may write nothing and touches nothing: it needs no leases.
-
-    Raises:
-        Refused: ``INVALID_MANIFEST``, and what ``world.klis.manifest.read_manifest`` refuses.
-    """
-    settings = work.realm.klis.in_force
-    declared = declared_manifest(work, proposal)
-    state = tuple(state_resources(proposal.branch, scope, min(MAX_STATE_DEPTH, settings.max_depth - 1)))
-    if not state and not declared:
-        return None
-    whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor["actorId"]}
-    if declared is None:
-        same = _state_manifest(state, settings)
-        return replace(same, **whose, document={**same.document, **whose})
-    document = {"ver": "1.0", **whose, "scope": [*_mutations(state), *declared]}
-    return read_manifest(document, settings=settings, types=work.types, wide=ENGINE_ONLY)
-
-
-@lru_cache(maxsize=4_096)
-def _state_manifest(state: tuple[str, ...], settings: KlisSettings) -> Manifest:
-    """Return what the manifests of all proposals have in common that write there and touch nothing else."""
-    document = {"ver": "1.0", "session_id": "any", "agent_id": "any", "scope": _mutations(state)}
-    return read_manifest(document, settings=settings, wide=ENGINE_ONLY)
-
-
-def _mutations(state: tuple[str, ...]) -> list[dict[str, str]]:
-    return [{"predicate": Predicate.MUTATES.value, "resource": text} for text in state]
-
-
-def state_resources(branch: str, scope: IntentScope | None, most: int = MAX_STATE_DEPTH) -> list[str]:
-    """Return the ``STATE:`` subtrees that a scope allows to write on a branch; no scope is the whole state.
-
-    A pattern is leased from its first ``*`` upwards, and with at most so many names: ``todos.*.done`` is
-    ``STATE:/main/todos/*``.
-    """
-    if scope is None or scope.allowed_paths is None:
-        return [_state_resource((branch,))]
-    return [_pattern_resource(branch, pattern, most) for pattern in scope.allowed_paths]
-
-
-@lru_cache(maxsize=16_384)
-def _pattern_resource(branch: str, pattern: str, most: int) -> str:
-    names = parse_path(pattern)
-    if names[:1] == ("data",):
-        names = names[1:]
-    fixed = names[: names.index("*")] if "*" in names else names
-    return _state_resource((branch, *fixed[:most]))
-
-
-@lru_cache(maxsize=16_384)
-def _state_resource(names: tuple[str, ...]) -> str:
-    return f"STATE:/{'/'.join(_escaped(name) for name in names)}/*"
-
-
-def _escaped(name: str) -> str:
-    """Return a name as one segment of a resource path; different names stay different."""
-    if name in ("", ".", ".."):
-        return "%" + "".join(f"{ord(character):02X}" for character in name)
-    return quote(name, safe="~!$&'()+,;=:@")
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ def stream_of(event: Event) -> str:
         return fixed
     if isinstance(event, ProjectionRecorded):
         return f"projection:{event.projection_id}"
+    if event.TOPIC.startswith("run."):
+        return f"run:{event.run_id}"  # type: ignore[attr-defined]  # all events of runs name theirs
     return str(event.proposal_id)  # type: ignore[attr-defined]  # all that are left are events of proposals
 
 

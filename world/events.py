@@ -244,6 +244,46 @@ class EffectDropped(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class EffectRetried(Event, frozen=True, kw_only=True):
+    """An effect that failed will be made again, not before ``due`` (ms); it is declared idempotent."""
+
+    TOPIC: ClassVar[str] = "effect.retried"
+    proposal_id: str
+    requirement_id: str
+    error: Wire
+    failures: int
+    due: int
+
+
+class EffectInDoubt(Event, frozen=True, kw_only=True):
+    """An effect may have happened or not, and may not be repeated: a person has to say (HC-journal)."""
+
+    TOPIC: ClassVar[str] = "effect.in_doubt"
+    proposal_id: str
+    requirement_id: str
+    reason: str
+
+
+class EffectResolved(Event, frozen=True, kw_only=True):
+    """A person said what became of an effect in doubt: ``happened``, ``retry`` or ``fail``."""
+
+    TOPIC: ClassVar[str] = "effect.resolved"
+    proposal_id: str
+    requirement_id: str
+    choice: str
+    by: str
+    reason: str
+
+
+class ExecutionCancelled(Event, frozen=True, kw_only=True):
+    """Somebody called an execution off: no further effect is made, and it ends failed."""
+
+    TOPIC: ClassVar[str] = "execution.cancelled"
+    proposal_id: str
+    by: str
+    reason: str
+
+
 class ProposalCompleted(Event, frozen=True, kw_only=True):
     """The execution ended well; ``world_id`` is what came of it, now the branch's head."""
 
@@ -310,6 +350,7 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
 
     ``manifest`` is there with the first verdict about a request, ``wanted`` with one that leaves it in the queue.
     ``cause`` says what was asked: ``request`` or ``queue`` (judged again because something changed).
+    ``backup`` says that what may change was backed up before, under the verdict's id (KO-7).
     ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` says that not all are spelt out.
     """
 
@@ -325,6 +366,7 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
     channel: Wire | None = None
     ttl_ms: int | None = None
     leases: list[Wire] = []
+    backup: bool = False
     conflicts: list[Wire] = []
     more_conflicts: bool = False
     retry_after_ms: int | None = None
@@ -378,6 +420,84 @@ class RequestWithdrawn(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class RunOpened(Event, frozen=True, kw_only=True):
+    """A governed run began: code or a command of an agent, under its leases and its declaration (KO-4).
+
+    ``kind`` is ``python`` or ``command``; ``held_by`` says what holds it to its declaration.
+    """
+
+    TOPIC: ClassVar[str] = "run.opened"
+    run_id: str
+    agent_id: str
+    session_id: str
+    kind: str
+    mode: str
+    declared: list[Wire]
+    verdict_id: str
+    lease_ids: list[str]
+    worker: str
+    held_by: list[str] = []
+    command: list[str] = []
+
+
+class RunObserved(Event, frozen=True, kw_only=True):
+    """Side effects that were seen and allowed, each once, with how often so far (KO-2.1).
+
+    ``run_id`` is the proposal's id where the effects of a proposal were watched.
+    """
+
+    TOPIC: ClassVar[str] = "run.observed"
+    run_id: str
+    observed: list[Wire]
+
+
+class RunViolated(Event, frozen=True, kw_only=True):
+    """A side effect outside of what was declared; ``violation.blocked`` says whether it was stopped (KO-3)."""
+
+    TOPIC: ClassVar[str] = "run.violated"
+    run_id: str
+    violation: Wire
+
+
+class RunAmended(Event, frozen=True, kw_only=True):
+    """In permissive mode the scope was widened by a lease on the way (KO-3.2b)."""
+
+    TOPIC: ClassVar[str] = "run.amended"
+    run_id: str
+    predicate: str
+    resource: str
+    verdict_id: str
+    lease_ids: list[str]
+
+
+class RunRolledBack(Event, frozen=True, kw_only=True):
+    """What a run had leased for change is as it was before its leases (KO-3.3); ``failed`` says what is not."""
+
+    TOPIC: ClassVar[str] = "run.rolled_back"
+    run_id: str
+    verdict_id: str
+    restored: list[str] = []
+    removed: list[str] = []
+    failed: list[str] = []
+
+
+class RunClosed(Event, frozen=True, kw_only=True):
+    """A governed run ended: ``completed``, ``failed``, ``violated``, ``lost`` its leases, or ``interrupted``.
+
+    ``unused`` is what it declared and did not make use of, which is no violation (KO-4). ``foreign`` are changes of
+    the workspace that others made meanwhile.
+    """
+
+    TOPIC: ClassVar[str] = "run.closed"
+    run_id: str
+    outcome: str
+    unused: list[Wire] = []
+    changes: list[Wire] = []
+    foreign: list[Wire] = []
+    exit_code: int | None = None
+    reason: str | None = None
+
+
 EVENT_TYPES: tuple[type[Event], ...] = (
     LogFounded,
     EnforcementChosen,
@@ -399,6 +519,10 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     EffectRequested,
     EffectFulfilled,
     EffectDropped,
+    EffectRetried,
+    EffectInDoubt,
+    EffectResolved,
+    ExecutionCancelled,
     ProposalCompleted,
     ProposalFailed,
     KlisConfigured,
@@ -411,6 +535,12 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     LeasesExpired,
     LeasesRevoked,
     RequestWithdrawn,
+    RunOpened,
+    RunObserved,
+    RunViolated,
+    RunAmended,
+    RunRolledBack,
+    RunClosed,
 )
 TOPICS: Mapping[str, type[Event]] = {kind.TOPIC: kind for kind in EVENT_TYPES}
 

@@ -6,8 +6,9 @@ Effects are requested here and made elsewhere, after the commit (design sections
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from world.core import EffectResult
 from world.errors import Refused
@@ -15,14 +16,21 @@ from world.events import (
     EffectDropped,
     EffectFulfilled,
     EffectRequested,
+    EffectRetried,
     ExecutionStarted,
     ProposalCompleted,
     ProposalFailed,
+    RunObserved,
+    RunRolledBack,
+    RunViolated,
     WorldSealed,
 )
-from world.identity import content_id, state_hash, world_id
-from world.ports import Order, Outcome
-from world.proposal import Proposal
+from world.frozen import freeze
+from world.identity import content_id, requirement_id, state_hash, world_id
+from world.klis.triple import Triple
+from world.needs import manifest_of
+from world.ports import EffectCall, Order, Outcome, Performed
+from world.proposal import ROLLBACK, Proposal
 from world.realm import Realm
 from world.snapshot import ErrorValue, Requirement, Snapshot
 from world.work import LINEAGE_STREAM, Task, Work
@@ -30,11 +38,16 @@ from world.work import LINEAGE_STREAM, Task, Work
 GRACE_MS = 5_000
 """How long after an effect's time limit its worker may still be recording the result, in milliseconds."""
 
+MAX_BACKOFF_MS: Final = 3_600_000
+"""The longest wait before an effect is made again, in milliseconds."""
 
 LEASES_REVOKED = "LEASES_REVOKED"
 """The error's code where an execution lost its leases."""
 
-ENGINE_ERRORS = frozenset({LEASES_REVOKED, "EFFECT_TOO_LARGE", "WORLD_TOO_LARGE"})
+CANCELLED = "CANCELLED"
+"""The error's code where somebody called an execution off."""
+
+ENGINE_ERRORS = frozenset({LEASES_REVOKED, CANCELLED, "EFFECT_TOO_LARGE", "WORLD_TOO_LARGE"})
 """Codes of errors that do not follow from the action, so that performing it again gives something else."""
 
 
@@ -69,8 +82,11 @@ def start_next(work: Work, key: str) -> None:
 def go_on(work: Work, proposal: Proposal) -> None:
     """Compute as far as the journal goes: request the next effects, or seal."""
     assert proposal.started is not None
-    if lost_leases(work.realm, proposal):
-        _end_without_leases(work, proposal)
+    if proposal.requested or proposal.in_doubt:
+        return  # whoever makes them, or says what became of them, brings it further
+    told = why_over(work.realm, proposal)
+    if told is not None:
+        _end_early(work, proposal, *told)
         return
     base = work.snapshot(proposal.started.on_world)
     outcome = work.executor.step(order_of(proposal, base))
@@ -82,7 +98,7 @@ def go_on(work: Work, proposal: Proposal) -> None:
     head = work.realm.branches[proposal.branch].head
     if head != proposal.started.on_world:
         outcome = _on_new_head(work, proposal, work.snapshot(head))
-    seal(work, proposal, head, outcome)
+    finish(work, proposal, head, outcome)
 
 
 def lost_leases(realm: Realm, proposal: Proposal) -> bool:
@@ -91,11 +107,53 @@ def lost_leases(realm: Realm, proposal: Proposal) -> bool:
     return proposal.verdict_id is not None and not realm.klis.holds(agent, proposal.proposal_id)
 
 
-def _end_without_leases(work: Work, proposal: Proposal) -> None:
+def why_over(realm: Realm, proposal: Proposal) -> tuple[str, str] | None:
+    """Return why an execution may touch nothing any more, as an error's code and sentence; None while it may."""
+    if lost_leases(realm, proposal):
+        message = "The leases that it was granted were revoked before it was done. Issue the intent again."
+        return LEASES_REVOKED, message
+    called_off = proposal.cancelled
+    if called_off is not None:
+        return CANCELLED, f"{called_off.by} called it off: {called_off.reason}"
+    return None
+
+
+def _end_early(work: Work, proposal: Proposal, code: str, message: str) -> None:
     head = work.realm.branches[proposal.branch].head
-    message = "The leases that it was granted were revoked before it was done. Issue the intent again."
     action = proposal.submitted.intent["body"]["type"]
-    seal(work, proposal, head, failed(work.snapshot(head), ErrorValue(LEASES_REVOKED, message, action, "", work.at)))
+    finish(work, proposal, head, failed(work.snapshot(head), ErrorValue(code, message, action, "", work.at)))
+
+
+def finish(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> None:
+    """Seal an outcome; where an execution failed that may have touched the workspace, give that back first (KO-3.3).
+
+    Whoever lost the leases touches nothing any more: what is there now may be somebody else's work.
+    """
+    if outcome.error is None or not _has_to_give_back(work, proposal):
+        seal(work, proposal, parent, outcome)
+        return
+    action, intent_id = proposal.submitted.intent["body"]["type"], proposal.submitted.intent["intentId"]
+    params = freeze({"backup": proposal.verdict_id, "error": outcome.error.to_wire()})
+    place = "$rollback"
+    name = requirement_id(work.realm.schema_hash, intent_id, action, place, ROLLBACK, params)
+    request(work, proposal, Requirement(name, ROLLBACK, params, action, place))
+
+
+def _has_to_give_back(work: Work, proposal: Proposal) -> bool:
+    """Tell whether an execution made effects under leases for which the workspace was backed up."""
+    if proposal.verdict_id is None or proposal.rollback is not None or not proposal.journal:
+        return False
+    keeper = work.executor.keeper
+    if keeper is None or lost_leases(work.realm, proposal):
+        return False
+    return keeper.needs(leased_by(work.realm, proposal))
+
+
+def leased_by(realm: Realm, proposal: Proposal) -> tuple[Triple, ...]:
+    """Return what a proposal holds leases for."""
+    agent = proposal.submitted.actor["actorId"]
+    session = realm.klis.sessions.get((agent, proposal.proposal_id))
+    return () if session is None else tuple(lease.triple for lease in session.leases())
 
 
 def _requested(work: Work, proposal: Proposal, requirement: Requirement) -> bool:
@@ -105,7 +163,7 @@ def _requested(work: Work, proposal: Proposal, requirement: Requirement) -> bool
     except Refused as refused:
         head = work.realm.branches[proposal.branch].head
         error = ErrorValue("EFFECT_TOO_LARGE", refused.message, requirement.action_id, requirement.node_path, work.at)
-        seal(work, proposal, head, failed(work.snapshot(head), error))
+        finish(work, proposal, head, failed(work.snapshot(head), error))
         return False
     return True
 
@@ -147,42 +205,110 @@ def order_of(proposal: Proposal, base: Snapshot) -> Order:
     )
 
 
-def request(work: Work, proposal: Proposal, requirement: Requirement) -> None:
-    """Journal that an effect is about to be made, and leave it to be made after the commit."""
+def request(work: Work, proposal: Proposal, requirement: Requirement, *, not_before: int = 0) -> None:
+    """Journal that an effect is about to be made, and leave it to be made after the commit.
+
+    Args:
+        work: the unit of work.
+        proposal: the execution that asks for it.
+        requirement: the effect.
+        not_before: ms since 1970, for one that is made again after a while.
+    """
     assert proposal.started is not None
-    terms = work.executor.terms(requirement.type)
-    attempt = proposal.started.attempt
+    terms = work.executor.terms(requirement.type, requirement.params)
+    attempt, at = proposal.started.attempt, max(work.at, not_before)
     work.emit(
         proposal.proposal_id,
         EffectRequested(
             at=work.at,
             proposal_id=proposal.proposal_id,
             requirement=requirement.to_wire(),
-            idempotent=terms.idempotent,
+            idempotent=terms.idempotent or requirement.type == ROLLBACK,
             attempt=attempt,
-            deadline=work.at + terms.time_limit_ms + GRACE_MS,
+            deadline=at + terms.time_limit_ms + GRACE_MS,
         ),
     )
     order = order_of(proposal, work.snapshot(proposal.started.on_world))
-    work.tasks.append(Task(proposal.proposal_id, requirement, attempt, order))
+    call = _call_of(work, proposal, requirement)
+    work.tasks.append(Task(proposal.proposal_id, requirement, attempt, order, call, not_before))
     work.claimed.add((proposal.proposal_id, requirement.id))
 
 
-def fulfil(work: Work, task: Task, result: EffectResult) -> None:
-    """Journal an effect's result and go on; a late or repeated one is dropped and logged (HC-compute)."""
+def _call_of(work: Work, proposal: Proposal, requirement: Requirement) -> EffectCall:
+    failure = proposal.failures.get(requirement.id)
+    agent = proposal.submitted.actor["actorId"]
+    session = work.realm.klis.sessions.get((agent, proposal.proposal_id))
+    leases = [] if session is None else session.leases()
+    return EffectCall(
+        declared=_declared(work, proposal) if leases else None,
+        attempt=1 if failure is None else failure.failures + 1,
+        requested_at=proposal.requested_at[requirement.id],
+        fencing_token=max((lease.token for lease in leases), default=0),
+    )
+
+
+def _declared(work: Work, proposal: Proposal) -> tuple[Triple, ...]:
+    """Return what was declared and what was leased: a manifest may name more than one predicate of a resource."""
+    leased = leased_by(work.realm, proposal)
+    try:
+        manifest = manifest_of(work, proposal, proposal.approved_scope)
+    except Refused:  # it was read before the grant; an expression that gives something else now widens nothing
+        manifest = None
+    return tuple(dict.fromkeys([*leased, *(manifest.declared if manifest is not None else ())]))
+
+
+def fulfil(work: Work, task: Task, performed: Performed) -> None:
+    """Journal what came of an effect and go on; a late or repeated result is dropped and logged (HC-compute)."""
     proposal = work.realm.proposals.get(task.proposal_id)
-    under_way = None if proposal is None else proposal.requested.get(task.requirement.id)
+    name = task.requirement.id
+    under_way = None if proposal is None else proposal.requested.get(name)
     if proposal is None or under_way is None or under_way.attempt != task.attempt:
         reason = "nobody waits for this result any more"
         work.emit(
             task.proposal_id,
-            EffectDropped(at=work.at, proposal_id=task.proposal_id, requirement_id=task.requirement.id, reason=reason),
+            EffectDropped(at=work.at, proposal_id=task.proposal_id, requirement_id=name, reason=reason),
         )
         return
-    _fulfil(work, proposal, task.requirement.id, result, task.attempt)
+    _tell_seen(work, task.proposal_id, performed)
+    if performed.retryable and _made_again(work, proposal, task, performed):
+        return
+    fulfil_with(work, proposal, name, performed.result, task.attempt)
 
 
-def _fulfil(work: Work, proposal: Proposal, requirement_id: str, result: EffectResult, attempt: int) -> None:
+def _tell_seen(work: Work, run_id: str, performed: Performed) -> None:
+    """Put into the log what was seen while an effect was made (KO-4)."""
+    stream = f"run:{run_id}"
+    if performed.observed:
+        work.emit(stream, RunObserved(at=work.at, run_id=run_id, observed=[dict(one) for one in performed.observed]))
+    for violation in performed.violations:
+        work.emit(stream, RunViolated(at=work.at, run_id=run_id, violation=dict(violation)))
+
+
+def _made_again(work: Work, proposal: Proposal, task: Task, performed: Performed) -> bool:
+    """Leave an effect that failed to be made again after its backoff; False where it has had its retries."""
+    requirement, error = task.requirement, performed.result.error
+    terms = work.executor.terms(requirement.type, requirement.params)
+    failures = task.call.attempt
+    if error is None or not terms.idempotent or failures > terms.retries or why_over(work.realm, proposal):
+        return False
+    due = work.at + min(terms.backoff_ms * 2 ** (failures - 1), MAX_BACKOFF_MS)
+    work.emit(
+        proposal.proposal_id,
+        EffectRetried(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            requirement_id=requirement.id,
+            error=error.to_wire(),
+            failures=failures,
+            due=due,
+        ),
+    )
+    request(work, proposal, requirement, not_before=due)
+    return True
+
+
+def fulfil_with(work: Work, proposal: Proposal, requirement_id: str, result: EffectResult, attempt: int) -> None:
+    """Journal the result of an effect that is under way, and go on."""
     event = EffectFulfilled(
         at=work.at,
         proposal_id=proposal.proposal_id,
@@ -190,6 +316,7 @@ def _fulfil(work: Work, proposal: Proposal, requirement_id: str, result: EffectR
         result=result.to_wire(),
         attempt=attempt,
     )
+    asked = proposal.requested[requirement_id].requirement
     try:
         work.emit(proposal.proposal_id, event)
     except Refused as refused:  # a result that the log cannot hold is an error value like any other
@@ -202,68 +329,34 @@ def _fulfil(work: Work, proposal: Proposal, requirement_id: str, result: EffectR
             attempt=attempt,
         )
         work.emit(proposal.proposal_id, event)
+    if asked["type"] == ROLLBACK:
+        _seal_rolled_back(work, proposal, asked["params"]["error"], result)
+        return
     if work.realm.schema_hash != work.domain.schema.hash:
         return  # another domain came into force meanwhile; whoever runs it goes on from the journal
     if work.attempt(partial(go_on, work, proposal)) is None:  # otherwise `recover` goes on from the journal
         start_next(work, proposal.submitted.execution_key)
 
 
-def recover(work: Work) -> None:
-    """Take over what a vanished worker left: every approved proposal reaches completed or failed (WP-exec).
-
-    An effect whose result was not recorded may have happened: it is made again only if it is idempotent, and
-    otherwise the execution fails with EFFECT_IN_DOUBT.
-    """
-    for proposal in list(work.realm.proposals.values()):
-        if proposal.status == "executing" and _is_abandoned(work, proposal):
-            _take_over(work, proposal)
-    for key in list(work.realm.queues):
-        start_next(work, key)
-
-
-def _is_abandoned(work: Work, proposal: Proposal) -> bool:
-    assert proposal.started is not None
-    if proposal.started.worker == work.workers.me:
-        claims = {(proposal.proposal_id, effect) for effect in proposal.requested}
-        return claims.isdisjoint(work.performing) and claims.isdisjoint(work.claimed)
-    if work.workers.is_gone(proposal.started.worker):
-        return True
-    return all(effect.deadline < work.at for effect in proposal.requested.values())
-
-
-def _take_over(work: Work, proposal: Proposal) -> None:
-    started = proposal.started
-    assert started is not None
+def _seal_rolled_back(work: Work, proposal: Proposal, error: Mapping[str, Any], result: EffectResult) -> None:
+    """Seal an execution that failed and whose workspace was given back, with the error it failed with."""
+    name, backup = proposal.proposal_id, proposal.verdict_id or ""
+    told = result.value if isinstance(result.value, Mapping) else {}
+    failed_to = list(told.get("failed", ())) or ([result.error.message] if result.error is not None else [])
     work.emit(
-        proposal.proposal_id,
-        ExecutionStarted(
+        f"run:{name}",
+        RunRolledBack(
             at=work.at,
-            proposal_id=proposal.proposal_id,
-            on_world=started.on_world,
-            now=started.now,
-            seed=started.seed,
-            enforcement=work.executor.enforcement,
-            attempt=started.attempt + 1,
-            worker=work.workers.me,
+            run_id=name,
+            verdict_id=backup,
+            restored=list(told.get("restored", ())),
+            removed=list(told.get("removed", ())),
+            failed=failed_to,
         ),
     )
-    for effect in list(proposal.requested.values()):
-        requirement = Requirement.from_wire(effect.requirement)
-        if effect.idempotent:
-            request(work, proposal, requirement)
-            continue
-        error = ErrorValue(
-            "EFFECT_IN_DOUBT",
-            f"The effect {requirement.type} was under way when its worker vanished; it may have happened, and it is "
-            "not declared idempotent, so it was not made again.",
-            requirement.action_id,
-            requirement.node_path,
-            work.at,
-        )
-        _fulfil(work, proposal, requirement.id, EffectResult(error=error), started.attempt + 1)
-        return
-    if not proposal.requested:
-        go_on(work, proposal)
+    head = work.realm.branches[proposal.branch].head
+    seal(work, proposal, head, failed(work.snapshot(head), ErrorValue.from_wire(error)))
+    start_next(work, proposal.submitted.execution_key)
 
 
 def seal(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> None:
@@ -277,6 +370,9 @@ def seal(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> None:
     except Refused as refused:
         action = proposal.submitted.intent["body"]["type"]
         outcome = failed(work.snapshot(parent), ErrorValue("WORLD_TOO_LARGE", refused.message, action, "", work.at))
+        if _has_to_give_back(work, proposal):
+            finish(work, proposal, parent, outcome)
+            return
         new_world = _seal_world(work, proposal, parent, outcome)
     told = proposal.proposal_id, new_world, parent, proposal.branch
     if outcome.error is None:

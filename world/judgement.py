@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from world.actor import ActorRef
-from world.arbitration import arbitrate, decide, declared_manifest, is_arbitrated, supersede, wanted_by
+from world.arbitration import arbitrate, decide, is_arbitrated, supersede, wanted_by
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
 from world.frozen import freeze
+from world.needs import declared_manifest
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
 from world.work import LINEAGE_STREAM, Work

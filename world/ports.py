@@ -5,7 +5,7 @@ The world defines these interfaces, is given implementations by the composition 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -13,6 +13,7 @@ from world.actor import ActorRef
 from world.core import EffectResult
 from world.decision import HumanAnswer, Ruling
 from world.intent import IntentInstance, IntentScope
+from world.klis.triple import Triple
 from world.patch import Patch
 from world.snapshot import ErrorValue, Requirement, Snapshot, SnapshotView
 
@@ -164,10 +165,79 @@ class EffectTerms:
     Args:
         time_limit_ms: after which it is given up, in milliseconds.
         idempotent: whether running it again with the same idempotency key does no harm.
+        retries: how often it is made again after a failure, where it is idempotent.
+        backoff_ms: how long to wait before the first retry, in milliseconds; doubled with each.
     """
 
     time_limit_ms: int
     idempotent: bool
+    retries: int = 0
+    backoff_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class EffectCall:
+    """What a host is told about one making of an effect, besides the order.
+
+    Args:
+        declared: what was arbitrated for the proposal; None where nothing was.
+        attempt: which making of this effect it is, from 1.
+        requested_at: when the effect was first requested, ms since 1970.
+        fencing_token: of the proposal's leases, larger than that of every earlier grant; 0 without leases.
+        why_over: asked now and then: why nobody wants the effect any more, as code and sentence; None while it is
+            wanted. An effect that is about to touch something asks again (fencing).
+    """
+
+    declared: tuple[Triple, ...] | None = None
+    attempt: int = 1
+    requested_at: int = 0
+    fencing_token: int = 0
+    why_over: Callable[[], tuple[str, str] | None] = field(default=lambda: None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of making an effect.
+
+    Args:
+        result: its result or error value.
+        retryable: whether making it again may help.
+        observed: the side effects that were seen and allowed, in wire form.
+        violations: those that were not declared, in wire form.
+    """
+
+    result: EffectResult
+    retryable: bool = False
+    observed: tuple[Mapping[str, Any], ...] = ()
+    violations: tuple[Mapping[str, Any], ...] = ()
+
+
+class Keeper(Protocol):
+    """Keeps backups of what leases let their holders change; the Host implements it (KO-7)."""
+
+    def needs(self, triples: Sequence[Triple]) -> bool:
+        """Tell whether there is anything to back up for these claims."""
+        ...
+
+    def prepare(self, triples: Sequence[Triple]) -> None:
+        """Copy ahead, outside of the log's lock, so that ``take`` is quick; failures are told by ``take``."""
+        ...
+
+    def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:
+        """Back up, durably, and return whether there was anything to back up.
+
+        Raises:
+            Refused: ``BACKUP_FAILED`` and the like; then the leases may not be granted.
+        """
+        ...
+
+    def restore(self, backup_id: str) -> Mapping[str, Any]:
+        """Give back what was backed up; returns ``{"restored", "removed", "failed"}``, lists of resources.
+
+        Raises:
+            Refused: ``UNKNOWN_BACKUP``, ``BACKUP_DAMAGED``.
+        """
+        ...
 
 
 class Executor(Protocol):
@@ -182,10 +252,15 @@ class Executor(Protocol):
         """Compute as far as the journal goes; pure, never raises for what the order contains."""
         ...
 
-    def terms(self, effect_type: str) -> EffectTerms:
+    @property
+    def keeper(self) -> Keeper | None:
+        """Who keeps backups of the workspace; None where there is no workspace."""
+        ...
+
+    def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
         """Return what is promised for an effect; unknown types get the defaults and fail when performed."""
         ...
 
-    def perform(self, order: Order, requirement: Requirement) -> EffectResult:
+    def perform(self, order: Order, requirement: Requirement, call: EffectCall) -> Performed:
         """Make one effect and return its result or error value; never raises (HC-handlers)."""
         ...

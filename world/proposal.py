@@ -21,8 +21,12 @@ from world.events import (
     DecisionMade,
     EffectDropped,
     EffectFulfilled,
+    EffectInDoubt,
     EffectRequested,
+    EffectResolved,
+    EffectRetried,
     Event,
+    ExecutionCancelled,
     ExecutionStarted,
     HumanAnswered,
     HumanTimedOut,
@@ -46,6 +50,8 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "failed": frozenset(),
 }
 TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
+ROLLBACK: Final = "workspace.restore"
+"""The effect by which a failed execution gives back what it had leased for change; the engine alone asks for it."""
 INGRESS: Final = frozenset({"submitted", "evaluating"})
 
 
@@ -53,7 +59,9 @@ INGRESS: Final = frozenset({"submitted", "evaluating"})
 class Proposal:
     """A proposal as its events so far tell it; only ``fold_proposal`` changes it.
 
-    ``journal`` holds effect results by requirement id in wire form, ``requested`` the effects under way.
+    ``journal`` holds effect results by requirement id in wire form, ``requested`` the effects under way, ``in_doubt``
+    those of which nobody knows whether they happened, ``failures`` the last failure of those that are made again, and
+    ``rollback`` the result of giving the workspace back as it was.
     """
 
     submitted: ProposalSubmitted
@@ -66,7 +74,12 @@ class Proposal:
     verdict_id: str | None = None
     started: ExecutionStarted | None = None
     requested: dict[str, EffectRequested] = field(default_factory=dict)
+    in_doubt: dict[str, EffectRequested] = field(default_factory=dict)
+    failures: dict[str, EffectRetried] = field(default_factory=dict)
+    requested_at: dict[str, int] = field(default_factory=dict)
     journal: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    rollback: Mapping[str, Any] | None = None
+    cancelled: ExecutionCancelled | None = None
     dropped: int = 0
     world_id: str | None = None
     error: Mapping[str, Any] | None = None
@@ -101,6 +114,9 @@ class Proposal:
             self,
             answers=self.answers.copy(),
             requested=self.requested.copy(),
+            in_doubt=self.in_doubt.copy(),
+            failures=self.failures.copy(),
+            requested_at=self.requested_at.copy(),
             journal=self.journal.copy(),
             _results={},
         )
@@ -168,8 +184,14 @@ class Proposal:
             wire["approvedScope"] = self.decision.get("approvedScope")
         if self.answers:
             wire["answers"] = list(self.answers)
-        if self.journal or self.requested:
+        if self.journal or self.requested or self.in_doubt:
             wire["effects"] = {"fulfilled": len(self.journal), "underWay": sorted(self.requested)}
+            if self.in_doubt:
+                wire["effects"]["inDoubt"] = sorted(self.in_doubt)
+        if self.cancelled is not None:
+            wire["cancelled"] = {"by": self.cancelled.by, "reason": self.cancelled.reason, "at": self.cancelled.at}
+        if self.rollback is not None:
+            wire["rollback"] = self.rollback.get("value")
         return wire
 
 
@@ -222,16 +244,57 @@ def _started(proposal: Proposal, event: ExecutionStarted) -> None:
 
 def _requested(proposal: Proposal, event: EffectRequested) -> None:
     _require(proposal, "executing", event)
-    proposal.requested[event.requirement["id"]] = event
+    name = event.requirement["id"]
+    if name in proposal.in_doubt:
+        raise _contradiction(proposal, event, f"effect {name} is in doubt")
+    proposal.requested[name] = event
+    proposal.requested_at.setdefault(name, event.at)
 
 
 def _fulfilled(proposal: Proposal, event: EffectFulfilled) -> None:
     _require(proposal, "executing", event)
     if event.requirement_id in proposal.journal:
         raise _contradiction(proposal, event, f"effect {event.requirement_id} was fulfilled before")
-    if proposal.requested.pop(event.requirement_id, None) is None:
+    asked = _under_way(proposal, event)
+    proposal.failures.pop(event.requirement_id, None)
+    proposal.requested_at.pop(event.requirement_id, None)
+    if asked.requirement["type"] == ROLLBACK:
+        proposal.rollback = event.result
+    else:
+        proposal.journal[event.requirement_id] = event.result
+
+
+def _under_way(proposal: Proposal, event: EffectFulfilled | EffectInDoubt) -> EffectRequested:
+    asked = proposal.requested.pop(event.requirement_id, None) or proposal.in_doubt.pop(event.requirement_id, None)
+    if asked is None:
         raise _contradiction(proposal, event, f"effect {event.requirement_id} was not requested")
-    proposal.journal[event.requirement_id] = event.result
+    return asked
+
+
+def _retried(proposal: Proposal, event: EffectRetried) -> None:
+    _require(proposal, "executing", event)
+    if event.requirement_id not in proposal.requested:
+        raise _contradiction(proposal, event, f"effect {event.requirement_id} is not under way")
+    proposal.failures[event.requirement_id] = event
+
+
+def _doubted(proposal: Proposal, event: EffectInDoubt) -> None:
+    _require(proposal, "executing", event)
+    proposal.in_doubt[event.requirement_id] = _under_way(proposal, event)
+
+
+def _resolved(proposal: Proposal, event: EffectResolved) -> None:
+    _require(proposal, "executing", event)
+    asked = proposal.in_doubt.pop(event.requirement_id, None)
+    if asked is None:
+        raise _contradiction(proposal, event, f"effect {event.requirement_id} is not in doubt")
+    proposal.requested[event.requirement_id] = asked
+
+
+def _cancelled(proposal: Proposal, event: ExecutionCancelled) -> None:
+    if proposal.status not in ("approved", "executing"):
+        raise _contradiction(proposal, event, f"the proposal is {proposal.status}")
+    proposal.cancelled = event
 
 
 def _dropped(proposal: Proposal, event: EffectDropped) -> None:
@@ -242,12 +305,14 @@ def _completed(proposal: Proposal, event: ProposalCompleted) -> None:
     _move(proposal, "completed")
     proposal.world_id = event.world_id
     proposal.requested.clear()
+    proposal.in_doubt.clear()
 
 
 def _failed(proposal: Proposal, event: ProposalFailed) -> None:
     _move(proposal, "failed")
     proposal.world_id, proposal.error = event.world_id, event.error
     proposal.requested.clear()
+    proposal.in_doubt.clear()
 
 
 def _require(proposal: Proposal, status: Status, event: Event) -> None:
@@ -274,6 +339,10 @@ _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
     EffectRequested: _requested,
     EffectFulfilled: _fulfilled,
     EffectDropped: _dropped,
+    EffectRetried: _retried,
+    EffectInDoubt: _doubted,
+    EffectResolved: _resolved,
+    ExecutionCancelled: _cancelled,
     ProposalCompleted: _completed,
     ProposalFailed: _failed,
 }

@@ -20,7 +20,7 @@ from world.actor import ActorRef
 from world.arbitration import carry_on, let_time_pass
 from world.canonical import canonical_text
 from world.clock import Clock, IdSource
-from world.core import Domain, EffectResult
+from world.core import Domain
 from world.decision import HumanAnswer
 from world.errors import Refused
 from world.events import (
@@ -28,7 +28,7 @@ from world.events import (
     ProjectionRecorded,
     WorldSealed,
 )
-from world.execution import fulfil, recover
+from world.execution import fulfil
 from world.founding import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
 from world.intent import IntentInstance
 from world.judgement import answer, expire, switch_branch
@@ -37,9 +37,11 @@ from world.klis.stored import ledger_to_wire
 from world.leasing import Leasing
 from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
-from world.ports import Authority, Executor
+from world.making import make_effect
+from world.ports import Authority, Executor, Performed
 from world.proposal import Proposal
 from world.realm import Realm, fold
+from world.recovery import Choice, cancel, recover, resolve
 from world.snapshot import Snapshot
 from world.submission import Submission, check_base, create_branch, find_branch, submit
 from world.subscribers import Handler, Subscribers
@@ -139,13 +141,14 @@ class WorldProtocol:
         self._snapshots: dict[str, Snapshot] = {}
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
-        self._unrecorded: list[tuple[Task, EffectResult]] = []
+        self._unrecorded: list[tuple[Task, Performed]] = []
         self._unsettled = False
         self._ledger_kept = 0
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
         self._subscribers = Subscribers()
         self._alarm: Alarm | None = None
         self._carriers: set[threading.Thread] = set()
+        self._closing = threading.Event()
 
     @property
     def archive(self) -> Archive:
@@ -176,6 +179,7 @@ class WorldProtocol:
 
     def close(self) -> None:
         """Say that this worker does nothing any more; what it left is free for others."""
+        self._closing.set()
         try:
             if self._alarm is not None:
                 self._alarm.stop()
@@ -283,6 +287,26 @@ class WorldProtocol:
         self.run(lambda work: answer(work, proposal_id, given))
         return self._archive.proposal(proposal_id)
 
+    def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
+        """Call an approved execution off; what is under way is given up, and it ends failed.
+
+        Raises:
+            Refused: see ``world.recovery.cancel``.
+        """
+        self.run(lambda work: cancel(work, proposal_id, by=by, reason=reason))
+        return self._archive.proposal(proposal_id)
+
+    def resolve(
+        self, proposal_id: str, effect: str | None, choice: Choice, *, by: str, reason: str, value: Any = None
+    ) -> Proposal:
+        """Say as a person what became of an effect in doubt; the execution goes on in the calling thread.
+
+        Raises:
+            Refused: see ``world.recovery.resolve``.
+        """
+        self.run(lambda work: resolve(work, proposal_id, effect, choice, by=by, reason=reason, value=value))
+        return self._archive.proposal(proposal_id)
+
     def create_branch(self, name: str, world: str, *, by: str, allow_failed: bool = False) -> None:
         """Make a branch at a world.
 
@@ -378,11 +402,11 @@ class WorldProtocol:
     def _perform(self, task: Task) -> list[Task]:
         claim = (task.proposal_id, task.requirement.id)
         try:
-            result: EffectResult = self._executor.perform(task.order, task.requirement)
+            performed = make_effect(task, self._executor, self._archive.peek, self._clock, self._closing)
         except BaseException:
             self._performing.discard(claim)
             raise
-        self._unrecorded.append((task, result))  # should recording it fail now, the next unit does
+        self._unrecorded.append((task, performed))  # should recording it fail now, the next unit does
         _, tasks = self._group.submit(_nothing)
         return cast(list[Task], tasks)
 

@@ -30,6 +30,12 @@ from world.events import (
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
+    RunAmended,
+    RunClosed,
+    RunObserved,
+    RunOpened,
+    RunRolledBack,
+    RunViolated,
     VerdictGiven,
     WorldSealed,
 )
@@ -72,7 +78,8 @@ class Realm:
     """The folded state; only ``fold`` changes it.
 
     ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission. ``klis_version`` is
-    how many events of the lease ledger were folded, which is the version of their stream.
+    how many events of the lease ledger were folded, which is the version of their stream. ``runs`` are those that
+    are open.
     """
 
     position: int = 0
@@ -91,6 +98,7 @@ class Realm:
     deadlines: list[tuple[int, str]] = field(default_factory=list)
     retries: list[tuple[int, str]] = field(default_factory=list)
     effects: list[tuple[int, str, str]] = field(default_factory=list)
+    runs: dict[str, RunOpened] = field(default_factory=dict)
     klis: Ledger = field(default_factory=Ledger)
     klis_version: int = 0
 
@@ -113,6 +121,7 @@ class Realm:
             deadlines=self.deadlines.copy(),
             retries=self.retries.copy(),
             effects=self.effects.copy(),
+            runs=self.runs.copy(),
             klis=self.klis.copy(),
         )
 
@@ -343,8 +352,19 @@ def _moved(realm: Realm, event: ProposalCompleted | ProposalFailed) -> Branch:
     return branch
 
 
-def _nothing(realm: Realm, event: ProjectionRecorded) -> None:
-    """Records of projections change no state (INT-12.1)."""
+def _nothing(realm: Realm, event: Event) -> None:
+    """Records of projections change no state (INT-12.1), and neither does what was seen of a run."""
+
+
+def _opened(realm: Realm, event: RunOpened) -> None:
+    if event.run_id in realm.runs:
+        raise DamagedLog("OPENED_TWICE", f"Run {event.run_id} was opened twice.", run_id=event.run_id)
+    realm.runs[event.run_id] = event
+
+
+def _closed(realm: Realm, event: RunClosed) -> None:
+    if realm.runs.pop(event.run_id, None) is None:
+        raise DamagedLog("UNKNOWN_RUN", f"{event.TOPIC} names run {event.run_id}, which is not open.")
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[Realm, Any], None]]] = {
@@ -361,4 +381,10 @@ _STEPS: Final[Mapping[type[Event], Callable[[Realm, Any], None]]] = {
     ProposalSubmitted: _submitted,
     ProposalCompleted: _completed,
     ProposalFailed: _failed,
+    RunOpened: _opened,
+    RunObserved: _nothing,
+    RunViolated: _nothing,
+    RunAmended: _nothing,
+    RunRolledBack: _nothing,
+    RunClosed: _closed,
 }

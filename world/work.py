@@ -17,8 +17,10 @@ from world.events import Event, RequestWithdrawn, VerdictGiven, encode_event
 from world.frozen import FrozenDict
 from world.klis.desk import Desk
 from world.klis.resource import ResourceTypes
+from world.klis.session import Session
+from world.klis.triple import Triple
 from world.limits import Limits
-from world.ports import Authority, Executor, Order
+from world.ports import Authority, EffectCall, Executor, Order
 from world.realm import Realm, fold
 from world.snapshot import Meta, Requirement, Snapshot, System
 from world.time_limit import unbroken
@@ -77,12 +79,14 @@ class Workers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An effect that was requested in this commit and is to be made after it."""
+    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms)."""
 
     proposal_id: str
     requirement: Requirement
     attempt: int
     order: Order
+    call: EffectCall = field(default_factory=EffectCall)
+    not_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,15 @@ class Work:
 
     def desk(self) -> Desk:
         """Return the lease desk of the realm; what it says about requests is also put into ``verdicts``."""
-        return Desk(self.realm.klis, emit=self._emit_klis, new_id=self.ids.new_id)
+        return Desk(self.realm.klis, emit=self._emit_klis, new_id=self.ids.new_id, before_grant=self._back_up)
+
+    def _back_up(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
+        """Back up what leases let their holder change, before they are granted (KO-7)."""
+        keeper = self.executor.keeper
+        if keeper is None or not keeper.needs(triples):
+            return False
+        note = {"agentId": session.agent_id, "sessionId": session.session_id}
+        return keeper.take(verdict_id, triples, at=now, note=note)
 
     @property
     def klis_now(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any
 
-from world.arbitration import manifest_of
 from world.decision import Ruling
 from world.errors import Diverged, Refused
 from world.events import VerdictGiven
@@ -13,6 +12,7 @@ from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
 from world.klis.signature import verify
+from world.needs import manifest_of
 from world.work import Work
 
 __all__ = ["recheck_manifest", "recheck_verdict"]

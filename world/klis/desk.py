@@ -35,7 +35,9 @@ from world.klis.session import Lease, Rank, Session
 from world.klis.settings import KlisSettings
 from world.klis.turns import Turns
 
-__all__ = ["Desk"]
+__all__ = ["BeforeGrant", "Desk"]
+
+BeforeGrant = Callable[[str, Session, tuple[Triple, ...], int], bool]
 
 MAX_ENDING: Final = 1_000
 """Leases whose end is told by one event."""
@@ -44,14 +46,24 @@ MAX_ENDING: Final = 1_000
 class Desk:
     """Commands on one ledger."""
 
-    def __init__(self, ledger: Ledger, *, emit: Callable[[Event], None], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        emit: Callable[[Event], None],
+        new_id: Callable[[], str],
+        before_grant: BeforeGrant | None = None,
+    ) -> None:
         """Serve a ledger.
 
         Args:
             ledger: what stands; ``emit`` folds into it.
             emit: records an event and folds it into the ledger at once.
             new_id: makes an id that was never used.
+            before_grant: told the verdict's id, the session and the triples before they are granted; returns whether it
+                backed something up, and refuses where it should have and could not (KO-7).
         """
+        self._before_grant = before_grant
         self._ledger = ledger
         self._emit = emit
         self._new_id = new_id
@@ -422,7 +434,10 @@ class Desk:
     ) -> VerdictGiven:
         verdict = arbitrate(self._ledger, session, triples, now, queued=cause == "queue")
         leases = []
+        verdict_id, backup = self._new_id(), False
         if verdict.status == "Granted":
+            if self._before_grant is not None:
+                backup = self._before_grant(verdict_id, session, triples, now)
             token = self._ledger.last_token
             for triple in triples:
                 token += 1
@@ -437,7 +452,7 @@ class Desk:
         stays = queue and verdict.status == "Wait"
         event = VerdictGiven(
             at=now,
-            verdict_id=self._new_id(),
+            verdict_id=verdict_id,
             request_id=request_id,
             agent_id=session.agent_id,
             session_id=session.session_id,
@@ -447,6 +462,7 @@ class Desk:
             channel=None if channel is None else dict(channel),
             ttl_ms=ttl,
             leases=leases,
+            backup=backup,
             conflicts=[conflict.to_wire() for conflict in verdict.conflicts],
             more_conflicts=verdict.more_conflicts,
             retry_after_ms=verdict.retry_after_ms,

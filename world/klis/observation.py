@@ -109,6 +109,11 @@ class Declaration:
         for triple in dict.fromkeys(triples):
             self.add(triple)
 
+    @property
+    def hosts(self) -> frozenset[tuple[str, int]]:
+        """Host and port of every URL that may be reached."""
+        return frozenset(self._hosts)
+
     def add(self, triple: Triple) -> None:
         """Widen the declaration by one triple (permissive mode, KO-3.2b)."""
         if triple in self.triples:

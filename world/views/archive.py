@@ -289,6 +289,8 @@ class Archive:
         realm.active = active
         for (proposal_id,) in self.rows("open_proposals"):
             realm.take_in(self.proposal(proposal_id))
+        for (position,) in self.rows("open_runs"):
+            fold(realm, decoded(self._log.event_at(position)), position)
         return realm
 
     def _load_ledger(self, realm: Realm) -> None:

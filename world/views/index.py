@@ -38,6 +38,8 @@ from world.events import (
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
+    RunClosed,
+    RunOpened,
     VerdictGiven,
     WorldSealed,
     decode_event,
@@ -50,7 +52,7 @@ from world.replay import MALFORMED, malformed
 from world.views.checkpoints import checkpoints
 
 VIEW_NAME: Final = "world.index"
-VIEW_VERSION: Final = 2
+VIEW_VERSION: Final = 3
 
 METADATA: Final = MetaData()
 PROPOSALS: Final = Table(
@@ -136,6 +138,19 @@ LEDGERS: Final = Table(
 )
 """The newest copy of the lease ledger: after which event of the log, and of the ledger's stream, and its JSON."""
 
+RUNS: Final = Table(
+    "wp_run",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Column("agent_id", Text, nullable=False),
+    Column("session_id", Text, nullable=False),
+    Column("opened_pos", BigInteger, nullable=False),
+    Column("closed_pos", BigInteger),
+)
+Index("wp_run_session", RUNS.c.log_id, RUNS.c.session_id)
+
+_R = RUNS.c
 _P, _W, _B, _V = PROPOSALS.c, WORLDS.c, BRANCHES.c, VERDICTS.c
 _LOG: Final[Any] = bindparam("of_log")
 
@@ -167,6 +182,21 @@ _SOURCES: Final[Mapping[str, Any]] = {
     "insert_checkpoint": insert(CHECKPOINTS),
     "insert_verdict": insert(VERDICTS),
     "insert_ledger": insert(LEDGERS),
+    "insert_run": insert(RUNS),
+    "close_run": update(RUNS)
+    .where(_R.log_id == _LOG, _R.run_id == bindparam("of_run"))
+    .values(closed_pos=bindparam("new_closed")),
+    "open_runs": select(_R.opened_pos).where(_R.log_id == _LOG, _R.closed_pos.is_(None)).order_by(_R.opened_pos),
+    "runs": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos)
+    .where(_R.log_id == _LOG)
+    .order_by(_R.opened_pos.desc())
+    .limit(bindparam("most")),
+    "runs_of_session": select(_R.run_id)
+    .where(_R.log_id == _LOG, _R.session_id == bindparam("of_session"))
+    .order_by(_R.opened_pos),
+    "run_prefix": select(_R.run_id)
+    .where(_R.log_id == _LOG, _R.run_id >= bindparam("low"), _R.run_id < bindparam("high"))
+    .limit(bindparam("most")),
     "ledger": select(LEDGERS.c.position, LEDGERS.c.version, LEDGERS.c.state).where(LEDGERS.c.log_id == _LOG),
     "verdict": select(_V.position, _V.request_id, _V.status).where(
         _V.log_id == _LOG, _V.verdict_id == bindparam("of_verdict")
@@ -211,7 +241,7 @@ _SOURCES: Final[Mapping[str, Any]] = {
     ),
 } | {
     f"clear_{table.name}": delete(table).where(table.c.log_id == _LOG)
-    for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS, VERDICTS, LEDGERS)
+    for table in (PROPOSALS, WORLDS, BRANCHES, LANDMARK_ROWS, CHECKPOINTS, VERDICTS, LEDGERS, RUNS)
 }
 
 
@@ -261,6 +291,8 @@ class IndexRows:
         self._checkpoints: list[tuple[str, str]] = []
         self._verdicts: list[dict[str, Any]] = []
         self._ledger: dict[str, Any] | None = None
+        self._runs: list[dict[str, Any]] = []
+        self._closed: list[dict[str, Any]] = []
 
     def add(self, event: Event, position: int) -> None:
         """Take one event in."""
@@ -299,6 +331,8 @@ class IndexRows:
             ("insert_landmark", [{"position": at} for at in self._landmarks]),
             ("insert_checkpoint", [{"world_id": w, "data": data} for w, data in self._checkpoints]),
             ("insert_verdict", self._verdicts),
+            ("insert_run", self._runs),
+            ("close_run", self._closed),
         ]
         if self._ledger is not None:
             many += [("clear_wp_ledger", [{}]), ("insert_ledger", [self._ledger])]
@@ -379,6 +413,13 @@ class IndexRows:
             }
         )
 
+    def _opened(self, event: RunOpened, position: int) -> None:
+        told = {"run_id": event.run_id, "agent_id": event.agent_id, "session_id": event.session_id}
+        self._runs.append({**told, "opened_pos": position, "closed_pos": None})
+
+    def _closed_run(self, event: RunClosed, position: int) -> None:
+        self._closed.append({"of_run": event.run_id, "new_closed": position})
+
     def _branched(self, event: BranchCreated, position: int) -> None:
         self._new_branches[event.branch] = [event.world_id, event.world_id, position]
 
@@ -393,6 +434,8 @@ _NEW_NAMES: Final = {
 }
 _NO_CHANGE: Final[Mapping[str, None]] = dict.fromkeys(_NEW_NAMES.values())
 _ROW_STEPS: Final[Mapping[type[Event], Callable[[IndexRows, Any, int], None]]] = {
+    RunOpened: IndexRows._opened,
+    RunClosed: IndexRows._closed_run,
     ProposalSubmitted: IndexRows._submitted,
     ProposalJudged: IndexRows._judged,
     DecisionMade: IndexRows._decided,

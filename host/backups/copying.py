@@ -1,0 +1,110 @@
+"""Copying the bytes of files: by reference where the file system can, else in pieces and never whole in memory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from typing import Final
+
+from host.backups.area import write_all
+
+__all__ = ["PIECE_BYTES", "clone", "copy_bytes", "copy_hashed", "hash_of"]
+
+PIECE_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(PIECE_BYTES)
+_FICLONE: Final = 0x40049409
+_CANNOT: Final = frozenset(
+    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.ETXTBSY, errno.ENOTTY}
+)
+
+
+def clone(source: int, target: int) -> bool:
+    """Let an empty file share the blocks of another, and tell whether the file system can do that."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in _CANNOT:
+            return False
+        raise
+    return True
+
+
+def hash_of(file: int) -> tuple[str, int]:
+    """Return the SHA-256 of a file from its start, and how many bytes it has."""
+    found, size = hashlib.sha256(), 0
+    buffer = bytearray(PIECE_BYTES)
+    view = memoryview(buffer)
+    os.lseek(file, 0, os.SEEK_SET)
+    while count := os.readv(file, [buffer]):
+        found.update(view[:count])
+        size += count
+    return found.hexdigest(), size
+
+
+def copy_hashed(source: int, target: int) -> tuple[str, int]:
+    """Copy a file from its start into an empty one and return the SHA-256 and size of what was copied.
+
+    Pieces of nothing but zeros become holes, so that a large file with little in it stays small.
+    """
+    if clone(source, target):
+        return hash_of(target)
+    found, size = hashlib.sha256(), 0
+    buffer = bytearray(PIECE_BYTES)
+    view = memoryview(buffer)
+    os.lseek(source, 0, os.SEEK_SET)
+    while count := os.readv(source, [buffer]):
+        piece = view[:count]
+        found.update(piece)
+        size += count
+        if piece == _ZEROS[:count]:
+            os.lseek(target, count, os.SEEK_CUR)
+        else:
+            write_all(target, piece)
+    os.ftruncate(target, size)
+    return found.hexdigest(), size
+
+
+def copy_bytes(source: int, target: int, size: int) -> None:
+    """Copy the first ``size`` bytes of a file into an empty one; holes stay holes.
+
+    Raises:
+        OSError: reading or writing failed; ``EIO`` when the source is shorter.
+    """
+    if os.fstat(source).st_size < size:
+        raise OSError(errno.EIO, "the file is shorter than it should be")
+    if size == 0 or clone(source, target):
+        return
+    os.ftruncate(target, size)
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole is left
+                return
+            raise
+        end = min(os.lseek(source, start, os.SEEK_HOLE), size)
+        _copy_range(source, target, start, end)
+        at = end
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    try:
+        while start < end:
+            count = os.copy_file_range(source, target, end - start, start, start)
+            if not count:
+                raise OSError(errno.EIO, "the file became shorter while it was copied")
+            start += count
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+    while start < end:
+        piece = os.pread(source, min(PIECE_BYTES, end - start), start)
+        if not piece:
+            raise OSError(errno.EIO, "the file became shorter while it was copied")
+        left = memoryview(piece)
+        while left:
+            count = os.pwrite(target, left, start)
+            left, start = left[count:], start + count

@@ -1,0 +1,236 @@
+"""The workspace as backups walk it: from directory handle to directory handle, and never through a link.
+
+Whatever stands at a name is taken for what it is: a link in the place of a directory is a link, wherever it leads.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from host.backups.area import DIRECTORY
+from host.workspace.names import name_of
+from host.workspace.root import Workspace
+from world.errors import Refused
+from world.klis.resource import Resource
+
+__all__ = ["Ground", "children", "is_below", "is_private", "join", "parents"]
+
+_PRIVATE: Final = b".klock"
+_KEPT: Final = ("user.", "system.posix_acl_", "security.capability")
+"""Extended attributes that are the user's own; the others are made by the system."""
+
+
+def join(folder: bytes, name: bytes) -> bytes:
+    """Return the path of a name in a folder."""
+    return b"%s/%s" % (folder, name) if folder else name
+
+
+def split(relative: bytes) -> tuple[bytes, bytes]:
+    """Return a path's folder and last name."""
+    folder, _, name = relative.rpartition(b"/")
+    return folder, name
+
+
+def parents(relative: bytes) -> list[bytes]:
+    """Return the folders that lead to a path, the outermost first, the root left out."""
+    parts = relative.split(b"/")[:-1]
+    return [b"/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def is_below(relative: bytes, folder: bytes) -> bool:
+    """Tell whether a path is in a folder, at any depth."""
+    return relative != folder and (not folder or relative.startswith(folder + b"/"))
+
+
+def is_private(relative: bytes) -> bool:
+    """Tell whether a path is the engine's own."""
+    return relative == _PRIVATE or relative.startswith(_PRIVATE + b"/")
+
+
+def children(handle: int, folder: bytes) -> list[tuple[bytes, os.stat_result]]:
+    """Return what stands in an open folder, by name; what vanishes meanwhile and what is private is left out."""
+    found = []
+    with os.scandir(handle) as entries:
+        for entry in entries:
+            name = os.fsencode(entry.name)
+            if not folder and name == _PRIVATE:
+                continue
+            try:
+                found.append((name, entry.stat(follow_symlinks=False)))
+            except FileNotFoundError:
+                continue
+    found.sort(key=lambda child: child[0])
+    return found
+
+
+def attributes(file: int | str) -> dict[str, str]:
+    """Return the extended attributes of an open file or directory, in hexadecimal text."""
+    try:
+        names = os.listxattr(file)
+        return {name: os.getxattr(file, name).hex() for name in sorted(names) if name.startswith(_KEPT)}
+    except OSError:
+        return {}  # the file system has none
+
+
+class Ground:
+    """A workspace's files.
+
+    Args:
+        workspace: whose.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+
+    @contextmanager
+    def folder(self, relative: bytes) -> Iterator[int]:
+        """Open a folder.
+
+        Raises:
+            FileNotFoundError: there is none.
+            NotADirectoryError: something else stands there, or on the way.
+        """
+        handle = os.open(b".", DIRECTORY, dir_fd=self.workspace.fd)
+        try:
+            for name in relative.split(b"/") if relative else ():
+                below = os.open(name, DIRECTORY, dir_fd=handle)
+                os.close(handle)
+                handle = below
+            yield handle
+        finally:
+            os.close(handle)
+
+    def look(self, relative: bytes) -> os.stat_result | None:
+        """Return what stands at a place, or nothing."""
+        folder, name = split(relative)
+        try:
+            with self.folder(folder) as handle:
+                return os.stat(name or b".", dir_fd=handle, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def walk(self, relative: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Yield everything below a folder, folders before what is in them; nothing where there is no folder."""
+        waiting = [relative]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                with self.folder(folder) as handle:
+                    found = children(handle, folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for name, seen in found:
+                yield join(folder, name), seen
+            waiting.extend(join(folder, name) for name, seen in reversed(found) if stat.S_ISDIR(seen.st_mode))
+
+    def places(self, resource: Resource) -> list[bytes]:
+        """Return where a resource stands: one place, but several where names differ only by their case.
+
+        Raises:
+            Refused: ``LINK_OUT_OF_WORKSPACE`` for a resource that a link takes out of the workspace, ``PRIVATE_PATH``.
+        """
+        found = [self._resolved(place, resource) for place in self.spellings(resource)]
+        return sorted(set(found))
+
+    def spellings(self, resource: Resource) -> list[bytes]:
+        """Return a resource's path, and where case does not count the paths of all that are spelled otherwise."""
+        told = self.workspace.path_of(resource)
+        if not self.workspace.lower_case or not told:
+            return [told]
+        found = [b""]
+        for name in told.split(b"/"):
+            found = [join(folder, spelled) for folder in found for spelled in self._spelled(folder, name)]
+        return found
+
+    def _spelled(self, folder: bytes, name: bytes) -> list[bytes]:
+        wanted = name_of(name).lower()
+        try:
+            with self.folder(folder) as handle:
+                names = [os.fsencode(found) for found in os.listdir(handle)]
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        return [found for found in names if name_of(found).lower() == wanted] or [name]
+
+    def _resolved(self, place: bytes, resource: Resource) -> bytes:
+        found = self.workspace.relative(join(self.workspace.root_bytes, place)) if place else place
+        if found is None:
+            raise Refused(
+                "LINK_OUT_OF_WORKSPACE",
+                f"{resource.text} is reached by a link that leads out of the workspace, so nothing of it can be saved or "
+                "restored; name a place inside, or remove the link.",
+                resource=resource.text,
+            )
+        if is_private(found):
+            raise Refused(
+                "PRIVATE_PATH", f"{resource.text} is the engine's own folder; leave it out.", resource=resource.text
+            )
+        return found
+
+
+def remove_tree(handle: int, name: bytes) -> None:
+    """Remove what stands at a name in an open folder, with everything below; links are removed and never followed.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    waiting: list[tuple[bytes, ...]] = [(name,)]
+    while waiting:
+        path = waiting[-1]
+        folder = _open_chain(handle, path[:-1])
+        try:
+            below = _remove_one(folder, path[-1])
+        finally:
+            os.close(folder)
+        if below is None:
+            waiting.pop()
+        else:
+            waiting.extend((*path, found) for found in below)
+
+
+def _open_chain(handle: int, names: Iterable[bytes]) -> int:
+    here = os.open(b".", DIRECTORY, dir_fd=handle)
+    try:
+        for name in names:
+            below = os.open(name, DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = below
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _remove_one(folder: int, name: bytes) -> list[bytes] | None:
+    """Remove a file or empty folder; return the names of the folders that are in the way, once its files are gone."""
+    try:
+        os.unlink(name, dir_fd=folder)
+        return None
+    except FileNotFoundError:
+        return None
+    except (IsADirectoryError, PermissionError):
+        pass
+    try:
+        inside = os.open(name, DIRECTORY, dir_fd=folder)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=folder)
+        inside = os.open(name, DIRECTORY, dir_fd=folder)
+    try:
+        found = os.fstat(inside)
+        if found.st_mode & 0o700 != 0o700 and found.st_uid == os.geteuid():
+            os.fchmod(inside, found.st_mode | 0o700)
+        below = []
+        for child, seen in children(inside, b"/"):
+            if stat.S_ISDIR(seen.st_mode):
+                below.append(child)
+            else:
+                os.unlink(child, dir_fd=inside)
+    finally:
+        os.close(inside)
+    if below:
+        return below
+    os.rmdir(name, dir_fd=folder)
+    return None

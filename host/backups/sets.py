@@ -1,0 +1,262 @@
+"""What one backup remembers: ``sets/ID.json``, canonical JSON with its own digest.
+
+Times and inode numbers are texts, for JSON numbers are exact only up to 2^53. Names are written as in ``FILE:`` resources.
+A target of a link, which may be any bytes, is percent-encoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import msgspec
+
+from host.backups.objects import damaged
+from host.workspace.names import name_of, path_of
+from world.canonical import canonical_bytes
+from world.errors import Refused
+
+__all__ = ["BackupSet", "Entry", "Header", "Place", "check_id", "decode", "encode", "entry_of"]
+
+VERSION: Final = 1
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_DIGEST: Final = re.compile(rb'"digest":"([0-9a-f]{64})"')
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_PLAIN: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in '%"\\')
+
+Kind = Literal["file", "dir", "link", "other", "missing"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One file, directory or link as it was; the fields stand in canonical order.
+
+    Args:
+        ctime_ns: time of the last change of anything, in ns.
+        gid: group.
+        ino: inode number, empty where it says nothing.
+        kind: ``missing`` where there was nothing, ``other`` for pipes, sockets and devices.
+        links: names that the file had.
+        mode: all bits, the kind's included.
+        mtime_ns: time of the last change of the content, in ns.
+        name: below the workspace's root, as ``/src/a.py``.
+        rdev: which device, for device files.
+        same_as: the name of an earlier entry that is the same file (a hard link).
+        sha256: of a file's bytes.
+        size: of a file, in bytes.
+        target: of a link.
+        uid: owner.
+        xattrs: extended attributes, as hexadecimal text.
+    """
+
+    ctime_ns: str = ""
+    gid: int = 0
+    ino: str = ""
+    kind: Kind
+    links: int = 1
+    mode: int = 0
+    mtime_ns: str = ""
+    name: str
+    rdev: int = 0
+    same_as: str = ""
+    sha256: str = ""
+    size: int = 0
+    target: str = ""
+    uid: int = 0
+    xattrs: dict[str, str] = {}
+
+    @property
+    def relative(self) -> bytes:
+        """The path below the workspace's root."""
+        return path_of(self.name)
+
+    @property
+    def mtime(self) -> int:
+        """Time of the last change of the content, in ns."""
+        return int(self.mtime_ns)
+
+    @property
+    def target_bytes(self) -> bytes:
+        """Where a link leads, as it was written."""
+        return unquote_to_bytes(self.target)
+
+
+class Place(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a resource stood when it was saved, and whether with everything below."""
+
+    name: str
+    resource: str
+    subtree: bool
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A backup without its entries, which are left as text."""
+
+    at: int
+    backup_id: str
+    bytes: int
+    count: int
+    entries: msgspec.Raw
+    note: msgspec.Raw
+    resources: list[str]
+    state: Literal["open", "closed"]
+    version: int
+
+
+class BackupSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One backup; the fields stand in canonical order.
+
+    Args:
+        above: the directories that lead to the saved places, for when they have to be made again.
+        at: when it was taken, in ms.
+        backup_id: its name.
+        bytes: content of all files together.
+        count: how many entries.
+        digest: SHA-256 of this text with an empty digest.
+        entries: everything that was saved, by name.
+        note: what the caller wanted to remember.
+        places: where each resource stood.
+        resources: what was asked for, as canonical texts.
+        settled_ns: what changed before this time had changed before it was looked at, in ns.
+        state: ``open`` while the session that it was taken for may still need it.
+        version: of this format.
+    """
+
+    above: list[Entry]
+    at: int
+    backup_id: str
+    bytes: int
+    count: int
+    digest: str = ""
+    entries: list[Entry]
+    note: msgspec.Raw
+    places: list[Place]
+    resources: list[str]
+    settled_ns: str
+    state: Literal["open", "closed"]
+    version: int = VERSION
+
+
+def check_id(backup_id: str) -> str:
+    """Return the id of a backup, which is a file name too.
+
+    Raises:
+        Refused: ``INVALID_BACKUP_ID``.
+    """
+    if not isinstance(backup_id, str) or not _ID.fullmatch(backup_id):
+        raise Refused(
+            "INVALID_BACKUP_ID",
+            f"{backup_id!r} cannot be the id of a backup; use up to 128 letters, digits, dots, dashes and underscores, "
+            "a letter or digit first.",
+        )
+    return backup_id
+
+
+def note_text(note: Mapping[str, Any]) -> msgspec.Raw:
+    """Return a note as canonical text; refuses what has none with ``NOT_CANONICAL``."""
+    return msgspec.Raw(canonical_bytes(dict(note)))
+
+
+def encode(backup: BackupSet) -> bytes:
+    """Return a set as canonical JSON with its digest."""
+    text = msgspec.json.encode(msgspec.structs.replace(backup, digest=""))
+    found = hashlib.sha256(text).hexdigest()
+    return text.replace(b'"digest":""', b'"digest":"%s"' % found.encode(), 1)
+
+
+def decode(text: bytes, backup_id: str) -> BackupSet:
+    """Return the set that a file holds.
+
+    Raises:
+        Refused: ``BACKUP_DAMAGED`` when it is not what was written.
+    """
+    _check_digest(text, backup_id)
+    try:
+        found = msgspec.json.decode(text, type=BackupSet)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _damaged_set(backup_id, f"cannot be read ({error})") from None
+    for entry in (*found.entries, *found.above):
+        _check_entry(entry, backup_id)
+    if found.version != VERSION or found.backup_id != backup_id:
+        raise _damaged_set(backup_id, f"is version {found.version} of {found.backup_id!r}")
+    return found
+
+
+def decode_header(text: bytes, backup_id: str) -> Header:
+    """Return what a set says about itself, without reading its entries one by one; refuses as ``decode`` does."""
+    _check_digest(text, backup_id)
+    try:
+        return msgspec.json.decode(text, type=Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _damaged_set(backup_id, f"cannot be read ({error})") from None
+
+
+def _check_digest(text: bytes, backup_id: str) -> None:
+    told = _DIGEST.search(text)
+    if told is None:
+        raise _damaged_set(backup_id, "has no digest")
+    bare = b'%s"digest":""%s' % (text[: told.start()], text[told.end() :])
+    if hashlib.sha256(bare).hexdigest().encode() != told[1]:
+        raise _damaged_set(backup_id, "holds other bytes than were written")
+
+
+def _check_entry(entry: Entry, backup_id: str) -> None:
+    parts = entry.relative.split(b"/")
+    if (b".." in parts or b"." in parts) or (entry.kind == "file" and not _SHA256.fullmatch(entry.sha256)):
+        raise _damaged_set(backup_id, f"has the impossible entry {entry.name!r}")
+
+
+def _damaged_set(backup_id: str, why: str) -> Refused:
+    return damaged(f"The backup {backup_id} (.klock/backups/sets/{backup_id}.json)", why, backup_id=backup_id)
+
+
+def entry_of(
+    relative: bytes,
+    found: os.stat_result,
+    *,
+    trusted: bool,
+    sha256: str = "",
+    target: bytes = b"",
+    xattrs: dict[str, str] | None = None,
+) -> Entry:
+    """Return the entry of what was seen at a place.
+
+    Args:
+        relative: the place, below the root.
+        found: how it was seen.
+        trusted: whether its inode number and time of change may stand for its content.
+        sha256: of a file's bytes.
+        target: of a link.
+        xattrs: extended attributes, in hexadecimal text.
+    """
+    kind = kind_of(found)
+    return Entry(
+        ctime_ns=str(found.st_ctime_ns),
+        gid=found.st_gid,
+        ino=str(found.st_ino) if trusted else "",
+        kind=kind,
+        links=found.st_nlink if kind == "file" else 1,
+        mode=found.st_mode,
+        mtime_ns=str(found.st_mtime_ns),
+        name=name_of(relative),
+        rdev=found.st_rdev if kind == "other" else 0,
+        sha256=sha256,
+        size=found.st_size if kind == "file" else 0,
+        target=quote_from_bytes(target, safe=_PLAIN) if target else "",
+        uid=found.st_uid,
+        xattrs=xattrs or {},
+    )
+
+
+def kind_of(found: os.stat_result) -> Kind:
+    """Return what something is."""
+    mode = found.st_mode
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "dir"
+    return "link" if stat.S_ISLNK(mode) else "other"

@@ -1,0 +1,99 @@
+"""What a watched system call asks for, and the answers to it."""
+
+from __future__ import annotations
+
+import errno as errors
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = ["ALLOW", "Address", "Allow", "Call", "Decide", "Deny", "Name", "Verdict"]
+
+Name = Literal[
+    "open",
+    "unlink",
+    "rmdir",
+    "rename",
+    "mkdir",
+    "mknod",
+    "link",
+    "symlink",
+    "truncate",
+    "chmod",
+    "chown",
+    "utime",
+    "setxattr",
+    "removexattr",
+    "connect",
+    "bind",
+    "sendto",
+    "execve",
+]
+"""What is done, whichever of the kernel's spellings was used for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Whom a socket is to talk to.
+
+    Args:
+        family: ``other`` is what is neither the internet nor this machine's files; ``host`` says its number then.
+        host: numeric, for the internet families.
+        port: for the internet families.
+        path: of a local socket: absolute, ``b"\\0name"`` for an abstract one, empty for one without a name.
+    """
+
+    family: Literal["inet", "inet6", "unix", "other"]
+    host: str = ""
+    port: int = 0
+    path: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A system call that waits for its answer.
+
+    Args:
+        name: what is done.
+        syscall: the kernel's name of the call.
+        pid: the thread that asks.
+        paths: absolute, links in their folders resolved, the last name resolved only where the call follows links
+            and leads into ``/proc``. Two for ``rename``, ``link`` and ``symlink`` (whose first is the link's text as it
+            was given); the executable for ``execve``; none for sockets.
+        flags: ``os.O_*`` for ``open``, ``RENAME_*`` for ``rename`` (2 exchanges), else the call's own, or 0.
+        follows: whether the last name, where it is a link, stands for what the link leads to.
+        address: for ``connect``, ``bind`` and ``sendto``.
+        argv: for ``execve``; cut after 64 arguments and 4096 bytes each.
+        cwd: the working directory, for ``execve``; else empty.
+    """
+
+    name: Name
+    syscall: str
+    pid: int
+    paths: tuple[bytes, ...] = ()
+    flags: int = 0
+    follows: bool = False
+    address: Address | None = None
+    argv: tuple[bytes, ...] = ()
+    cwd: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The kernel goes on with the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The call does not happen; its caller gets the error.
+
+    Args:
+        errno: like ``errno.EACCES``.
+    """
+
+    errno: int = errors.EACCES
+
+
+ALLOW: Final = Allow()
+Verdict = Allow | Deny
+Decide = Callable[[Call], Verdict]

@@ -1,0 +1,58 @@
+"""The kernel's doors that Python's standard library has no handle for: raw system calls by number."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from functools import cache
+from typing import Any, Final
+
+__all__ = ["IS_LINUX", "machine", "pidfd_getfd", "system_call"]
+
+IS_LINUX: Final = sys.platform == "linux"
+_PIDFD_GETFD: Final = 438  # one number on every architecture
+
+
+def machine() -> str:
+    """Return the architecture as the kernel names it, with the word size of this process taken into account."""
+    return platform.machine() if sys.maxsize > 2**32 else f"32-bit {platform.machine()}"
+
+
+@cache
+def _syscall() -> Any:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    return function
+
+
+def system_call(number: int, *arguments: Any) -> int:
+    """Perform a system call.
+
+    Args:
+        number: as the kernel of this architecture counts.
+        arguments: integers are passed as 64 bits, None as a null pointer, the rest as ctypes sees fit.
+
+    Raises:
+        OSError: the kernel said no; ``errno`` says why.
+    """
+    passed = (ctypes.c_long(given) if isinstance(given, int) else given for given in arguments)
+    result = int(_syscall()(ctypes.c_long(number), *passed))
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result
+
+
+def pidfd_getfd(pid: int, number: int) -> int:
+    """Return a copy, closed on exec, of another process's file descriptor.
+
+    Raises:
+        OSError: the process is gone, has no such descriptor, or may not be looked into.
+    """
+    handle = os.pidfd_open(pid)
+    try:
+        return system_call(_PIDFD_GETFD, handle, number, 0)
+    finally:
+        os.close(handle)

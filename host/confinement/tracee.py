@@ -1,0 +1,335 @@
+"""What the arguments of a waiting system call lead to, read from the process that made it.
+
+Everything is read anew for every call: a remembered path or descriptor could be another's by now. The caller must ask
+the kernel afterwards whether the call still waits; only then was it this process that was read.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from host.confinement.calls import Address, Call
+from host.confinement.syscalls import Shape
+
+__all__ = ["Tracee", "Unreadable", "read_call", "resolve"]
+
+_AT_FDCWD: Final = -100
+_AT_SYMLINK_NOFOLLOW, _AT_SYMLINK_FOLLOW, _AT_REMOVEDIR, _AT_EMPTY_PATH = 0x100, 0x400, 0x200, 0x1000
+_O_CREAT, _O_EXCL, _O_NOFOLLOW = os.O_CREAT, os.O_EXCL, getattr(os, "O_NOFOLLOW", 0)
+_RESOLVE_IN_ROOT, _RESOLVE_NO_SYMLINKS = 0x10, 0x04
+_PAGE: Final = 4096
+_PATH_MAX: Final = 4096
+_MAX_LINKS: Final = 40
+_MAX_ARGUMENTS: Final = 64
+_MAX_MESSAGES: Final = 1024
+_AF_UNSPEC, _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _AF_ALG = 0, 1, 2, 10, 16, 38
+_WITHIN_THE_KERNEL: Final = frozenset({_AF_NETLINK, _AF_ALG})
+
+
+class Unreadable(Exception):  # noqa: N818 - a step in reading, answered with its errno
+    """The arguments lead nowhere; the call is answered with this error."""
+
+    def __init__(self, error: int) -> None:
+        """Keep the errno."""
+        super().__init__(error)
+        self.errno = error
+
+
+class Tracee:
+    """A thread that waits in a system call.
+
+    Args:
+        pid: of the thread, as this process sees it.
+    """
+
+    __slots__ = ("_proc", "pid")
+
+    def __init__(self, pid: int) -> None:
+        """Look at nothing yet."""
+        self.pid = pid
+        self._proc = b"/proc/%d/" % pid
+
+    def memory(self, address: int, size: int) -> bytes:
+        """Return up to ``size`` bytes, fewer where the mapped memory ends.
+
+        Raises:
+            Unreadable: EFAULT when there is none, or the process is gone or closed to us.
+        """
+        try:
+            file = os.open(self._proc + b"mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise Unreadable(errno.EFAULT) from None
+        try:
+            return os.pread(file, size, address)
+        except (OSError, OverflowError):
+            raise Unreadable(errno.EFAULT) from None
+        finally:
+            os.close(file)
+
+    def exactly(self, address: int, size: int) -> bytes:
+        """Return ``size`` bytes, or raise Unreadable."""
+        found = self.memory(address, size)
+        if len(found) < size:
+            raise Unreadable(errno.EFAULT)
+        return found
+
+    def text(self, address: int, limit: int = _PATH_MAX) -> bytes:
+        """Return the bytes before the first NUL; Unreadable with ENAMETOOLONG when there is none within the limit."""
+        first = _PAGE - address % _PAGE
+        found = self.memory(address, first)
+        if b"\0" not in found and len(found) == first and first < limit:
+            found += self.memory(address + first, limit - first)
+        text, end, _ = found.partition(b"\0")
+        if not end:
+            raise Unreadable(errno.ENAMETOOLONG if len(found) >= limit else errno.EFAULT)
+        return text
+
+    def folder(self, descriptor: int | None) -> bytes:
+        """Return the path of the working directory, or of an opened one."""
+        name = b"cwd" if descriptor is None or descriptor == _AT_FDCWD else b"fd/%d" % descriptor
+        try:
+            return os.readlink(self._proc + name)
+        except OSError:
+            raise Unreadable(errno.EBADF) from None
+
+    def file(self, descriptor: int) -> bytes | None:
+        """Return the path of an opened file, or None for what has no name: a pipe, a socket, a removed file."""
+        return _opened(self._proc + b"fd/%d" % descriptor)
+
+
+def _opened(link: bytes) -> bytes | None:
+    try:
+        path = os.readlink(link)
+        named = path.startswith(b"/") and os.stat(link).st_nlink > 0
+    except OSError:
+        raise Unreadable(errno.EBADF) from None
+    return path if named else None
+
+
+def resolve(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
+    """Return an absolute path without links in its folders, as a process sees it.
+
+    ``/proc/self`` is that process's, and what leads through ``/proc`` to an opened file leads to that file.
+
+    Args:
+        path: absolute.
+        pid: of the thread that uses the path.
+        follow: whether a last name in ``/proc`` is followed; elsewhere the last name stays as it is. A final slash
+            follows too.
+
+    Returns:
+        None for a file without a name: a pipe, a socket, memory.
+
+    Raises:
+        Unreadable: ELOOP.
+    """
+    ahead = path.split(b"/")[::-1]
+    is_folder = path.endswith((b"/", b"/.", b"/.."))
+    at, links = b"", 0
+    while ahead:
+        name = ahead.pop()
+        if name in (b"", b"."):
+            continue
+        if name == b"..":
+            at = at.rpartition(b"/")[0]
+            continue
+        place = at + b"/" + name
+        in_proc = place.startswith(b"/proc/")
+        if in_proc and place in (b"/proc/self", b"/proc/thread-self"):
+            at = b"/proc/%d" % pid
+            continue
+        if not any(ahead) and not is_folder and not (follow and in_proc):
+            return place
+        try:
+            link = os.readlink(place)
+        except OSError:
+            at = place
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise Unreadable(errno.ELOOP)
+        if in_proc and place[6:7].isdigit():
+            if _opened(place) is None and not any(ahead):
+                return None
+        if link.startswith(b"/"):
+            at = b""
+        ahead.extend(link.split(b"/")[::-1])
+    return at or b"/"
+
+
+def _signed(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def read_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Iterator[Call]:
+    """Yield what a call asks for: usually one thing, nothing when there is nothing to decide, several for ``sendmmsg``.
+
+    Args:
+        tracee: who calls.
+        syscall: the kernel's name of the call.
+        shape: how to read it.
+        arguments: the six registers.
+
+    Raises:
+        Unreadable: the call cannot be read, and must fail with that error.
+    """
+    if shape.name in ("connect", "bind", "sendto"):
+        for address in _addresses(tracee, syscall, arguments):
+            yield Call(shape.name, syscall, tracee.pid, address=address)
+    else:
+        call = _file_call(tracee, syscall, shape, arguments)
+        if call is not None:
+            yield call
+
+
+def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
+    if shape.fd is not None:
+        opened = tracee.file(_signed(arguments[shape.fd]))
+        return None if opened is None else Call(shape.name, syscall, tracee.pid, (opened,), follows=True)
+    flags, resolves = shape.fixed, 0
+    if shape.flags is not None:
+        flags = arguments[shape.flags] & 0xFFFFFFFF
+        if shape.follows == "how":
+            flags, _, resolves = struct.unpack("=QQQ", tracee.exactly(arguments[shape.flags], 24))
+    follows = _follows(shape, flags) and not resolves & _RESOLVE_NO_SYMLINKS
+    empty = bool(shape.name != "open" and flags & _AT_EMPTY_PATH)
+    paths: list[bytes] = []
+    for index, (folder, argument) in enumerate(shape.paths):
+        if shape.name == "symlink" and index == 0:
+            paths.append(tracee.text(arguments[argument]))
+            continue
+        fd = None if folder is None else _signed(arguments[folder])
+        may_be_null = shape.name == "utime" and folder is not None
+        path = _path(tracee, fd, arguments[argument], follows and index == 0, empty, may_be_null, resolves)
+        if path is None and shape.name == "link":
+            return _new_name(tracee, syscall, shape, arguments)
+        if path is None:
+            return None
+        paths.append(path)
+    return _complete(tracee, syscall, shape, tuple(paths), flags, follows, arguments)
+
+
+def _complete(
+    tracee: Tracee,
+    syscall: str,
+    shape: Shape,
+    paths: tuple[bytes, ...],
+    flags: int,
+    follows: bool,
+    arguments: tuple[int, ...],
+) -> Call:
+    if shape.name == "execve":
+        argv = _arguments(tracee, arguments[2 if syscall == "execveat" else 1])
+        return Call("execve", syscall, tracee.pid, paths, flags, follows, None, argv, tracee.folder(None))
+    if syscall == "unlinkat" and flags & _AT_REMOVEDIR:
+        return Call("rmdir", syscall, tracee.pid, paths)
+    return Call(shape.name, syscall, tracee.pid, paths, flags, follows)
+
+
+def _new_name(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
+    """A file that has no name gets one."""
+    folder, argument = shape.paths[1]
+    fd = None if folder is None else _signed(arguments[folder])
+    path = _path(tracee, fd, arguments[argument], False, False, False, 0)
+    return None if path is None else Call("mknod", syscall, tracee.pid, (path,))
+
+
+def _follows(shape: Shape, flags: int) -> bool:
+    if shape.follows in ("open", "how"):
+        return not flags & _O_NOFOLLOW and flags & (_O_CREAT | _O_EXCL) != _O_CREAT | _O_EXCL
+    if shape.follows == "unless nofollow":
+        return not flags & _AT_SYMLINK_NOFOLLOW
+    if shape.follows == "if follow":
+        return bool(flags & _AT_SYMLINK_FOLLOW)
+    return shape.follows == "always"
+
+
+def _path(
+    tracee: Tracee, folder: int | None, address: int, follow: bool, empty: bool, may_be_null: bool, resolves: int
+) -> bytes | None:
+    if not address and may_be_null and folder is not None and folder != _AT_FDCWD:
+        return tracee.file(folder)
+    text = tracee.text(address)
+    if not text:
+        if not empty:
+            raise Unreadable(errno.ENOENT)
+        return tracee.folder(None) if folder is None or folder == _AT_FDCWD else tracee.file(folder)
+    if resolves & _RESOLVE_IN_ROOT:
+        raise Unreadable(errno.EAGAIN)  # names mean something else there; callers fall back to openat
+    if not text.startswith(b"/"):
+        text = tracee.folder(folder) + b"/" + text
+    return resolve(text, tracee.pid, follow=follow)
+
+
+def _arguments(tracee: Tracee, address: int) -> tuple[bytes, ...]:
+    if not address:
+        return ()
+    found = tracee.memory(address, 8 * _MAX_ARGUMENTS)
+    texts: list[bytes] = []
+    for (pointer,) in struct.iter_unpack("=Q", found[: len(found) // 8 * 8]):
+        if not pointer:
+            break
+        try:
+            texts.append(tracee.text(pointer))
+        except Unreadable:
+            texts.append(tracee.memory(pointer, _PATH_MAX))
+    return tuple(texts)
+
+
+def _addresses(tracee: Tracee, syscall: str, arguments: tuple[int, ...]) -> Iterator[Address]:
+    if syscall in ("connect", "bind"):
+        places = [(arguments[1], arguments[2])]
+    elif syscall == "sendto":
+        places = [(arguments[4], arguments[5])]
+    elif syscall == "sendmsg":
+        places = [_message(tracee.exactly(arguments[1], 16))]
+    else:
+        count = min(arguments[2] & 0xFFFFFFFF, _MAX_MESSAGES)
+        headers = tracee.exactly(arguments[1], 64 * count) if count else b""
+        places = list(dict.fromkeys(_message(headers[at : at + 16]) for at in range(0, len(headers), 64)))
+    for pointer, size in places:
+        if pointer:
+            address = _address(tracee, syscall, tracee.exactly(pointer, min(size & 0xFFFFFFFF, 128)))
+            if address is not None:
+                yield address
+
+
+def _message(header: bytes) -> tuple[int, int]:
+    pointer, size = struct.unpack_from("=QI", header)
+    return pointer, size
+
+
+def _address(tracee: Tracee, syscall: str, raw: bytes) -> Address | None:
+    """Read a socket address; None is nothing to decide: a disconnect, or talk with the kernel itself."""
+    if len(raw) < 2:
+        return None
+    family = int.from_bytes(raw[:2], "little")
+    if family == _AF_UNSPEC:
+        if syscall == "connect":
+            return None
+        family = _AF_INET  # that is how datagram sockets and bind take it
+    if family in _WITHIN_THE_KERNEL:
+        return None
+    if family == _AF_INET and len(raw) >= 8:
+        return Address("inet", str(ipaddress.IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big"))
+    if family == _AF_INET6 and len(raw) >= 24:
+        host = ipaddress.IPv6Address(raw[8:24])
+        return Address("inet6", str(host.ipv4_mapped or host), int.from_bytes(raw[2:4], "big"))
+    if family == _AF_UNIX:
+        return _local(tracee, raw[2:])
+    return Address("other", f"family {family}")
+
+
+def _local(tracee: Tracee, name: bytes) -> Address:
+    if not name or name.startswith(b"\0"):
+        return Address("unix", path=name)
+    path = name.partition(b"\0")[0]
+    if not path.startswith(b"/"):
+        path = tracee.folder(None) + b"/" + path
+    return Address("unix", path=resolve(path, tracee.pid) or b"")

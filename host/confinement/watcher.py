@@ -1,0 +1,203 @@
+"""The supervisor of a command's system calls: each waits in the kernel until somebody here has decided on it.
+
+What it gives: no call that opens, makes, removes, renames or changes a file, talks to an address or starts a program
+happens in the command or in any of its descendants, however they were started, before ``decide`` allowed it; a denied
+call fails with an error and changes nothing. A supervisor that ends takes nothing with it: later calls fail with ENOSYS.
+
+What it does not give: an allowed call is carried out by the kernel, which reads the arguments again. A process that
+changes them in that moment (another of its threads overwrites the path, or swaps a folder for a link) may reach what was
+not decided on. Then Landlock is the wall, which looks at opened files and not at names, and the comparison of contents
+finds what changed inside of it. Calls on descriptors that are open already (read, write) are not watched, and programs
+whose memory is closed to the supervisor cannot open anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from host.confinement.calls import Call, Decide, Deny
+from host.confinement.kernel import IS_LINUX, machine, system_call
+from host.confinement.landlock import Support
+from host.confinement.syscalls import GROUPS, MACHINES, watched
+from host.confinement.tracee import Tracee, Unreadable, read_call
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["Watcher", "available"]
+
+_RECEIVE, _SEND, _IS_VALID, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
+_SYNC_WAKE_UP: Final = 1
+_CONTINUE: Final = 1
+_QUESTION: Final = struct.Struct("=QIIiIQ6Q")
+_ANSWER: Final = struct.Struct("=Qqii")
+_GET_ACTION_AVAILABLE, _GET_SIZES = 2, 3
+_USER_NOTIF: Final = 0x7FC00000
+_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+_GONE: Final = frozenset({errno.ENOENT, errno.EINTR})
+
+
+def available() -> Support:
+    """Return whether calls can be watched here; ``abi`` is 1 when they can."""
+    if not IS_LINUX:
+        return Support(0, "Calls of a process can be watched on Linux alone, and this is another system.")
+    if machine() not in MACHINES:
+        return Support(0, f"Calls can be watched on {' and '.join(MACHINES)}, and this is {machine()}.")
+    import ctypes
+
+    number = _SECCOMP[machine()]
+    sizes = (ctypes.c_uint16 * 3)()
+    try:
+        system_call(number, _GET_ACTION_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_USER_NOTIF)))
+        system_call(number, _GET_SIZES, 0, ctypes.byref(sizes))
+    except OSError as error:
+        return Support(0, f"The kernel has no seccomp with user notification ({error.strerror}).")
+    if (sizes[0], sizes[1]) != (_QUESTION.size, _ANSWER.size):
+        return Support(0, "The kernel words its questions in a way that this release does not know.")
+    return Support(1, None, ("what a process does on files that it has opened already", "swaps during a call"))
+
+
+class Watcher:
+    """Answers the calls of one command and of its descendants, in a thread of its own.
+
+    Args:
+        listener: the descriptor that the kernel asks on; it belongs to the watcher from now on.
+        launcher: the process whose calls pass until it has asked to execute the command.
+        decide: says what to do with a call. It runs in the watcher's thread, so calls of the whole command wait for it.
+        report: is told what ``decide`` raised; the call was denied with EACCES then.
+    """
+
+    def __init__(
+        self, listener: int, *, launcher: int, decide: Decide, report: Callable[[BaseException], None]
+    ) -> None:
+        """Start to answer."""
+        self._listener = listener
+        self._launcher: int | None = launcher
+        self._decide = decide
+        self._report = report
+        self._calls = watched(MACHINES[machine()])
+        self._groups = {numbers[MACHINES[machine()].column]: name for name, numbers in GROUPS.items()}
+        self._known = {launcher}
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)[::-1]
+        self._closing = False
+        with contextlib.suppress(OSError):  # kernels before 6.6 wake up the slower way
+            fcntl.ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
+        self._thread = threading.Thread(target=self._run, name="syscall-watcher", daemon=True)
+        self._thread.start()
+
+    @property
+    def groups(self) -> frozenset[int]:
+        """The process groups and sessions that the command's processes are or were in."""
+        return frozenset(self._known)
+
+    def refuse_all(self) -> None:
+        """Deny every call from now on, with EACCES: the command is being ended."""
+        self._decide = _refuse
+
+    def close(self) -> None:
+        """End; calls of processes that are left fail with ENOSYS. From within ``decide`` it ends after the answer."""
+        self._closing = True
+        with contextlib.suppress(OSError):
+            os.write(self._wake, b"x")
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        try:
+            while not self._closing:
+                for descriptor, event in poll.poll():
+                    if descriptor == self._listener and not event & select.POLLIN:
+                        return  # nobody is left who could ask
+                    if descriptor == self._listener:
+                        self._answer_one()
+        finally:
+            for descriptor in (self._listener, self._wake, self._woken):
+                os.close(descriptor)
+
+    def _answer_one(self) -> None:
+        question = bytearray(_QUESTION.size)
+        try:
+            fcntl.ioctl(self._listener, _RECEIVE, question, True)
+        except OSError as error:
+            if error.errno in _GONE:
+                return
+            raise
+        number, pid, _, call, _, _, *arguments = _QUESTION.unpack(question)
+        try:
+            error = self._error(number, pid, call, tuple(arguments))
+        except Unreadable as unreadable:
+            error = unreadable.errno
+        except BaseException as failure:  # noqa: BLE001 - whatever goes wrong, the call must be answered, and not allowed
+            error = errno.EACCES
+            self._tell(failure)
+        answer = _ANSWER.pack(number, 0, -error, 0 if error else _CONTINUE)
+        with contextlib.suppress(OSError):  # who asked is gone
+            fcntl.ioctl(self._listener, _SEND, answer)
+
+    def _error(self, number: int, pid: int, call: int, arguments: tuple[int, ...]) -> int:
+        """Return the errno to deny a call with, or 0."""
+        if call in self._groups:
+            return self._regroup(self._groups[call], pid, arguments)
+        syscall, shape = self._calls[call]
+        if pid == self._launcher:
+            if shape.name == "execve":
+                self._launcher = None
+            return 0
+        calls = list(read_call(Tracee(pid), syscall, shape, arguments))
+        if not self._waits(number):
+            return errno.EINTR
+        return next((error for asked in calls if (error := self._verdict(asked))), 0)
+
+    def _verdict(self, call: Call) -> int:
+        verdict = self._decide(call)
+        return verdict.errno if isinstance(verdict, Deny) else 0
+
+    def _waits(self, number: int) -> bool:
+        try:
+            fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", number))
+        except OSError:
+            return False
+        return True
+
+    def _regroup(self, name: str, pid: int, arguments: tuple[int, ...]) -> int:
+        """Note a new group or session; a group of somebody else is refused, as its end would not be this one's."""
+        if self._decide is _refuse:
+            return errno.EACCES
+        own = _process_of(pid)
+        if name == "setsid":
+            self._known.add(own)
+            return 0
+        target, group = (value & 0xFFFFFFFF for value in arguments[:2])
+        wanted = group or target or own
+        if group and group not in self._known and group != (target or own):
+            return errno.EPERM
+        self._known.add(wanted)
+        return 0
+
+    def _tell(self, failure: BaseException) -> None:
+        with contextlib.suppress(Exception):
+            self._report(failure)
+
+
+def _refuse(_: Call) -> Deny:
+    return Deny(errno.EACCES)
+
+
+def _process_of(thread: int) -> int:
+    """Return the process that a thread belongs to."""
+    try:
+        with open(f"/proc/{thread}/status", "rb") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(b"Tgid:"))
+    except (OSError, StopIteration, ValueError):
+        return thread

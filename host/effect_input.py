@@ -1,0 +1,99 @@
+"""What an effect's parameters must be, where its handler says so: checked strictly, before anything is touched.
+
+Whatever pydantic can describe describes parameters: a model, a TypedDict, a dataclass, ``list[int]``. Parameters
+are read as the JSON they are: nothing is converted that JSON can say itself, and every fault is told with its path.
+Source: HC-handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic_core import PydanticSerializationError
+
+from world.canonical import canonical_bytes, read_json
+from world.errors import Refused
+
+__all__ = ["EFFECT_INVALID_INPUT", "EffectInput", "invalid_input"]
+
+EFFECT_INVALID_INPUT: Final = "EFFECT_INVALID_INPUT"
+"""The error's code where an effect is asked for with parameters that its handler does not take."""
+
+
+def invalid_input(effect: str, faults: list[dict[str, str]]) -> Refused:
+    """Return the refusal that names every fault of an effect's parameters.
+
+    Args:
+        effect: the effect's name.
+        faults: each with ``path`` and ``message``.
+    """
+    told = "; ".join(f"{fault['path']}: {fault['message'].rstrip('.')}" for fault in faults)
+    return Refused(EFFECT_INVALID_INPUT, f"These are no parameters of {effect}: {told}.", effect=effect, faults=faults)
+
+
+class EffectInput:
+    """The type of an effect's parameters.
+
+    Args:
+        effect: the effect's name, for errors.
+        type_: what they must be.
+
+    Raises:
+        Refused: ``INVALID_HANDLER`` for a type that nothing can be checked against.
+    """
+
+    __slots__ = ("_adapter", "_effect", "type")
+
+    def __init__(self, effect: str, type_: Any) -> None:
+        """Compile the type."""
+        self.type = type_
+        self._effect = effect
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(type_)
+        except (PydanticUserError, PydanticSchemaGenerationError, NameError, TypeError) as error:
+            first = str(error).partition("\n")[0]
+            raise Refused(
+                "INVALID_HANDLER",
+                f"The handler of effect {effect!r} cannot be used: its input is no type of data. {first}",
+                effect=effect,
+            ) from None
+
+    def read(self, params: Mapping[str, Any]) -> Any:
+        """Return parameters as the type has them.
+
+        Raises:
+            Refused: ``EFFECT_INVALID_INPUT`` with ``faults``: path and message of each.
+        """
+        try:
+            return self._adapter.validate_json(canonical_bytes(params), strict=True)
+        except ValidationError as error:
+            faults = [
+                {"path": _path(fault["loc"]), "message": fault["msg"].removeprefix("Value error, ")}
+                for fault in error.errors(include_url=False, include_input=False, include_context=False)
+            ]
+            raise invalid_input(self._effect, faults) from None
+
+    def told(self, value: Any) -> Any:
+        """Return what was read as JSON again: with the defaults, and under the names that the type gives.
+
+        Raises:
+            Refused: ``EFFECT_INVALID_INPUT`` for a value that its type cannot write as JSON.
+        """
+        try:
+            return read_json(self._adapter.dump_json(value, by_alias=True))
+        except (PydanticSerializationError, Refused) as error:
+            raise invalid_input(self._effect, [{"path": "$", "message": f"they are no JSON. {error}"}]) from None
+
+    def to_wire(self) -> Any:
+        """Return the JSON Schema, None where the type has none."""
+        try:
+            return self._adapter.json_schema(by_alias=True)
+        except PydanticInvalidForJsonSchema:
+            return None
+
+
+def _path(steps: tuple[int | str, ...]) -> str:
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)

@@ -1,0 +1,79 @@
+"""Names of files: any path below a workspace as a text that a resource may hold, and back.
+
+A path is bytes; a resource's name is printable Unicode without ``*``. What cannot stand in a name is written ``%XX``
+per byte, in upper-case hex: control characters, the separators U+2028 and U+2029, ``*``, and bytes that are no
+UTF-8. A ``%`` is written ``%25`` exactly where it would otherwise read as such an escape, so that ``a%20b`` stays
+as it is. Each path has one name and each name at most one path.
+Source: design section 8.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from world.errors import Refused
+
+__all__ = ["name_of", "path_of"]
+
+_ESCAPED: Final = "(?:25|2[Aa]|[01][0-9A-Fa-f]|7[Ff]|[89A-Fa-f][0-9A-Fa-f])"
+"""The hex digits of what may be escaped: ``%``, ``*``, control characters and bytes beyond ASCII; NUL is in no path."""
+_TO_ESCAPE: Final = re.compile(
+    rf"[\x00-\x1f*\x7f-\x9f\u2028\u2029\udc80-\udcff]|%(?=(?!00){_ESCAPED})",
+)
+_ESCAPE: Final = re.compile(rf"%(?!00)({_ESCAPED})".encode())
+
+
+def name_of(relative: bytes) -> str:
+    """Return the name of a path below the root: ``b"src/a.py"`` is ``"/src/a.py"``, the root itself ``"/"``.
+
+    Args:
+        relative: names separated by single slashes, none of them ``.`` or ``..``.
+    """
+    return "/" + _TO_ESCAPE.sub(_escape, relative.decode("utf-8", "surrogateescape"))
+
+
+def path_of(name: str, *, lower_case: bool = False) -> bytes:
+    """Return the path of a name, the inverse of ``name_of``.
+
+    Args:
+        name: begins with a slash.
+        lower_case: whether the name was brought into lower case, its escapes included.
+
+    Raises:
+        Refused: ``AMBIGUOUS_RESOURCE`` for a text that is no path's name, with the name that is meant where there is
+            one.
+    """
+    try:
+        path = _ESCAPE.sub(_unescape, name.encode("utf-8"))[1:]
+    except UnicodeEncodeError:
+        raise _ambiguous(name, None) from None
+    segments = path.split(b"/")
+    if name[:1] != "/" or b"\0" in path or b"." in segments or b".." in segments or (path and b"" in segments):
+        raise _ambiguous(name, None)
+    again = name_of(path)
+    if again != name and not (lower_case and again.lower() == name.lower()):
+        raise _ambiguous(name, again)
+    return path
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogateescape"))
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(found[1].decode())
+
+
+def _ambiguous(name: str, canonical: str | None) -> Refused:
+    shown = ascii(name[:256])
+    if canonical is None:
+        return Refused(
+            "AMBIGUOUS_RESOURCE", f"{shown} names no file; write an absolute path without . and .. in it.", resource=name
+        )
+    return Refused(
+        "AMBIGUOUS_RESOURCE",
+        f"{shown} is not how this file's name is written; write {canonical!r}.",
+        resource=name,
+        canonical=canonical,
+    )

@@ -1,0 +1,303 @@
+"""Steps on directory handles that never follow a link by themselves.
+
+Every function takes an open directory and one name in it, so that nobody can slip a link under a path that was
+checked before: what is opened is what was looked at. Source: design section 8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = [
+    "Entry",
+    "Found",
+    "Kind",
+    "Trail",
+    "entries",
+    "exists",
+    "kind_of",
+    "link_target",
+    "open_folder",
+    "rename_new",
+    "replace_file",
+    "sync_folder",
+    "write_all",
+]
+
+Kind = Literal["file", "dir", "link", "other"]
+
+FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_KEPT: Final = 32
+"""How many directories of a trail stay open; what is above is opened again when it is needed."""
+_NO_REPLACE: Final = 1  # RENAME_NOREPLACE
+_NOT_SUPPORTED: Final = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a folder holds under one name.
+
+    Args:
+        name: the last name alone.
+        stat: of the entry itself, links not followed.
+    """
+
+    name: bytes
+    stat: os.stat_result
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is a file, a folder, a symbolic link or something else."""
+        return kind_of(self.stat.st_mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a walk came upon.
+
+    Args:
+        relative: the path below the workspace's root.
+        stat: of the entry itself, links not followed.
+    """
+
+    relative: bytes
+    stat: os.stat_result
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is a file, a folder, a symbolic link or something else."""
+        return kind_of(self.stat.st_mode)
+
+
+def kind_of(mode: int) -> Kind:
+    """Return the kind that a ``st_mode`` tells."""
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "dir"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def open_folder(name: bytes, folder: int) -> int:
+    """Open a folder's folder as a place to go on from; a link is no folder (NotADirectoryError)."""
+    return os.open(name, FOLDER, dir_fd=folder)
+
+
+def link_target(name: bytes, folder: int) -> bytes | None:
+    """Return where a symbolic link leads, None for everything else and for what is missing."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:
+            return None
+        raise
+
+
+def exists(name: bytes, folder: int) -> os.stat_result | None:
+    """Return the stat of an entry itself, None where there is none."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def entries(folder: int) -> list[Entry]:
+    """Return what a folder holds, sorted by name; what vanishes meanwhile is left out."""
+    # A place to go on from cannot be read, and listing moves a handle's position: it gets a handle of its own.
+    reading = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    found = []
+    try:
+        with os.scandir(reading) as listing:
+            names = sorted(os.fsencode(entry.name) for entry in listing)
+        for name in names:
+            seen = exists(name, reading)
+            if seen is not None:
+                found.append(Entry(name, seen))
+    finally:
+        os.close(reading)
+    return found
+
+
+def sync_folder(folder: int) -> None:
+    """Make the names in a folder durable."""
+    try:
+        reading = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    except PermissionError:
+        os.sync()  # a folder that may be written but not read can be synced only with everything else
+        return
+    try:
+        os.fsync(reading)
+    finally:
+        os.close(reading)
+
+
+def write_all(target: int, data: bytes | Iterable[bytes]) -> None:
+    """Write all of it, in as many calls as the system takes."""
+    for piece in (data,) if isinstance(data, bytes) else data:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(target, rest) :]
+
+
+def replace_file(
+    name: bytes, folder: int, data: bytes | Iterable[bytes], *, mode: int | None, like: os.stat_result | None, new: bool
+) -> None:
+    """Put a new file in a name's place at once and durably; whoever reads sees the old one or the new one.
+
+    Args:
+        name: in the folder.
+        folder: an open directory.
+        data: the content.
+        mode: permission bits; None keeps those of ``like`` or, without it, what the process gives new files.
+        like: the file that is replaced, whose owner is kept where the process may.
+        new: whether the name must be free (FileExistsError).
+    """
+    beside = b".klock-" + secrets.token_hex(8).encode()
+    kept = None if like is None else stat.S_IMODE(like.st_mode) & 0o1777  # a write takes set-id bits away
+    mode = kept if mode is None else mode
+    # Nobody may read the new bytes before the file has the permissions it shall have.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    target = os.open(beside, flags, 0o666 if mode is None else 0o600, dir_fd=folder)
+    try:
+        try:
+            write_all(target, data)
+            if like is not None:
+                _keep_owner(target, like)
+            if mode is not None:
+                os.fchmod(target, mode)
+            os.fsync(target)
+        finally:
+            os.close(target)
+        if new:
+            rename_new(beside, folder, name, folder)
+        else:
+            os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside, dir_fd=folder)
+        raise
+    sync_folder(folder)
+
+
+def _keep_owner(target: int, like: os.stat_result) -> None:
+    mine = os.fstat(target)
+    if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
+        with contextlib.suppress(PermissionError):  # only the superuser gives files away; others keep what they write
+            os.fchown(target, like.st_uid, like.st_gid)
+
+
+def rename_new(old: bytes, old_folder: int, new: bytes, new_folder: int) -> None:
+    """Rename to a name that is free.
+
+    Raises:
+        FileExistsError: it is not.
+    """
+    failed = _rename_no_replace(old, old_folder, new, new_folder)
+    if failed in _NOT_SUPPORTED:  # by this file system: look first, as good as it goes
+        if exists(new, new_folder) is not None:
+            failed = errno.EEXIST
+        else:
+            os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+            failed = 0
+    if failed:
+        raise OSError(failed, os.strerror(failed), os.fsdecode(new))
+
+
+def _rename_no_replace(old: bytes, old_folder: int, new: bytes, new_folder: int) -> int:
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return errno.ENOSYS
+    done = renameat2(
+        ctypes.c_int(old_folder),
+        ctypes.c_char_p(old),
+        ctypes.c_int(new_folder),
+        ctypes.c_char_p(new),
+        ctypes.c_uint(_NO_REPLACE),
+    )
+    return 0 if done == 0 else ctypes.get_errno()
+
+
+class Trail:
+    """The folders from a start down to where a walk stands, few of them open at a time.
+
+    A folder that must be opened again is reached by its names from the start, and refused when another one stands
+    there by now (FileNotFoundError): a walk never strays into what was put in its place.
+    """
+
+    def __init__(self, start: int) -> None:
+        """Begin at an open directory, which stays the caller's."""
+        self._start = start
+        self._names: list[bytes] = []
+        self._known: list[tuple[int, int]] = []
+        self._open: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def push(self, name: bytes) -> os.stat_result:
+        """Go down into a folder of the one at the end; return its stat."""
+        folder = open_folder(name, self.end())
+        seen = os.fstat(folder)
+        self._names.append(name)
+        self._known.append((seen.st_dev, seen.st_ino))
+        self._keep(len(self._names), folder)
+        return seen
+
+    def pop(self) -> bytes:
+        """Go up one; return the name that was left."""
+        folder = self._open.pop(len(self._names), None)
+        if folder is not None:
+            os.close(folder)
+        self._known.pop()
+        return self._names.pop()
+
+    def end(self) -> int:
+        """Return the folder at the end, which stays the trail's."""
+        depth = len(self._names)
+        if depth and depth not in self._open:
+            self._open_again()
+        return self._open[depth] if depth else self._start
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _open_again(self) -> None:
+        folder = os.dup(self._start)
+        for depth, (name, known) in enumerate(zip(self._names, self._known, strict=True), 1):
+            above = folder
+            try:
+                folder = open_folder(name, above)
+            finally:
+                if depth - 1 not in self._open:
+                    os.close(above)
+            seen = os.fstat(folder)
+            self._keep(depth, folder)
+            if (seen.st_dev, seen.st_ino) != known:
+                raise FileNotFoundError(errno.ENOENT, "Another folder was put in its place", os.fsdecode(name))
+
+    def _keep(self, depth: int, folder: int) -> None:
+        self._open[depth] = folder
+        old = self._open.pop(depth - _KEPT, None)
+        if old is not None:
+            os.close(old)
+
+    def __enter__(self) -> Trail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def walk_entries(trail: Trail) -> Iterator[Entry]:
+    """Yield what the folder at a trail's end holds."""
+    yield from entries(trail.end())

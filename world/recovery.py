@@ -1,0 +1,169 @@
+"""When an execution does not simply go on: its worker vanished, an effect is in doubt, or somebody calls it off.
+
+Source: design sections 5 and 8; HC-journal, WP-exec.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from world.core import EffectResult
+from world.errors import Refused
+from world.events import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
+from world.execution import fulfil_with, go_on, request, start_next
+from world.frozen import freeze
+from world.proposal import Proposal
+from world.snapshot import ErrorValue, Requirement
+from world.work import Work
+
+__all__ = ["Choice", "cancel", "recover", "resolve"]
+
+EFFECT_IN_DOUBT: Final = "EFFECT_IN_DOUBT"
+"""The error's code where a person could not say whether an effect had happened."""
+
+Choice = Literal["happened", "retry", "fail"]
+"""What a person may say of an effect in doubt."""
+
+
+def recover(work: Work) -> None:
+    """Take over what a vanished worker left: every approved proposal goes on to completed or failed (WP-exec).
+
+    An effect whose result was not recorded may have happened: it is made again only if it is idempotent, and otherwise
+    it is in doubt and waits for a person (``resolve``).
+    """
+    for proposal in list(work.realm.proposals.values()):
+        if proposal.status == "executing" and _is_abandoned(work, proposal):
+            _take_over(work, proposal)
+    for key in list(work.realm.queues):
+        start_next(work, key)
+
+
+def _is_abandoned(work: Work, proposal: Proposal) -> bool:
+    assert proposal.started is not None
+    if proposal.in_doubt and not proposal.requested:
+        return False  # it waits for a person, whoever runs
+    if proposal.started.worker == work.workers.me:
+        claims = {(proposal.proposal_id, effect) for effect in proposal.requested}
+        return claims.isdisjoint(work.performing) and claims.isdisjoint(work.claimed)
+    if work.workers.is_gone(proposal.started.worker):
+        return True
+    return all(effect.deadline < work.at for effect in proposal.requested.values())
+
+
+def _take_over(work: Work, proposal: Proposal) -> None:
+    started = proposal.started
+    assert started is not None
+    work.emit(
+        proposal.proposal_id,
+        ExecutionStarted(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            on_world=started.on_world,
+            now=started.now,
+            seed=started.seed,
+            enforcement=work.executor.enforcement,
+            attempt=started.attempt + 1,
+            worker=work.workers.me,
+        ),
+    )
+    for effect in list(proposal.requested.values()):
+        requirement = Requirement.from_wire(effect.requirement)
+        if effect.idempotent:
+            failure = proposal.failures.get(requirement.id)
+            request(work, proposal, requirement, not_before=0 if failure is None else failure.due)
+            continue
+        reason = (
+            f"The effect {requirement.type} was under way when its worker vanished; it may have happened, and it is "
+            "not declared idempotent, so it was not made again."
+        )
+        work.emit(
+            proposal.proposal_id,
+            EffectInDoubt(at=work.at, proposal_id=proposal.proposal_id, requirement_id=requirement.id, reason=reason),
+        )
+    if not proposal.requested and not proposal.in_doubt:
+        go_on(work, proposal)
+
+
+def resolve(
+    work: Work,
+    proposal_id: str,
+    name: str | None,
+    choice: Choice,
+    *,
+    by: str,
+    reason: str,
+    value: Any = None,
+) -> None:
+    """Say as a person what became of an effect in doubt (HC-journal).
+
+    Args:
+        work: the unit of work.
+        proposal_id: whose effect.
+        name: the requirement's id; None where only one is in doubt.
+        choice: ``happened`` with its result, ``retry`` where it did not happen, ``fail`` where nobody knows.
+        by: the person, a registered actor.
+        reason: how it is known, for the record.
+        value: for ``happened``: what the action receives.
+
+    Raises:
+        Refused: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``NOT_CANONICAL``.
+    """
+    work.require_actor(by)
+    proposal = work.realm.proposals.get(proposal_id)
+    doubts = [] if proposal is None else [one for one in proposal.in_doubt if name in (None, one)]
+    if proposal is None or len(doubts) != 1:
+        told = f"has {len(doubts)} effects in doubt; say which (--effect)" if doubts else "has no such effect in doubt"
+        raise Refused("NOT_IN_DOUBT", f"Proposal {proposal_id} {told}. `worldctl stuck` lists them.")
+    if not reason.strip():
+        raise Refused("REASON_MISSING", "To say what became of an effect takes a reason; the log keeps it.")
+    result = EffectResult(freeze(value))
+    if choice == "fail":
+        result = _doubtful(work, proposal, doubts[0], f"Whether it happened is not known ({by}: {reason}).")
+    _resolve(work, proposal, doubts[0], choice, by=by, reason=reason, result=result)
+
+
+def _doubtful(work: Work, proposal: Proposal, name: str, message: str) -> EffectResult:
+    asked = Requirement.from_wire(proposal.in_doubt[name].requirement)
+    return EffectResult(error=ErrorValue(EFFECT_IN_DOUBT, message, asked.action_id, asked.node_path, work.at))
+
+
+def _resolve(
+    work: Work, proposal: Proposal, name: str, choice: Choice, *, by: str, reason: str, result: EffectResult
+) -> None:
+    told = EffectResolved(
+        at=work.at, proposal_id=proposal.proposal_id, requirement_id=name, choice=choice, by=by, reason=reason
+    )
+    work.emit(proposal.proposal_id, told)
+    asked = proposal.requested[name]
+    if choice == "retry":
+        request(work, proposal, Requirement.from_wire(asked.requirement))
+    else:
+        fulfil_with(work, proposal, name, result, asked.attempt)
+
+
+def cancel(work: Work, proposal_id: str, *, by: str, reason: str) -> None:
+    """Call an approved execution off: no further effect is made, what is under way is given up, and it ends failed.
+
+    Args:
+        work: the unit of work.
+        proposal_id: which.
+        by: who calls it off.
+        reason: why, for the record.
+
+    Raises:
+        Refused: ``NOT_RUNNING`` where it is not approved, or has ended; ``REASON_MISSING``.
+    """
+    proposal = work.realm.proposals.get(proposal_id)
+    if proposal is None or proposal.status not in ("approved", "executing"):
+        state = "has ended, or never was" if proposal is None else f"is {proposal.status}"
+        raise Refused("NOT_RUNNING", f"Proposal {proposal_id} {state}; only what is approved can be called off.")
+    if not reason.strip():
+        raise Refused("REASON_MISSING", "To call an execution off takes a reason; the log keeps it.")
+    if proposal.cancelled is None:
+        work.emit(proposal_id, ExecutionCancelled(at=work.at, proposal_id=proposal_id, by=by, reason=reason))
+    for name in list(proposal.in_doubt):
+        message = f"Whether it happened is not known; {by} called the execution off: {reason}"
+        _resolve(work, proposal, name, "fail", by=by, reason=reason, result=_doubtful(work, proposal, name, message))
+    if proposal.status == "executing" and not proposal.requested:
+        go_on(work, proposal)
+        start_next(work, proposal.submitted.execution_key)
