@@ -8,10 +8,11 @@ Source: HC-handlers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import PydanticSerializationError
 
 from world.canonical import canonical_bytes, read_json
@@ -52,12 +53,14 @@ class EffectInput:
         self.type = type_
         self._effect = effect
         try:
+            if isinstance(type_, str | FunctionType):
+                raise TypeError(f"It is a {type(type_).__name__}")
             self._adapter: TypeAdapter[Any] = TypeAdapter(type_)
-        except (PydanticUserError, PydanticSchemaGenerationError, NameError, TypeError) as error:
-            first = str(error).partition("\n")[0]
+        except Exception as error:  # noqa: BLE001 - whatever a foreign type runs into when it is looked at
+            first = str(error).partition("\n")[0].rstrip(".")
             raise Refused(
                 "INVALID_HANDLER",
-                f"The handler of effect {effect!r} cannot be used: its input is no type of data. {first}",
+                f"The handler of effect {effect!r} cannot be used: its input is no type of data. {first}.",
                 effect=effect,
             ) from None
 

@@ -22,18 +22,34 @@ Sources: design sections 4, 5, 8; HC-compute, HC-handlers, HC-context; INT-13.5,
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from host.answers import EffectPlace, shown
-from host.effects import EffectCallInfo, EffectHandler, EffectRegistry, idempotency_key
+from host.answers import Answered, EffectPlace, shown
+from host.effects import (
+    MAX_TIME_LIMIT_MS,
+    Done,
+    EffectCallInfo,
+    EffectHandler,
+    EffectRegistry,
+    idempotency_key,
+)
 from host.enforcement import check_enforcement, first_outside, scope_violation
-from host.worker import NotStarted, TimedOut, Workers
+from host.observation.audit import Interception, exempt
+from host.observation.watch import Watch
+from host.premises import Premises
+from host.worker import Ended, GivenUp, NotStarted, TimedOut, Workers
 from world.core import Computation, ComputeContext, Domain, EffectResult, Invocation, compute, recompute
 from world.core.live import LiveExecution
+from world.errors import Refused, ScopeViolationError
 from world.frozen import freeze
 from world.intent import IntentScope
-from world.ports import EffectTerms, Enforcement, Order, Outcome
+from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration
+from world.ports import EffectCall, EffectTerms, Enforcement, Keeper, Order, Outcome, Performed
+from world.proposal import ROLLBACK
 from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
 from world.time_limit import PastTimeLimit, TimeLimit
 
@@ -41,6 +57,9 @@ __all__ = ["ACTION_TIMED_OUT", "STATE_CONFLICT", "Host"]
 
 MAX_LIVE: Final = 256
 """Executions that are kept while they wait for effects; the oldest is let go and runs again from its start."""
+
+GIVE_BACK_TRIES: Final = 3
+"""How often giving the workspace back is tried again when the system refuses."""
 
 ACTION_TIMED_OUT: Final = "ACTION_TIMED_OUT"
 """The error's code where a step took longer than it may."""
@@ -57,12 +76,14 @@ class Host:
         effects: who makes effects.
         enforcement: ``enforcing`` refuses patches outside approvedScope, ``trusting`` does not look at them.
         time_limit: for each step of an action; None is no limit.
+        premises: the workspace that effects touch, with its backups; None where there is none, and then nothing is
+            watched.
 
     Raises:
         Refused: ``INVALID_ENFORCEMENT``; ``INVALID_SCHEMA`` where the domain's schema has faults.
     """
 
-    __slots__ = ("_domain", "_effects", "_enforcement", "_live", "_time_limit", "_workers")
+    __slots__ = ("_domain", "_effects", "_enforcement", "_live", "_premises", "_time_limit", "_workers")
 
     def __init__(
         self,
@@ -71,12 +92,14 @@ class Host:
         *,
         enforcement: Enforcement = "enforcing",
         time_limit: TimeLimit | None = None,
+        premises: Premises | None = None,
     ) -> None:
         """Take on a domain; its faults come out now and not in the middle of an execution."""
         self._domain = domain
         self._effects = effects
         self._enforcement = check_enforcement(enforcement)
         self._time_limit = time_limit or TimeLimit()
+        self._premises = premises
         self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
         self._workers = Workers()
         _ = domain.schema
@@ -92,6 +115,16 @@ class Host:
         return self._effects
 
     @property
+    def premises(self) -> Premises | None:
+        """The workspace that effects touch."""
+        return self._premises
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """Who keeps backups of the workspace; None where there is no workspace."""
+        return self._premises
+
+    @property
     def enforcement(self) -> Enforcement:
         """Whether patches outside approvedScope are refused (INT-13.5)."""
         return self._enforcement
@@ -105,6 +138,9 @@ class Host:
         Returns:
             Completed, failed, or pending on the next effect; equal orders give equal outcomes.
         """
+        violated = next((one.error for one in order.journal.values() if _is_violation(one)), None)
+        if violated is not None:  # whatever the action would make of it (KO-3.3)
+            return self._failed(order, violated)
         try:
             done, new = self._time_limit.run(lambda: self._go_on(order))
         except PastTimeLimit as late:
@@ -136,35 +172,69 @@ class Host:
         )
         return self._failed(order, _error(order, STATE_CONFLICT, told))
 
-    def terms(self, effect_type: str) -> EffectTerms:
+    def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
         """Return what is promised for an effect; unknown types get the defaults and fail when performed."""
-        return self._effects.terms(effect_type)
+        if effect_type == ROLLBACK:
+            return EffectTerms(MAX_TIME_LIMIT_MS, idempotent=True, retries=GIVE_BACK_TRIES)
+        return self._effects.terms(effect_type, params)
 
-    def perform(self, order: Order, requirement: Requirement) -> EffectResult:
-        """Make one effect, once, within its time limit.
+    def perform(self, order: Order, requirement: Requirement, call: EffectCall | None = None) -> Performed:
+        """Make one effect, once, within its time limit, and under watch where there is a workspace.
 
         Args:
             order: the execution that asks for it; its request stands in the log already.
             requirement: the effect.
+            call: what was declared for it, and which making of it this is; None is the first, held to nothing.
 
         Returns:
             The result, or an error value: ``EFFECT_NO_HANDLER``, ``EFFECT_RAISED``, ``EFFECT_TIMED_OUT``,
-            ``EFFECT_INVALID_RESULT``, ``LIMIT_EXCEEDED`` where too many handlers hang already, or what the
-            handler says. Only what ends the whole process (KeyboardInterrupt) passes through; then the
-            effect's outcome is unknown.
+            ``EFFECT_INVALID_RESULT``, ``LIMIT_EXCEEDED`` where too many handlers hang already, why it was given up,
+            ``KLIS_SCOPE_VIOLATION``, or what the handler says. Only what ends the whole process (KeyboardInterrupt)
+            passes through; then the effect's outcome is unknown.
         """
+        told = call or EffectCall()
         place = EffectPlace(requirement, order.now)
+        if requirement.type == ROLLBACK:
+            return self._given_back(place)
         handler = self._effects.find(requirement.type)
         if handler is None:
             known = ", ".join(given.type for given in self._effects) or "none at all"
-            return place.failed(
-                "EFFECT_NO_HANDLER", f"No handler makes the effect {requirement.type!r}; there are: {known}."
+            return Performed(
+                place.failed(
+                    "EFFECT_NO_HANDLER", f"No handler makes the effect {requirement.type!r}; there are: {known}."
+                )
             )
-        return self._made(order, place, handler)
+        watch = None
+        if self._premises is not None and told.declared is not None:
+            actor = order.intent.meta.origin.actor.actor_id
+            watch = Watch(Declaration(actor, order.proposal_id, told.declared))
+        try:
+            return self._made(order, place, handler, told, watch)
+        except ScopeViolationError as violation:
+            return _violated(place, violation, watch)
 
-    def _made(self, order: Order, place: EffectPlace, handler: EffectHandler) -> EffectResult:
-        requirement, limit = place.requirement, handler.terms.time_limit_ms
-        call = EffectCallInfo(
+    def _given_back(self, place: EffectPlace) -> Performed:
+        """Give the workspace back as it was before the leases of an execution that failed (KO-3.3)."""
+        try:
+            if self._premises is None:
+                raise Refused("WORKSPACE_MISSING", "There is no workspace at hand to restore the backup to.")
+            return Performed(place.read(Done(self._premises.restore(place.requirement.params["backup"]))))
+        except (Refused, OSError) as error:
+            code = error.code if isinstance(error, Refused) else "RESTORE_FAILED"
+            return Performed(place.failed(code, shown(error)), retryable=isinstance(error, OSError))
+
+    def _made(
+        self, order: Order, place: EffectPlace, handler: EffectHandler, told: EffectCall, watch: Watch | None
+    ) -> Performed:
+        requirement = place.requirement
+        limit = self.terms(requirement.type, requirement.params).time_limit_ms
+        premises = self._premises
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if watch is not None and premises is not None:
+            operations = premises.operations(watch.declaration)
+            watch.check(premises.seen(handler.triples(requirement.params)), depth="effect")
+            around = partial(Interception, watch, operations)
+        info = EffectCallInfo(
             effect_type=requirement.type,
             idempotency_key=idempotency_key(order.intent.intent_id, requirement.id),
             intent_id=order.intent.intent_id,
@@ -172,24 +242,49 @@ class Host:
             now=order.now,
             time_limit_ms=limit,
             look=lambda: self._view(order),
+            attempt=told.attempt,
+            requested_at=told.requested_at,
+            fencing_token=told.fencing_token,
+            workspace=None if premises is None else premises.workspace,
+            scratch=None if premises is None else premises.scratch,
+            is_cancelled=lambda: _apart(told.why_over) is not None,
+            check=lambda: _check(told),
         )
         ending = self._workers.run(
             f"effect {requirement.type}",
-            lambda: handler(requirement.params, call),
-            place.read,
+            lambda: handler(requirement.params, info),
+            place.answer,
             time_limit_ms=limit,
+            around=around,
+            why_over=told.why_over,
         )
+        if watch is not None and watch.violations:
+            raise watch.violations[0].error
+        return _with_seen(self._ended(place, handler, ending), watch)
+
+    def _ended(
+        self, place: EffectPlace, handler: EffectHandler, ending: Ended | TimedOut | GivenUp | NotStarted
+    ) -> Performed:
+        name = place.requirement.type
         if isinstance(ending, TimedOut):
-            told = f"The handler of {requirement.type} took longer than {limit} ms"
-            return place.failed("EFFECT_TIMED_OUT", f"{told}; whether it did anything is unknown.")
+            limit = handler.terms_for(place.requirement.params).time_limit_ms
+            told = f"The handler of {name} took longer than {limit} ms"
+            result = place.failed("EFFECT_TIMED_OUT", f"{told}; whether it did anything is unknown.")
+            return Performed(result, retryable=True)
+        if isinstance(ending, GivenUp):
+            told = f"{ending.message} {name} was given up; whether it did anything is unknown."
+            return Performed(place.failed(ending.code, told))
         if isinstance(ending, NotStarted):
-            return place.failed("LIMIT_EXCEEDED", f"{requirement.type} was not started: {ending.reason}.")
-        if ending.error is not None:
-            if _ends_the_process(ending.error):
-                raise ending.error
-            return place.raised(ending.error)
-        result: EffectResult = ending.value
-        return result
+            return Performed(place.failed("LIMIT_EXCEEDED", f"{name} was not started: {ending.reason}."))
+        error = ending.error
+        if error is None:
+            answered: Answered = ending.value
+            return Performed(answered.result, retryable=answered.retryable)
+        if isinstance(error, LeasesLost):
+            return Performed(place.failed(error.code, error.message))
+        if _ends_the_process(error):
+            raise error
+        return Performed(place.raised(error), retryable=True)
 
     def _go_on(self, order: Order) -> tuple[Computation, int]:
         """Compute as far as the journal goes, from where an earlier step stopped if it is still at hand.
@@ -243,6 +338,47 @@ def timed_out(action: str, late: PastTimeLimit, *, now: int) -> ErrorValue:
 def is_time_out(error: Mapping[str, Any] | None) -> bool:
     """Tell whether a recorded error says that the host broke the action off; what an action says itself has a node."""
     return error is not None and error.get("code") == ACTION_TIMED_OUT and error.get("source", {}).get("nodePath") == ""
+
+
+class LeasesLost(Exception):
+    """Raised in a handler that asks whether it may still touch anything."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """Tell why it may not."""
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def _check(told: EffectCall) -> None:
+    over = _apart(told.why_over)
+    if over is not None:
+        raise LeasesLost(*over)
+
+
+def _apart(ask: Callable[[], tuple[str, str] | None]) -> tuple[str, str] | None:
+    """Ask the log from within an effect's session; what the engine itself reads is not the effect's doing."""
+    with exempt():
+        return ask()
+
+
+def _is_violation(result: EffectResult) -> bool:
+    return result.error is not None and result.error.code == KLIS_SCOPE_VIOLATION
+
+
+def _violated(place: EffectPlace, violation: ScopeViolationError, watch: Watch | None) -> Performed:
+    result = place.failed(violation.code, violation.message, violation.details)
+    return _with_seen(Performed(result), watch)
+
+
+def _with_seen(performed: Performed, watch: Watch | None) -> Performed:
+    if watch is None:
+        return performed
+    return replace(
+        performed,
+        observed=tuple(one.to_wire() for one in watch.observations),
+        violations=tuple(one.to_wire() for one in watch.violations),
+    )
 
 
 def _attempt(order: Order) -> tuple[Snapshot, Invocation, ComputeContext]:

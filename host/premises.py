@@ -6,16 +6,17 @@ it grants (``world.ports.Keeper``).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from host.backups import Backups
+from host.backups import Backups, resources_to_save
 from host.observation.operations import Operations, RuntimePaths
 from host.workspace import Workspace
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
-from world.klis.resource import Resource, canonical_resource
+from world.klis.resource import canonical_resource
 from world.klis.triple import Triple
 
 __all__ = ["CHANGES", "Premises"]
@@ -31,10 +32,20 @@ class Premises:
         workspace: whose root is ``FILE:/``.
         backups: of that workspace.
         runtime: what belongs to the system and not to anybody's work.
+        unwatched: names below the root whose content is not compared, such as ``node_modules``.
     """
 
-    def __init__(self, workspace: Workspace, backups: Backups, runtime: RuntimePaths | None = None) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        backups: Backups,
+        runtime: RuntimePaths | None = None,
+        unwatched: Iterable[str] = (),
+    ) -> None:
         """Put together; nothing is read yet."""
+        private = () if runtime is None else runtime.private
+        own = (workspace.relative(path) for path in private)
+        self._unwatched = tuple({*(os.fsencode(name).strip(b"/") for name in unwatched), *filter(None, own)})
         self.workspace = workspace
         self.backups = backups
         self.runtime = runtime or RuntimePaths.standard()
@@ -44,11 +55,39 @@ class Premises:
         """A folder of the engine's own, for what effects have to remember across a crash."""
         return self.workspace.private / "effects"
 
-    def operations(self, declaration: Declaration, *, confined: bool = False) -> Operations:
-        """Return the mapping of operations for one session."""
-        return Operations(
-            self.workspace, runtime=self.runtime, hosts=[host for host, _ in declaration.hosts], confined=confined
-        )
+    def is_unwatched(self, relative: bytes) -> bool:
+        """Tell whether the content at a place is not compared: the log's own files, and what the operator named."""
+        return any(relative == name or relative.startswith(name + b"/") for name in self._unwatched)
+
+    @property
+    def readable(self) -> tuple[bytes, ...]:
+        """What belongs to the system and may be read without being declared, absolute."""
+        return self.runtime.read
+
+    @property
+    def writable(self) -> tuple[bytes, ...]:
+        """Where everything is allowed outside of the workspace, absolute."""
+        return self.runtime.write
+
+    def operations(
+        self,
+        declaration: Declaration,
+        *,
+        confined: bool = False,
+        read: Iterable[str] = (),
+        write: Iterable[str] = (),
+    ) -> Operations:
+        """Return the mapping of operations for one session.
+
+        Args:
+            declaration: what was declared; only the hosts that it names are known by their names.
+            confined: whether the operating system holds child processes to the declaration.
+            read: further places that may be read without being declared.
+            write: further places where everything is allowed, such as a folder for temporary files.
+        """
+        runtime = self.runtime.with_more(read=read, write=write)
+        hosts = [host for host, _ in declaration.hosts]
+        return Operations(self.workspace, runtime=runtime, hosts=hosts, confined=confined)
 
     def seen(self, triples: Iterable[tuple[str, str]]) -> list[Seen]:
         """Return what an effect says that it touches, as something that is seen.
@@ -65,11 +104,11 @@ class Premises:
 
     def needs(self, triples: Sequence[Triple]) -> bool:
         """Tell whether there is anything to back up for these claims."""
-        return bool(_changed(triples))
+        return bool(resources_to_save(triples))
 
     def prepare(self, triples: Sequence[Triple]) -> None:
         """Copy ahead, outside of the log's lock, so that ``take`` is quick; failures are told by ``take``."""
-        self.backups.prepare(_changed(triples))
+        self.backups.prepare(resources_to_save(triples))
 
     def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:
         """Back up, durably, and return whether there was anything to back up.
@@ -77,7 +116,7 @@ class Premises:
         Raises:
             Refused: ``BACKUP_FAILED`` and the like; then the leases may not be granted.
         """
-        resources = _changed(triples)
+        resources = resources_to_save(triples)
         if not resources:
             return False
         self.backups.take(backup_id, resources, at=at, note=note)
@@ -91,12 +130,3 @@ class Premises:
         """
         done = self.backups.restore(backup_id)
         return {"restored": list(done.restored), "removed": list(done.removed), "failed": list(done.failed)}
-
-
-def _changed(triples: Iterable[Triple]) -> list[Resource]:
-    """Return the files that claims let their holder change; a directory's contents go with it."""
-    resources = []
-    for triple in triples:
-        if triple.predicate in CHANGES and triple.resource.type == "FILE":
-            resources.append(triple.resource)
-    return list(dict.fromkeys(resources))

@@ -165,6 +165,15 @@ class WorldProtocol:
         return Leasing(self.run)
 
     @property
+    def worker(self) -> str:
+        """The id of this process's worker."""
+        return self._workers.me
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell whether a worker certainly does not run any more."""
+        return self._workers.is_gone(worker)
+
+    @property
     def domain(self) -> Domain:
         """The domain whose actions run."""
         return self._domain

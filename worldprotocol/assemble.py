@@ -9,6 +9,10 @@ from typing import Any
 
 from authority import Policy, PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host, find_effects
+from host.backups import Backups
+from host.observation import RuntimePaths
+from host.premises import Premises
+from host.workspace import Workspace
 from projections import (
     Asking,
     Directly,
@@ -33,6 +37,7 @@ from world.limits import Limits
 from world.log import EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
 from world.log.following import Follower
 from world.log.store import Durability
+from world.log.url import MEMORY, parse_address
 from world.ports import Enforcement
 from world.protocol import Projector, WorldProtocol
 from world.references import load_reference
@@ -40,6 +45,7 @@ from world.snapshot import Snapshot
 from world.source import SourceEvent
 from world.time_limit import TimeLimit
 from world.views.index import WorldIndex
+from worldprotocol.config import WorkspaceConfig
 from worldprotocol.ticker import Ticker
 from worldprotocol.workers import ProcessWorkers
 
@@ -145,6 +151,7 @@ def assemble(
     paranoid: bool = False,
     durability: Durability = "full",
     limits: Limits | None = None,
+    workspace: WorkspaceConfig | str | Path | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -163,6 +170,8 @@ def assemble(
         paranoid: ask every projection twice, under guard.
         durability: ``full`` or ``normal``; see ``world.log.open_log``.
         limits: of the pipeline.
+        workspace: the folder that agents see as ``FILE:/``, or all that can be said of it; None is no workspace, and
+            then nothing is watched or backed up.
         clock: what time it is.
         ids: makes fresh ids.
         progress: called while the index is built, with events done and in all.
@@ -180,6 +189,8 @@ def assemble(
         paranoid=paranoid,
         limits=limits,
         ids=ids,
+        workspace=workspace,
+        address=address,
     )
     log = open_log(
         address,
@@ -206,6 +217,8 @@ def compose(
     paranoid: bool = False,
     limits: Limits | None = None,
     ids: IdSource | None = None,
+    workspace: WorkspaceConfig | str | Path | None = None,
+    address: str | None = None,
 ) -> Parts:
     """Put together what works around a log, without a log; see ``assemble``.
 
@@ -216,6 +229,7 @@ def compose(
     makes_ids = ids or SystemIds()
     chosen = limits or Limits()
     time_limit = TimeLimit(chosen.max_call_ms)
+    premises = None if workspace is None else premises_of(workspace, address, lower_case=chosen.klis.lower_case)
     registry = PolicyRegistry.installed()
     names = tuple(_add_policy(registry, given, folder) for given in policies)
     return Parts(
@@ -224,11 +238,42 @@ def compose(
         policies=registry,
         policy_names=names,
         authority=StandardAuthority(registry, time_limit=time_limit),
-        executor=Host(at_hand, _effects(effects, folder), enforcement=enforcement, time_limit=time_limit),
+        executor=Host(
+            at_hand, _effects(effects, folder), enforcement=enforcement, time_limit=time_limit, premises=premises
+        ),
         ids=makes_ids,
         issuer=Issuer(makes_ids),
         limits=chosen,
     )
+
+
+def premises_of(
+    workspace: WorkspaceConfig | str | Path, address: str | None = None, *, lower_case: bool = False
+) -> Premises:
+    """Return the premises of a workspace; the log's own files in it are nobody's to touch.
+
+    Args:
+        workspace: a folder, or all that can be said of it.
+        address: of the log.
+        lower_case: whether names that differ only in case name the same file.
+
+    Raises:
+        Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
+    """
+    told = workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
+    place = Workspace(told.root, lower_case=lower_case)
+    runtime = RuntimePaths.standard(read=told.read, write=told.write, private=_files_of(address))
+    return Premises(place, Backups(place, hard_links=told.hard_links), runtime, told.unwatched)
+
+
+def _files_of(address: str | None) -> list[str]:
+    """Return the files of a log that is kept in files."""
+    if address is None:
+        return []
+    place = parse_address(address)
+    if place.backend != "sqlite" or place.path == MEMORY:
+        return []
+    return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal")]
 
 
 def _protocol(log: EventLog, parts: Parts, clock: Clock) -> WorldProtocol:

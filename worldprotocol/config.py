@@ -16,6 +16,15 @@ max_intent_bytes = 1048576
 
 [klis]                                    # see world.klis.settings
 default_ttl_ms = 60000
+
+[workspace]                               # effects and governed runs touch it; without it nothing is watched
+root = "."                                # the folder that agents see as FILE:/
+unwatched = ["node_modules", ".venv"]     # below the root: whose content is not compared
+read = ["~/.gitconfig"]                   # outside: what may be read without being declared
+write = []                                # outside: where everything is allowed, such as a shared cache
+hard_links = "refuse"                     # or "allow": files with further names outside of what is backed up
+keep_days = 14                            # how long backups of ended runs are kept
+keep_bytes = 10000000000                  # and how much of them
 """
 
 from __future__ import annotations
@@ -35,6 +44,29 @@ from world.values import refused_value
 CONFIG_NAME = "world.toml"
 
 
+class WorkspaceConfig(BaseModel):
+    """What stands under ``[workspace]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    root: str = "."
+    unwatched: list[str] = Field(default_factory=list)
+    read: list[str] = Field(default_factory=list)
+    write: list[str] = Field(default_factory=list)
+    hard_links: Literal["refuse", "allow"] = "refuse"
+    keep_days: int = Field(default=14, ge=0)
+    keep_bytes: int = Field(default=10_000_000_000, ge=0)
+
+    def in_folder(self, folder: Path) -> WorkspaceConfig:
+        """Return the same with absolute paths; relative ones start at the configuration's folder."""
+
+        def placed(name: str) -> str:
+            return str((folder / Path(name).expanduser()).resolve())
+
+        places = {"root": placed(self.root), "read": [*map(placed, self.read)], "write": [*map(placed, self.write)]}
+        return self.model_copy(update=places)
+
+
 class Config(BaseModel):
     """What stands in ``world.toml``; relative paths start at ``folder``."""
 
@@ -50,7 +82,12 @@ class Config(BaseModel):
     durability: Literal["full", "normal"] = "full"
     limits: dict[str, int] = Field(default_factory=dict)
     klis: dict[str, int | bool | str] = Field(default_factory=dict)
+    workspace: WorkspaceConfig | None = None
     folder: Path = Field(default=Path(), exclude=True)
+
+    def placed_workspace(self) -> WorkspaceConfig | None:
+        """Return what is said of the workspace, with absolute paths; None where nothing is said."""
+        return None if self.workspace is None else self.workspace.in_folder(self.folder)
 
     @property
     def log_address(self) -> str:
@@ -68,7 +105,11 @@ class Config(BaseModel):
         if self.domain is None:
             raise Refused("INVALID_CONFIG", f'{self.folder / CONFIG_NAME} names no domain: add domain = "..." to it.')
         names = ("domain", "folder", "projections", "policies", "effects", "enforcement", "paranoid", "durability")
-        return {**{name: getattr(self, name) for name in names}, "limits": self.chosen_limits()}
+        return {
+            **{name: getattr(self, name) for name in names},
+            "limits": self.chosen_limits(),
+            "workspace": self.placed_workspace(),
+        }
 
     def chosen_limits(self) -> Limits:
         """Return the limits with the configured ones in place.

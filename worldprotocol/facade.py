@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from world.actor import ActorKind, ActorRef
-from world.clock import Clock, IdSource
 from world.core import Domain, recompute
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
@@ -24,8 +23,6 @@ from world.events import WorldSealed
 from world.founding import bind, register
 from world.frozen import FrozenDict
 from world.intent import IntentInstance, IntentScope
-from world.limits import Limits
-from world.ports import Enforcement
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
 from world.realm import Branch, Realm
@@ -36,9 +33,10 @@ from world.subscribers import Handler
 from world.views.archive import Archive, WorldRow, decoded
 from world.views.blame import Blame, blame
 from world.work import Work
-from worldprotocol.assemble import Durability, EventLog, Parts, assemble, open_for_reading
+from worldprotocol.assemble import EventLog, Parts, assemble, open_for_reading
 from worldprotocol.config import Config
 from worldprotocol.fate import fate_of
+from worldprotocol.hosting import Hosting
 from worldprotocol.leases import Leases
 from worldprotocol.requests import (
     Received,
@@ -145,7 +143,8 @@ class World:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
             domain: the domain in force.
             **parts: ``projections``, ``policies``, ``effects`` (objects or references), ``enforcement``,
-                ``paranoid``, ``durability``, ``limits``, ``clock``, ``ids``.
+                ``paranoid``, ``durability``, ``limits``, ``workspace``, ``clock``, ``ids``; see
+                ``worldprotocol.assemble.assemble``.
 
         Raises:
             Refused: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force.
@@ -189,44 +188,12 @@ class World:
         return way_in(address or config.log_address, **{**config.parts(), **more})
 
     @classmethod
-    def _opened(
-        cls,
-        address: str,
-        domain: Domain | str | Path,
-        *,
-        create: bool,
-        folder: Path | None = None,
-        projections: Iterable[Any] = (),
-        policies: Iterable[Any] = (),
-        effects: Iterable[Any] = (),
-        enforcement: Enforcement = "enforcing",
-        paranoid: bool = False,
-        durability: Durability = "full",
-        limits: Limits | None = None,
-        clock: Clock | None = None,
-        ids: IdSource | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> World:
+    def _opened(cls, address: str, domain: Domain | str | Path, *, create: bool, **parts: Any) -> World:
         try:
-            log, parts, protocol = assemble(
-                address,
-                create=create,
-                domain=domain,
-                folder=folder,
-                projections=projections,
-                policies=policies,
-                effects=effects,
-                enforcement=enforcement,
-                paranoid=paranoid,
-                durability=durability,
-                limits=limits,
-                clock=clock,
-                ids=ids,
-                progress=progress,
-            )
+            log, composed, protocol = assemble(address, create=create, domain=domain, **parts)
         except Refused as refused:
             raise with_a_way_out(refused) from None
-        return cls(log, parts, protocol)
+        return cls(log, composed, protocol)
 
     def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
         self._acting.found(by=by, data=data)
@@ -249,6 +216,9 @@ class World:
         with self._log:  # who follows a log that stays open waits for ever
             if self._protocol is not None:
                 self._protocol.close()
+            premises = None if self._parts is None else self._parts.executor.premises
+            if premises is not None:
+                premises.workspace.close()
 
     # The operator's part
 
@@ -332,7 +302,7 @@ class World:
         self._acting.switch_branch(name, by=by)
 
     def settle(self) -> None:
-        """Do what is due: finish abandoned executions, decide what timed out, start what is approved."""
+        """Do what is due: finish abandoned executions and runs, decide what timed out, start what is approved."""
         mode = self._composed.executor.enforcement
         realm = self.realm()
         if realm.founded is None:
@@ -340,6 +310,8 @@ class World:
         if realm.enforcement != mode:
             self._acting.choose_enforcement(by=OPERATOR)
         self._acting.settle()
+        if self._composed.executor.premises is not None:
+            self.host.recover()
 
     # The actors' part
 
@@ -478,7 +450,12 @@ class World:
     @property
     def leases(self) -> Leases:
         """Leases for agents that want nothing else; raises ``Refused`` ``LOG_READ_ONLY``."""
-        return Leases(self._acting, self._composed.ids)
+        return Leases(self._acting, self._composed.ids, self._composed.executor.keeper)
+
+    @property
+    def host(self) -> Hosting:
+        """Governed runs, and executions that need a person; raises ``Refused`` ``LOG_READ_ONLY``."""
+        return Hosting(self._acting, self.leases, self._composed.ids, self._composed.executor.premises)
 
     # Looking
 
@@ -553,6 +530,10 @@ class World:
         """Yield ``(position, event)`` in log order."""
         for logged in self._log.read(after, upto):
             yield logged.position, decoded(logged)
+
+    def new_id(self) -> str:
+        """Return an id that was never used, for sessions and requests."""
+        return self._composed.ids.new_id()
 
     # Inside
 

@@ -2,7 +2,8 @@
 
 An operation gives one plain value; a refusal is a value too (``{"reject": CODE}``), and only an operation that makes no
 sense in itself is told as ``{"error": CODE, "message"}``. Nothing here has rules of its own: manifests are read by
-``world.klis.manifest``, everything else is the lease desk.
+``world.klis.manifest``, leases are the lease desk's, calls are read by ``world.klis.calls`` and held against what was
+declared by the watch of the host.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from typing import Any, Final
 
 from world.errors import Refused
 from world.events import Event, LeasesExpired, VerdictGiven
+from world.klis.calls import read_call
 from world.klis.desk import Desk
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
+from world.klis.observation import Seen
 from world.klis.predicate import Predicate, compatible, read_predicate
 from world.klis.resource import STANDARD, ResourceTypes, canonical_resource
-from world.klis.session import Lease
+from world.klis.session import Lease, Session
 from world.klis.settings import KlisSettings
 from world.klis.signature import key_id, verify
+from world.klis.triple import Triple
+from worldprotocol.klis_observing import Observing, Scratch, lease_wire, read_declared
 
 __all__ = ["OPS", "Case", "Scenario", "read_cases"]
 
@@ -32,7 +37,6 @@ SETTINGS: Final = KlisSettings(max_named_conflicts=10_000, accept_priority=True)
 
 _BY: Final = "scenario"
 _CHANNELS: Final = ("mtls", "plain")
-_OBSERVATION: Final = frozenset({"observe", "backup_exists"})
 _NOT_IN_FORCE: Final = frozenset({"UNKNOWN_LEASE", "LEASE_NOT_ACTIVE", "NOT_THE_HOLDER"})
 
 
@@ -112,27 +116,41 @@ class Scenario:
         self._ledger = Ledger()
         self._names: dict[str, str] = {}
         self._expired = 0
+        self._observed: dict[tuple[str, str], Observing] = {}
+        self._scratch: Scratch | None = None
+        self._backed_up: dict[str, str] = {}
         number = itertools.count(1)
-        self._desk = Desk(self._ledger, emit=self._emit, new_id=lambda: f"id-{next(number)}")
+        self._desk = Desk(
+            self._ledger, emit=self._emit, new_id=lambda: f"id-{next(number)}", before_grant=self._before_grant
+        )
         self._desk.configure(settings, 0, by=_BY)
 
     def run(self, ops: list[Any]) -> Iterator[Any]:
         """Yield the result of each operation, in order; an operation that is refused changes nothing."""
-        for op in ops:
-            try:
-                yield self._one(op)
-            except Refused as refused:
-                yield {"error": refused.code, "message": refused.message}
+        if any(isinstance(op, dict) and op.get("op") == "backup_exists" for op in ops):
+            self._scratch = Scratch()
+        try:
+            for op in ops:
+                try:
+                    yield self._one(op)
+                except Refused as refused:
+                    yield {"error": refused.code, "message": refused.message}
+        finally:
+            if self._scratch is not None:
+                self._scratch.close()
 
     def _emit(self, event: Event) -> None:
         self._ledger.fold(event)
         if isinstance(event, LeasesExpired):
             self._expired += len(event.lease_ids)
+        elif isinstance(event, VerdictGiven) and event.backup:
+            self._backed_up |= {lease["leaseId"]: event.verdict_id for lease in event.leases}
+
+    def _before_grant(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
+        return self._scratch is not None and self._scratch.before_grant(verdict_id, session, triples, now)
 
     def _one(self, op: Any) -> Any:
         name = op.get("op") if isinstance(op, dict) else None
-        if isinstance(name, str) and name in _OBSERVATION:
-            raise Refused("UNSUPPORTED_OP", f"{name!r} belongs to observation, which no scenario of leases performs.")
         step = OPS.get(name) if isinstance(name, str) else None
         if step is None:
             raise _invalid(f"{op!r:.200} is no operation: an object whose op is one of {', '.join(OPS)}.")
@@ -249,6 +267,48 @@ class Scenario:
             return {"reject": refused.code}
         return accepted(manifest)
 
+    # Observation
+
+    def _observe(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        """Hold a call against what its session declared (KLIS-6)."""
+        now, types, lower_case = self._now(op), self._types, self._settings.lower_case
+        who, exists = (_text(op, "agent"), _text(op, "session")), op.get("exists")
+        if exists is not None and not isinstance(exists, bool):
+            raise _invalid("exists is true or false, or left out.", path="$.exists")
+        seen = read_call(_text(op, "call"), cwd=op.get("cwd", "/"), exists=exists, types=types, lower_case=lower_case)
+        declared = read_declared(op["declared"], types=types, lower_case=lower_case) if "declared" in op else None
+        self._desk.advance(now)
+        observing = self._observed.get(who)
+        if observing is None:
+            observing = self._observed[who] = Observing(
+                *who,
+                lease=lambda one: self._lease_on_the_way(who, one),
+                end=lambda: self._desk.release_session(*who, self._ledger.clock),
+            )
+        if "mode" in op:
+            observing.set_mode(op["mode"])
+        if declared is not None:
+            observing.declared = declared
+        return observing.judge(seen, self._ledger.sessions.get(who))
+
+    def _lease_on_the_way(self, who: tuple[str, str], seen: Seen) -> bool:
+        """Ask for a lease on what was attempted and not declared (permissive mode, KO-3.2b)."""
+        try:
+            manifest = self._read(lease_wire(*who, seen))
+            return self._desk.request(manifest, self._ledger.clock, channel={"kind": _BY}).status == "Granted"
+        except Refused:
+            return False
+
+    def _backup_exists(self, op: Mapping[str, Any]) -> bool:
+        """Tell whether what a lease lets its holder change was backed up before it was granted (KO-7)."""
+        name = _text(op, "lease")
+        lease_id = self._names.get(name, name)
+        backup_id = self._backed_up.get(lease_id)
+        lease = self._ledger.leases.get(lease_id)
+        if self._scratch is None or backup_id is None or lease is None:
+            return False
+        return self._scratch.has(backup_id, lease.triple, _text(op, "dir"))
+
     # Within
 
     def _now(self, op: Mapping[str, Any]) -> int:
@@ -322,5 +382,7 @@ OPS: Final[Mapping[str, Callable[[Scenario, Mapping[str, Any]], Any]]] = {
     "compat": Scenario._compat,
     "canonicalize": Scenario._canonicalize,
     "validate": Scenario._validate,
+    "observe": Scenario._observe,
+    "backup_exists": Scenario._backup_exists,
 }
 """The operations by name."""

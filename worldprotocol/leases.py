@@ -24,8 +24,10 @@ from typing import Any, Final, Self, TypeVar
 from world.clock import IdSource
 from world.errors import Refused, WorldProtocolError
 from world.events import RequestWithdrawn, VerdictGiven
+from world.klis.manifest import read_manifest
 from world.klis.session import Rank
 from world.leasing import Leasing
+from world.ports import Keeper
 from world.protocol import WorldProtocol
 from world.views.archive import Archive, decoded
 from worldprotocol.assemble import Follower, LoggedEvent
@@ -186,8 +188,15 @@ class _Cancel:
 class Leases:
     """Direct use of leases; ``World.leases``."""
 
-    def __init__(self, protocol: WorldProtocol, ids: IdSource) -> None:
-        """Use the desk of what acts on the log; ``ids`` makes the ids of sessions and requests."""
+    def __init__(self, protocol: WorldProtocol, ids: IdSource, keeper: Keeper | None = None) -> None:
+        """Use the desk of what acts on the log.
+
+        Args:
+            protocol: acts on the log.
+            ids: makes the ids of sessions and requests.
+            keeper: copies ahead what will be backed up, so that the log's lock is not held for it.
+        """
+        self._keeper = keeper
         self._protocol = protocol
         self._archive = protocol.archive
         self._ids = ids
@@ -242,6 +251,7 @@ class Leases:
         limit = _seconds(timeout)
         until = None if limit is None else time.monotonic() + limit
         while True:
+            self._copy_ahead(told)
             left = None if until is None else until - time.monotonic()
             verdict = self._ask(told, ttl_ms, left, by or str(told.get("agent_id")), require_signature, cancel)
             if verdict.status == "Granted":
@@ -286,6 +296,12 @@ class Leases:
 
     # Within
 
+    def _copy_ahead(self, told: Mapping[str, Any]) -> None:
+        if self._keeper is None:
+            return
+        settings, types = self._archive.peek(lambda realm: (realm.klis.in_force, realm.klis.types))
+        self._keeper.prepare(read_manifest(told, settings=settings, types=types).triples)
+
     def _ask(
         self,
         told: Mapping[str, Any],
@@ -323,6 +339,12 @@ class Leases:
         if isinstance(final, VerdictGiven):
             return final
         is_over = final is None and (cancel is None or not cancel.told.is_set())
+        if final is not None and final.reason not in ("timeout", "cancelled"):
+            raise Refused(
+                final.reason.upper(),
+                f"Its turn had come, but nothing was granted: {final.reason}. Ask again once that is mended.",
+                request_id=request_id,
+            )
         if is_over or (final is not None and final.reason == "timeout"):
             raise _timed_out(request_id, verdict)
         raise _cancelled(request_id)

@@ -19,7 +19,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -138,10 +138,14 @@ class Area:
 
     def discard(self, name: str) -> None:
         """Remove a temporary file, if it is still there."""
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.handle("temporary"))
-        except FileNotFoundError:
-            pass
+
+    def clear_temporary(self) -> None:
+        """Remove what processes left that were killed, if nobody is writing; the caller holds the lock."""
+        with self.locked_now("preparing") as nobody_writes:
+            for name in self.names("temporary") if nobody_writes else ():
+                self.discard(name)
 
     def put(self, name: str, place: str, final: str) -> None:
         """Move a temporary file to its own name in a folder."""

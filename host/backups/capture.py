@@ -136,7 +136,7 @@ class Capture:
                 continue
         raise Refused(
             "BACKUP_FAILED",
-            f"{name_of(relative)} changes all the time while it is saved; stop the program that writes it, and try again.",
+            f"{name_of(relative)} changes all the time while it is saved; stop who writes it, and try again.",
             name=name_of(relative),
         )
 
@@ -161,7 +161,7 @@ class Capture:
         try:
             if not is_same_file(seen, os.fstat(file)):
                 raise _ChangedMeanwhileError
-            sha256, size = self._store.add(file, seen.st_size)
+            sha256, size = self._copy(relative, file, seen.st_size)
             xattrs = attributes(file)
             if size != seen.st_size or not is_same_file(seen, os.fstat(file)):
                 raise _ChangedMeanwhileError
@@ -170,6 +170,12 @@ class Capture:
         if trusted and not xattrs:
             self._known.remember(seen, sha256, before_ns=self._now_ns)
         return entry_of(relative, seen, trusted=trusted, sha256=sha256, xattrs=xattrs)
+
+    def _copy(self, relative: bytes, file: int, size: int) -> tuple[str, int]:
+        try:
+            return self._store.add(file, size)
+        except FileNotFoundError as error:  # not the file, which is open, but where it is copied to
+            raise _failed(relative, OSError(errno.ESTALE, "the folder .klock/backups was removed meanwhile")) from error
 
     def _tell(self) -> None:
         self._looked += 1
@@ -204,7 +210,7 @@ class Capture:
 def _hard_link(entry: Entry, outside: int) -> Refused:
     return Refused(
         "HARD_LINK_OUTSIDE",
-        f"{entry.name} has {outside} further name(s) (hard links) outside of what the manifest names, so that a change of "
+        f"{entry.name} has {outside} further name(s) (hard links) outside of what the manifest names, so a change of "
         "one is a change of the other and a rollback would part them. Name them all, replace the file by a copy of its "
         "own (cp, then mv), or allow hard links for this run.",
         name=entry.name,

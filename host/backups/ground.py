@@ -13,13 +13,14 @@ from typing import Final
 
 from host.backups.area import DIRECTORY
 from host.workspace.names import name_of
-from host.workspace.root import Workspace
+from host.workspace.root import PRIVATE, Workspace
 from world.errors import Refused
 from world.klis.resource import Resource
 
 __all__ = ["Ground", "children", "is_below", "is_private", "join", "parents"]
 
-_PRIVATE: Final = b".klock"
+OWN: Final = 0o700
+"""What the owner of a folder needs to work in it."""
 _KEPT: Final = ("user.", "system.posix_acl_", "security.capability")
 """Extended attributes that are the user's own; the others are made by the system."""
 
@@ -46,9 +47,14 @@ def is_below(relative: bytes, folder: bytes) -> bool:
     return relative != folder and (not folder or relative.startswith(folder + b"/"))
 
 
+def is_plain(relative: bytes) -> bool:
+    """Tell whether a path is one below the root, without detours."""
+    return bool(relative) and not any(part in {b"", b".", b".."} or b"\0" in part for part in relative.split(b"/"))
+
+
 def is_private(relative: bytes) -> bool:
     """Tell whether a path is the engine's own."""
-    return relative == _PRIVATE or relative.startswith(_PRIVATE + b"/")
+    return relative == PRIVATE or relative.startswith(PRIVATE + b"/")
 
 
 def children(handle: int, folder: bytes) -> list[tuple[bytes, os.stat_result]]:
@@ -57,7 +63,7 @@ def children(handle: int, folder: bytes) -> list[tuple[bytes, os.stat_result]]:
     with os.scandir(handle) as entries:
         for entry in entries:
             name = os.fsencode(entry.name)
-            if not folder and name == _PRIVATE:
+            if not folder and name == PRIVATE:
                 continue
             try:
                 found.append((name, entry.stat(follow_symlinks=False)))
@@ -160,7 +166,7 @@ class Ground:
         if found is None:
             raise Refused(
                 "LINK_OUT_OF_WORKSPACE",
-                f"{resource.text} is reached by a link that leads out of the workspace, so nothing of it can be saved or "
+                f"{resource.text} is reached by a link that leads out of the workspace, so it cannot be saved or "
                 "restored; name a place inside, or remove the link.",
                 resource=resource.text,
             )
@@ -169,6 +175,44 @@ class Ground:
                 "PRIVATE_PATH", f"{resource.text} is the engine's own folder; leave it out.", resource=resource.text
             )
         return found
+
+
+def set_mode(handle: int, name: bytes, mode: int) -> None:
+    """Set the mode of what stands at a name in an open folder, but not of where a link leads."""
+    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+    try:
+        if not stat.S_ISLNK(os.fstat(found).st_mode):
+            os.chmod(f"/proc/self/fd/{found}", mode)
+    finally:
+        os.close(found)
+
+
+def widen(ground: Ground, folder: bytes) -> bool:
+    """Let the owner use a folder whose mode forbids it; tell whether that was so."""
+    seen = ground.look(folder)
+    if seen is None or not stat.S_ISDIR(seen.st_mode) or seen.st_mode & OWN == OWN:
+        return False
+    above, name = split(folder)
+    with ground.folder(above) as handle:
+        set_mode(handle, name or b".", stat.S_IMODE(seen.st_mode) | OWN)
+    return True
+
+
+def widen_all(ground: Ground, place: bytes, *, subtree: bool) -> None:
+    """Let the owner use the folders that lead to a place and, where it is a subtree, those below it."""
+    for folder in (b"", *parents(place), place):
+        widen(ground, folder)
+    waiting = [place] if subtree else []
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with ground.folder(folder) as handle:
+                below = [join(folder, name) for name, seen in children(handle, folder) if stat.S_ISDIR(seen.st_mode)]
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for found in below:
+            widen(ground, found)
+        waiting += below
 
 
 def remove_tree(handle: int, name: bytes) -> None:
@@ -216,12 +260,12 @@ def _remove_one(folder: int, name: bytes) -> list[bytes] | None:
     try:
         inside = os.open(name, DIRECTORY, dir_fd=folder)
     except PermissionError:
-        os.chmod(name, 0o700, dir_fd=folder)
+        set_mode(folder, name, OWN)
         inside = os.open(name, DIRECTORY, dir_fd=folder)
     try:
         found = os.fstat(inside)
-        if found.st_mode & 0o700 != 0o700 and found.st_uid == os.geteuid():
-            os.fchmod(inside, found.st_mode | 0o700)
+        if found.st_mode & OWN != OWN and found.st_uid == os.geteuid():
+            os.fchmod(inside, found.st_mode | OWN)
         below = []
         for child, seen in children(inside, b"/"):
             if stat.S_ISDIR(seen.st_mode):

@@ -1,7 +1,7 @@
 """What one backup remembers: ``sets/ID.json``, canonical JSON with its own digest.
 
-Times and inode numbers are texts, for JSON numbers are exact only up to 2^53. Names are written as in ``FILE:`` resources.
-A target of a link, which may be any bytes, is percent-encoded.
+Times and inode numbers are texts, for JSON numbers are exact only up to 2^53. Names are written as in ``FILE:``
+resources. A target of a link, which may be any bytes, is percent-encoded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Confinement: a child process that the operating system holds to what its manifest declares (Linux; KLIS-6 section 5)."""
+"""Confinement: a child process that the system holds to what its manifest declares (Linux; KLIS-6 section 5)."""
 
 from host.confinement.calls import ALLOW, Address, Allow, Call, Decide, Deny, Verdict
 from host.confinement.command import RunningCommand, start

@@ -34,13 +34,13 @@ Name = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Whom a socket is to talk to.
+    r"""Whom a socket is to talk to.
 
     Args:
         family: ``other`` is what is neither the internet nor this machine's files; ``host`` says its number then.
         host: numeric, for the internet families.
         port: for the internet families.
-        path: of a local socket: absolute, ``b"\\0name"`` for an abstract one, empty for one without a name.
+        path: of a local socket: absolute, ``b"\0name"`` for an abstract one, empty for one without a name.
     """
 
     family: Literal["inet", "inet6", "unix", "other"]

@@ -86,7 +86,7 @@ class Rules:
     Args:
         grants: absolute real paths of files and folders, and what may be done there and below.
         net_ports: TCP ports that may be connected to and bound; None leaves the network alone.
-        widened: folders for which more is granted than was declared, because the kernel has no rule for single names.
+        widened: places at which more is granted than was declared, because the kernel has no rule for single names.
     """
 
     grants: Mapping[bytes, Access] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""Becomes a command: puts the confinement on, waits until it may go, and executes (run as ``python -I -S launcher.py N``).
+"""Becomes a command: puts the confinement on, waits until it may go, and executes.
 
-N is the file descriptor of the specification: a mapping that `marshal` wrote in the same interpreter (importing `json`
-or `signal` would cost more time than all the rest). Only the standard library is imported, and as little of it as can be.
+Run as ``python -I -S launcher.py N``, where N is the file descriptor of the specification: a mapping that `marshal`
+wrote in the same interpreter. Only the standard library is imported, and as little of it as can be: `json`, `signal`
+or `typing` would cost more time than all the rest.
 
 The supervisor and this process talk over one socket. To the supervisor go ``listener N`` with the number of the
 descriptor that the kernel asks its questions on, ``ready``, or ``failed CODE ERRNO WHAT``; back comes one byte, "go".
@@ -15,7 +16,10 @@ import ctypes
 import marshal
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # importing `typing` takes longer than starting the interpreter
+if TYPE_CHECKING:
+    from typing import Any
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -28,7 +32,7 @@ _SIGINT = 2
 _SET_MASK = 2
 
 
-class Failed(Exception):  # noqa: N818 - it is said to the supervisor, not raised to a caller
+class Failed(Exception):
     """The command could not be made to run."""
 
     def __init__(self, code: str, error: int, what: str) -> None:
@@ -128,7 +132,7 @@ def tell(connection: int, message: str) -> None:
     try:
         os.write(connection, message.encode() + b"\n")
     except OSError:
-        pass
+        return
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ _AF_UNSPEC, _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _AF_ALG = 0, 1, 2, 10, 1
 _WITHIN_THE_KERNEL: Final = frozenset({_AF_NETLINK, _AF_ALG})
 
 
-class Unreadable(Exception):  # noqa: N818 - a step in reading, answered with its errno
+class Unreadable(Exception):
     """The arguments lead nowhere; the call is answered with this error."""
 
     def __init__(self, error: int) -> None:
@@ -119,8 +119,8 @@ def resolve(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
     Args:
         path: absolute.
         pid: of the thread that uses the path.
-        follow: whether a last name in ``/proc`` is followed; elsewhere the last name stays as it is. A final slash
-            follows too.
+        follow: whether a link as the last name is followed as far as it leads through ``/proc``; all others are left
+            for the reader to follow. A final slash follows always.
 
     Returns:
         None for a file without a name: a pipe, a socket, memory.
@@ -131,6 +131,7 @@ def resolve(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
     ahead = path.split(b"/")[::-1]
     is_folder = path.endswith((b"/", b"/.", b"/.."))
     at, links = b"", 0
+    unfollowed: bytes | None = None
     while ahead:
         name = ahead.pop()
         if name in (b"", b"."):
@@ -143,8 +144,12 @@ def resolve(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
         if in_proc and place in (b"/proc/self", b"/proc/thread-self"):
             at = b"/proc/%d" % pid
             continue
-        if not any(ahead) and not is_folder and not (follow and in_proc):
-            return place
+        if not any(ahead) and not is_folder:
+            if not follow:
+                return place
+            unfollowed = unfollowed or place
+        if in_proc and unfollowed:
+            is_folder, unfollowed = True, None  # from here on only this process knows where it leads
         try:
             link = os.readlink(place)
         except OSError:
@@ -153,13 +158,12 @@ def resolve(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
         links += 1
         if links > _MAX_LINKS:
             raise Unreadable(errno.ELOOP)
-        if in_proc and place[6:7].isdigit():
-            if _opened(place) is None and not any(ahead):
-                return None
+        if in_proc and place[6:7].isdigit() and _opened(place) is None and not any(ahead):
+            return None
         if link.startswith(b"/"):
             at = b""
         ahead.extend(link.split(b"/")[::-1])
-    return at or b"/"
+    return unfollowed or at or b"/"
 
 
 def _signed(value: int) -> int:

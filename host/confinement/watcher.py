@@ -2,13 +2,14 @@
 
 What it gives: no call that opens, makes, removes, renames or changes a file, talks to an address or starts a program
 happens in the command or in any of its descendants, however they were started, before ``decide`` allowed it; a denied
-call fails with an error and changes nothing. A supervisor that ends takes nothing with it: later calls fail with ENOSYS.
+call fails with an error and changes nothing. When the supervisor ends, later calls
+fail with ENOSYS.
 
 What it does not give: an allowed call is carried out by the kernel, which reads the arguments again. A process that
-changes them in that moment (another of its threads overwrites the path, or swaps a folder for a link) may reach what was
-not decided on. Then Landlock is the wall, which looks at opened files and not at names, and the comparison of contents
-finds what changed inside of it. Calls on descriptors that are open already (read, write) are not watched, and programs
-whose memory is closed to the supervisor cannot open anything.
+changes them in that moment (another of its threads overwrites the path, or swaps a folder for a link) may reach what
+was not decided on. Then Landlock is the wall, which looks at opened files and not at names, and the comparison of
+contents finds what changed inside of it. Calls on descriptors that are open already (read, write) are not
+watched, and programs whose memory is closed to the supervisor cannot open anything.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Watcher:
         self._groups = {numbers[MACHINES[machine()].column]: name for name, numbers in GROUPS.items()}
         self._known = {launcher}
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)[::-1]
-        self._closing = False
+        self._closing = self._is_closed = False
+        self._lock = threading.Lock()
         with contextlib.suppress(OSError):  # kernels before 6.6 wake up the slower way
             fcntl.ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
         self._thread = threading.Thread(target=self._run, name="syscall-watcher", daemon=True)
@@ -105,10 +107,15 @@ class Watcher:
     def close(self) -> None:
         """End; calls of processes that are left fail with ENOSYS. From within ``decide`` it ends after the answer."""
         self._closing = True
-        with contextlib.suppress(OSError):
-            os.write(self._wake, b"x")
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is self._thread:
+            return
+        with self._lock:
+            if not self._is_closed:
+                os.write(self._wake, b"x")
+                self._thread.join()
+                os.close(self._wake)
+                os.close(self._woken)
+                self._is_closed = True
 
     def _run(self) -> None:
         poll = select.poll()
@@ -122,8 +129,7 @@ class Watcher:
                     if descriptor == self._listener:
                         self._answer_one()
         finally:
-            for descriptor in (self._listener, self._wake, self._woken):
-                os.close(descriptor)
+            os.close(self._listener)
 
     def _answer_one(self) -> None:
         question = bytearray(_QUESTION.size)
@@ -135,13 +141,13 @@ class Watcher:
             raise
         number, pid, _, call, _, _, *arguments = _QUESTION.unpack(question)
         try:
-            error = self._error(number, pid, call, tuple(arguments))
+            denied = self._error(number, pid, call, tuple(arguments))
         except Unreadable as unreadable:
-            error = unreadable.errno
+            denied = unreadable.errno
         except BaseException as failure:  # noqa: BLE001 - whatever goes wrong, the call must be answered, and not allowed
-            error = errno.EACCES
+            denied = errno.EACCES
             self._tell(failure)
-        answer = _ANSWER.pack(number, 0, -error, 0 if error else _CONTINUE)
+        answer = _ANSWER.pack(number, 0, -denied, 0 if denied else _CONTINUE)
         with contextlib.suppress(OSError):  # who asked is gone
             fcntl.ioctl(self._listener, _SEND, answer)
 

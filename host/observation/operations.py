@@ -14,7 +14,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -66,6 +66,10 @@ class RuntimePaths:
             write=(*_DEVICES, *_real(write)),
             private=_real(private),
         )
+
+    def with_more(self, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = ()) -> RuntimePaths:
+        """Return these paths and more."""
+        return replace(self, read=(*self.read, *_real(read)), write=(*self.write, *_real(write)))
 
     def is_private(self, path: bytes) -> bool:
         """Tell whether a path is the engine's own."""

@@ -26,11 +26,12 @@ _OF_ONES_OWN = frozenset({Predicate.DELETES, Predicate.RENAMES, Predicate.MUTATE
 
 @dataclass(slots=True)
 class Observation:
-    """A side effect that was seen, once or many times, and allowed."""
+    """A side effect that was seen and allowed, ``count`` times; ``told`` is the count that was last given out."""
 
     seen: Seen
     depth: Depth
     count: int = 1
+    told: int = 0
 
     def to_wire(self) -> dict[str, Any]:
         """Return what the log holds of it."""
@@ -150,10 +151,23 @@ class Watch:
         with self._mutex:
             self._ended_by = self._ended_by or error
 
-    def drain(self) -> tuple[list[Observation], list[Violation]]:
-        """Return what was seen since the last time this was asked, for the log."""
+    def outside(self, seen: Sequence[Seen]) -> list[Seen]:
+        """Return what of this would be a violation; nothing is recorded."""
         with self._mutex:
+            return self._outside(seen)
+
+    def drain(self, *, final: bool = False) -> tuple[list[Observation], list[Violation]]:
+        """Return what was seen since the last time this was asked, for the log.
+
+        Args:
+            final: also what was told before and was seen more often since.
+        """
+        with self._mutex:
+            if final:
+                self._new |= {key: one for key, one in self._seen.items() if one.count > one.told}
             new, self._new = list(self._new.values()), {}
+            for one in new:
+                one.told = one.count
             violations = self._violations[self._untold :]
             self._untold = len(self._violations)
             return [Observation(one.seen, one.depth, one.count) for one in new], violations

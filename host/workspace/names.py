@@ -69,7 +69,9 @@ def _ambiguous(name: str, canonical: str | None) -> Refused:
     shown = ascii(name[:256])
     if canonical is None:
         return Refused(
-            "AMBIGUOUS_RESOURCE", f"{shown} names no file; write an absolute path without . and .. in it.", resource=name
+            "AMBIGUOUS_RESOURCE",
+            f"{shown} names no file; write an absolute path without . and .. in it.",
+            resource=name,
         )
     return Refused(
         "AMBIGUOUS_RESOURCE",

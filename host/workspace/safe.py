@@ -12,20 +12,21 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 __all__ = [
+    "CHUNK",
     "Entry",
     "Found",
     "Kind",
-    "Trail",
     "entries",
     "exists",
     "kind_of",
     "link_target",
     "open_folder",
+    "open_own",
     "rename_new",
     "replace_file",
     "sync_folder",
@@ -35,8 +36,8 @@ __all__ = [
 Kind = Literal["file", "dir", "link", "other"]
 
 FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_KEPT: Final = 32
-"""How many directories of a trail stay open; what is above is opened again when it is needed."""
+CHUNK: Final = 1 << 20
+"""Bytes that are read or written at a time."""
 _NO_REPLACE: Final = 1  # RENAME_NOREPLACE
 _NOT_SUPPORTED: Final = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
@@ -115,9 +116,7 @@ def entries(folder: int) -> list[Entry]:
     reading = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     found = []
     try:
-        with os.scandir(reading) as listing:
-            names = sorted(os.fsencode(entry.name) for entry in listing)
-        for name in names:
+        for name in sorted(map(os.fsencode, os.listdir(reading))):
             seen = exists(name, reading)
             if seen is not None:
                 found.append(Entry(name, seen))
@@ -225,79 +224,30 @@ def _rename_no_replace(old: bytes, old_folder: int, new: bytes, new_folder: int)
     return 0 if done == 0 else ctypes.get_errno()
 
 
-class Trail:
-    """The folders from a start down to where a walk stands, few of them open at a time.
+def open_own(name: bytes, folder: int, flags: int, mode: int) -> int:
+    """Open a file; one that is opened for writing has no second name whose content would change with it.
 
-    A folder that must be opened again is reached by its names from the start, and refused when another one stands
-    there by now (FileNotFoundError): a walk never strays into what was put in its place.
+    Args:
+        name: in the folder.
+        folder: an open directory.
+        flags: those of ``os.open``.
+        mode: permission bits of a new file.
     """
-
-    def __init__(self, start: int) -> None:
-        """Begin at an open directory, which stays the caller's."""
-        self._start = start
-        self._names: list[bytes] = []
-        self._known: list[tuple[int, int]] = []
-        self._open: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def push(self, name: bytes) -> os.stat_result:
-        """Go down into a folder of the one at the end; return its stat."""
-        folder = open_folder(name, self.end())
-        seen = os.fstat(folder)
-        self._names.append(name)
-        self._known.append((seen.st_dev, seen.st_ino))
-        self._keep(len(self._names), folder)
-        return seen
-
-    def pop(self) -> bytes:
-        """Go up one; return the name that was left."""
-        folder = self._open.pop(len(self._names), None)
-        if folder is not None:
-            os.close(folder)
-        self._known.pop()
-        return self._names.pop()
-
-    def end(self) -> int:
-        """Return the folder at the end, which stays the trail's."""
-        depth = len(self._names)
-        if depth and depth not in self._open:
-            self._open_again()
-        return self._open[depth] if depth else self._start
-
-    def close(self) -> None:
-        """Close what is open."""
-        while self._open:
-            os.close(self._open.popitem()[1])
-
-    def _open_again(self) -> None:
-        folder = os.dup(self._start)
-        for depth, (name, known) in enumerate(zip(self._names, self._known, strict=True), 1):
-            above = folder
-            try:
-                folder = open_folder(name, above)
-            finally:
-                if depth - 1 not in self._open:
-                    os.close(above)
-            seen = os.fstat(folder)
-            self._keep(depth, folder)
-            if (seen.st_dev, seen.st_ino) != known:
-                raise FileNotFoundError(errno.ENOENT, "Another folder was put in its place", os.fsdecode(name))
-
-    def _keep(self, depth: int, folder: int) -> None:
-        self._open[depth] = folder
-        old = self._open.pop(depth - _KEPT, None)
-        if old is not None:
-            os.close(old)
-
-    def __enter__(self) -> Trail:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def walk_entries(trail: Trail) -> Iterator[Entry]:
-    """Yield what the folder at a trail's end holds."""
-    yield from entries(trail.end())
+    if flags & os.O_ACCMODE == os.O_RDONLY or flags & os.O_PATH:
+        return os.open(name, flags, mode, dir_fd=folder)
+    target = os.open(name, flags & ~os.O_TRUNC, mode, dir_fd=folder)
+    try:
+        seen = os.fstat(target)
+        if stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1:
+            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as source:
+                pieces = iter(lambda: source.read(CHUNK), b"")
+                replace_file(name, folder, pieces, mode=None, like=seen, new=False)
+            again = os.open(name, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC), dir_fd=folder)
+            os.close(target)
+            target = again
+        if flags & os.O_TRUNC and stat.S_ISREG(seen.st_mode):
+            os.ftruncate(target, 0)
+    except BaseException:
+        os.close(target)
+        raise
+    return target

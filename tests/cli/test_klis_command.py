@@ -160,7 +160,7 @@ def test_what_cannot_be_used_is_refused_with_its_code(realm, arguments, code):
 def test_operations_that_make_no_sense_are_a_finding(realm):
     given = json.dumps({"ops": [{"op": "observe"}, {"op": "canonicalize", "resource": "x"}, {"op": "evict", "t": 1}]})
     told = realm("klis", "run", given=given, code=1).lines
-    assert told[0]["error"] == "UNSUPPORTED_OP"
+    assert told[0]["error"] == "INVALID_SCENARIO"
     assert told[1:] == [{"error": "AMBIGUOUS_RESOURCE"}, 0]
 
 

@@ -211,7 +211,7 @@ class Record:
                         deadline=2,
                     )
                 )
-                result = host.perform(current, asked)
+                result = host.perform(current, asked).result
                 self.append(
                     EffectFulfilled(
                         at=1,

@@ -65,7 +65,7 @@ def test_an_action_pauses_for_an_effect_and_goes_on_with_its_result() -> None:
     assert waiting.patches == ()
     (asked,) = waiting.requirements
     assert (asked.type, asked.params) == ("pay", {"item": "tea", "stock": 2})
-    done = host.step(replace(given, journal={asked.id: host.perform(given, asked)}))
+    done = host.step(replace(given, journal={asked.id: host.perform(given, asked).result}))
     assert done.status == "completed"
     assert done.snapshot.data["receipt"] == {"paid": "tea", "left": 2}
     assert done.snapshot.data["stock"] == 2
@@ -205,7 +205,9 @@ def test_an_execution_on_a_moved_state_that_asks_for_the_same_goes_on() -> None:
     host = hosted(pay)
     given = order(host.domain, "ask", {"effects": [{"type": "pay", "args": {"item": "a", "stock": 1}}]})
     (asked,) = host.step(given).requirements
-    moved = replace(given, snapshot=start(host.domain, title="moved"), journal={asked.id: host.perform(given, asked)})
+    moved = replace(
+        given, snapshot=start(host.domain, title="moved"), journal={asked.id: host.perform(given, asked).result}
+    )
     outcome = host.step(moved)
     assert outcome.status == "completed"
     assert outcome.snapshot.data["title"] == "moved"
@@ -215,7 +217,9 @@ def test_the_actions_own_error_on_a_moved_state_is_told() -> None:
     host = hosted(pay)
     given = order(host.domain, "buy", {"item": "tea"})
     (asked,) = host.step(given).requirements
-    sold_out = replace(given, snapshot=start(host.domain, stock=0), journal={asked.id: host.perform(given, asked)})
+    sold_out = replace(
+        given, snapshot=start(host.domain, stock=0), journal={asked.id: host.perform(given, asked).result}
+    )
     outcome = host.step(sold_out)
     assert outcome.error is not None
     assert outcome.error.code == "SOLD_OUT"

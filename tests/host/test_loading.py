@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from host import EffectRegistry, find_effects, load_handlers
+from host import EffectRegistry, find_effects, handler, load_handlers
+from host.builtin import BUILTIN
 from world.errors import Refused
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 SOURCE = """
 from dataclasses import dataclass
@@ -55,7 +60,7 @@ def test_a_file_gives_a_handler_a_list_of_handlers_or_a_registry(file: str, attr
 
 
 def test_two_references_into_one_file_share_its_module(file: str) -> None:
-    registry = find_effects([f"{file}:send", f"{file}:read", f"{file}:both"], entry_points=False)
+    registry = find_effects([f"{file}:send", f"{file}:read", f"{file}:both"], entry_points=False, builtin=False)
     assert [given.type for given in registry] == ["mail.read", "mail.send"]
 
 
@@ -93,7 +98,7 @@ def test_a_reference_to_no_handler_is_refused_by_name(file: str, reference: str,
 def test_a_relative_file_is_found_from_the_folder_it_is_given_with(file: str) -> None:
     path = Path(file)
     assert [given.type for given in load_handlers(f"{path.name}:send", base=path.parent)] == ["mail.send"]
-    found = find_effects([f"{path.name}:both"], entry_points=False, base=path.parent)
+    found = find_effects([f"{path.name}:both"], entry_points=False, base=path.parent, builtin=False)
     assert len(found) == 2
 
 
@@ -114,8 +119,8 @@ def offering_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
 def test_installed_packages_offer_handlers_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offering_package(tmp_path, monkeypatch, "offered_effects", "offered.act")
     offer(monkeypatch, act="offered_effects:act")
-    assert [given.type for given in find_effects()] == ["offered.act"]
-    assert len(find_effects(entry_points=False)) == 0
+    assert [given.type for given in find_effects(builtin=False)] == ["offered.act"]
+    assert len(find_effects(entry_points=False, builtin=False)) == 0
 
 
 def test_an_entry_point_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,5 +149,32 @@ def test_a_package_and_the_operator_must_not_both_handle_one_effect(
 
 def test_nothing_is_found_where_nothing_is_installed_nor_named(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch)
-    assert isinstance(find_effects(), EffectRegistry)
-    assert len(find_effects()) == 0
+    assert isinstance(find_effects(builtin=False), EffectRegistry)
+    assert len(find_effects(builtin=False)) == 0
+
+
+def test_what_is_built_in_is_always_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch)
+    registry = find_effects()
+    assert [given.type for given in registry] == sorted(given.type for given in BUILTIN)
+    assert {"file.write", "http.request", "process.run", "timer.wait"} <= registry.builtin
+
+
+def test_an_own_handler_takes_the_place_of_a_built_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    offering_package(tmp_path, monkeypatch, "own_files", "file.write")
+    offer(monkeypatch, own="own_files:act")
+    registry = find_effects([f"{file}:send"])
+    found = registry.find("file.write")
+    assert found is not None
+    assert found.source == "own_files:act"
+    assert "file.write" not in registry.builtin
+    assert "file.read" in registry.builtin
+    with pytest.raises(Refused, match="two handlers"):  # of one's own there is only one
+        registry.add(handler("file.write")(lambda params, call: None))
+
+
+def test_finding_effects_does_not_import_the_library_behind_http() -> None:
+    code = "import sys, host; host.find_effects(); sys.exit('httpx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -51,7 +51,7 @@ def performed(function: Any, **terms: Any) -> EffectResult:
 def perform(host: Host) -> EffectResult:
     current = order(host.domain, "buy", {"item": "tea"})
     (requirement,) = host.step(current).requirements
-    return host.perform(current, requirement)
+    return host.perform(current, requirement).result
 
 
 def answered(value: Any) -> EffectResult:

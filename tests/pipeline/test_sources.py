@@ -113,10 +113,14 @@ class ScriptedExecutor:
         told = order.snapshot
         return Outcome("completed", (patch,), Snapshot(data, told.computed, told.system, None, told.meta))
 
-    def terms(self, effect_type: str) -> EffectTerms:
+    @property
+    def keeper(self) -> None:
+        return None
+
+    def terms(self, effect_type: str, params: Any = None) -> EffectTerms:
         return EffectTerms(1, False)
 
-    def perform(self, order: Order, requirement: Any) -> EffectResult:
+    def perform(self, order: Order, requirement: Any, call: Any) -> Performed:
         raise AssertionError("nothing asks for effects here")
 
 

@@ -145,6 +145,9 @@ def run(desk: Desk, source: str) -> int:
     canonicalize  resource                                   its canonical form or {error}
     validate      manifest, channel?                         "ACCEPT", {accept: {effective}} or {reject}
     register_key  agent, key                                 "OK"
+    observe       agent, session, call, declared?, mode?, cwd?, exists?
+                                                             {observed, decision, session, error?}
+    backup_exists lease, dir                                 whether it was backed up before its lease
 
     An operation that makes no sense gives {"error", "message"}, and exit code 1 at the end.
     """

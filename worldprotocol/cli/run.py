@@ -47,7 +47,8 @@ root.params.append(
 
 def run(arguments: Sequence[str]) -> int:
     """Run ``worldctl`` with arguments and return its exit code."""
-    desk = Desk(json="--json" in arguments)
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    desk = Desk(json="--json" in own)
     try:
         told = _invoke(list(arguments), desk)
         sys.stdout.flush()
@@ -55,25 +56,25 @@ def run(arguments: Sequence[str]) -> int:
         return done.exit_code
     except click.UsageError as error:
         context = f"\nSee `{error.ctx.command_path} --help`." if error.ctx else ""
-        return _report(desk, "USAGE", error.format_message(), {}, USAGE, context)
+        return report_error(desk, "USAGE", error.format_message(), {}, USAGE, context)
     except click.ClickException as error:
-        return _report(desk, "USAGE", error.format_message(), {}, USAGE)
+        return report_error(desk, "USAGE", error.format_message(), {}, USAGE)
     except (KeyboardInterrupt, click.Abort) as error:
         said = str(error) or "Interrupted; what was done before is in the log."
-        return _report(desk, "INTERRUPTED", said, {}, INTERRUPTED)
+        return report_error(desk, "INTERRUPTED", said, {}, INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
         return NOBODY_READS
     except OSError as error:  # a folder that may not be written, a full disk under the output
         where = f"{error.filename}: " if error.filename else ""
-        return _report(desk, "SYSTEM", f"{where}{error.strerror or error}.", {}, FINDINGS)
+        return report_error(desk, "SYSTEM", f"{where}{error.strerror or error}.", {}, FINDINGS)
     except Exception as error:
         from world.errors import WorldProtocolError
         from worldprotocol.cli.exits import exit_code_of
 
         if not isinstance(error, WorldProtocolError):
             raise
-        return _report(desk, error.code, error.message, error.details, exit_code_of(error))
+        return report_error(desk, error.code, error.message, error.details, exit_code_of(error))
     return told if isinstance(told, int) else CLEAN
 
 
@@ -85,7 +86,9 @@ def _invoke(arguments: list[str], desk: Desk) -> object:
         return root.invoke(ctx)
 
 
-def _report(desk: Desk, code: str, message: str, details: Mapping[str, Any], exit_code: int, hint: str = "") -> int:
+def report_error(
+    desk: Desk, code: str, message: str, details: Mapping[str, Any], exit_code: int, hint: str = ""
+) -> int:
     """Print what is wrong: one sentence, and below it the faults that did not fit into it, each with its path."""
     try:
         if desk.json:

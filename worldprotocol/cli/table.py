@@ -42,6 +42,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "settle": Entry("settle:settle", "Do what is due: time-outs and abandoned executions."),
         "adopt": Entry("adopt:adopt", "Adopt a changed domain, on purpose."),
         "lease": Entry("lease:lease", "Acquire, keep, give back, revoke and list leases."),
+        "run": Entry("governing:run", "Run a command under leases, held to what it declares."),
         "keys": Entry("keys:keys", "Make, register, revoke and list keys of agents."),
     },
     "Look": {

@@ -1,30 +1,29 @@
-"""Texts by which people write calls for input and output, read as the side effects that they attempt (KLIS-6 section 2.1).
+"""Texts of calls for input and output, read as the side effects that they attempt (KLIS-6 section 2.1).
 
 Three kinds of text are read: functions of Node and Python (``fs.readFile('/b.txt')``, ``open('/a', 'w')``), requests
-(``GET https://example.com/api/v1``) and command lines (``rm -rf /c``). Names become canonical, relative ones start at the
-working directory. What is not known is an opaque tool: it is assumed to change anything below its working directory,
-unless its process is declared by hand (KLIS-6 section 5; KO-5.1). Nothing is run and nothing is looked up.
+(``GET https://example.com/api/v1``) and command lines (``rm -rf /c``). Names become canonical, relative ones start at
+the working directory. What is not known is an opaque tool: it is assumed to change anything below its working
+directory, unless its process is declared by hand (KLIS-6 section 5; KO-5.1). Nothing is run and nothing is looked up.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 from world.klis.calls.commands import shell
 from world.klis.calls.functions import functions
-from world.klis.calls.place import Attempt, Place, malformed
-from world.klis.observation import Declaration, Seen
+from world.klis.calls.place import Place, malformed
+from world.klis.observation import Seen
 from world.klis.resource import STANDARD, ResourceTypes
 
-__all__ = ["MAX_CALL_CHARS", "Attempt", "outside", "read_call"]
+__all__ = ["MAX_CALL_CHARS", "read_call"]
 
-MAX_CALL_CHARS: Final = 65_536
+MAX_CALL_CHARS: Final = 16_384
 """The longest text of a call."""
 
 _REQUEST: Final = re.compile(
-    r"\s*(GET|HEAD|OPTIONS|TRACE|POST|PUT|PATCH|DELETE)\s+([^\s'\"]+)(?:\s+HTTP/[\d.]+)?\s*", re.I
+    r"\s*(GET|HEAD|OPTIONS|TRACE|POST|PUT|PATCH|DELETE)\s+([^\s'\"]+)(?:\s+HTTP/[\d.]+)?\s*", re.IGNORECASE
 )
 _QUOTED: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _CODE: Final = re.compile(r"[A-Za-z0-9_\])]\(|\bprocess\.env\b|\bos\.environ\b")
@@ -38,8 +37,8 @@ def read_call(
     exists: bool | None = None,
     types: ResourceTypes = STANDARD,
     lower_case: bool = False,
-) -> tuple[Attempt, ...]:
-    """Return what a call attempts, each thing once, in the order of the text.
+) -> tuple[Seen, ...]:
+    """Return what a call seen, each thing once, in the order of the text.
 
     Args:
         text: the call.
@@ -62,24 +61,9 @@ def read_call(
         malformed(f"The working directory {cwd!r} is no absolute path.")
     place = Place(text, cwd=cwd, exists=exists, types=types, lower_case=lower_case)
     if found := _REQUEST.fullmatch(text):
-        attempts = list(place.request(found[1], found[2]))
+        seen = list(place.request(found[1], found[2]))
     elif _CODE.search(_SUBSTITUTION.sub("", _QUOTED.sub("''", text))):
-        attempts = list(functions(text, place))
+        seen = list(functions(text, place))
     else:
-        attempts = list(shell(text, place))
-    return tuple(dict.fromkeys(attempts))
-
-
-def outside(declaration: Declaration, attempts: Iterable[Attempt]) -> list[Seen]:
-    """Return what lies outside of a declaration.
-
-    Of an opaque tool one thing has to be declared: its process, by hand, or all that it could change.
-
-    Args:
-        declaration: what the session declared.
-        attempts: what a call attempts.
-    """
-    told: Sequence[Attempt] = tuple(attempts)
-    declared = {one.tool for one in told if one.tool and declaration.covers(one.seen)}
-    found = [one.seen for one in told if not (one.tool in declared if one.tool else declaration.covers(one.seen))]
-    return sorted(found, key=lambda seen: seen.resource.type == "PROCESS" and len(found) > 1)
+        seen = list(shell(text, place))
+    return tuple(dict.fromkeys(seen))

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from world.klis.calls.options import Arguments, arguments
-from world.klis.calls.place import Attempt, Name, Place, malformed
+from world.klis.calls.place import Name, Place, malformed
 from world.klis.calls.transfers import curl, wget
 from world.klis.calls.words import Command, Redirect, commands
+from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
 __all__ = ["argument_list", "shell"]
@@ -23,23 +24,82 @@ MAX_SHELLS: Final = 8
 """Shells within shells (``sh -c "sh -c ..."``) that are read."""
 
 Words = Sequence[Name]
-Reader = Callable[[Words, Place], Iterator[Attempt]]
+Reader = Callable[[Words, Place], Iterator[Seen]]
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _KEYWORDS: Final = frozenset(
-    ["if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function"]
-    + ["[[", "coproc", "eval", "source", ".", "trap", "alias"]
+    [
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "select",
+        "function",
+        "[[",
+        "coproc",
+        "eval",
+        "source",
+        ".",
+        "trap",
+        "alias",
+    ]
 )
 _GROUPS: Final = frozenset({"{", "}", "!"})
 _HARMLESS: Final = frozenset(
-    ["echo", "printf", "true", "false", ":", "pwd", "test", "[", "exit", "return", "set", "unset", "export", "sleep"]
-    + ["date", "whoami", "id", "uname", "which", "type", "basename", "dirname", "seq", "hostname", "env", "printenv"]
-    + ["umask", "wait", "tr", "yes", "expr", "nproc", "arch", "tty", "groups", "read", "shift", "local", "readonly"]
+    [
+        "echo",
+        "printf",
+        "true",
+        "false",
+        ":",
+        "pwd",
+        "test",
+        "[",
+        "exit",
+        "return",
+        "set",
+        "unset",
+        "export",
+        "sleep",
+        "date",
+        "whoami",
+        "id",
+        "uname",
+        "which",
+        "type",
+        "basename",
+        "dirname",
+        "seq",
+        "hostname",
+        "env",
+        "printenv",
+        "umask",
+        "wait",
+        "tr",
+        "yes",
+        "expr",
+        "nproc",
+        "arch",
+        "tty",
+        "groups",
+        "read",
+        "shift",
+        "local",
+        "readonly",
+    ]
 )
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 
 
-def shell(text: str, place: Place) -> Iterator[Attempt]:
+def shell(text: str, place: Place) -> Iterator[Seen]:
     """Yield what a command line attempts.
 
     Raises:
@@ -59,7 +119,7 @@ def shell(text: str, place: Place) -> Iterator[Attempt]:
             place = place.at(command.words[1] if len(command.words) > 1 else Name("", known=False))
 
 
-def argument_list(words: Words, place: Place) -> Iterator[Attempt]:
+def argument_list(words: Words, place: Place) -> Iterator[Seen]:
     """Yield what one program attempts with its arguments, the first of which is its name.
 
     Raises:
@@ -73,7 +133,7 @@ def argument_list(words: Words, place: Place) -> Iterator[Attempt]:
         yield from reader(words[1:], place)
 
 
-def _simple(command: Command, place: Place) -> Iterator[Attempt]:
+def _simple(command: Command, place: Place) -> Iterator[Seen]:
     words = [word for word in command.words if word.text not in _GROUPS]
     while words and _ASSIGNMENT.match(words[0].text):
         del words[0]
@@ -89,7 +149,7 @@ def _simple(command: Command, place: Place) -> Iterator[Attempt]:
         yield from _redirected(redirect, place)
 
 
-def _redirected(redirect: Redirect, place: Place) -> Iterator[Attempt]:
+def _redirected(redirect: Redirect, place: Place) -> Iterator[Seen]:
     operator, target = redirect.operator, redirect.target
     if operator in {"<<", "<<-", "<<<"}:
         return
@@ -114,7 +174,7 @@ def _reads(*, short: str = "", long: Sequence[str] = (), skip: int = 0, writes: 
         writes: options whose value is a file that is written.
     """
 
-    def read(words: Words, place: Place) -> Iterator[Attempt]:
+    def read(words: Words, place: Place) -> Iterator[Seen]:
         given = arguments(words, short=short, long=long)
         for name in given.operands[skip:]:
             yield from place.file(Predicate.CONSUMES, name)
@@ -124,7 +184,7 @@ def _reads(*, short: str = "", long: Sequence[str] = (), skip: int = 0, writes: 
     return read
 
 
-def _searches(words: Words, place: Place) -> Iterator[Attempt]:
+def _searches(words: Words, place: Place) -> Iterator[Seen]:
     """Grep: a pattern, unless an option gives it, then files, or the working directory when it is recursive."""
     long = ("regexp", "file", "include", "exclude", "exclude-dir", "max-count", "context", "glob", "type")
     given = arguments(words, short="efABCmgt", long=long)
@@ -137,20 +197,20 @@ def _searches(words: Words, place: Place) -> Iterator[Attempt]:
         yield from place.file(Predicate.CONSUMES, name, tree=tree)
 
 
-def _ripgrep(words: Words, place: Place) -> Iterator[Attempt]:
+def _ripgrep(words: Words, place: Place) -> Iterator[Seen]:
     if any(word.text.startswith("--pre") for word in words):
         yield from place.opaque("rg")
     yield from _searches([Name("-r"), *(word for word in words if word.text not in {"-r", "--recursive"})], place)
 
 
-def _lists(words: Words, place: Place) -> Iterator[Attempt]:
+def _lists(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words, short="IwTL")
     tree = given.has("R", "--recursive")
     for name in given.operands or (Name("."),):
         yield from place.file(Predicate.CONSUMES, name, tree=tree, looks=not tree)
 
 
-def _walks(words: Words, place: Place) -> Iterator[Attempt]:
+def _walks(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words, short="dLPIoHt")
     for name in given.operands or (Name("."),):
         yield from place.file(Predicate.CONSUMES, name, tree=True)
@@ -158,7 +218,7 @@ def _walks(words: Words, place: Place) -> Iterator[Attempt]:
         yield from place.write(name)
 
 
-def _find(words: Words, place: Place) -> Iterator[Attempt]:
+def _find(words: Words, place: Place) -> Iterator[Seen]:
     starts = []
     left = [word for word in words if word.text not in {"-H", "-L", "-P"}]
     while left and not left[0].text.startswith(("-", "(", "!")):
@@ -172,14 +232,14 @@ def _find(words: Words, place: Place) -> Iterator[Attempt]:
         yield from place.opaque("find")
 
 
-def _removes(words: Words, place: Place) -> Iterator[Attempt]:
+def _removes(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words)
     tree = given.has("r", "R", "--recursive")
     for name in given.operands:
         yield from place.file(Predicate.DELETES, name, tree=tree)
 
 
-def _shreds(words: Words, place: Place) -> Iterator[Attempt]:
+def _shreds(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words, short="ns", long=("iterations", "size", "random-source"))
     removes = given.has("u", "--remove")
     for name in given.operands:
@@ -207,14 +267,14 @@ def _inside(folder: Name, source: Name) -> Name:
     return Name(f"{folder.text}/{source.text.rstrip('/').rpartition('/')[2]}", folder.pattern, known)
 
 
-def _moves(words: Words, place: Place) -> Iterator[Attempt]:
+def _moves(words: Words, place: Place) -> Iterator[Seen]:
     sources, targets = _targets(arguments(words, short="tS", long=("target-directory", "suffix")))
     for source, target in _pairs("mv", sources, targets, place):
         yield from place.file(Predicate.RENAMES, source)
         yield from place.file(Predicate.PROVIDES, target)
 
 
-def _copies(words: Words, place: Place) -> Iterator[Attempt]:
+def _copies(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words, short="tSmog", long=("target-directory", "suffix", "mode", "owner", "group"))
     tree = given.has("r", "R", "a", "--recursive", "--archive")
     for source, target in _pairs("cp", *_targets(given), place):
@@ -228,20 +288,20 @@ def _pairs(command: str, sources: list[Name], targets: list[Name], place: Place)
     return zip(sources, targets, strict=True)
 
 
-def _links(words: Words, place: Place) -> Iterator[Attempt]:
+def _links(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words, short="tS", long=("target-directory", "suffix"))
     sources, targets = _targets(given)
     if not targets:
         targets = [Name(source.text.rpartition("/")[2], None, source.known) for source in sources]
     for source, target in zip(sources, targets, strict=True):
-        if not given.has("s", "--symbolic"):
-            yield from place.file(Predicate.CONSUMES, source)
+        if not given.has("s", "--symbolic"):  # behind a hard link the old file can be changed
+            yield from place.file(Predicate.MUTATES, source)
         if given.has("f", "--force"):
             yield from place.file(Predicate.DELETES, target)
         yield from place.file(Predicate.PROVIDES, target)
 
 
-def _touches(words: Words, place: Place) -> Iterator[Attempt]:
+def _touches(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words, short="drt", long=("date", "reference", "time"))
     for name in given.values("r", "--reference"):
         yield from place.file(Predicate.CONSUMES, name)
@@ -249,12 +309,12 @@ def _touches(words: Words, place: Place) -> Iterator[Attempt]:
         yield from place.write(name)
 
 
-def _makes(words: Words, place: Place) -> Iterator[Attempt]:
+def _makes(words: Words, place: Place) -> Iterator[Seen]:
     for name in arguments(words, short="mZ", long=("mode",)).operands:
         yield from place.file(Predicate.PROVIDES, name)
 
 
-def _writes(words: Words, place: Place) -> Iterator[Attempt]:
+def _writes(words: Words, place: Place) -> Iterator[Seen]:
     for name in arguments(words).operands:
         yield from place.write(name)
 
@@ -262,7 +322,7 @@ def _writes(words: Words, place: Place) -> Iterator[Attempt]:
 def _changes(skip: int, *, short: str = "") -> Reader:
     """Make the reader of a command that changes its operands after the first ones."""
 
-    def read(words: Words, place: Place) -> Iterator[Attempt]:
+    def read(words: Words, place: Place) -> Iterator[Seen]:
         given = arguments(
             [_no_mode(word) for word in words] if skip else words, short=short, long=("reference", "size")
         )
@@ -280,7 +340,7 @@ def _no_mode(word: Name) -> Name:
     return replace(word, text=f"a{word.text}") if re.fullmatch(r"-[rwxXst]+", word.text) else word
 
 
-def _sed(words: Words, place: Place) -> Iterator[Attempt]:
+def _sed(words: Words, place: Place) -> Iterator[Seen]:
     given = arguments(words, short="efl", long=("expression", "file", "line-length"))
     scripts = given.values("e", "--expression")
     files = list(given.operands)
@@ -299,7 +359,7 @@ def _sed(words: Words, place: Place) -> Iterator[Attempt]:
         yield from place.opaque("sed")
 
 
-def _dd(words: Words, place: Place) -> Iterator[Attempt]:
+def _dd(words: Words, place: Place) -> Iterator[Seen]:
     for word in words:
         name, _, value = word.text.partition("=")
         if name == "if":
@@ -308,7 +368,7 @@ def _dd(words: Words, place: Place) -> Iterator[Attempt]:
             yield from place.write(replace(word, text=value))
 
 
-def _uniq(words: Words, place: Place) -> Iterator[Attempt]:
+def _uniq(words: Words, place: Place) -> Iterator[Seen]:
     operands = arguments(words, short="fsw").operands
     for name in operands[:1]:
         yield from place.file(Predicate.CONSUMES, name)
@@ -322,7 +382,7 @@ def _uniq(words: Words, place: Place) -> Iterator[Attempt]:
 def _runs(short: str = "", *, skip: int = 0) -> Reader:
     """Make the reader of a command that runs another one: options, some operands, then the command."""
 
-    def read(words: Words, place: Place) -> Iterator[Attempt]:
+    def read(words: Words, place: Place) -> Iterator[Seen]:
         left = list(arguments(words, short=short, first=True).operands)[skip:]
         while left and _ASSIGNMENT.match(left[0].text):
             del left[0]
@@ -332,7 +392,7 @@ def _runs(short: str = "", *, skip: int = 0) -> Reader:
     return read
 
 
-def _shell_command(words: Words, place: Place) -> Iterator[Attempt]:
+def _shell_command(words: Words, place: Place) -> Iterator[Seen]:
     """A shell: with -c its text is read, else it runs a script or what it is told."""
     given = arguments(words, short="oO", first=True)
     if not given.has("c"):
@@ -345,12 +405,12 @@ def _shell_command(words: Words, place: Place) -> Iterator[Attempt]:
         yield from place.opaque("sh")
 
 
-def _started(words: Words, place: Place) -> Iterator[Attempt]:
+def _started(words: Words, place: Place) -> Iterator[Seen]:
     """An agent's own tool that runs a program: it is opaque whatever it is given (KLIS-6 section 5)."""
     yield from place.opaque(words[0] if words else None)
 
 
-def _connects(words: Words, place: Place) -> Iterator[Attempt]:
+def _connects(words: Words, place: Place) -> Iterator[Seen]:
     """``nc host port``, ``connect host:port``."""
     given = arguments(words, short="wpsqiX")
     if given.has("e", "c", "l", "--exec", "--listen"):
@@ -364,7 +424,7 @@ def _connects(words: Words, place: Place) -> Iterator[Attempt]:
         malformed(f"{place.call!r:.200} connects to no host and port.")
 
 
-def _nothing(words: Words, place: Place) -> Iterator[Attempt]:
+def _nothing(words: Words, place: Place) -> Iterator[Seen]:
     yield from ()
 
 

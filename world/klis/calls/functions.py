@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from world.klis.calls.commands import argument_list, shell
 from world.klis.calls.literals import UNKNOWN, Call, Flags, read_calls
-from world.klis.calls.place import Attempt, Name, Place, malformed
+from world.klis.calls.place import Name, Place, malformed
 from world.klis.calls.pure import HANDLES, PURE, PURE_MODULES
+from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
 __all__ = ["functions"]
 
-Reader = Callable[[Call, Place], Iterator[Attempt]]
+Reader = Callable[[Call, Place], Iterator[Seen]]
 
 _MODULES: Final = {
     **dict.fromkeys(["fs.promises", "fsPromises", "fsp", "fse", "fs-extra", "fs_extra", "Deno", "Bun"], "fs"),
@@ -28,7 +29,7 @@ _WRITING: Final = frozenset({"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPE
 _VERBS: Final = frozenset({"get", "head", "options", "post", "put", "patch", "delete"})
 
 
-def functions(text: str, place: Place) -> Iterator[Attempt]:
+def functions(text: str, place: Place) -> Iterator[Seen]:
     """Yield what the calls in a text attempt.
 
     Raises:
@@ -44,7 +45,7 @@ def functions(text: str, place: Place) -> Iterator[Attempt]:
         yield from _one(call, place)
 
 
-def _one(call: Call, place: Place) -> Iterator[Attempt]:
+def _one(call: Call, place: Place) -> Iterator[Seen]:
     if call.receiver is not None:
         yield from _method(call, place)
         return
@@ -73,7 +74,7 @@ def _known_name(name: str) -> str:
     return _BARE.get(full, full)
 
 
-def _method(call: Call, place: Place) -> Iterator[Attempt]:
+def _method(call: Call, place: Place) -> Iterator[Seen]:
     """Read a method of a value: of a path, a request, or of what is open already."""
     receiver, last = call.receiver, call.name.rpartition(".")[2]
     path = _path_of(receiver)
@@ -123,7 +124,7 @@ def _file(value: Any) -> Any:
 def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool = False, looks: bool = False) -> Reader:
     """Make the reader of a function that does one thing to the file it is given; no predicate is a write."""
 
-    def read(call: Call, place: Place) -> Iterator[Attempt]:
+    def read(call: Call, place: Place) -> Iterator[Seen]:
         given = call.arg(index, *names, "path", "file", "filename", "name", "src", "dst")
         if given is None and len(call.args) <= index:
             if index or names:
@@ -142,20 +143,20 @@ def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool =
 
 
 def _then(*readers: Reader) -> Reader:
-    def read(call: Call, place: Place) -> Iterator[Attempt]:
+    def read(call: Call, place: Place) -> Iterator[Seen]:
         for reader in readers:
             yield from reader(call, place)
 
     return read
 
 
-def _copied(call: Call, place: Place) -> Iterator[Attempt]:
+def _copied(call: Call, place: Place) -> Iterator[Seen]:
     tree = call.is_set("recursive") or call.name.endswith("copytree")
     yield from place.file(Predicate.CONSUMES, _file(call.arg(0, "src", "source")), tree=tree)
     yield from place.write(_file(call.arg(1, "dst", "dest", "target")), tree=tree)
 
 
-def _opened(call: Call, place: Place) -> Iterator[Attempt]:
+def _opened(call: Call, place: Place) -> Iterator[Seen]:
     """Read ``open``: its mode is a text or flags; what is unknown could write."""
     options = call.option("flags")
     mode = options if options is not None else call.arg(1, "mode", "flags")
@@ -178,7 +179,7 @@ def _opened(call: Call, place: Place) -> Iterator[Attempt]:
         yield from place.file(Predicate.CONSUMES, name)
 
 
-def _stream(call: Call, place: Place) -> Iterator[Attempt]:
+def _stream(call: Call, place: Place) -> Iterator[Seen]:
     flags = call.option("flags")
     if isinstance(flags, str) and "x" in flags:
         yield from place.file(Predicate.PROVIDES, _file(call.arg(0)))
@@ -186,9 +187,9 @@ def _stream(call: Call, place: Place) -> Iterator[Attempt]:
         yield from place.write(_file(call.arg(0)))
 
 
-def _temporary(call: Call, place: Place) -> Iterator[Attempt]:
+def _temporary(call: Call, place: Place) -> Iterator[Seen]:
     """Read what makes a name by chance: it is somewhere in the folder that is named."""
-    prefix = _file(call.arg(0, "prefix") if call.name.startswith("fs") else call.option("dir") or "/tmp")  # noqa: S108
+    prefix = _file(call.arg(0, "prefix") if call.name.startswith("fs") else call.option("dir") or "/tmp")
     if isinstance(prefix, str):
         folder = (
             prefix.rpartition("/")[0] or ("/" if prefix.startswith("/") else ".")
@@ -200,17 +201,17 @@ def _temporary(call: Call, place: Place) -> Iterator[Attempt]:
         yield from place.file(Predicate.PROVIDES, UNKNOWN)
 
 
-def _globbed(call: Call, place: Place) -> Iterator[Attempt]:
+def _globbed(call: Call, place: Place) -> Iterator[Seen]:
     pattern = _file(call.arg(0, "pathname", "pattern"))
     found = re.search(r"[*?\[{]", pattern) if isinstance(pattern, str) else None
     yield from place.file(Predicate.CONSUMES, Name(pattern, found.start()) if found else pattern)
 
 
-def _path_globbed(call: Call, place: Place) -> Iterator[Attempt]:
+def _path_globbed(call: Call, place: Place) -> Iterator[Seen]:
     yield from place.file(Predicate.CONSUMES, _file(call.arg(0)), tree=True)
 
 
-def _database(call: Call, place: Place) -> Iterator[Attempt]:
+def _database(call: Call, place: Place) -> Iterator[Seen]:
     name = _file(call.arg(0, "database"))
     if name not in {":memory:", ""} if isinstance(name, str) else True:
         yield from place.write(name)
@@ -219,12 +220,12 @@ def _database(call: Call, place: Place) -> Iterator[Attempt]:
 # Processes
 
 
-def _system(call: Call, place: Place) -> Iterator[Attempt]:
+def _system(call: Call, place: Place) -> Iterator[Seen]:
     """Read what hands a command line to a shell."""
     yield from _started_line(call.arg(0, "command", "cmd", "args"), place.at(_file_or_none(call.option("cwd"))))
 
 
-def _started(call: Call, place: Place) -> Iterator[Attempt]:
+def _started(call: Call, place: Place) -> Iterator[Seen]:
     """Read what starts a program with a list of arguments, or with a shell where it is asked to."""
     place = place.at(_file_or_none(call.option("cwd")))
     program = call.arg(0, "args", "file", "command")
@@ -249,7 +250,7 @@ def _file_or_none(value: Any) -> Any:
     return None if value is None else _file(value)
 
 
-def _started_line(line: Any, place: Place) -> Iterator[Attempt]:
+def _started_line(line: Any, place: Place) -> Iterator[Seen]:
     if not isinstance(line, str):
         yield from place.opaque("sh")
         return
@@ -258,19 +259,19 @@ def _started_line(line: Any, place: Place) -> Iterator[Attempt]:
     yield from _with_process(attempts, place.process(words[0] if words else "sh"))
 
 
-def _with_process(attempts: Any, process: Attempt) -> Iterator[Attempt]:
+def _with_process(attempts: Any, process: Seen) -> Iterator[Seen]:
     """Yield that a process is started, and what it does; an opaque one says so already."""
     found = list(attempts)
-    if not any(one.seen.resource == process.seen.resource for one in found):
+    if not any(one.resource == process.resource for one in found):
         yield process
     yield from found
 
 
-def _forked(call: Call, place: Place) -> Iterator[Attempt]:
+def _forked(call: Call, place: Place) -> Iterator[Seen]:
     yield from place.at(_file_or_none(call.option("cwd"))).opaque("node")
 
 
-def _opaque(call: Call, place: Place) -> Iterator[Attempt]:
+def _opaque(call: Call, place: Place) -> Iterator[Seen]:
     given = call.arg(0, "path", "file", "command", "name")
     if isinstance(given, list) and given:
         given = given[0]
@@ -281,7 +282,7 @@ def _opaque(call: Call, place: Place) -> Iterator[Attempt]:
 # Hosts
 
 
-def _verb(call: Call, place: Place) -> Iterator[Attempt]:
+def _verb(call: Call, place: Place) -> Iterator[Seen]:
     yield from place.request(call.name.rpartition(".")[2], _url(call.arg(0, "url")))
 
 
@@ -291,7 +292,7 @@ def _url(value: Any) -> Any:
     return value
 
 
-def _fetched(call: Call, place: Place) -> Iterator[Attempt]:
+def _fetched(call: Call, place: Place) -> Iterator[Seen]:
     """Read a request whose method is an option; an object in place of the URL holds both."""
     first = call.arg(0, "url")
     method = call.option("method")
@@ -305,7 +306,7 @@ def _fetched(call: Call, place: Place) -> Iterator[Attempt]:
         yield from place.request(method or "GET", _url(first))
 
 
-def _asked(call: Call, place: Place) -> Iterator[Attempt]:
+def _asked(call: Call, place: Place) -> Iterator[Seen]:
     """Read ``request(method, url)``."""
     method = call.arg(0, "method")
     if isinstance(method, str):
@@ -314,7 +315,7 @@ def _asked(call: Call, place: Place) -> Iterator[Attempt]:
         yield from place.opaque(call.name)
 
 
-def _url_opened(call: Call, place: Place) -> Iterator[Attempt]:
+def _url_opened(call: Call, place: Place) -> Iterator[Seen]:
     first = call.arg(0, "url")
     data = call.arg(1, "data")
     if data is None and isinstance(first, Call):
@@ -323,13 +324,13 @@ def _url_opened(call: Call, place: Place) -> Iterator[Attempt]:
     yield from place.request(method if isinstance(method, str) else "POST" if data is not None else "GET", _url(first))
 
 
-def _retrieved(call: Call, place: Place) -> Iterator[Attempt]:
+def _retrieved(call: Call, place: Place) -> Iterator[Seen]:
     yield from place.request("GET", _url(call.arg(0, "url")))
     target = call.arg(1, "filename")
     yield from place.write(_file(target)) if target is not None else _temporary(call, place)
 
 
-def _socket(call: Call, place: Place) -> Iterator[Attempt]:
+def _socket(call: Call, place: Place) -> Iterator[Seen]:
     """Read a connection: ``(host, port)``, ``(port, host)``, an object of both, ``host:port`` or a local socket."""
     values: list[Any] = []
     for one in call.args:
@@ -360,7 +361,7 @@ _LIST: Final = _each(Predicate.CONSUMES, looks=True)
 _WALK: Final = _each(Predicate.CONSUMES, tree=True)
 _RENAME: Final = _then(_each(Predicate.RENAMES), _each(Predicate.PROVIDES, 1, "dst", "dest", "target"))
 _SYMLINK: Final = _each(Predicate.PROVIDES, 1, "dst", "target")
-_LINK: Final = _then(_READ, _SYMLINK)
+_LINK: Final = _then(_CHANGE, _SYMLINK)
 
 
 def _named(module: str, names: str, reader: Reader) -> dict[str, Reader]:
@@ -414,7 +415,7 @@ FUNCTIONS: Final[dict[str, Reader]] = {
     **_named("path", "rename replace", _RENAME),
     **_named("path", "open", _opened),
     "path.symlink_to": _each(Predicate.PROVIDES),
-    "path.hardlink_to": _then(_each(Predicate.CONSUMES, 1, "target"), _each(Predicate.PROVIDES)),
+    "path.hardlink_to": _then(_each(Predicate.MUTATES, 1, "target"), _MAKE),
     "sqlite3.connect": _database,
     **_named("child_process", "exec", _system),
     **_named("child_process", "execFile spawn", _started),
@@ -439,7 +440,8 @@ FUNCTIONS: Final[dict[str, Reader]] = {
 _OWN_NAMES: Final = {
     "fs": "readFile createReadStream lstat realpath readlink writeFile appendFile createWriteStream chmod chown utimes "
     "truncate mkdir unlink rm rmdir readdir opendir copyFile rename symlink mkdtemp readTextFile writeTextFile statfs "
-    "lchown lutimes outputFile outputJson writeJson readJson ensureDir ensureFile emptyDir pathExists stat exists access",
+    "lchown lutimes outputFile outputJson writeJson readJson ensureDir ensureFile emptyDir pathExists stat exists "
+    "access",
     "child_process": "exec execFile spawn fork",
     "os": "listdir scandir makedirs removedirs",
     "shutil": "rmtree copytree copyfile copy2",

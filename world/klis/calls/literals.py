@@ -81,8 +81,32 @@ _SHORT: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v
 _CONSTANTS: Final = {"true": True, "True": True, "false": False, "False": False}
 _EMPTY: Final = {"null": None, "None": None, "undefined": None}
 _WORDS: Final = frozenset(
-    ["if", "for", "while", "switch", "catch", "function", "return", "await", "in", "not", "and", "or", "lambda", "def"]
-    + ["with", "typeof", "async", "yield", "throw", "elif", "except", "assert", "del", "print"]
+    [
+        "if",
+        "for",
+        "while",
+        "switch",
+        "catch",
+        "function",
+        "return",
+        "await",
+        "in",
+        "not",
+        "and",
+        "or",
+        "lambda",
+        "def",
+        "with",
+        "typeof",
+        "async",
+        "yield",
+        "throw",
+        "elif",
+        "except",
+        "assert",
+        "del",
+        "print",
+    ]
 )
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 
@@ -110,6 +134,7 @@ class _Calls:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = list(_tokens(text))
+        self.inside: set[int] = set()  # what stands directly between parentheses
         self.ends = self._brackets()
         self.variables: dict[str, Any] = {}
         self.by_end: dict[int, Call] = {}
@@ -117,7 +142,7 @@ class _Calls:
         for index, token in enumerate(self.tokens):
             if token.kind == "name" and self._sign(index + 1) == "(" and token.text not in _WORDS:
                 self._call(index)
-            elif token.kind == "name" and self._sign(index + 1) == "=" and self._sign(index + 2) != "=":
+            elif token.kind == "name" and self._sign(index + 1) == "=" and index not in self.inside:
                 self._bind(index)
 
     def _brackets(self) -> dict[int, int]:
@@ -125,6 +150,8 @@ class _Calls:
         ends: dict[int, int] = {}
         open_: list[int] = []
         for index, token in enumerate(self.tokens):
+            if any(self.tokens[one].text == "(" for one in open_[-1:]):
+                self.inside.add(index)
             if token.kind != "sign":
                 continue
             if token.text in _CLOSING:
@@ -164,7 +191,7 @@ class _Calls:
             return
         token = self.tokens[start]
         if token.kind == "string":
-            self.variables[token_name(self.tokens, index)] = token.value
+            self.variables[self.tokens[index].text] = token.value
         elif token.kind == "name":
             at = start
             while self._sign(at + 1) == ".":
@@ -272,11 +299,6 @@ class _Calls:
             args, named = self._arguments(at + 1)
             return Call(self._name(at)[0], args, named, self._name(at)[1])
         return UNKNOWN
-
-
-def token_name(tokens: list[_Token], index: int) -> str:
-    """Return the name that stands at an index."""
-    return tokens[index].text
 
 
 def _tokens(text: str) -> Iterator[_Token]:

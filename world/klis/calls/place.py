@@ -15,13 +15,14 @@ from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 from world.klis.resource import STANDARD, ResourceTypes, canonical_resource
 
-__all__ = ["Attempt", "Name", "Place", "malformed"]
+__all__ = ["Name", "Place", "malformed"]
 
 _METHODS: Final = {
     **dict.fromkeys(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"), Predicate.CONSUMES),
     **dict.fromkeys(("POST", "PUT", "PATCH"), Predicate.MUTATES),
     "DELETE": Predicate.DELETES,
 }
+_SCHEMES: Final = {80: "http", 443: "https"}
 _NO_FILES: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|std(?:in|out|err)|fd/\d+)")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff*]|%(?=[0-9A-Fa-f]{2})")
 
@@ -33,19 +34,6 @@ def malformed(message: str, **details: object) -> NoReturn:
         Refused: ``INVALID_CALL``, always.
     """
     raise Refused("INVALID_CALL", message, **details)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One side effect that a call attempts.
-
-    Args:
-        seen: what is done to what.
-        tool: the opaque tool that it is told of: one of what is told of a tool has to be declared, not all (KO-5.1).
-    """
-
-    seen: Seen
-    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +82,7 @@ class Place:
         """Return the absolute path of a name."""
         return text if text.startswith("/") else f"{self.cwd.rstrip('/')}/{text}"
 
-    def file(self, predicate: Predicate, name: object, *, tree: bool = False, looks: bool = False) -> Iterator[Attempt]:
+    def file(self, predicate: Predicate, name: object, *, tree: bool = False, looks: bool = False) -> Iterator[Seen]:
         """Yield what is done to a file: a name, a text, or nothing for an open descriptor; else it could be any.
 
         Args:
@@ -117,11 +105,11 @@ class Place:
         written = _UNWRITABLE.sub(_escaped, path)
         yield self.resource(predicate, f"FILE:{written.rstrip('/')}/*" if tree else f"FILE:{written}", looks=looks)
 
-    def write(self, name: object, *, tree: bool = False) -> Iterator[Attempt]:
+    def write(self, name: object, *, tree: bool = False) -> Iterator[Seen]:
         """Yield that a file is written: MUTATES, or PROVIDES where it is known not to be there."""
         yield from self.file(Predicate.PROVIDES if self.exists is False else Predicate.MUTATES, name, tree=tree)
 
-    def request(self, method: str, url: object, *, tree: bool = False) -> Iterator[Attempt]:
+    def request(self, method: str, url: object, *, tree: bool = False) -> Iterator[Seen]:
         """Yield a request: a URL, a path of an API, or the whole network where neither is known.
 
         Raises:
@@ -140,7 +128,7 @@ class Place:
             text = text if "://" in text else f"http://{text.removeprefix('//')}"
             yield self.resource(predicate, f"URL:{text.rstrip('/')}/*" if tree else f"URL:{text}")
 
-    def connect(self, host: object, port: object) -> Iterator[Attempt]:
+    def connect(self, host: object, port: object) -> Iterator[Seen]:
         """Yield a connection to a host."""
         text = host.text if isinstance(host, Name) and host.known else host
         number = port.text if isinstance(port, Name) else port
@@ -148,26 +136,23 @@ class Place:
             yield from self.opaque("a connection to a host that is not known")
             return
         shown = f"[{text}]" if ":" in text and not text.startswith("[") else text
-        attempt = self.resource(Predicate.CONSUMES, f"URL:tcp://{shown}:{number}")
-        yield Attempt(replace(attempt.seen, address=(text.strip("[]").lower(), int(number))))
+        seen = self.resource(Predicate.CONSUMES, f"URL:{_SCHEMES.get(int(number), 'tcp')}://{shown}:{number}")
+        yield replace(seen, address=(text.strip("[]").lower(), int(number)))
 
-    def process(self, executable: object) -> Attempt:
-        """Return that a program is started; one with a path is named by the whole of it."""
+    def process(self, executable: object) -> Seen:
+        """Return that a program is started; its process is named by the last part of its path."""
         text = executable.text if isinstance(executable, Name) else executable
-        if not isinstance(text, str) or not text:
-            return self.resource(Predicate.PROVIDES, "PROCESS:unknown")
-        if "/" in text:
-            text = self.resource(Predicate.PROVIDES, f"FILE:{_UNWRITABLE.sub(_escaped, self.path(text))}").seen.name
-        return self.resource(Predicate.PROVIDES, f"PROCESS:{_UNWRITABLE.sub(_escaped, text)}")
+        name = text.rstrip("/").rpartition("/")[2] if isinstance(text, str) else ""
+        return self.resource(Predicate.PROVIDES, f"PROCESS:{_UNWRITABLE.sub(_escaped, name) or '?'}")
 
-    def opaque(self, tool: object) -> Iterator[Attempt]:
+    def opaque(self, tool: object) -> Iterator[Seen]:
         """Yield what is assumed of a tool that nobody can look into: anything below the working directory (KO-5.1)."""
-        started = self.process(tool).seen
-        yield Attempt(started, started.resource.key)
-        for attempt in self.file(Predicate.MUTATES, self.cwd, tree=True):
-            yield Attempt(attempt.seen, started.resource.key)
+        started = self.process(tool)
+        yield started
+        for seen in self.file(Predicate.MUTATES, self.cwd, tree=True):
+            yield replace(seen, opaque_of=started.resource)
 
-    def resource(self, predicate: Predicate, text: str, *, looks: bool = False) -> Attempt:
+    def resource(self, predicate: Predicate, text: str, *, looks: bool = False) -> Seen:
         """Return what is done to a resource.
 
         Raises:
@@ -177,7 +162,7 @@ class Place:
             found = canonical_resource(text, types=self.types, lower_case=self.lower_case)
         except Refused as refused:
             malformed(f"{self.call!r:.200} names no resource: {refused.message}", resource=text)
-        return Attempt(Seen(predicate, found, call=self.call, looks=looks))
+        return Seen(predicate, found, call=self.call, looks=looks)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from world.klis.calls.options import Arguments, arguments
-from world.klis.calls.place import Attempt, Name, Place, malformed
+from world.klis.calls.place import Name, Place, malformed
+from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
 __all__ = ["curl", "wget"]
@@ -33,7 +34,7 @@ _WGET_LONG: Final = (
 )
 
 
-def curl(words: Sequence[Name], place: Place) -> Iterator[Attempt]:
+def curl(words: Sequence[Name], place: Place) -> Iterator[Seen]:
     """Yield what ``curl`` does.
 
     Raises:
@@ -83,7 +84,7 @@ def _curl_reads(given: Arguments) -> Iterator[Name]:
             yield name
 
 
-def wget(words: Sequence[Name], place: Place) -> Iterator[Attempt]:
+def wget(words: Sequence[Name], place: Place) -> Iterator[Seen]:
     """Yield what ``wget`` does; without ``-O`` it writes the last name of the URL.
 
     Raises:

@@ -18,12 +18,13 @@ _OPERATOR: Final = re.compile(r"\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|<|>)|&>>?|&&|\|\|
 _REDIRECTION: Final = re.compile(r"\d*([<>].*)|(&>>?)")
 _DOCUMENT: Final = re.compile(r"\d*<<-?")
 _EXPANDED: Final = re.compile(r"\$(?=[A-Za-z0-9_{(@*#?!$'\"-])|`")
+_BRACES: Final = re.compile(r"\{[^\s{}]*(?:,|\.\.)[^\s{}]*\}")
 _GLOB: Final = "*?[{"
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """One redirection: ``operator`` is ``<``, ``>``, ``>>``, ``<>``, ``&>`` and so on, without a descriptor's number."""
+    """One redirection: ``operator`` is ``<``, ``>``, ``>>``, ``<>``, ``&>`` and so on, without the number."""
 
     operator: str
     target: Name
@@ -48,6 +49,7 @@ class _Word:
         self.pattern: int | None = None
         self.known = True
         self.substitutes = False
+        self.is_quoted = False
 
     def add(self, text: str) -> None:
         self.text += text
@@ -66,7 +68,7 @@ class _Reader:
         self.tokens: list[Name | str] = []
         self.substitutes: set[int] = set()
         self.word = _Word()
-        self.documents: list[Name] = []
+        self.documents: list[tuple[str, bool]] = []
         self.wants_document = False
 
     def read(self) -> None:
@@ -92,13 +94,14 @@ class _Reader:
         self._end()
         self.at += len(operator)
         if operator == "\n":
-            for delimiter in self.documents:
-                self._skip_document(delimiter.text)
+            for delimiter, is_quoted in self.documents:
+                self._skip_document(delimiter, is_quoted)
             self.documents = []
         self.tokens.append(operator)
         self.wants_document = bool(_DOCUMENT.fullmatch(operator))
 
     def _sign(self, sign: str) -> None:
+        self.word.is_quoted |= sign in "'\"\\"
         if sign == "'":
             end = self._until("'", self.at + 1)
             self.word.add(self.text[self.at + 1 : end])
@@ -122,7 +125,7 @@ class _Reader:
 
     def _is_plain_brace(self, sign: str) -> bool:
         """Tell whether a brace stands by itself: a group of commands or the ``{}`` of find, and no list of names."""
-        return sign == "{" and not re.match(r"\{[^\s{}]*(?:,|\.\.)[^\s{}]*\}", self.text[self.at :])
+        return sign == "{" and not _BRACES.match(self.text, self.at)
 
     def _quoted(self) -> None:
         self.at += 1
@@ -175,13 +178,13 @@ class _Reader:
                 return index + 1
         return malformed(f"{self.text!r:.200} has a {opening} that is never closed.")
 
-    def _skip_document(self, delimiter: str) -> None:
+    def _skip_document(self, delimiter: str, is_quoted: bool) -> None:
         found = re.compile(rf"(?ms).*?^\t*{re.escape(delimiter)}$\n?").match(self.text, self.at)
         if found is None:
             malformed(f"{self.text!r:.200} has a here-document that never ends in {delimiter!r}.")
         inside = found[0]
-        if "$(" in inside or "`" in inside:
-            self.substitutes.add(len(self.tokens) - 1)
+        if not is_quoted and ("$(" in inside or "`" in inside):
+            self.substitutes.add(0)
         self.at = found.end()
 
     def _end(self) -> None:
@@ -189,11 +192,11 @@ class _Reader:
             return
         if self.word.substitutes:
             self.substitutes.add(len(self.tokens))
-        name = self.word.name()
+        name, is_quoted = self.word.name(), self.word.is_quoted
         self.word = _Word()
         self.tokens.append(name)
         if self.wants_document:
-            self.documents.append(name)
+            self.documents.append((name.text, is_quoted))
             self.wants_document = False
 
 
@@ -216,7 +219,7 @@ def commands(text: str) -> list[Command]:
             current.words.append(token)
         elif redirection := _REDIRECTION.fullmatch(token):
             operator = redirection[1] or redirection[2]
-            _, target = next(tokens, (0, ""))
+            index, target = next(tokens, (index, ""))
             if not isinstance(target, Name):
                 malformed(f"{text!r:.200} redirects with {operator} to nothing.")
             current.redirects.append(Redirect(operator, target))

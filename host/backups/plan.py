@@ -1,0 +1,227 @@
+"""What a rollback has to do: what stands there now, compared with what a backup remembers. Nothing is changed here."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from host.backups.copying import hash_of
+from host.backups.ground import Ground, attributes, is_private, parents, split
+from host.backups.sets import BackupSet, Entry, kind_of
+from host.workspace.names import path_of
+from world.klis.resource import Resource, recorded_resource
+
+__all__ = ["Plan", "is_settled", "make_plan"]
+
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PERMISSIONS: Final = 0o7777
+
+
+@dataclass(slots=True)
+class Plan:
+    """The steps of a rollback.
+
+    Args:
+        remove: what is to go, with everything below.
+        put: files, links and others to be put in place, the first name of a hard-linked file before the others.
+        folders: directories to be made.
+        settle: files and links of which only mode, owner or times differ, and their inode numbers.
+        kept: every directory that was saved.
+        askew: those of them whose mode, owner or times differ.
+        above: the directories that lead to saved places, as they were.
+    """
+
+    remove: list[bytes] = field(default_factory=list)
+    put: dict[bytes, Entry] = field(default_factory=dict)
+    folders: dict[bytes, Entry] = field(default_factory=dict)
+    settle: dict[bytes, tuple[Entry, int]] = field(default_factory=dict)
+    kept: dict[bytes, Entry] = field(default_factory=dict)
+    askew: set[bytes] = field(default_factory=set)
+    above: dict[bytes, Entry] = field(default_factory=dict)
+
+
+def make_plan(
+    ground: Ground, backup: BackupSet, *, also_remove: Iterable[bytes], only: Sequence[Resource] | None
+) -> Plan:
+    """Compare a workspace with a backup.
+
+    Args:
+        ground: the workspace's files.
+        backup: what it was like.
+        also_remove: further paths that are to go, unless the backup knows that they were there.
+        only: the resources that are to be restored; None for all.
+
+    Raises:
+        OSError: the workspace cannot be read.
+    """
+    return _Comparison(ground, backup, only).plan(also_remove)
+
+
+class _Comparison:
+    def __init__(self, ground: Ground, backup: BackupSet, only: Sequence[Resource] | None) -> None:
+        self._ground = ground
+        self._backup = backup
+        self._only = only
+        self._device = os.fstat(ground.workspace.fd).st_dev
+        self._settled_ns = int(backup.settled_ns)
+        self._there = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
+        self._leading = {folder for place in self._there for folder in parents(place)} | {b""}
+        self._inodes: dict[str, int] = {}
+        self._plan = Plan(above={entry.relative: entry for entry in backup.above})
+
+    def plan(self, also_remove: Iterable[bytes]) -> Plan:
+        wanted = {place: entry for place, entry in self._there.items() if self._is_asked(place)}
+        by_folder: dict[bytes, list[tuple[bytes, Entry]]] = defaultdict(list)
+        for place, entry in sorted(wanted.items()):
+            by_folder[split(place)[0]].append((place, entry))
+        for folder, entries in sorted(by_folder.items()):
+            self._compare_folder(folder, entries)
+        self._compare_links(wanted)
+        self._plan.remove = _topmost(set(self._extras()) | set(self._further(also_remove)))
+        return self._plan
+
+    def _is_asked(self, place: bytes) -> bool:
+        if self._only is None:
+            return True
+        resource = self._ground.workspace.resource_at(place)
+        return any(asked.covers(resource) for asked in self._only)
+
+    # what is there and should not be
+
+    def _extras(self) -> Iterable[bytes]:
+        """Yield what came to be in the saved places."""
+        for place in self._backup.places:
+            relative = path_of(place.name)
+            if relative not in self._there or place.subtree:
+                yield from self._extras_at(relative)
+            if self._ground.workspace.lower_case:
+                for spelled in self._ground.spellings(recorded_resource(place.resource)):
+                    yield from self._extras_at(spelled, below=place.subtree)
+
+    def _extras_at(self, relative: bytes, *, below: bool = True) -> Iterable[bytes]:
+        if self._ground.look(relative) is None:
+            return
+        if self._is_extra(relative):
+            yield relative
+        if below and (relative in self._there or self._only is not None):
+            for found, _ in self._ground.walk(relative):
+                if self._is_extra(found):
+                    yield found
+
+    def _is_extra(self, place: bytes) -> bool:
+        return place not in self._there and place not in self._leading and self._is_asked(place)
+
+    def _further(self, also_remove: Iterable[bytes]) -> Iterable[bytes]:
+        for place in also_remove:
+            known = place in self._there or place in self._leading or place in self._plan.above
+            if not (known or is_private(place)) and self._ground.look(place) is not None:
+                yield place
+
+    # what should be there
+
+    def _compare_folder(self, folder: bytes, entries: list[tuple[bytes, Entry]]) -> None:
+        try:
+            with self._ground.folder(folder) as handle:
+                for place, entry in entries:
+                    self._compare(place, entry, handle, split(place)[1] or b".")
+        except (FileNotFoundError, NotADirectoryError):
+            for place, entry in entries:
+                self._make(place, entry)
+
+    def _make(self, place: bytes, entry: Entry) -> None:
+        if entry.kind == "dir":
+            self._plan.folders[place] = entry
+            self._plan.kept[place] = entry
+        else:
+            self._plan.put[place] = entry
+
+    def _compare(self, place: bytes, entry: Entry, handle: int, name: bytes) -> None:
+        try:
+            seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
+        except FileNotFoundError:
+            self._make(place, entry)
+            return
+        if kind_of(seen) != entry.kind:
+            self._make(place, entry)
+        elif entry.kind == "dir":
+            self._plan.kept[place] = entry
+            if not is_settled(entry, seen):
+                self._plan.askew.add(place)
+        elif not self._is_untouched(entry, seen):
+            if not _SAME[entry.kind](entry, seen, handle, name):
+                self._make(place, entry)
+            elif not is_settled(entry, seen):
+                self._plan.settle[place] = (entry, seen.st_ino)
+        if entry.kind == "file":
+            self._inodes[entry.name] = seen.st_ino
+
+    def _is_untouched(self, entry: Entry, seen: os.stat_result) -> bool:
+        """Tell whether nothing at all was done since it was saved; times of change cannot be set by hand."""
+        return (
+            seen.st_dev == self._device
+            and entry.ino == str(seen.st_ino)
+            and entry.ctime_ns == str(seen.st_ctime_ns)
+            and seen.st_ctime_ns < self._settled_ns
+            and entry.mtime_ns == str(seen.st_mtime_ns)
+            and (entry.kind != "file" or entry.size == seen.st_size)
+        )
+
+    def _compare_links(self, wanted: dict[bytes, Entry]) -> None:
+        """Put hard links in place anew that are no longer the same file as their first name."""
+        for place, entry in wanted.items():
+            first = path_of(entry.same_as) if entry.same_as else None
+            if first is None or first not in wanted or place in self._plan.put:
+                continue
+            if first in self._plan.put or self._inodes.get(entry.name) != self._inodes.get(entry.same_as):
+                self._plan.settle.pop(place, None)
+                self._plan.put[place] = entry
+
+
+def _same_file(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> bool:
+    """Tell whether a file holds the saved bytes, and has no further name by which somebody could change it."""
+    if seen.st_size != entry.size or seen.st_nlink > entry.links:
+        return False
+    try:
+        file = os.open(name, _READ, dir_fd=handle)
+    except OSError:
+        return False
+    try:
+        return hash_of(file)[0] == entry.sha256 and attributes(file) == entry.xattrs
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+
+
+def _same_link(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> bool:
+    try:
+        return os.readlink(name, dir_fd=handle) == entry.target_bytes
+    except OSError:
+        return False
+
+
+def _same_other(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> bool:
+    return seen.st_mode & ~_PERMISSIONS == entry.mode & ~_PERMISSIONS and seen.st_rdev == entry.rdev
+
+
+_SAME: Final[dict[str, Callable[[Entry, os.stat_result, int, bytes], bool]]] = {
+    "file": _same_file,
+    "link": _same_link,
+    "other": _same_other,
+}
+
+
+def is_settled(entry: Entry, seen: os.stat_result) -> bool:
+    """Tell whether mode, owner and time are those of the entry."""
+    return (
+        (entry.kind == "link" or seen.st_mode == entry.mode)
+        and (seen.st_uid, seen.st_gid) == (entry.uid, entry.gid)
+        and seen.st_mtime_ns == entry.mtime
+    )
+
+
+def _topmost(places: set[bytes]) -> list[bytes]:
+    return sorted(place for place in places if not any(folder in places for folder in parents(place)))

@@ -1,0 +1,221 @@
+"""HTTP: ``http.request``, and ``http.get`` and ``http.post`` for short.
+
+Each request carries the effect's idempotency key. Nothing of the environment is trusted: no proxies, no netrc.
+Redirects are followed within the same origin only, so that nobody is led to where nothing was declared. The time limit
+is for all of it, however slowly a server drips; when it is over, or the effect is cancelled, the connection is cut.
+
+GET, HEAD, PUT, DELETE and OPTIONS may be repeated by their definition (RFC 9110 section 9.2.2); POST and PATCH only
+where the parameters say that the server knows idempotency keys.
+Source: design sections 7 and 8; HC-handlers, HC-journal.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from host.builtin.ground import EFFECT_RESULT_TOO_LARGE, MAX_BYTES, Fault, Params, answering, fits, last_look
+from host.effects import EffectCallInfo, EffectHandler, handler
+from world.canonical import read_json
+from world.errors import Refused
+from world.klis.resource import canonical_resource
+
+if TYPE_CHECKING:
+    from host.builtin.exchange import Received
+
+__all__ = ["HTTP"]
+
+_GRACE_MS: Final = 5_000
+_MAX_TIMEOUT_MS: Final = 3_600_000
+_SHOWN_CHARS: Final = 2_000
+"""Characters of a refused response's body that its error tells."""
+
+_OWN_HEADERS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
+_PREDICATES: Final = {"GET": "CONSUMES", "HEAD": "CONSUMES", "OPTIONS": "CONSUMES", "DELETE": "DELETES"}
+_NOT_REPEATABLE: Final = frozenset({"POST", "PATCH"})
+_BUSY: Final = frozenset({429, 503})
+_BEHIND: Final = frozenset({502, 504})
+
+
+def _resource(url: str) -> str:
+    return canonical_resource(f"URL:{url.replace('*', '%2A')}").text
+
+
+def _checked(url: str) -> str:
+    if not url.lower().startswith(("http://", "https://")):
+        raise ValueError("it is no http or https URL")
+    try:
+        _resource(url)
+    except Refused as refused:
+        raise ValueError(refused.message.rstrip(".")) from None
+    return url
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    for name in headers:
+        if name.lower() in _OWN_HEADERS:
+            raise ValueError(f"{name} is not for the caller to set")
+    return headers
+
+
+Url = Annotated[str, StringConstraints(max_length=8_192), AfterValidator(_checked)]
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+_Value = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]?([\x20-\x7e\t]*[\x21-\x7e])?$", max_length=8_192)]
+_Timeout = Annotated[int, Field(ge=1, le=_MAX_TIMEOUT_MS)]
+
+
+class HttpGet(Params):
+    """What is asked for; ``expect`` are the status codes that are no failure, all 2xx unless they are given."""
+
+    url: Url
+    headers: Annotated[dict[_Name, _Value], AfterValidator(_headers), Field(default_factory=dict)]
+    timeout_ms: _Timeout = 30_000
+    expect: list[Annotated[int, Field(ge=100, le=599)]] | None = None
+
+    @property
+    def verb(self) -> str:
+        """The method."""
+        return "GET"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether sending it again with the same idempotency key does no harm."""
+        return self.verb not in _NOT_REPEATABLE
+
+    def body(self) -> tuple[bytes | None, str | None]:
+        """Return the body and the type of its content."""
+        return None, None
+
+
+class HttpPost(HttpGet):
+    """What is sent, as one of ``json``, ``text`` and ``base64``; ``idempotent`` says that the server knows our keys."""
+
+    json_: Annotated[Any, Field(alias="json")] = None
+    text: str | None = None
+    base64: str | None = None
+    idempotent: bool = False
+
+    @model_validator(mode="after")
+    def _one_body(self) -> HttpPost:
+        if len(self.model_fields_set & {"json_", "text", "base64"}) > 1:
+            raise ValueError("name one of json, text and base64")
+        try:
+            self.body()
+        except binascii.Error:
+            raise ValueError("base64 holds no base64") from None
+        return self
+
+    @property
+    def verb(self) -> str:
+        """The method."""
+        return "POST"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether sending it again with the same idempotency key does no harm."""
+        return self.idempotent or super().is_repeatable
+
+    def body(self) -> tuple[bytes | None, str | None]:
+        """Return the body and the type of its content."""
+        if "json_" in self.model_fields_set:
+            return json.dumps(self.json_, ensure_ascii=False, separators=(",", ":")).encode(), "application/json"
+        if self.text is not None:
+            return self.text.encode(), "text/plain; charset=utf-8"
+        if self.base64 is not None:
+            return base64.b64decode(self.base64, validate=True), "application/octet-stream"
+        return None, None
+
+
+class HttpRequest(HttpPost):
+    """A request with any of the usual methods."""
+
+    method: Literal["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"]
+
+    @property
+    def verb(self) -> str:
+        """The method."""
+        return self.method
+
+
+def _touches(params: HttpGet) -> list[tuple[str, str]]:
+    return [(_PREDICATES.get(params.verb, "MUTATES"), _resource(params.url))]
+
+
+def _limit(params: HttpGet) -> int:
+    return params.timeout_ms + _GRACE_MS
+
+
+def _repeatable(params: HttpGet) -> bool:
+    return params.is_repeatable
+
+
+@answering
+def _request(params: HttpGet, call: EffectCallInfo) -> Any:
+    from host.builtin.exchange import Exchange, Outgoing  # the library behind it is slow to import
+
+    body, kind = params.body()
+    headers = {"accept": "*/*", "idempotency-key": call.idempotency_key}
+    if kind is not None:
+        headers["content-type"] = kind
+    headers |= {name.lower(): value for name, value in params.headers.items()}
+    out = Outgoing(params.verb, params.url, headers, body, is_repeatable=params.is_repeatable)
+    with Exchange(out, timeout_ms=params.timeout_ms, is_cancelled=call.is_cancelled) as exchange:
+        received = exchange.run(lambda: last_look(call))
+    told = _told(received)
+    accepted = received.status in params.expect if params.expect is not None else 200 <= received.status < 300
+    if not accepted:
+        raise _refused(params, received, told)
+    if received.body is None or not fits(told):
+        raise Fault(
+            EFFECT_RESULT_TOO_LARGE,
+            f"{params.verb} {params.url} gave {received.size} bytes, which do not fit into a result of {MAX_BYTES}.",
+            {"status": received.status, "size": received.size, "sha256": received.sha256},
+        )
+    return told
+
+
+def _told(received: Received) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "status": received.status,
+        "url": received.url,
+        "headers": received.headers,
+        "size": received.size,
+        "sha256": received.sha256,
+    }
+    body = received.body
+    if not body:
+        return told
+    kind = received.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            return told | {"json": read_json(body)}
+        except Refused:
+            pass  # then it is told as the text it is
+    try:
+        return told | {"text": body.decode()}
+    except UnicodeDecodeError:
+        return told | {"base64": base64.b64encode(body).decode()}
+
+
+def _refused(params: HttpGet, received: Received, told: dict[str, Any]) -> Fault:
+    again = received.status in _BUSY or (received.status in _BEHIND and params.is_repeatable)
+    shown = {key: told[key] for key in ("status", "url", "size", "sha256")}
+    if received.body:
+        shown["body"] = received.body[:_SHOWN_CHARS].decode("utf-8", "replace")
+    if "retry-after" in received.headers:
+        shown["retryAfter"] = received.headers["retry-after"]
+    return Fault("HTTP_STATUS", f"{params.verb} {params.url} answered {received.status}.", shown, retryable=again)
+
+
+HTTP: Final[tuple[EffectHandler, ...]] = (
+    handler("http.request", input=HttpRequest, touches=_touches, idempotent=_repeatable, time_limit_ms=_limit)(
+        _request
+    ),
+    handler("http.get", input=HttpGet, touches=_touches, idempotent=True, time_limit_ms=_limit)(_request),
+    handler("http.post", input=HttpPost, touches=_touches, idempotent=_repeatable, time_limit_ms=_limit)(_request),
+)
+"""The handlers of this module."""

@@ -1,0 +1,182 @@
+"""Notes of effects on files: what was there before the first change, so that a repeated effect knows what it did.
+
+A process may be killed between a change and the record of it. Before its first change an effect writes a note, durably,
+under the hash of its idempotency key; made again, it reads the note and finds out how far it had come. While an effect
+is made, its note is locked, so that an attempt that was given up and a new one never work at the same time.
+
+A note that cannot be read was never finished, so nothing was changed. A note is garbage as soon as the effect's result
+stands in the log; ``prune_notes`` removes them by age. Source: HC-journal; design section 8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from host.builtin.ground import EFFECT_CANCELLED, EFFECT_NO_WORKSPACE, Fault
+from host.effects import EffectCallInfo
+
+__all__ = ["Note", "note_of", "prune_notes"]
+
+_LOOK_S: Final = 0.05
+_MAX_BYTES: Final = 64 * 1024
+
+
+class Note:
+    """What an effect remembers between attempts; open and locked.
+
+    Args:
+        file: an open file.
+        folder: where it stands, for durability.
+        call: the effect.
+    """
+
+    def __init__(self, file: int, folder: Path, call: EffectCallInfo) -> None:
+        """Read what an earlier attempt wrote."""
+        self._file = file
+        self._folder = folder
+        self._call = call
+        self.before: Mapping[str, Any] | None = _content(file)
+
+    def write(self, before: Mapping[str, Any]) -> None:
+        """Remember durably what is there; nothing may be changed before this returns.
+
+        Raises:
+            Fault: ``FILE_NOTE_FAILED``.
+        """
+        data = json.dumps({"at": self._call.clock.now_ms(), "before": before}).encode()
+        with _noting(self._call):
+            os.ftruncate(self._file, 0)
+            if os.pwrite(self._file, data, 0) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file)
+            _sync(self._folder)
+        self.before = before
+
+
+def _content(file: int) -> Mapping[str, Any] | None:
+    try:
+        told = json.loads(os.pread(file, _MAX_BYTES, 0))
+        before = told["before"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return before if isinstance(before, dict) else None
+
+
+@contextmanager
+def note_of(call: EffectCallInfo) -> Iterator[Note]:
+    """Open the note of an effect, and hold it alone until the end.
+
+    Raises:
+        Fault: ``EFFECT_NO_WORKSPACE`` where there is no folder for it, ``EFFECT_CANCELLED`` where another attempt
+            holds it and nobody waits any more, ``FILE_NOTE_FAILED`` where it cannot be written.
+    """
+    with _noting(call):
+        folder = _folder_of(call)
+        path = folder / f"{hashlib.sha256(call.idempotency_key.encode()).hexdigest()}.json"
+        file = _locked(path, call)
+    try:
+        yield Note(file, folder, call)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _noting(call: EffectCallInfo) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        told = f"{call.effect_type} was not begun, because what was there before cannot be noted: {error.strerror}."
+        raise Fault("FILE_NOTE_FAILED", told, {"errno": errno.errorcode.get(error.errno or 0, "")}) from None
+
+
+def _folder_of(call: EffectCallInfo) -> Path:
+    if call.scratch is not None:
+        folder = call.scratch
+    elif call.workspace is not None:
+        folder = call.workspace.private / "effects"
+    else:
+        raise Fault(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for made in (folder, folder.parent):  # as far as the engine's folder, whose own name is the workspace's affair
+            with contextlib.suppress(OSError):
+                _sync(made)
+    return folder
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked(path: Path, call: EffectCallInfo) -> int:
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            while not _lock(file):
+                if call.is_cancelled():
+                    raise Fault(EFFECT_CANCELLED, f"{call.effect_type} was cancelled while another attempt went on.")
+                time.sleep(_LOOK_S)
+        except BaseException:
+            os.close(file)
+            raise
+        if os.fstat(file).st_nlink:
+            return file
+        os.close(file)  # it was pruned between opening and locking
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def prune_notes(scratch: Path, now: int, max_age: int) -> int:
+    """Remove the notes of effects whose results have long been recorded.
+
+    Args:
+        scratch: the folder of the notes; may be missing.
+        now: ms since 1970.
+        max_age: milliseconds; must be longer than any execution may stay without a recorded result.
+
+    Returns:
+        How many were removed. A note whose effect is being made stays.
+    """
+    removed = 0
+    for path in sorted(scratch.glob("*.json")):
+        try:
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if _lock(file) and _age(file, now) > max_age:
+                os.unlink(path)
+                removed += 1
+        except FileNotFoundError:
+            continue
+        finally:
+            os.close(file)
+    return removed
+
+
+def _age(file: int, now: int) -> int:
+    try:
+        at = int(json.loads(os.pread(file, _MAX_BYTES, 0))["at"])
+    except (ValueError, KeyError, TypeError):
+        at = os.fstat(file).st_mtime_ns // 1_000_000
+    return now - at

@@ -1,0 +1,296 @@
+"""Files of the workspace as the built-in effects reach them: places, stamps, and what went wrong in words."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, StringConstraints, model_validator
+
+from host.builtin.ground import EFFECT_NO_WORKSPACE, Fault, Params, file_resource, last_look
+from host.builtin.notes import Note, note_of
+from host.effects import EffectCallInfo
+from host.workspace import Workspace, kind_of, name_of
+from world.errors import Refused
+
+__all__ = [
+    "FILE_CHANGED_MEANWHILE",
+    "FILE_EXISTS",
+    "FILE_NOT_FOUND",
+    "Content",
+    "FilePath",
+    "Mode",
+    "Place",
+    "Stamp",
+    "Work",
+    "changing",
+    "is_same",
+    "looking",
+    "stamp_of",
+    "subtree_of",
+    "telling",
+    "workspace_of",
+]
+
+FILE_NOT_FOUND: Final = "FILE_NOT_FOUND"
+FILE_EXISTS: Final = "FILE_EXISTS"
+FILE_CHANGED_MEANWHILE: Final = "FILE_CHANGED_MEANWHILE"
+"""The error's code where a repeated effect finds neither what was there before nor what it would have made of it."""
+
+_CODES: Final = {
+    errno.ENOENT: (FILE_NOT_FOUND, "there is no such file or folder"),
+    errno.EEXIST: (FILE_EXISTS, "something is there already"),
+    errno.EISDIR: ("FILE_IS_A_FOLDER", "it is a folder"),
+    errno.ENOTDIR: ("FILE_NOT_A_FOLDER", "it, or what leads to it, is no folder"),
+    errno.ENOTEMPTY: ("FILE_NOT_EMPTY", "the folder is not empty; say tree to delete all that is in it"),
+    errno.EACCES: ("FILE_NOT_PERMITTED", "it is not permitted"),
+    errno.EPERM: ("FILE_NOT_PERMITTED", "it is not permitted"),
+    errno.EROFS: ("FILE_NOT_PERMITTED", "the file system is read-only"),
+    errno.ENOSPC: ("FILE_DISK_FULL", "the disk is full"),
+    errno.EDQUOT: ("FILE_DISK_FULL", "the disk quota is used up"),
+}
+
+
+def _canonical(path: str) -> str:
+    try:
+        return file_resource(path).text
+    except Refused as refused:
+        raise ValueError(refused.message.rstrip(".")) from None
+
+
+FilePath = Annotated[str, AfterValidator(_canonical)]
+"""A path as agents see it; read into the canonical text of its resource."""
+
+Mode = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
+"""Permissions in octal digits, such as ``"644"``."""
+
+Stamp = Mapping[str, Any]
+"""What tells one file from another that is put in its place."""
+
+
+class Content(Params):
+    """What is written: a text, which becomes UTF-8, or bytes in base64."""
+
+    text: str | None = None
+    base64: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Content:
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError("name either text or base64")
+        try:
+            self.data()
+        except binascii.Error:
+            raise ValueError("base64 holds no base64") from None
+        return self
+
+    def data(self) -> bytes:
+        """Return the bytes."""
+        if self.text is not None:
+            return self.text.encode()
+        return base64.b64decode(self.base64 or "", validate=True)
+
+
+def subtree_of(path: str) -> str:
+    """Return the resource of all that stands at and below a canonical one."""
+    return f"{path}*" if path.endswith("/") else f"{path}/*"
+
+
+def stamp_of(found: os.stat_result | None) -> Stamp | None:
+    """Return what must be remembered of a file, None for what is missing."""
+    if found is None:
+        return None
+    stamp = {"kind": kind_of(found.st_mode), "dev": found.st_dev, "ino": found.st_ino}
+    if stat.S_ISDIR(found.st_mode):
+        return stamp  # what is in a folder changes its size and times
+    return {**stamp, "size": found.st_size, "mtimeNs": found.st_mtime_ns}
+
+
+def is_same(found: os.stat_result | None, before: Stamp | None) -> bool:
+    """Tell whether a file is the one that was remembered."""
+    return stamp_of(found) == (None if before is None else dict(before))
+
+
+@contextmanager
+def telling(path: str) -> Iterator[None]:
+    """Turn what goes wrong with a file into a ``Fault`` that names it.
+
+    Args:
+        path: the canonical resource.
+    """
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or 0
+        code, why = _CODES.get(number, ("FILE_FAILED", os.strerror(number) if number else str(error)))
+        shown = path.removeprefix("FILE:")
+        context = {"path": shown, "errno": errno.errorcode.get(number, "")}
+        raise Fault(code, f"{shown}: {why}.", context) from None
+    except Refused as refused:
+        raise Fault(refused.code, refused.message, refused.details) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One file or folder of the workspace.
+
+    Args:
+        workspace: where it stands.
+        resource: its canonical text.
+        relative: its path below the root.
+    """
+
+    workspace: Workspace
+    resource: str
+    relative: bytes
+
+    @property
+    def name(self) -> str:
+        """The path as agents see it."""
+        return name_of(self.relative)
+
+    def lstat(self) -> os.stat_result | None:
+        """Return what is there, links not followed; None where nothing is.
+
+        Raises:
+            Fault: for what cannot be looked at.
+        """
+        with telling(self.resource):
+            return self.workspace.lstat(self.relative)
+
+    @contextmanager
+    def reading(self) -> Iterator[int]:
+        """Open it for reading; it must be a regular file.
+
+        Raises:
+            Fault: ``FILE_NOT_REGULAR`` and whatever keeps it from being opened.
+        """
+        with telling(self.resource):
+            file = self.workspace.open(self.relative, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            mode = os.fstat(file).st_mode
+            if stat.S_ISDIR(mode):
+                with telling(self.resource):
+                    raise IsADirectoryError(errno.EISDIR, "")
+            if not stat.S_ISREG(mode):
+                raise Fault("FILE_NOT_REGULAR", f"{self.name}: it is no regular file.", {"path": self.name})
+            yield file
+        finally:
+            os.close(file)
+
+    def size(self) -> int | None:
+        """Return how many bytes the file has, links followed; None where there is none."""
+        try:
+            with self.reading() as file:
+                return os.fstat(file).st_size
+        except Fault as fault:
+            if fault.failed.code == FILE_NOT_FOUND:
+                return None
+            raise
+
+    def piece(self, offset: int, length: int) -> bytes:
+        """Return some of the file's bytes."""
+        with self.reading() as file, telling(self.resource):
+            return read_at(file, offset, length)
+
+    def holds(self, data: bytes) -> bool:
+        """Tell whether these bytes are all that the file holds."""
+        size = self.size()
+        return size == len(data) and hashlib.sha256(self.piece(0, size)).digest() == hashlib.sha256(data).digest()
+
+
+def read_at(file: int, offset: int, length: int) -> bytes:
+    """Return up to so many bytes from an offset, fewer only at the end of the file."""
+    pieces = []
+    while length > 0 and (piece := os.pread(file, min(length, 1 << 20), offset)):
+        pieces.append(piece)
+        offset += len(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One effect that changes files.
+
+    Args:
+        call: what the handler was told.
+        workspace: where the files are.
+        note: what an earlier attempt remembered.
+    """
+
+    call: EffectCallInfo
+    workspace: Workspace
+    note: Note
+
+    def place(self, path: str) -> Place:
+        """Return a place by its canonical resource.
+
+        Raises:
+            Fault: for what does not belong to the agents.
+        """
+        return _place(self.workspace, path)
+
+    @contextmanager
+    def change(self, place: Place) -> Iterator[None]:
+        """Change something, if it may still be changed.
+
+        Raises:
+            Fault: ``EFFECT_CANCELLED``, or what went wrong. What ``call.check`` raises passes through.
+        """
+        last_look(self.call)
+        with telling(place.resource):
+            yield
+
+    def changed_meanwhile(self, place: Place, told: str) -> Fault:
+        """Return the failure of a repeated effect that finds what it does not know."""
+        return Fault(
+            FILE_CHANGED_MEANWHILE,
+            f"{place.name}: {told} since {self.call.effect_type} was begun; it is left as it is.",
+            {"path": place.name},
+        )
+
+
+def workspace_of(call: EffectCallInfo) -> Workspace:
+    """Return the call's workspace.
+
+    Raises:
+        Fault: ``EFFECT_NO_WORKSPACE``.
+    """
+    if call.workspace is None:
+        raise Fault(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
+    return call.workspace
+
+
+def _place(workspace: Workspace, path: str) -> Place:
+    with telling(path):
+        return Place(workspace, path, workspace.path_of(path))
+
+
+def looking(call: EffectCallInfo, path: str) -> Place:
+    """Return the place that an effect only looks at.
+
+    Raises:
+        Fault: ``EFFECT_NO_WORKSPACE``, or for what does not belong to the agents.
+    """
+    return _place(workspace_of(call), path)
+
+
+@contextmanager
+def changing(call: EffectCallInfo) -> Iterator[Work]:
+    """Begin an effect that changes files, with its note.
+
+    Raises:
+        Fault: ``EFFECT_NO_WORKSPACE``, ``EFFECT_CANCELLED``.
+    """
+    workspace = workspace_of(call)
+    with note_of(call) as note:
+        yield Work(call, workspace, note)

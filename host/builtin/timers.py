@@ -1,0 +1,67 @@
+"""Waiting: ``timer.wait`` ends a while after it was asked for, or at a point in time.
+
+It counts from when the effect was first asked for, so a wait that is cut off by a crash is not begun anew: repeating it
+does no harm. It touches nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final
+
+from pydantic import Field, model_validator
+
+from host.builtin.ground import EFFECT_CANCELLED, Fault, Params, answering
+from host.effects import EFFECT_INVALID_INPUT, MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
+
+__all__ = ["MAX_WAIT_MS", "TIMERS"]
+
+MAX_WAIT_MS: Final = 7 * 24 * 3_600_000
+"""The longest wait, in milliseconds."""
+
+_GRACE_MS: Final = 5_000
+_LOOK_S: Final = 0.1
+
+_Wait = Annotated[int, Field(ge=0, le=MAX_WAIT_MS)]
+_Time = Annotated[int, Field(ge=0)]
+
+
+class TimerWait(Params):
+    """``ms`` counts from the request; ``until`` is ms since 1970. One of the two."""
+
+    ms: _Wait | None = None
+    until: _Time | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> TimerWait:
+        if (self.ms is None) == (self.until is None):
+            raise ValueError("name either ms or until")
+        return self
+
+
+def _limit(params: TimerWait) -> int:
+    return MAX_TIME_LIMIT_MS if params.ms is None else params.ms + _GRACE_MS
+
+
+@handler("timer.wait", input=TimerWait, idempotent=True, time_limit_ms=_limit)
+@answering
+def _wait(params: TimerWait, call: EffectCallInfo) -> Any:
+    now = call.clock.now_ms()
+    until = params.until if params.until is not None else (call.requested_at or now) + (params.ms or 0)
+    left = until - now
+    if left > MAX_WAIT_MS:
+        raise Fault(
+            EFFECT_INVALID_INPUT,
+            f"timer.wait would take {left} ms; the longest wait is {MAX_WAIT_MS} ms.",
+            {"waitMs": left, "maximumMs": MAX_WAIT_MS},
+        )
+    end = time.monotonic() + left / 1000
+    while (rest := end - time.monotonic()) > 0:
+        if call.is_cancelled():
+            raise Fault(EFFECT_CANCELLED, "timer.wait was cancelled.")
+        time.sleep(min(rest, _LOOK_S))
+    return {"until": until}
+
+
+TIMERS: Final[tuple[EffectHandler, ...]] = (_wait,)
+"""The handlers of this module."""

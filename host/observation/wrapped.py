@@ -1,0 +1,233 @@
+"""What audit events do not tell, told by thin wrappers around a few functions of the standard library.
+
+They are put in place with the first session, wherever a module holds the function, and pass straight through where no
+session is. They follow threads, work for pools, the directory handles of ``os.open`` and looked-up names of hosts, and
+report the few calls that raise no event at all.
+"""
+
+from __future__ import annotations
+
+import _posixsubprocess
+import _socket
+import _thread
+import functools
+import importlib.util
+import os
+import socket
+import sqlite3
+import sys
+from collections.abc import Callable
+from concurrent.futures.thread import ThreadPoolExecutor
+from typing import Any, Final
+
+from host.observation.belonging import NOBODY, OWN_CODE, Bond, Owner, engaged, governing, here
+
+__all__ = ["put_in_place"]
+
+_Function = Callable[..., Any]
+_Report = Callable[[str, tuple[Any, ...]], None]
+_CARRIERS: Final = ("anyio.",)
+"""Modules whose threads run everything in the context of whoever handed it in, so that the context tells."""
+
+
+def put_in_place(report: _Report) -> None:
+    """Wrap them all.
+
+    Args:
+        report: takes an event and its arguments, as an audit hook does.
+    """
+    for name in ("start_new_thread", "start_new", "start_joinable_thread"):
+        if hasattr(_thread, name):
+            _wrap(_thread, name, _starts)
+    _wrap(os, "open", _opens)
+    _wrap(os, "mkfifo", functools.partial(_makes, report))
+    _wrap(os, "mknod", functools.partial(_makes, report))
+    for name in ("chroot", "unshare", "setns"):
+        if hasattr(os, name):
+            _wrap(os, name, functools.partial(_reports, report, "os.chroot"))
+    for name in (
+        "_interpreters",
+        "_xxsubinterpreters",
+    ):  # the event comes too late: to refuse it can crash CPython 3.12
+        if importlib.util.find_spec(name) is not None:
+            _wrap(importlib.import_module(name), "create", functools.partial(_reports, report, "_interpreters.create"))
+    _wrap(_posixsubprocess, "fork_exec", functools.partial(_executes, report))
+    _wrap(sqlite3, "connect", functools.partial(_connects, report))
+    _wrap(_socket, "getaddrinfo", functools.partial(_looks_up, _of_getaddrinfo))
+    _wrap(socket, "gethostbyname", functools.partial(_looks_up, lambda found: [found]))
+    _wrap(socket, "gethostbyname_ex", functools.partial(_looks_up, lambda found: found[2]))
+    submit: Any = _submits(ThreadPoolExecutor.submit)
+    ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # every pool there is, and every one to come
+
+
+def _wrap(module: Any, name: str, make: Callable[[_Function], _Function]) -> None:
+    """Put a wrapper wherever any module holds the original, under whatever name."""
+    original = getattr(module, name)
+    wrapper = functools.wraps(original)(make(original))
+    for holder in tuple(sys.modules.values()):
+        names = getattr(holder, "__dict__", None)
+        if not isinstance(names, dict):
+            continue
+        for held in [key for key, value in tuple(names.items()) if value is original]:
+            names[held] = wrapper
+    for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if original in group:  # shutil asks by them whether it can be safe
+            group.add(wrapper)
+
+
+class _Started:
+    """What a new thread runs, in the session of whoever started it."""
+
+    __slots__ = ("function", "is_worker", "owner")
+
+    def __init__(self, function: _Function, owner: Bond, is_worker: bool) -> None:
+        self.function = function
+        self.owner: Bond | None = owner
+        self.is_worker = is_worker
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        here.owner, here.is_worker = self.owner, self.is_worker
+        self.owner = None
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            here.owner = None
+
+
+def _starts(original: _Function) -> _Function:
+    def start_new_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
+        bond = governing() if engaged else None
+        if bond is None:
+            return original(function, *args, **kwargs)
+        if callable(function) and not _carries_contexts(function):
+            function = _Started(function, bond, here.pooling)
+        here.starting = True
+        try:
+            return original(function, *args, **kwargs)
+        finally:
+            here.starting = False
+
+    return start_new_thread
+
+
+def _carries_contexts(function: Any) -> bool:
+    thread = getattr(function, "__self__", None)
+    return type(thread).__module__.startswith(_CARRIERS)
+
+
+class _Work:
+    """A piece of work for a pool, in the session of whoever handed it in."""
+
+    __slots__ = ("function", "owner")
+
+    def __init__(self, function: _Function, owner: Owner) -> None:
+        self.function = function
+        self.owner = owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = here.owner
+        here.owner, self.owner = self.owner, None
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            # A pool's thread belongs to who made it start only until its first work: from then on the work tells.
+            here.owner = NOBODY if here.is_worker else before
+
+
+def _submits(original: _Function) -> _Function:
+    @functools.wraps(original)
+    def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not callable(fn):
+            return original(self, fn, *args, **kwargs)
+        here.pooling = True
+        try:
+            return original(self, _Work(fn, governing() or NOBODY), *args, **kwargs)
+        finally:
+            here.pooling = False
+
+    return submit
+
+
+def _opens(original: _Function) -> _Function:
+    # The event "open" does not tell dir_fd, without which a relative name says nothing.
+    def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:  # noqa: A001 # its name
+        if dir_fd is None:
+            return original(path, flags, mode)
+        before, here.dir_fd = here.dir_fd, dir_fd
+        try:
+            return original(path, flags, mode, dir_fd=dir_fd)
+        finally:
+            here.dir_fd = before
+
+    return open
+
+
+def _makes(report: _Report, original: _Function) -> _Function:
+    def make(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:
+        if engaged:
+            report("os.mkdir", (path, 0, -1 if dir_fd is None else dir_fd))
+        return original(path, *args, dir_fd=dir_fd, **kwargs)
+
+    return make
+
+
+def _reports(report: _Report, event: str, original: _Function) -> _Function:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if engaged:
+            report(event, args)
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _executes(report: _Report, original: _Function) -> _Function:
+    # multiprocessing starts its processes by this and raises no event; subprocess has raised its own before.
+    def fork_exec(args: Any, executables: Any, *rest: Any) -> Any:
+        if engaged and sys._getframe(1).f_globals.get("__name__") != "subprocess":
+            report("subprocess.Popen", (executables[0], args, rest[2], None))
+        return original(args, executables, *rest)
+
+    return fork_exec
+
+
+def _connects(report: _Report, original: _Function) -> _Function:
+    # The event does not tell whether "file:..." is a URI or a name, and an ATTACH in SQL raises none.
+    def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
+        if not engaged or governing() is None:
+            return original(database, *args, **kwargs)
+        if isinstance(database, str) and database.startswith("file:") and not (kwargs.get("uri") or any(args[6:7])):
+            report("sqlite3.connect", (f"./{database}",))
+        connection = original(database, *args, **kwargs)
+        sqlite3.Connection.set_authorizer(connection, functools.partial(_authorize, report))
+        return connection
+
+    return connect
+
+
+def _authorize(report: _Report, action: int, name: str | None, *_: Any) -> int:
+    if action == sqlite3.SQLITE_ATTACH and name != "":  # a database without a name is SQLite's own scratch paper
+        try:
+            report("sqlite3.attach", (name,))
+        except Exception:  # noqa: BLE001 # whatever it is, SQLite tells it as "not authorized"
+            return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+def _looks_up(addresses_of: Callable[[Any], list[str]], original: _Function) -> _Function:
+    def look_up(*args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        bond = governing() if engaged else None
+        host = args[0] if args else kwargs.get("host")
+        while bond is not None and isinstance(host, str | bytes):
+            bond.learn(host.decode("ascii", "replace") if isinstance(host, bytes) else host, addresses_of(found))
+            bond = bond.outer
+        return found
+
+    return look_up
+
+
+def _of_getaddrinfo(found: Any) -> list[str]:
+    return [str(entry[4][0]) for entry in found]
+
+
+OWN_CODE.append(globals())

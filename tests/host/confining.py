@@ -1,0 +1,164 @@
+"""Runs commands under confinement for the tests, on kernels that can hold them and on those that cannot."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host.confinement import (
+    ALLOW,
+    Call,
+    Decide,
+    Deny,
+    Rules,
+    RunningCommand,
+    Runtime,
+    landlock,
+    rules_for,
+    start,
+    watcher,
+)
+from host.observation import Operations
+from host.workspace import Workspace
+from world.errors import Refused
+from world.klis.observation import Declaration, Seen
+from world.klis.predicate import Predicate
+from world.klis.resource import read_resource
+from world.klis.triple import Triple
+
+PYTHON = sys.executable
+ENV = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
+PATIENCE_S = 60.0
+
+
+def triples(*told: str) -> list[Triple]:
+    """Read triples like ``MUTATES /a.txt`` or ``CONSUMES URL:http://127.0.0.1:80/``."""
+    pairs = (line.split(" ", 1) for line in told)
+    return [
+        Triple(Predicate(predicate), read_resource(f"FILE:{name}" if name.startswith("/") else name))
+        for predicate, name in pairs
+    ]
+
+
+def allow(_: Call) -> Any:
+    return ALLOW
+
+
+def holding(workspace: Workspace, declared: list[Triple]) -> Decide:
+    """Return what decides by the declaration, as a session does."""
+    declaration, operations = Declaration("agent", "session", declared), Operations(workspace, confined=True)
+
+    def decide(call: Call) -> Any:
+        return ALLOW if all(declaration.covers(seen) for seen in _seen(operations, call)) else Deny()
+
+    return decide
+
+
+def _seen(operations: Operations, call: Call) -> list[Seen]:
+    place = call.address
+    if place is not None and place.family != "unix":
+        asked = operations.bound if call.name == "bind" else operations.connected
+        return asked(place.host, place.port)
+    mapped: dict[str, Callable[[], list[Seen]]] = {
+        "open": lambda: operations.opened(call.paths[0], call.flags),
+        "rename": lambda: operations.renamed(call.paths[0], call.paths[1], exchange=bool(call.flags & 2)),
+        "link": lambda: operations.linked(call.paths[0], call.paths[1], symbolic=False),
+        "symlink": lambda: operations.made(call.paths[1]),
+        "execve": list,
+    }
+    mapped |= dict.fromkeys(("unlink", "rmdir"), lambda: operations.deleted(call.paths[0]))
+    mapped |= dict.fromkeys(("mkdir", "mknod"), lambda: operations.made(call.paths[0]))
+    return mapped.get(call.name, lambda: operations.changed(call.paths[0], follow=call.follows))()
+
+
+@dataclass
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+    calls: list[Call] = field(default_factory=list)
+    rules: Rules | None = None
+
+
+class Ground:
+    """A workspace, with a folder outside of it, to run commands in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.outside = folder / "outside"
+        self.root = folder / "work"
+        self.temporary = folder / "tmp"
+        for made in (self.outside, self.root, self.temporary):
+            made.mkdir()
+        self.workspace = Workspace(self.root)
+
+    def file(self, name: str, text: str = "before") -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def rules(self, *declared: str) -> Rules:
+        runtime = Runtime.standard(command=PYTHON, private=[str(self.temporary)])
+        return rules_for(triples(*declared), self.workspace, runtime)
+
+    def start(self, argv: Sequence[str | bytes], **given: Any) -> RunningCommand:
+        options = {"cwd": self.root, "env": ENV, "rules": None, "decide": None, "report": unexpected} | given
+        return start(argv, **options)
+
+    def run(
+        self, argv: Sequence[str | bytes], *declared: str, decide: Decide | str | None = None, **given: Any
+    ) -> Ended | None:
+        """Run a command to its end under Landlock; None where the kernel has none, after it was refused.
+
+        ``decide="declared"`` has the watcher hold the declaration too; an empty declaration needs none.
+        """
+        rules = self.rules(*declared)
+        calls: list[Call] = []
+        chosen = holding(self.workspace, triples(*declared)) if decide == "declared" else decide
+
+        def noted(call: Call) -> Any:
+            calls.append(call)
+            return chosen(call)  # type: ignore[operator]
+
+        options = {"rules": rules, "decide": None if chosen is None else noted} | given
+        if not can_hold(options["rules"], options["decide"]):
+            with pytest.raises(Refused) as refused:
+                self.start(argv, **options)
+            assert refused.value.code == "CONFINEMENT_UNAVAILABLE"
+            return None
+        with (self.temporary / "out").open("w+b") as out, (self.temporary / "err").open("w+b") as err:
+            with self.start(argv, stdin=-3, stdout=out, stderr=err, **options) as command:
+                code = command.wait(PATIENCE_S)
+            out.seek(0), err.seek(0)
+            return Ended(code, out.read().decode(), err.read().decode(), calls, rules)
+
+    def python(self, code: str, *declared: str, **given: Any) -> Ended | None:
+        return self.run([PYTHON, "-I", "-S", "-c", code], *declared, **given)
+
+    def shell(self, code: str, *declared: str, **given: Any) -> Ended | None:
+        return self.run(["/bin/sh", "-c", code], *declared, **given)
+
+
+def can_hold(rules: Rules | None = None, decide: Decide | None = None) -> bool:
+    """Tell whether this kernel has what is asked for."""
+    return (rules is None or landlock.available().why_not is None) and (
+        decide is None or watcher.available().why_not is None
+    )
+
+
+def unexpected(failure: BaseException) -> None:
+    """Fail loudly in the thread that decides."""
+    raise failure
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)

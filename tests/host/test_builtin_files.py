@@ -1,0 +1,623 @@
+"""Built-in effects on files: what they do, what they refuse, and that repeating them does nothing twice."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from host import Failed
+from host.answers import EffectPlace
+from host.builtin import BUILTIN, prune_notes
+from host.builtin.files import MAX_ENTRIES
+from tests.host.effect_calls import HANDLERS, Files, call_of, make
+from world.errors import Refused
+from world.klis.predicate import read_predicate
+from world.klis.resource import read_resource
+from world.snapshot import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Files]:
+    made = Files(tmp_path / "root")
+    yield made
+    made.workspace.close()
+
+
+def code_of(answer: Any) -> str:
+    assert isinstance(answer, Failed), answer
+    return answer.code
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# --- what they do ----------------------------------------------------------------------------------
+
+
+def test_a_written_file_can_be_read_by_either_form_of_its_path(files: Files) -> None:
+    wrote = files.make("file.write", path="/a.txt", text="täglich")
+    data = "täglich".encode()
+    assert wrote == {"path": "/a.txt", "size": len(data), "sha256": sha(data), "created": True}
+    read = files.make("file.read", path="FILE:/a.txt")
+    assert read == {
+        "path": "/a.txt",
+        "offset": 0,
+        "text": "täglich",
+        "size": len(data),
+        "sha256": sha(data),
+        "next": None,
+    }
+    assert files.make("file.write", path="/a.txt", text="")["created"] is False
+    assert (files.root / "a.txt").read_bytes() == b""
+
+
+def test_bytes_travel_as_base64(files: Files) -> None:
+    data = bytes(range(256))
+    files.make("file.create", path="/b", base64=base64.b64encode(data).decode(), mode="640")
+    assert (files.root / "b").read_bytes() == data
+    assert (files.root / "b").stat().st_mode & 0o777 == 0o640
+    assert base64.b64decode(files.make("file.read", path="/b", encoding="base64")["base64"]) == data
+    assert code_of(files.make("file.read", path="/b")) == "FILE_NOT_TEXT"
+
+
+def test_a_file_is_read_in_pieces_that_cut_no_character(files: Files) -> None:
+    (files.root / "a").write_text("aäöü€")
+    pieces, at = [], 0
+    while at is not None:
+        piece = files.make("file.read", path="/a", offset=at, limit=4)
+        pieces.append(piece["text"])
+        at = piece["next"]
+    assert "".join(pieces) == "aäöü€"
+    assert len(pieces) > 1
+
+
+def test_what_fits_into_no_result_is_told_by_size_and_hash(files: Files) -> None:
+    data = b"x" * 2_000_000
+    (files.root / "big").write_bytes(data)
+    answer = files.make("file.read", path="/big")
+    assert code_of(answer) == "EFFECT_RESULT_TOO_LARGE"
+    assert answer.context == {"path": "/big", "size": len(data), "sha256": sha(data)}
+    (files.root / "big").write_bytes(b"\x01" * 500_000)  # six characters each in JSON
+    assert code_of(files.make("file.read", path="/big")) == "EFFECT_RESULT_TOO_LARGE"
+    assert files.make("file.read", path="/big", limit=1000)["next"] == 1000
+
+
+def test_every_answer_can_be_recorded(files: Files) -> None:
+    (files.root / "a\n\x01\udcff").write_bytes(b"\x00" * 100_000)
+    (files.root / "link").symlink_to("nowhere")
+    place = EffectPlace(Requirement("0" * 64, "file.read", {}, "act", "n"), 1)
+    for answer in (
+        files.make("file.list", path="/", recursive=True),
+        files.make("file.read", path="/link"),
+        files.make("file.read", path=files.make("file.list", path="/")["entries"][0]["path"]),
+    ):
+        result = place.read(answer)
+        assert result.error is None or result.error.code == "FILE_NOT_FOUND"
+
+
+def test_appending_adds_at_the_end_and_makes_what_is_missing(files: Files) -> None:
+    first = files.make("file.append", path="/log", text="one\n")
+    assert (first["offset"], first["size"], first["created"]) == (0, 4, True)
+    second = files.make("file.append", path="/log", text="two\n")
+    assert (second["offset"], second["size"], second["created"]) == (4, 8, False)
+    assert (files.root / "log").read_text() == "one\ntwo\n"
+
+
+def test_what_must_not_exist_is_made_once(files: Files) -> None:
+    files.make("file.create", path="/a", text="1")
+    assert code_of(files.make("file.create", path="/a", text="1")) == "FILE_EXISTS"
+    assert code_of(files.make("file.mkdir", path="/a", parents=True)) == "FILE_EXISTS"
+    assert (files.root / "a").read_text() == "1"
+
+
+def test_deleting_takes_a_file_an_empty_folder_or_a_tree(files: Files) -> None:
+    (files.root / "a").write_text("1")
+    (files.root / "d/e").mkdir(parents=True)
+    (files.root / "d/f").write_text("1")
+    assert files.make("file.delete", path="/a") == {"path": "/a", "deleted": True}
+    assert code_of(files.make("file.delete", path="/a")) == "FILE_NOT_FOUND"
+    assert files.make("file.delete", path="/a", missingOk=True) == {"path": "/a", "deleted": False}
+    assert code_of(files.make("file.delete", path="/d")) == "FILE_NOT_EMPTY"
+    assert files.make("file.delete", path="/d/e")["deleted"]
+    assert files.make("file.delete", path="/d", tree=True)["deleted"]
+    assert list(files.root.glob("[!.]*")) == []
+
+
+def test_a_link_is_deleted_itself_and_not_what_it_leads_to(files: Files, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("1")
+    (files.root / "link").symlink_to(outside)
+    assert files.make("file.delete", path="/link", tree=True)["deleted"]
+    assert (outside / "kept").exists()
+
+
+def test_renaming_replaces_only_where_that_is_said(files: Files) -> None:
+    (files.root / "a").write_text("a")
+    (files.root / "b").write_text("b")
+    assert code_of(files.make("file.rename", from_="/a", to="/b")) == "FILE_EXISTS"
+    assert code_of(files.make("file.rename", from_="/no", to="/c")) == "FILE_NOT_FOUND"
+    assert files.make("file.rename", from_="/a", to="/b", replace=True) == {"from": "/a", "to": "/b"}
+    assert (files.root / "b").read_text() == "a"
+    assert not (files.root / "a").exists()
+
+
+def test_folders_are_made_with_those_above_them_where_that_is_said(files: Files) -> None:
+    assert code_of(files.make("file.mkdir", path="/x/y")) == "FILE_NOT_FOUND"
+    assert files.make("file.mkdir", path="/x/y", parents=True) == {"path": "/x/y", "created": True}
+    assert files.make("file.mkdir", path="/x/y", parents=True) == {"path": "/x/y", "created": False}
+    assert code_of(files.make("file.mkdir", path="/x/y")) == "FILE_EXISTS"
+
+
+def test_a_listing_tells_names_kinds_and_sizes_but_nothing_of_the_engine(files: Files) -> None:
+    files.make("file.write", path="/b", text="123")
+    (files.root / "d").mkdir()
+    (files.root / "d/new\nline").write_text("")
+    (files.root / "link").symlink_to("b")
+    assert (files.root / ".klock").is_dir()
+    assert files.make("file.list", path="/")["entries"] == [
+        {"path": "/b", "kind": "file", "size": 3},
+        {"path": "/d", "kind": "dir"},
+        {"path": "/link", "kind": "link"},
+    ]
+    (entry,) = files.make("file.list", path="/d")["entries"]
+    assert entry == {"path": "/d/new%0Aline", "kind": "file", "size": 0}
+    assert files.make("file.read", path=entry["path"])["size"] == 0  # names told are names taken
+    assert len(files.make("file.list", path="/", recursive=True)["entries"]) == 4
+    for recursive in (True, False):
+        assert code_of(files.make("file.list", path="/b", recursive=recursive)) == "FILE_NOT_A_FOLDER"
+
+
+def test_a_listing_has_a_limit(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_ENTRIES == 10_000
+    monkeypatch.setattr("host.builtin.files.MAX_ENTRIES", 3)
+    for name in "abcd":
+        (files.root / name).touch()
+    assert code_of(files.make("file.list", path="/")) == "EFFECT_RESULT_TOO_LARGE"
+
+
+# --- what they refuse ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effect", "params", "path"),
+    [
+        ("file.read", {}, "$.path"),
+        ("file.read", {"path": "relative"}, "$.path"),
+        ("file.read", {"path": "/a/*"}, "$.path"),
+        ("file.read", {"path": "/a\nb"}, "$.path"),
+        ("file.read", {"path": "/a", "limit": "3"}, "$.limit"),
+        ("file.read", {"path": "/a", "offset": -1}, "$.offset"),
+        ("file.read", {"path": "/a", "colour": 1}, "$.colour"),
+        ("file.write", {"path": "/a"}, "$"),
+        ("file.write", {"path": "/a", "text": "1", "base64": ""}, "$"),
+        ("file.write", {"path": "/a", "base64": "%"}, "$"),
+        ("file.write", {"path": "/a", "text": "1", "mode": "999"}, "$.mode"),
+        ("file.rename", {"old": "/a", "new": "/b"}, "$.from"),
+        ("file.delete", {"path": "/a", "missing_ok": True}, "$.missing_ok"),
+    ],
+)
+def test_wrong_parameters_are_named_before_anything_is_touched(
+    files: Files, effect: str, params: dict[str, Any], path: str
+) -> None:
+    answer = make(effect, params, files.workspace)
+    assert code_of(answer) == "EFFECT_INVALID_INPUT"
+    assert path in [fault["path"] for fault in answer.context["faults"]]
+    assert list(files.root.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "effect", ["file.read", "file.write", "file.append", "file.create", "file.delete", "file.mkdir"]
+)
+def test_nothing_outside_of_the_workspace_is_reached(files: Files, tmp_path: Path, effect: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("kept")
+    (files.root / "absolute").symlink_to(outside)
+    (files.root / "up").symlink_to("../outside")
+    text: dict[str, Any] = {"text": "changed"} if effect in ("file.write", "file.append", "file.create") else {}
+    for path in ("/absolute/f", "/up/f", "/absolute/new", "/up/new"):
+        assert code_of(files.make(effect, path=path, **text)) in ("LINK_OUT_OF_WORKSPACE", "OUTSIDE_WORKSPACE")
+    assert code_of(files.make(effect, path="/.klock/effects/x", **text)) == "PRIVATE_PATH"
+    files.make(effect, path="/../../outside/f", **text)  # stays at the root: it is /outside/f
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("f", "kept")]
+
+
+def test_a_pipe_is_not_waited_for(files: Files) -> None:
+    os.mkfifo(files.root / "pipe")
+    assert code_of(files.make("file.read", path="/pipe")) == "FILE_NOT_REGULAR"
+    assert code_of(files.make("file.append", path="/pipe", text="1")) == "FILE_NOT_REGULAR"
+
+
+def test_a_folder_is_no_file_and_the_root_stays(files: Files) -> None:
+    (files.root / "d").mkdir()
+    assert code_of(files.make("file.read", path="/d")) == "FILE_IS_A_FOLDER"
+    assert code_of(files.make("file.write", path="/d", text="1")) == "FILE_IS_A_FOLDER"
+    assert code_of(files.make("file.append", path="/", text="1")) == "FILE_IS_A_FOLDER"
+    assert code_of(files.make("file.write", path="/d/x/y", text="1")) == "FILE_NOT_FOUND"
+    for effect, told in (("file.delete", {"path": "/", "tree": True}), ("file.rename", {"from": "/", "to": "/d/x"})):
+        assert code_of(make(effect, told, files.workspace, effect)) == "OUTSIDE_WORKSPACE"
+
+
+def test_effects_on_files_need_a_workspace() -> None:
+    for effect, params in (("file.read", {"path": "/a"}), ("file.append", {"path": "/a", "text": "1"})):
+        assert code_of(make(effect, params)) == "EFFECT_NO_WORKSPACE"
+
+
+def test_a_cancelled_effect_changes_nothing_and_a_lost_lease_passes_through(files: Files) -> None:
+    (files.root / "a").write_text("a")
+
+    def lost() -> None:
+        raise Refused("LEASE_LOST", "gone")
+
+    for effect, params in (
+        ("file.write", {"path": "/a", "text": "1"}),
+        ("file.append", {"path": "/a", "text": "1"}),
+        ("file.create", {"path": "/b", "text": "1"}),
+        ("file.delete", {"path": "/a"}),
+        ("file.rename", {"from": "/a", "to": "/b"}),
+        ("file.mkdir", {"path": "/b"}),
+    ):
+        cancelled = make(effect, params, files.workspace, effect, is_cancelled=lambda: True)
+        assert code_of(cancelled) == "EFFECT_CANCELLED"
+        with pytest.raises(Refused, match="gone"):
+            make(effect, params, files.workspace, effect, check=lost)
+    assert [(path.name, path.read_text()) for path in files.root.glob("[!.]*")] == [("a", "a")]
+
+
+def test_a_note_that_cannot_be_written_keeps_the_effect_from_beginning(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = files.make("file.write", told={"scratch": tmp_path / "file" / "x"}, path="/a", text="1")
+    assert code_of(answer) == "FILE_NOTE_FAILED"
+    assert not (files.root / "a").exists()
+
+
+# --- what they touch -------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("KO-2.1")
+@pytest.mark.parametrize(
+    ("effect", "params", "triples"),
+    [
+        ("file.read", {"path": "/b.txt"}, [("CONSUMES", "FILE:/b.txt")]),
+        ("file.list", {"path": "/"}, [("CONSUMES", "FILE:/")]),
+        ("file.list", {"path": "/c", "recursive": True}, [("CONSUMES", "FILE:/c/*")]),
+        ("file.write", {"path": "FILE:/x/../a.txt", "text": ""}, [("MUTATES", "FILE:/a.txt")]),
+        ("file.append", {"path": "/a.txt", "text": ""}, [("MUTATES", "FILE:/a.txt")]),
+        ("file.create", {"path": "/a.txt", "text": ""}, [("PROVIDES", "FILE:/a.txt")]),
+        ("file.mkdir", {"path": "/d/"}, [("PROVIDES", "FILE:/d")]),
+        ("file.delete", {"path": "/c"}, [("DELETES", "FILE:/c")]),
+        ("file.delete", {"path": "/c", "tree": True}, [("DELETES", "FILE:/c/*")]),
+        ("file.delete", {"path": "/", "tree": True}, [("DELETES", "FILE:/*")]),
+        ("file.rename", {"from": "/a", "to": "/b"}, [("RENAMES", "FILE:/a"), ("PROVIDES", "FILE:/b")]),
+    ],
+)
+def test_an_effect_tells_what_it_touches_in_canonical_form(
+    effect: str, params: dict[str, Any], triples: list[tuple[str, str]]
+) -> None:
+    told = HANDLERS[effect].triples(params)
+    assert told == triples
+    assert all(read_predicate(predicate) and read_resource(resource) for predicate, resource in told)
+
+
+def test_every_built_in_handler_describes_itself() -> None:
+    wire = {given.type: given.to_wire() for given in BUILTIN}
+    assert wire["file.append"]["idempotent"] is True
+    assert wire["process.run"]["idempotent"] is None
+    assert all(json.dumps(one) and one["input"]["type"] == "object" for one in wire.values())
+
+
+# --- exactly once ----------------------------------------------------------------------------------
+
+
+def tree(root: Path) -> dict[str, Any]:
+    """Return all that stands below a folder, but for the engine's own."""
+    return {
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
+        for path in sorted(root.rglob("*"))
+        if ".klock" not in path.relative_to(root).parts
+    }
+
+
+def prepare(root: Path) -> None:
+    (root / "old").write_text("old\n")
+    (root / "tree/sub").mkdir(parents=True)
+    for name in "abc":
+        (root / "tree/sub" / name).write_text(name)
+
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("file.append", {"path": "/old", "text": "line\n"}),
+    ("file.append", {"path": "/new", "text": "line\n" * 3}),
+    ("file.write", {"path": "/old", "text": "changed"}),
+    ("file.write", {"path": "/new", "text": "made", "mode": "600"}),
+    ("file.create", {"path": "/new", "text": "made"}),
+    ("file.delete", {"path": "/old"}),
+    ("file.delete", {"path": "/tree", "tree": True}),
+    ("file.delete", {"path": "/absent", "missingOk": True}),
+    ("file.rename", {"from": "/old", "to": "/tree/moved"}),
+    ("file.rename", {"from": "/old", "to": "/tree/sub/a", "replace": True}),
+    ("file.rename", {"from": "/tree", "to": "/moved"}),
+    ("file.mkdir", {"path": "/folder"}),
+    ("file.mkdir", {"path": "/x/y/z", "parents": True}),
+]
+
+
+@pytest.mark.requirement("HC-journal")
+@pytest.mark.parametrize(("effect", "params"), CASES)
+def test_a_repeated_effect_answers_the_same_and_changes_nothing(
+    files: Files, effect: str, params: dict[str, Any]
+) -> None:
+    prepare(files.root)
+    first = make(effect, params, files.workspace)
+    after = tree(files.root)
+    assert not isinstance(first, Failed)
+    for _ in range(3):
+        assert make(effect, params, files.workspace) == first
+        assert tree(files.root) == after
+
+
+KILLED = textwrap.dedent(
+    """
+    import ctypes, json, os, signal, sys
+    from pathlib import Path
+    from tests.host.effect_calls import make
+    from tests.host.test_builtin_files import CASES, prepare, tree
+    from host import Failed
+    from host.workspace import Workspace
+
+    CALLS = ("fsync", "write", "pwrite", "ftruncate", "rename", "unlink", "rmdir", "mkdir", "open", "fchmod")
+    effect, params = CASES[int(sys.argv[2])]
+    base = Path(sys.argv[1])
+
+    def child(root, point, after):
+        seen = 0
+        def counted(real):
+            def call(*given, **named):
+                nonlocal seen
+                seen += 1
+                mine = seen
+                if mine == point and not after:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                try:
+                    return real(*given, **named)
+                finally:
+                    if mine == point:
+                        os.kill(os.getpid(), signal.SIGKILL)
+            return call
+        for name in CALLS:
+            setattr(os, name, counted(getattr(os, name)))
+        with Workspace(root) as workspace:
+            make(effect, params, workspace)
+        os._exit(0)
+
+    def rest(root):
+        return {name: value for name, value in tree(root).items() if not name.rpartition("/")[2].startswith(".klock-")}
+
+    expected_root = base / "expected"
+    expected_root.mkdir()
+    prepare(expected_root)
+    with Workspace(expected_root) as workspace:
+        expected = make(effect, params, workspace)
+    assert not isinstance(expected, Failed), expected
+    killed, point, faults = 0, 0, []
+    ended = False
+    while not ended:
+        point += 1
+        for after in (False, True):
+            root = base / f"{point}-{after}"
+            root.mkdir()
+            prepare(root)
+            pid = os.fork()
+            if pid == 0:
+                child(root, point, after)
+            status = os.waitpid(pid, 0)[1]
+            if os.WIFEXITED(status):
+                assert os.WEXITSTATUS(status) == 0
+                ended = True
+            else:
+                assert os.WTERMSIG(status) == signal.SIGKILL
+                killed += 1
+            with Workspace(root) as workspace:
+                answer = make(effect, params, workspace)
+            if answer != expected or rest(root) != rest(expected_root):
+                faults.append([point, after, str(answer), str(rest(root))])
+    print(json.dumps({"killed": killed, "points": point, "faults": faults}))
+    """
+)
+
+
+@pytest.mark.requirement("HC-journal")
+@pytest.mark.parametrize(
+    "number", range(len(CASES)), ids=[f"{effect} {number}" for number, (effect, _) in enumerate(CASES)]
+)
+def test_an_effect_killed_before_or_after_any_of_its_system_calls_happens_once_when_it_is_repeated(
+    tmp_path: Path, number: int
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), str(number)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["faults"] == []
+    assert told["killed"] >= 12  # the note alone is more than three calls
+
+
+APPENDING = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from tests.host.effect_calls import make
+    from host.workspace import Workspace
+
+    root, journal = Path(sys.argv[1]), Path(sys.argv[2])
+    done = len(journal.read_bytes().splitlines()) if journal.exists() else 0
+    with Workspace(root) as workspace, journal.open("ab", buffering=0) as log:
+        print("ready", flush=True)
+        for number in range(done, 300):
+            answer = make("file.append", {"path": "/log", "text": f"line {number}\\n"}, workspace, f"key {number}")
+            assert isinstance(answer, dict), answer
+            log.write(b"done\\n")
+    """
+)
+
+
+@pytest.mark.requirement("HC-journal")
+def test_appends_of_a_process_that_is_killed_again_and_again_are_counted_once_each_from_outside(tmp_path: Path) -> None:
+    root, journal = tmp_path / "root", tmp_path / "journal"
+    root.mkdir()
+    killed, delay_ms = 0, 3
+    while True:
+        with subprocess.Popen(
+            [sys.executable, "-c", APPENDING, str(root), str(journal)], cwd=ROOT, stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            try:
+                child.wait(delay_ms / 1000)
+            except subprocess.TimeoutExpired:
+                child.send_signal(signal.SIGKILL)
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+        killed += 1
+        delay_ms = min(delay_ms * 2, 200) if killed > 4 else delay_ms + 7
+    assert killed >= 2
+    assert (root / "log").read_text() == "".join(f"line {number}\n" for number in range(300))
+
+
+# --- between the attempts ---------------------------------------------------------------------------
+
+
+def cut_off(files: Files, effect: str, params: dict[str, Any]) -> None:
+    """Begin an effect that is stopped after its note."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(effect, params, files.workspace, check=stop)
+
+
+@given(before=st.binary(max_size=8), data=st.binary(min_size=1, max_size=8), done=st.integers(0, 8))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_an_append_goes_on_where_it_was_cut_off(files: Files, before: bytes, data: bytes, done: int) -> None:
+    for note in (files.root / ".klock/effects").glob("*"):
+        note.unlink()
+    path, params = files.root / "a", {"path": "/a", "base64": base64.b64encode(data).decode()}
+    path.write_bytes(before)
+    cut_off(files, "file.append", params)
+    path.write_bytes(before + data[:done])
+    answer = make("file.append", params, files.workspace)
+    assert path.read_bytes() == before + data
+    assert (answer["offset"], answer["size"]) == (len(before), len(before + data))
+
+
+@pytest.mark.parametrize(
+    ("effect", "params", "meanwhile"),
+    [
+        ("file.append", {"path": "/old", "text": "line"}, lambda root: (root / "old").write_text("old\nother")),
+        ("file.append", {"path": "/old", "text": "line"}, lambda root: (root / "old").write_text("")),
+        ("file.append", {"path": "/old", "text": "l"}, lambda root: (root / "old").write_text("old\nll")),
+        ("file.create", {"path": "/new", "text": "1"}, lambda root: (root / "new").write_text("2")),
+        ("file.delete", {"path": "/old"}, lambda root: (root / "old").write_text("another")),
+        ("file.delete", {"path": "/tree", "tree": True}, lambda root: replaced(root / "tree")),
+        ("file.rename", {"from": "/old", "to": "/new"}, lambda root: (root / "old").write_text("another")),
+        ("file.rename", {"from": "/old", "to": "/new"}, lambda root: (root / "old").unlink()),
+        ("file.mkdir", {"path": "/new"}, lambda root: (root / "new").write_text("2")),
+    ],
+)
+def test_what_somebody_else_did_meanwhile_is_left_as_it_is(
+    files: Files, effect: str, params: dict[str, Any], meanwhile: Any
+) -> None:
+    prepare(files.root)
+    cut_off(files, effect, params)
+    meanwhile(files.root)
+    there = tree(files.root)
+    assert code_of(make(effect, params, files.workspace)) in ("FILE_CHANGED_MEANWHILE", "FILE_EXISTS")
+    assert tree(files.root) == there
+
+
+def replaced(folder: Path) -> None:
+    folder.rename(folder.with_name("kept"))
+    folder.mkdir()
+    (folder / "precious").write_text("1")
+
+
+def test_a_deletion_that_found_nothing_takes_nothing_when_it_is_repeated(files: Files) -> None:
+    params = {"path": "/a", "missingOk": True}
+    assert make("file.delete", params, files.workspace)["deleted"] is False
+    (files.root / "a").write_text("later")
+    assert make("file.delete", params, files.workspace)["deleted"] is False
+    assert (files.root / "a").exists()
+
+
+def test_two_attempts_at_one_effect_never_work_at_the_same_time(files: Files) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        assert go_on.wait(60)
+
+    answers: list[Any] = []
+    params = {"path": "/a", "text": "line\n"}
+    first = threading.Thread(target=lambda: answers.append(make("file.append", params, files.workspace, check=wait)))
+    first.start()
+    assert entered.wait(60)
+    looks = iter([False, False])
+    assert code_of(make("file.append", params, files.workspace, is_cancelled=lambda: next(looks, True))) == (
+        "EFFECT_CANCELLED"
+    )
+    go_on.set()
+    first.join(60)
+    assert make("file.append", params, files.workspace) == answers[0]
+    assert (files.root / "a").read_text() == "line\n"
+
+
+def test_old_notes_are_pruned_by_age_and_those_in_use_stay(files: Files) -> None:
+    class At:
+        def __init__(self, now: int) -> None:
+            self.now = now
+
+        def now_ms(self) -> int:
+            return self.now
+
+    scratch = files.root.parent / "scratch"
+    for key, at in (("old", 1_000), ("young", 9_000)):
+        make("file.append", {"path": "/a", "text": "1"}, files.workspace, key, scratch=scratch, clock=At(at))
+    assert prune_notes(scratch, now=10_000, max_age=5_000) == 1
+    assert len(list(scratch.iterdir())) == 1
+
+    def prune() -> None:
+        assert prune_notes(scratch, now=10**15, max_age=0) == 0
+
+    make("file.append", {"path": "/a", "text": "1"}, files.workspace, "young", scratch=scratch, check=prune)
+    in_use = call_of("file.append", files.workspace, "third", scratch=scratch, check=lambda: pruned(scratch))
+    HANDLERS["file.append"]({"path": "/a", "text": "1"}, in_use)
+    assert prune_notes(files.root / "no such folder", now=0, max_age=0) == 0
+
+
+def pruned(scratch: Path) -> None:
+    before = {path.name for path in scratch.iterdir()}
+    assert prune_notes(scratch, now=10**15, max_age=0) == len(before) - 1  # all but the one that is being used

@@ -1,0 +1,461 @@
+"""Every watched call of a command waits until somebody has decided on it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from host.confinement import ALLOW, Address, Call, Deny, watcher
+from host.confinement.syscalls import GROUPS, MACHINES, program, watched
+from host.confinement.tracee import Unreadable, resolve
+from tests.host.confining import PATIENCE_S, PYTHON, Ground, allow, can_hold, ground
+
+__all__ = ["ground"]
+
+KILL, ERRNO, NOTIFY, ALLOWED = 0x80000000, 0x00050000, 0x7FC00000, 0x7FFF0000
+
+
+# The filter, run by an interpreter of its language
+
+
+def answer(code: bytes, arch: int, number: int, *arguments: int) -> int:
+    """Run a filter as the kernel does."""
+    data = struct.pack("=iIQ6Q", number, arch, 0, *(list(arguments) + [0] * 6)[:6])
+    steps, at, register = [struct.unpack_from("=HBBI", code, here) for here in range(0, len(code), 8)], 0, 0
+    while True:
+        operation, true, false, value = steps[at]
+        at += 1
+        if operation == 0x20:
+            (register,) = struct.unpack_from("=I", data, value)
+        elif operation == 0x06:
+            return value
+        else:
+            at += true if (register == value if operation == 0x15 else register >= value) else false
+
+
+@pytest.fixture(params=MACHINES)
+def kind(request):
+    return MACHINES[request.param]
+
+
+def test_every_watched_call_waits(kind):
+    code = program(kind)
+    for number, (name, _) in watched(kind).items():
+        assert answer(code, kind.audit, number, 1, 2, 3, 4, 5, 6) == NOTIFY, name
+    for numbers in GROUPS.values():
+        assert answer(code, kind.audit, numbers[kind.column]) == NOTIFY
+
+
+@given(number=st.integers(0, 600))
+def test_all_other_calls_pass_or_do_not_exist(number):
+    for kind in MACHINES.values():
+        stopped = {*watched(kind), *(numbers[kind.column] for numbers in GROUPS.values())}
+        given = answer(program(kind), kind.audit, number)
+        if number in stopped:
+            assert given == NOTIFY or watched(kind)[number][0] == "sendto"
+        else:
+            assert given in (ALLOWED, ERRNO | errno.ENOSYS, ERRNO | errno.EPERM)
+
+
+def test_sending_without_an_address_needs_no_answer(kind):
+    number = next(number for number, (name, _) in watched(kind).items() if name == "sendto")
+    code = program(kind)
+    assert answer(code, kind.audit, number, 3, 1, 1, 0, 0, 0) == ALLOWED
+    assert answer(code, kind.audit, number, 3, 1, 1, 0, 1, 16) == NOTIFY
+    assert answer(code, kind.audit, number, 3, 1, 1, 0, 1 << 32, 16) == NOTIFY
+
+
+def test_other_conventions_and_ways_around_are_closed(kind):
+    code = program(kind)
+    other = MACHINES["aarch64" if kind is MACHINES["x86_64"] else "x86_64"]
+    assert answer(code, other.audit, 0) == KILL
+    assert answer(code, 0x40000003, 5) == KILL
+    assert answer(code, kind.audit, 425) == ERRNO | errno.ENOSYS
+    assert answer(code, kind.audit, 429) == ERRNO | errno.EPERM
+    assert answer(code, kind.audit, kind.ioctl, 0, 0x5412) == ERRNO | errno.EPERM
+    assert answer(code, kind.audit, kind.ioctl, 0, 0x5401) == ALLOWED
+    if kind.foreign is not None:
+        assert answer(code, kind.audit, kind.foreign | 2) == ERRNO | errno.ENOSYS
+
+
+# Names
+
+
+def test_paths_are_resolved_as_the_system_does(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/up").symlink_to("..")
+    (tmp_path / "far").symlink_to(tmp_path / "a/b")
+    (tmp_path / "round").symlink_to("round")
+    base = os.fsencode(os.path.realpath(tmp_path))
+    for name in (b"far/x", b"a/up/a/./b", b"a//b/../b/c", b"a/up/../x", b"far/../up/far/y", b"missing/../z", b"far/"):
+        expected = os.path.realpath(base + b"/" + name)
+        assert resolve(base + b"/" + name, os.getpid()) == expected
+    assert resolve(base + b"/far", os.getpid()) == base + b"/far"
+    assert resolve(b"/", 1) == resolve(b"/..", 1) == b"/"
+    with pytest.raises(Unreadable):
+        resolve(base + b"/round/x", os.getpid())
+
+
+def test_self_is_the_process_that_asks(tmp_path):
+    file = (tmp_path / "f").open("w")
+    number, pid = file.fileno(), os.getpid()
+    real = os.fsencode(os.path.realpath(tmp_path / "f"))
+    for name in (b"/proc/self/fd/%d", b"/dev/fd/%d", b"/proc/thread-self/fd/%d"):
+        assert resolve(name % number, pid, follow=True) == real
+    assert resolve(b"/proc/self/status", 1) == b"/proc/1/status"
+    assert resolve(b"/proc/self/cwd/x", pid) == os.getcwdb() + b"/x"
+    reading, writing = os.pipe()
+    assert resolve(b"/proc/self/fd/%d" % writing, pid, follow=True) is None
+    os.close(reading), os.close(writing), file.close()
+
+
+# What is told of each call
+
+CALLS = """
+import os
+here = os.open('.', os.O_RDONLY)
+file = os.open('f', os.O_RDWR | os.O_CREAT, 0o600)
+os.open('d/../f', os.O_RDONLY | os.O_NOFOLLOW)
+os.open('f', os.O_WRONLY, dir_fd=here)
+os.open('via/f', os.O_RDONLY)
+os.mkdir('m'); os.mkdir('n', dir_fd=here); os.rmdir('m'); os.rmdir('n', dir_fd=here)
+os.symlink('text', 's'); os.symlink('text', 't', dir_fd=here)
+os.link('f', 'h'); os.mkfifo('p'); os.rename('p', 'q'); os.rename('q', 'p', src_dir_fd=here, dst_dir_fd=here)
+os.unlink('p'); os.unlink('h', dir_fd=here)
+os.truncate('f', 1); os.ftruncate(file, 2)
+os.chmod('f', 0o644); os.chmod(file, 0o600)
+os.chown('f', -1, -1); os.lchown('s', -1, -1); os.chown(file, -1, -1); os.chown('f', -1, -1, dir_fd=here)
+os.utime('f'); os.utime(file); os.utime('s', follow_symlinks=False)
+for path, follow in (('f', True), ('s', False), (file, True)):
+    for call in (lambda: os.setxattr(path, 'user.a', b'x', follow_symlinks=follow),
+                 lambda: os.removexattr(path, 'user.a', follow_symlinks=follow)):
+        try: call()
+        except OSError: pass
+os.open(f'/proc/self/fd/{file}', os.O_RDONLY)
+os.unlink('f'); os.chmod(file, 0o700); os.utime(file)
+"""
+
+TOLD = """open . 0; open f; open f 0; open f 1; open d/f 0
+mkdir m; mkdir n; rmdir m; rmdir n
+symlink text s; symlink text t
+link f h; mknod p; rename p q; rename q p
+unlink p; unlink h
+truncate f
+chmod f; chmod f
+chown f; chown s; chown f; chown f
+utime f; utime f; utime s
+setxattr f; removexattr f; setxattr s; removexattr s; setxattr f; removexattr f
+open f 0
+unlink f"""
+
+
+@pytest.mark.requirement("KO-5.2")
+def test_every_call_that_touches_a_file_is_told(ground):
+    (ground.root / "d").mkdir()
+    ground.file("d/f")
+    (ground.root / "via").symlink_to("d")
+    ended = ground.python(CALLS, rules=None, decide=allow)
+    if ended is None:
+        return
+    assert (ended.code, ended.err) == (0, "")
+    base = os.fsencode(ground.root)
+    own = [call for call in ended.calls if any(path.startswith(base) for path in call.paths)]
+    told = [[call.name, *(os.path.relpath(path, base).decode() for path in call.paths if path.startswith(b"/")), call]
+            for call in own]  # fmt: skip
+    expected = [entry.split() for line in TOLD.splitlines() for entry in line.split("; ")]
+    assert len(told) == len(expected)
+    for (*names, call), wanted in zip(told, expected, strict=True):
+        if wanted[0] == "symlink":
+            assert call.paths[0] == wanted.pop(1).encode()
+        if wanted[-1].isdigit():
+            assert call.flags & os.O_ACCMODE == int(wanted.pop())
+        assert names == wanted
+    opened = [call for call in own if call.name == "open"]
+    assert opened[1].flags & os.O_CREAT
+    assert [call.follows for call in opened[:4]] == [True, True, False, True]
+    assert [call.follows for call in own if call.name == "chown"] == [True, False, True, True]
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+def test_a_denied_call_fails_and_changes_nothing(ground):
+    ground.file("f")
+    code = """
+import os
+for call in (lambda: open('f', 'w'), lambda: open('new', 'x'), lambda: os.unlink('f'), lambda: os.mkdir('d'),
+             lambda: os.rename('f', 'g'), lambda: os.link('f', 'g'), lambda: os.symlink('f', 'g'),
+             lambda: os.mkfifo('p'), lambda: os.truncate('f', 0), lambda: os.chmod('f', 0o777),
+             lambda: os.utime('f', (1, 1)), lambda: os.execv('/bin/true', ['true'])):
+    try: call(); print('done')
+    except OSError as error: print(error.errno)
+"""
+    before = os.stat(ground.root / "f")
+    opening = os.O_WRONLY | os.O_CREAT
+
+    def decide(call: Call):
+        reads = call.name == "open" and not call.flags & opening
+        return ALLOW if reads else Deny(errno.EDQUOT)
+
+    ended = ground.python(code, rules=None, decide=decide)
+    if ended is not None:
+        assert ended.out == f"{errno.EDQUOT}\n" * 12
+        assert os.stat(ground.root / "f") == before
+        assert os.listdir(ground.root) == ["f"]
+
+
+def test_pipes_and_other_nameless_files_are_nobodys_business(ground):
+    code = "open('/dev/stderr', 'w').write('x'); open('/proc/self/fd/2', 'a').write('y')"
+    if not can_hold(None, allow):
+        return
+    calls: list[Call] = []
+    with ground.start(
+        [PYTHON, "-I", "-S", "-c", code], stderr=-1, decide=lambda c: calls.append(c) or ALLOW
+    ) as command:
+        assert command.streams[2].read() == b"xy"
+        assert command.wait(PATIENCE_S) == 0
+    assert not [call for call in calls if call.flags & os.O_ACCMODE]
+
+
+def test_programs_are_told_with_their_arguments(ground):
+    ended = ground.shell("/bin/echo one 'two three' >f; exec /usr/bin/env true", rules=None, decide=allow)
+    if ended is not None:
+        started = [call for call in ended.calls if call.name == "execve"]
+        assert started[0].paths == (os.fsencode(os.path.realpath("/bin")) + b"/echo",)
+        assert started[0].argv == (b"/bin/echo", b"one", b"two three")
+        assert {call.cwd for call in started} == {os.fsencode(ground.root)}
+        assert [call.argv for call in started[1:3]] == [(b"/usr/bin/env", b"true"), (b"true",)]
+
+
+def test_huge_arguments_are_told_in_part(ground):
+    ended = ground.python("import os; os.execv('/bin/true', ['x' * 100000] * 15)", rules=None, decide=allow)
+    if ended is not None:
+        assert ended.code == 0
+        (told,) = [call.argv for call in ended.calls if call.name == "execve"]
+        assert [len(argument) for argument in told] == [4096] * 15
+
+
+def test_addresses_are_told(ground):
+    code = """
+import _socket as s, os
+udp = s.socket(s.AF_INET, s.SOCK_DGRAM); udp.bind(('127.0.0.1', 0))
+udp.sendto(b'x', ('127.0.0.1', 9)); udp.sendmsg([b'x'], [], 0, ('127.0.0.1', 10))
+udp.connect(('127.0.0.1', 11)); udp.send(b'x')
+for address in ('l', '\\0name'):
+    s.socket(s.AF_UNIX).bind(address)
+    try: s.socket(s.AF_UNIX).connect(address)
+    except OSError: pass
+six = s.socket(s.AF_INET6, s.SOCK_DGRAM)
+try: six.connect(('::1', 12)); six.connect(('::ffff:127.0.0.1', 13))
+except OSError: pass
+try: s.socket(s.AF_NETLINK, s.SOCK_RAW).bind((0, 0))
+except OSError: pass
+"""
+    ended = ground.python(code, rules=None, decide=allow)
+    if ended is None:
+        return
+    assert ended.err == ""
+    told = [(call.name, call.address) for call in ended.calls if call.address is not None]
+    local, link = Address("unix", path=os.fsencode(ground.root / "l")), Address("unix", path=b"\0name")
+    assert told[:8] == [
+        ("bind", Address("inet", "127.0.0.1", 0)),
+        ("sendto", Address("inet", "127.0.0.1", 9)),
+        ("sendto", Address("inet", "127.0.0.1", 10)),
+        ("connect", Address("inet", "127.0.0.1", 11)),
+        ("bind", local),
+        ("connect", local),
+        ("bind", link),
+        ("connect", link),
+    ]
+    assert told[8:] in ([], [("connect", Address("inet6", "::1", 12)), ("connect", Address("inet6", "127.0.0.1", 13))],
+                        [("connect", Address("inet6", "::1", 12))])  # fmt: skip
+
+
+@pytest.mark.requirement("KO-5.2")
+def test_a_denied_connection_does_not_happen(ground):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = f"import _socket; _socket.socket(2, 1).connect(('127.0.0.1', {port}))"
+
+        def decide(call: Call):
+            return Deny(errno.EPERM) if call.address == Address("inet", "127.0.0.1", port) else ALLOW
+
+        ended = ground.python(code, rules=None, decide=decide)
+        server.setblocking(False)
+        if ended is not None:
+            assert "PermissionError" in ended.err
+            with pytest.raises(BlockingIOError):
+                server.accept()
+
+
+# Faults
+
+
+def test_arguments_that_lead_nowhere_are_refused(ground):
+    ground.file("f" * 100)
+    code = """
+import ctypes, mmap, errno
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(address):
+    return errno.errorcode[ctypes.get_errno()] if libc.open(ctypes.c_void_p(address), 0) < 0 else 'opened'
+pages = mmap.mmap(-1, 3 * 4096)
+base = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+name = b'f' * 100 + b'\\0'
+pages[4096 - 50:4096 - 50 + 101] = name
+print(tried(1), tried(2**63), tried(base + 4096 - 50))
+pages[:] = b'x' * len(pages)
+print(tried(base))
+libc.munmap(ctypes.c_void_p(base + 4096), ctypes.c_size_t(4096))
+print(tried(base + 4000))
+"""
+    ended = ground.python(code, rules=None, decide=allow)
+    if ended is not None:
+        assert (ended.out, ended.err) == ("EFAULT EFAULT opened\nENAMETOOLONG\nEFAULT\n", "")
+
+
+def test_who_decides_may_fail_and_the_call_is_denied(ground):
+    ground.file("f")
+    reported: list[str] = []
+
+    def decide(call: Call):
+        if call.paths and call.paths[0].endswith(b"/f"):
+            raise RuntimeError("undecided")
+        return ALLOW
+
+    code = "try: open('f')\nexcept OSError as error: print(error.errno)"
+    ended = ground.python(code, rules=None, decide=decide, report=lambda failure: reported.append(str(failure)))
+    if ended is not None:
+        assert ended.out == f"{errno.EACCES}\n"
+        assert reported == ["undecided"]
+
+
+def test_who_is_killed_while_waiting_holds_nobody_up(ground):
+    if not can_hold(None, allow):
+        return
+    ground.file("f")
+    ground.file("g")
+    asked, killed, later = threading.Event(), threading.Event(), threading.Event()
+
+    def decide(call: Call):
+        if call.paths and call.paths[0].endswith(b"/f"):
+            asked.set()
+            assert killed.wait(PATIENCE_S)
+        if call.paths and call.paths[0].endswith(b"/g"):
+            later.set()
+        return ALLOW
+
+    with ground.start(["/bin/sh", "-c", "cat f & echo $!; wait $!; cat g"], stdout=-1, decide=decide) as command:
+        waiting = int(command.streams[1].readline())
+        assert asked.wait(PATIENCE_S)
+        os.kill(waiting, signal.SIGKILL)
+        killed.set()
+        assert command.wait(PATIENCE_S) == 0
+        assert later.is_set()
+
+
+def test_the_whole_command_is_ended_by_who_decides(ground):
+    if not can_hold(None, allow):
+        return
+    commands, ready = [], threading.Event()
+
+    def decide(call: Call):
+        if call.name == "mkdir":
+            assert ready.wait(PATIENCE_S)
+            commands[0].kill_group()
+        return ALLOW
+
+    code = "import os\nos.fork()\nos.setsid()\nos.mkdir(f'd{os.getpid()}')\nopen('survived', 'w')"
+    with ground.start([PYTHON, "-I", "-S", "-c", f"import os\nif os.fork(): os.wait(); os._exit(0)\n{code}"],
+                      decide=decide) as command:  # fmt: skip
+        commands.append(command)
+        ready.set()
+        assert command.wait(PATIENCE_S) == -signal.SIGKILL
+        assert command.descendants() == set()
+    assert os.listdir(ground.root) == []
+
+
+def test_many_threads_and_children_are_all_answered(ground):
+    for number in range(8):
+        ground.file(f"f{number}")
+    code = """
+import os, threading
+def work(name):
+    for _ in range(25): os.close(os.open(name, os.O_RDONLY))
+for child in range(4):
+    if not os.fork(): break
+else:
+    child = -1
+threads = [threading.Thread(target=work, args=(f'f{n}',)) for n in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+if child < 0:
+    print(sum(os.wait()[1] for _ in range(4)))
+"""
+    ended = ground.run([PYTHON, "-I", "-c", code], rules=None, decide=allow)
+    if ended is not None:
+        assert (ended.code, ended.out) == (0, "0\n")
+        base = os.fsencode(ground.root) + b"/f"
+        told = [call for call in ended.calls if call.name == "open" and call.paths[0].startswith(base)]
+        assert len(told) == 5 * 8 * 25
+        assert len({call.pid for call in told}) == 5 * 8
+
+
+def test_a_storm_of_children_is_survived(ground):
+    code = "import os\nfor _ in range(300):\n    if not os.fork():\n        open('/dev/null'); os._exit(0)"
+    ended = ground.python(code, rules=None, decide=allow)
+    if ended is not None:
+        assert ended.code == 0
+
+
+def test_who_is_left_when_the_watcher_ends_can_open_nothing(ground):
+    if not can_hold(None, allow):
+        return
+    code = "import sys\nprint(1, flush=True)\nsys.stdin.read(1)\ntry: open('/etc/passwd')\nexcept OSError as e: print(e.errno)"
+    argv = [PYTHON, "-I", "-S", "-c", code]
+    with ground.start(argv, stdin=-1, stdout=-1, decide=allow) as command:
+        stdin, stdout, _ = command.streams
+        stdout.readline()
+        command._watcher.close()
+        stdin.write(b"x")
+        stdin.close()
+        assert int(stdout.readline()) == errno.ENOSYS
+
+
+def test_only_one_watcher_fits_and_the_second_is_refused(ground):
+    """A command under watch that wants to watch another is told so."""
+    root = Path(__file__).parents[2]
+    code = f"""
+import sys, json; sys.path[:0] = [{str(root)!r}, *json.loads({json.dumps(json.dumps(__import__("sys").path))})]
+from host.confinement import start, ALLOW
+from world.errors import Refused
+try: start(['/bin/true'], cwd='/', env={{}}, rules=None, decide=lambda _: ALLOW)
+except Refused as refused: print(refused.code)
+"""
+    ended = ground.run([PYTHON, "-c", code], rules=None, decide=allow)
+    if ended is not None:
+        assert (ended.out, ended.err) == ("CONFINEMENT_FAILED\n", "")
+
+
+def test_elsewhere_it_says_why_not(monkeypatch):
+    monkeypatch.setattr(watcher, "machine", lambda: "riscv64")
+    assert "riscv64" in str(watcher.available().why_not)
+    monkeypatch.setattr(watcher, "IS_LINUX", False)
+    assert "Linux" in str(watcher.available().why_not)
+
+
+def test_a_kernel_without_it_says_why_not(monkeypatch, ground):
+    def missing(*_):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(watcher, "system_call", missing)
+    assert watcher.available().abi == 0
+    assert isinstance(ground, Ground)
+    assert ground.shell("true", rules=None, decide=allow) is None

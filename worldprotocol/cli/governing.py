@@ -1,0 +1,181 @@
+"""``worldctl run``: any command under leases, held to what it declared, recorded, and undone where it fails."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from worldprotocol.cli.options import Command, Desk, with_desk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worldprotocol.facade import World
+    from worldprotocol.runs.command import CommandResult
+
+VIOLATED: Final = 120
+LOST: Final = 121
+DIED: Final = 123
+WAITED_TOO_LONG: Final = 124
+REFUSED: Final = 125
+NOT_EXECUTABLE: Final = 126
+NOT_FOUND: Final = 127
+
+CODES: Final = {
+    "DIED": DIED,
+    "WAIT_TIMED_OUT": WAITED_TOO_LONG,
+    "WAIT_CANCELLED": WAITED_TOO_LONG,
+    "COMMAND_NOT_EXECUTABLE": NOT_EXECUTABLE,
+    "COMMAND_NOT_FOUND": NOT_FOUND,
+}
+"""Exit codes of what keeps a command from being run; everything else is ``REFUSED``."""
+
+
+@click.command("run", cls=Command, context_settings={"ignore_unknown_options": False})
+@click.argument("argv", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--agent", metavar="ID", help="Whose command it is; your user name unless told otherwise.")
+@click.option("--session", metavar="ID", help="Its unit of work, whose leases never conflict; a new one if not given.")
+@click.option("--reads", multiple=True, metavar="PLACE", help="It reads there (CONSUMES): a file, folder/**, *.py.")
+@click.option("--writes", multiple=True, metavar="PLACE", help="It changes or makes files there (MUTATES).")
+@click.option("--creates", multiple=True, metavar="PLACE", help="It makes this (PROVIDES).")
+@click.option("--deletes", multiple=True, metavar="PLACE", help="It removes this (DELETES).")
+@click.option("--renames", nargs=2, multiple=True, metavar="OLD NEW", help="It moves this there (RENAMES).")
+@click.option("--connects", multiple=True, metavar="URL", help="It talks to this host (CONSUMES).")
+@click.option("--declare", nargs=2, multiple=True, metavar="PREDICATE RESOURCE", help="Any other triple.")
+@click.option("--manifest", metavar="JSON", help="A whole manifest in place of all the above: @file or -.")
+@click.option("--wait", type=float, default=60.0, show_default=True, metavar="SECONDS", help="How long to wait.")
+@click.option("--retry", is_flag=True, help="After Die ask again, when the verdict says, until --wait is over.")
+@click.option("--ttl-ms", type=int, help="Time to live of the leases without a heartbeat; else as [klis] says.")
+@click.option("--permissive", is_flag=True, help="Warn, and widen the scope by leases: deadlocks can form. For trying.")
+@click.option("--keep", is_flag=True, help="Leave what a command did that failed without a violation.")
+@click.option("--unconfined", is_flag=True, help="Do not confine it; what it did is found in the content alone.")
+@click.option("--trace", is_flag=True, help="Also trace it with strace, for the record.")
+@click.option("--allow-read", multiple=True, metavar="PATH", help="It may read this, outside of the workspace.")
+@click.option("--no-compare", is_flag=True, help="Do not compare the content of the workspace before and after.")
+@click.option("--require-signature", is_flag=True, help="Accept a signed manifest only.")
+@click.option("--by", metavar="ID", help="Who vouches for a manifest that is not signed; the agent itself.")
+@click.option("--report", metavar="FILE", help="Write the verification log there, as JSON; - is stdout.")
+@with_desk
+def run(desk: Desk, argv: tuple[str, ...], report: str | None, **asked: Any) -> int:
+    """Run a command that may do what it declares and nothing else.
+
+    It gets its leases first, waiting or dying as Wait-Die says, and what it may change is backed up before. A violation
+    ends it with everything that it started, and what it changed is put back; so is what a command did that failed,
+    unless --keep is given. `worldctl show RUN` tells it all afterwards.
+
+    The exit code is the command's own, but for 120: it violated its scope; 121: its leases were lost; 123: it died, ask
+    again; 124: it waited too long; 125: refused, nothing was run; 126: not executable; 127: no such command.
+    """
+    from world.errors import WorldProtocolError
+
+    try:
+        with _open(desk) as world:
+            result = _governed(desk, world, argv, asked)
+            _tell(desk, world, result, report)
+    except WorldProtocolError as error:
+        return _refused(desk, error)
+    return {"violated": VIOLATED, "lost": LOST}.get(result.outcome, result.exit_code)
+
+
+def _open(desk: Desk) -> World:
+    """Open the realm; the workspace is the folder of world.toml unless it names another."""
+    from world.clock import SystemClock
+    from worldprotocol.cli.opening import CATCHING_UP, composed
+    from worldprotocol.config import WorkspaceConfig
+    from worldprotocol.facade import World
+
+    config = composed(desk)
+    workspace = config.placed_workspace() or WorkspaceConfig().in_folder(config.folder)
+    with desk.progress(CATCHING_UP) as progress:
+        return World.from_config(config, address=desk.log, progress=progress, clock=SystemClock(), workspace=workspace)
+
+
+def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[str, Any]) -> CommandResult:
+    from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
+    from worldprotocol.runs.governed import Wishes
+
+    check_can_be_confined(unconfined=asked["unconfined"])
+    manifest = _manifest(world, asked)
+    with desk.progress("Looking at the workspace") as progress:
+        wishes = Wishes(
+            mode="permissive" if asked["permissive"] else "strict",
+            wait=asked["wait"],
+            retry=asked["retry"],
+            ttl_ms=asked["ttl_ms"],
+            keep=asked["keep"],
+            compare=not asked["no_compare"],
+            require_signature=asked["require_signature"],
+            by=asked["by"],
+        )
+        if asked["permissive"]:
+            desk.out.remark(
+                "Permissive: violations are warned of and leased on the way, so deadlocks can form (KLIS-6). Not for "
+                "production."
+            )
+        begun = world.host.begin(manifest, wishes)
+        _ = progress
+    how = CommandWishes(unconfined=asked["unconfined"], trace=asked["trace"], read=asked["allow_read"])
+    return run_command(begun, world.host.premises, argv, how)
+
+
+def _manifest(world: World, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what was declared: a manifest, or places; an unconfined command without either changes where it works."""
+    from world.klis.predicate import Predicate, read_predicate
+    from worldprotocol.cli.reading import read_object
+    from worldprotocol.runs.declaring import manifest_of_places, opaque_manifest
+
+    named = ("reads", "writes", "creates", "deletes", "renames", "connects", "declare")
+    is_declared = any(asked[name] for name in named)
+    if asked["manifest"] is not None:
+        if is_declared or asked["agent"] or asked["session"]:
+            raise click.UsageError("A manifest says all; leave out --agent, --session and the places.")
+        return read_object(asked["manifest"], what="--manifest")
+    agent = asked["agent"] or _user()
+    session = asked["session"] or world.new_id()
+    workspace = world.host.premises.workspace
+    if not is_declared and asked["unconfined"]:
+        return opaque_manifest(workspace, agent=agent, session=session, folder=os.getcwd())
+    places: dict[Predicate, list[str]] = {
+        Predicate.CONSUMES: [*asked["reads"], *(f"URL:{url}" for url in asked["connects"])],
+        Predicate.MUTATES: list(asked["writes"]),
+        Predicate.PROVIDES: list(asked["creates"]),
+        Predicate.DELETES: list(asked["deletes"]),
+    }
+    for predicate, resource in asked["declare"]:
+        places.setdefault(read_predicate(predicate.upper(), "--declare"), []).append(resource)
+    return manifest_of_places(workspace, agent=agent, session=session, places=places, renames=asked["renames"])
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        raise click.UsageError("Say whose command it is: --agent ID.") from None
+
+
+def _tell(desk: Desk, world: World, result: CommandResult, report: str | None) -> None:
+    """Tell people on stderr, for stdout is the command's own; write the record where it was asked for."""
+    import json
+    from pathlib import Path
+
+    if result.reason is not None and result.outcome != "completed":
+        click.echo(f"worldctl: {result.outcome}: {result.reason}", err=True)
+    desk.out.remark(f"The verification log: worldctl show {result.run_id}")
+    if report is None and not desk.json:
+        return
+    text = json.dumps(world.host.verification(result.run_id).to_wire(), ensure_ascii=False)
+    if report in (None, "-"):
+        click.echo(text)
+    else:
+        Path(str(report)).write_text(text + "\n", encoding="utf-8")
+
+
+def _refused(desk: Desk, error: Any) -> int:
+    from worldprotocol.cli.run import report_error
+
+    code = CODES.get(error.code, REFUSED)
+    return report_error(desk, error.code, error.message, error.details, code)

@@ -1,0 +1,170 @@
+"""``World.host``: governed runs, their records, and executions that need a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from host.premises import Premises
+from world.clock import IdSource
+from world.errors import Refused
+from world.klis.predicate import Predicate
+from world.proposal import Proposal
+from world.protocol import WorldProtocol
+from world.recovery import Choice
+from worldprotocol.leases import Leases
+from worldprotocol.runs.declaring import manifest_of_places
+from worldprotocol.runs.governed import GovernedRun, Wishes
+from worldprotocol.runs.recovering import recover_runs
+from worldprotocol.runs.session import Session
+from worldprotocol.runs.verification import VerificationLog, read_verification
+
+__all__ = ["Hosting"]
+
+
+class Hosting:
+    """What the host does beside effects of proposals."""
+
+    def __init__(self, protocol: WorldProtocol, leases: Leases, ids: IdSource, premises: Premises | None) -> None:
+        """Serve a realm; without premises there are no governed runs."""
+        self._protocol = protocol
+        self._leases = leases
+        self._ids = ids
+        self._premises = premises
+
+    @property
+    def premises(self) -> Premises:
+        """The workspace and its backups.
+
+        Raises:
+            Refused: ``NO_WORKSPACE``.
+        """
+        if self._premises is None:
+            raise Refused(
+                "NO_WORKSPACE",
+                "This realm has no workspace: add [workspace] with root to world.toml, or open it with workspace=...",
+            )
+        return self._premises
+
+    # Governed runs
+
+    def session(
+        self,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        reads: Iterable[str] = (),
+        writes: Iterable[str] = (),
+        creates: Iterable[str] = (),
+        deletes: Iterable[str] = (),
+        connects: Iterable[str] = (),
+        manifest: Mapping[str, Any] | None = None,
+        wishes: Wishes | None = None,
+    ) -> Session:
+        """Return a session for Python code; nothing happens before it is entered.
+
+        Args:
+            agent: whose session it is; with ``manifest``, its agent_id counts.
+            session: its unit of work; None begins one.
+            reads: places that are read (CONSUMES); see ``worldprotocol.runs.declaring`` for how places are written.
+            writes: places that are changed (MUTATES).
+            creates: places that are made (PROVIDES).
+            deletes: places that are removed (DELETES).
+            connects: URLs that are read (CONSUMES).
+            manifest: a whole manifest in place of all these.
+            wishes: how it is to be governed; None is strictly.
+
+        Raises:
+            Refused: ``NO_WORKSPACE``, ``INVALID_VALUE``, ``NO_MATCH``, ``OUTSIDE_WORKSPACE``, ``NOTHING_DECLARED``.
+        """
+        premises = self.premises
+        document = manifest
+        if document is None:
+            if not agent:
+                raise Refused("INVALID_VALUE", "Say whose session it is (agent), or give a manifest.")
+            places = {
+                Predicate.CONSUMES: [*reads, *(_url(one) for one in connects)],
+                Predicate.MUTATES: list(writes),
+                Predicate.PROVIDES: list(creates),
+                Predicate.DELETES: list(deletes),
+            }
+            name = session or self._ids.new_id()
+            document = manifest_of_places(premises.workspace, agent=agent, session=name, places=places)
+        chosen = document
+        return Session(premises, lambda: self.begin(chosen, wishes or Wishes()))
+
+    def begin(self, manifest: Mapping[str, Any], wishes: Wishes) -> GovernedRun:
+        """Get the leases for a run; who runs something opens it and ends it. See ``GovernedRun``."""
+        return GovernedRun.begin(
+            self._protocol, self._leases, self.premises, self._ids, manifest, wishes, worker=self._protocol.worker
+        )
+
+    def verification(self, run_id: str) -> VerificationLog:
+        """Return the verification log of a run, or of a proposal's effects (KO-4).
+
+        Raises:
+            Refused: ``UNKNOWN_RUN``.
+        """
+        return read_verification(self._protocol.archive, run_id)
+
+    def recover(self) -> list[VerificationLog]:
+        """End the runs whose process vanished, and give back what they left half done; returns their records."""
+        return recover_runs(self._protocol, self.premises)
+
+    # Executions
+
+    def stuck(self) -> list[dict[str, Any]]:
+        """Return the effects of which nobody knows whether they happened, oldest first."""
+        found: list[dict[str, Any]] = []
+        for proposal in self._protocol.archive.peek(lambda realm: [one.copy() for one in realm.proposals.values()]):
+            for name, asked in proposal.in_doubt.items():
+                found.append(
+                    {
+                        "proposalId": proposal.proposal_id,
+                        "actorId": proposal.submitted.actor["actorId"],
+                        "action": proposal.submitted.intent["body"]["type"],
+                        "requirementId": name,
+                        "effect": asked.requirement["type"],
+                        "params": asked.requirement.get("params"),
+                        "requestedAt": proposal.requested_at.get(name, asked.at),
+                        "idempotencyKey": f"{proposal.submitted.intent['intentId']}:{name}",
+                    }
+                )
+        return sorted(found, key=lambda one: one["requestedAt"])
+
+    def resolve(
+        self,
+        proposal_id: str,
+        choice: Choice,
+        *,
+        by: str,
+        reason: str,
+        effect: str | None = None,
+        value: Any = None,
+    ) -> Proposal:
+        """Say as a person what became of an effect in doubt, and let its execution go on.
+
+        Args:
+            proposal_id: whose effect it is.
+            choice: ``happened``, with what it gave in ``value``; ``retry``, it did not happen; ``fail``, nobody knows.
+            by: the person, a registered actor.
+            reason: how it is known, for the record.
+            effect: the requirement's id; None where only one is in doubt.
+            value: what the action receives.
+
+        Raises:
+            Refused: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``NOT_CANONICAL``.
+        """
+        return self._protocol.resolve(proposal_id, effect, choice, by=by, reason=reason, value=value)
+
+    def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
+        """Call an approved execution off: what is under way is given up, what it did to files is undone, it fails.
+
+        Raises:
+            Refused: ``NOT_RUNNING``, ``REASON_MISSING``.
+        """
+        return self._protocol.cancel(proposal_id, by=by, reason=reason)
+
+
+def _url(text: str) -> str:
+    return text if text.startswith("URL:") else f"URL:{text}"

@@ -1,0 +1,300 @@
+"""A governed command: any program under leases, held by the operating system, watched, recorded, undone where it fails.
+
+Where the kernel has Landlock and seccomp notification, the command can do nothing else than its manifest allows, and
+every call is judged before it happens. Unconfined it runs as it is, and what it did is found in the content alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+from host.confinement import ALLOW, Call, Deny, RunningCommand, Runtime, Verdict, landlock, rules_for, start, watcher
+from host.observation import Operations, tracing
+from host.observation.tracing import TraceReader
+from host.premises import Premises
+from world.errors import Refused, ScopeViolationError
+from world.klis.observation import Seen
+from worldprotocol.runs.governed import GovernedRun, Outcome
+
+__all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
+
+PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that the command gets in our place."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWishes:
+    """How a command is to be run.
+
+    Args:
+        unconfined: neither Landlock nor the watcher; only the content is compared.
+        trace: also run it under ``strace``, unconfined or not, and record what it saw.
+        cwd: its working directory; None is the current one.
+        env: its environment; None is this process's.
+        read: further places outside of the workspace that it may read.
+    """
+
+    unconfined: bool = False
+    trace: bool = False
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+    read: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a governed command ended.
+
+    Args:
+        run_id: its record in the log.
+        outcome: of the run.
+        exit_code: of the command, as a shell tells it: 128 and the signal's number where one ended it.
+        reason: one sentence, where there is something to say.
+    """
+
+    run_id: str
+    outcome: Outcome
+    exit_code: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What can hold a command to its declaration here.
+
+    Args:
+        held_by: the names of what does, for the record.
+        why_not: why a command cannot be confined; None where it can.
+        gaps: what is not held even so.
+    """
+
+    held_by: tuple[str, ...] = ()
+    why_not: str | None = None
+    gaps: tuple[str, ...] = field(default=())
+
+
+def confinement() -> Confinement:
+    """Find out what the kernel offers."""
+    walls, eyes = landlock.available(), watcher.available()
+    why_not = walls.why_not or eyes.why_not
+    if why_not is not None:
+        return Confinement(why_not=why_not)
+    return Confinement((f"landlock {walls.abi}", "seccomp watcher", "content"), None, (*walls.not_held, *eyes.not_held))
+
+
+def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishes: CommandWishes) -> CommandResult:
+    """Run a command to its end under a run whose leases are granted.
+
+    Args:
+        run: begun and not yet opened; it is ended here, whatever happens.
+        premises: the workspace.
+        argv: the command and its arguments.
+        wishes: how to run it.
+
+    Returns:
+        How it ended. Signals that this process gets while it runs are the command's.
+
+    Raises:
+        Refused: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``CONFINEMENT_UNAVAILABLE``,
+            ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are given back.
+    """
+    running = _Running(run, premises, wishes)
+    held_by = ("content",) if wishes.unconfined else confinement().held_by
+    run.open(
+        "command",
+        stop=running.stop,
+        held_by=(*held_by, *(("strace",) if wishes.trace else ())),
+        is_held_wholly=not wishes.unconfined,
+        command=argv,
+    )
+    try:
+        with _private_folder() as private:
+            code = running.run(argv, private)
+    except BaseException as error:
+        run.end("interrupted", reason=f"{type(error).__name__}: {error}")
+        raise
+    outcome: Outcome = "completed" if code == 0 else "failed"
+    reason = None if code == 0 else f"The command ended with exit code {code}."
+    ended = run.end(outcome, exit_code=code, reason=reason)
+    return CommandResult(run.run_id, ended, code, running.why or reason)
+
+
+class _Running:
+    """One command on its way."""
+
+    def __init__(self, run: GovernedRun, premises: Premises, wishes: CommandWishes) -> None:
+        self._run = run
+        self._premises = premises
+        self._wishes = wishes
+        self._command: RunningCommand | None = None
+        self._operations: Operations | None = None
+        self.why: str | None = None
+
+    def stop(self, why: str) -> None:
+        """End the command with all that it started."""
+        self.why = self.why or why
+        if self._command is not None:
+            self._command.kill_group()
+
+    def run(self, argv: Sequence[str], private: str) -> int:
+        """Start the command and wait for its end; returns its exit code as a shell tells it."""
+        wishes, declaration = self._wishes, self._run.watch.declaration
+        self._operations = self._premises.operations(
+            declaration, confined=not wishes.unconfined, read=wishes.read, write=[private]
+        )
+        env = {**(os.environ if wishes.env is None else wishes.env), "TMPDIR": private}
+        found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
+        rules = None
+        if not wishes.unconfined:
+            runtime = Runtime.standard(
+                command=found,
+                private=[private, *self._premises.writable],
+                read=[*self._premises.readable, *wishes.read],
+            )
+            rules = rules_for(declaration.triples, self._premises.workspace, runtime)
+        traced, trace = self._traced(argv, private)
+        command = start(
+            traced,
+            cwd=wishes.cwd or os.getcwd(),
+            env=env,
+            rules=rules,
+            decide=None if wishes.unconfined else self._decide,
+            unconfined=wishes.unconfined,
+        )
+        self._command = command
+        try:
+            if self.why is not None:  # while it was being started
+                command.kill_group()
+            with _signals_to(command):
+                code = command.wait()
+        finally:
+            command.close()
+            if trace is not None:
+                self._read_trace(trace, found or argv[0])
+        return code if code >= 0 else 128 - code
+
+    def _traced(self, argv: Sequence[str], private: str) -> tuple[Sequence[str], int | None]:
+        """Return what is run, and the descriptor of the trace."""
+        if not self._wishes.trace:
+            return argv, None
+        out = os.open(os.path.join(private, "trace"), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        return tracing.command(argv, out), out
+
+    def _read_trace(self, trace: int, program: str) -> None:
+        """Take in what the tracer saw; what was refused did not happen, and what was judged before is known."""
+        assert self._operations is not None
+        with os.fdopen(trace, "r", encoding="utf-8", errors="backslashreplace") as file:
+            file.seek(0)
+            reader = TraceReader(self._operations, after_exec=program, cwd=os.fsencode(self._wishes.cwd or os.getcwd()))
+            for traced in reader.feed(file):
+                if not traced.is_blocked:
+                    self._run.watch.note(traced.seen, depth="trace")
+
+    def _decide(self, call: Call) -> Verdict:
+        try:
+            self._run.watch.check(self._seen(call), depth="child")
+        except ScopeViolationError:
+            return Deny()
+        return ALLOW
+
+    def _seen(self, call: Call) -> list[Seen]:
+        operations = self._operations
+        assert operations is not None
+        return what_happens(operations, call)
+
+
+def what_happens(operations: Operations, call: Call) -> list[Seen]:
+    """Return what a watched system call does."""
+    paths, told = call.paths, _told(call)
+    match call.name:
+        case "open":
+            return operations.opened(paths[0], call.flags, call=told)
+        case "unlink" | "rmdir":
+            return operations.deleted(paths[0], call=told)
+        case "rename":
+            return operations.renamed(paths[0], paths[1], exchange=bool(call.flags & 2), call=told)
+        case "mkdir" | "mknod":
+            return operations.made(paths[0], call=told)
+        case "link":
+            return operations.linked(paths[0], paths[1], symbolic=False, call=told)
+        case "symlink":
+            return operations.linked(paths[0], paths[1], symbolic=True, call=told)
+        case "execve":
+            return operations.started(paths[0], call.argv, cwd=call.cwd or None, call=told)
+        case "connect" | "sendto" | "bind":
+            return _talks(operations, call, told)
+        case _:  # truncate, chmod, chown, utime, setxattr, removexattr
+            return operations.changed(paths[0], follow=call.follows, call=told)
+
+
+def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
+    address = call.address
+    if address is None or address.family == "other":
+        return []
+    if address.family == "unix":
+        if call.name != "bind":
+            return operations.local_socket(address.path, call=told) if address.path else []
+        return operations.made(address.path, call=told) if address.path.startswith(b"/") else []
+    if call.name == "bind":
+        return operations.bound(address.host, address.port, call=told)
+    return operations.connected(address.host, address.port, call=told)
+
+
+def _told(call: Call) -> str:
+    named: list[Any] = [os.fsdecode(path) for path in call.paths]
+    if call.address is not None and call.address.host:
+        named.append(f"{call.address.host}:{call.address.port}")
+    text = f"{call.name}({', '.join(map(repr, named))})"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+@contextmanager
+def _private_folder() -> Iterator[str]:
+    """Give a command a folder of its own for temporary files, outside of the workspace."""
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="worldprotocol-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _signals_to(command: RunningCommand) -> Iterator[None]:
+    """Let the command have the signals that this process gets; nothing is done where we are not the main thread."""
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        command.send_signal(number)
+
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number in PASSED_ON:
+            before[number] = signal.signal(number, pass_on)
+    except ValueError:
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def check_can_be_confined(*, unconfined: bool) -> None:
+    """Refuse before anything is asked for, where a command should be confined and cannot be.
+
+    Raises:
+        Refused: ``CONFINEMENT_UNAVAILABLE``.
+    """
+    found = confinement()
+    if found.why_not is not None and not unconfined:
+        raise Refused(
+            "CONFINEMENT_UNAVAILABLE",
+            f"{found.why_not} With --unconfined it runs as it is, and what it did is only found afterwards.",
+        )

@@ -1,0 +1,125 @@
+"""From what people say on a command line, or pass to a function, to an intent manifest.
+
+A place is a path in the workspace, from its root or from the current folder: ``src/app.py``, ``/src/app.py``. With a
+final ``/``, ``/*`` or ``/**``, or where it is a folder, it is everything below. Other patterns (``src/*.py``) stand for
+the files that match at this moment. Anything with a type (``URL:https://...``, ``FILE:/src/*``) is taken as it is.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from host.workspace import Workspace
+from world.errors import Refused
+from world.klis.predicate import Predicate
+from world.klis.resource import Resource
+
+__all__ = ["manifest_of_places", "opaque_manifest"]
+
+_TYPED: Final = re.compile(r"[A-Z][A-Z0-9_]*:")
+_ALL_BELOW: Final = re.compile(r"(?:^|/)\*{0,2}$")
+
+
+def manifest_of_places(
+    workspace: Workspace,
+    *,
+    agent: str,
+    session: str,
+    places: Mapping[Predicate, Iterable[str]],
+    renames: Iterable[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """Return a manifest that declares places.
+
+    Args:
+        workspace: whose root is ``FILE:/``.
+        agent: whose manifest it is.
+        session: its unit of work.
+        places: by predicate.
+        renames: old and new places.
+
+    Raises:
+        Refused: ``NO_MATCH`` for a pattern that no file matches, ``OUTSIDE_WORKSPACE``, ``NOTHING_DECLARED``.
+    """
+    scope: list[dict[str, str]] = []
+    for predicate, named in places.items():
+        for name in named:
+            scope += [{"predicate": predicate.value, "resource": text} for text in _resources(workspace, name)]
+    for old, new in renames:
+        (source,), (target,) = list(_resources(workspace, old))[:1], list(_resources(workspace, new))[:1]
+        scope.append({"predicate": Predicate.RENAMES.value, "resource": source, "to": target})
+    if not scope:
+        raise Refused(
+            "NOTHING_DECLARED",
+            "Nothing is declared, so nothing would be allowed: say what it reads and writes (--reads, --writes, ...), "
+            "or give a manifest.",
+        )
+    unique = {(one["predicate"], one["resource"]): one for one in scope}
+    return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": list(unique.values())}
+
+
+def opaque_manifest(workspace: Workspace, *, agent: str, session: str, folder: str) -> dict[str, Any]:
+    """Return the manifest of a tool that nobody declared and nothing confines: it changes where it works (KO-5.1).
+
+    Args:
+        workspace: whose root is ``FILE:/``.
+        agent: whose it is.
+        session: its unit of work.
+        folder: its working directory.
+
+    Raises:
+        Refused: ``OUTSIDE_WORKSPACE``.
+    """
+    found = workspace.resource(folder, follow=True, subtree=True)
+    if found is None:
+        raise _outside(workspace, folder)
+    scope = [{"predicate": Predicate.MUTATES.value, "resource": found.text}]
+    return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": scope}
+
+
+def _resources(workspace: Workspace, name: str) -> Iterator[str]:
+    if _TYPED.match(name):
+        yield name
+        return
+    below = _ALL_BELOW.search(name)
+    if below is not None:
+        yield _place(workspace, name[: below.start()] or ("/" if name.startswith("/") else "."), subtree=True).text
+        return
+    if not glob.has_magic(name):
+        path = _path(workspace, name)
+        yield _place(workspace, name, subtree=os.path.isdir(path) and not os.path.islink(path)).text
+        return
+    found = sorted(glob.glob(_path(workspace, name), recursive=True, include_hidden=True))
+    if not found:
+        raise Refused("NO_MATCH", f"No file matches {name!r}; for files to come, declare their folder: 'folder/**'.")
+    for path in found:
+        resource = workspace.resource(path)
+        if resource is not None:
+            yield resource.text
+
+
+def _path(workspace: Workspace, name: str) -> str:
+    """Return where a place is: from the root of the workspace with a leading slash, else from the current folder."""
+    if name.startswith("/"):
+        inside = workspace.relative(name)
+        return name if inside is not None else str(workspace.root) + name
+    return os.path.join(os.getcwd(), name)
+
+
+def _place(workspace: Workspace, name: str, *, subtree: bool) -> Resource:
+    found = workspace.resource(_path(workspace, name), subtree=subtree)
+    if found is None:
+        raise _outside(workspace, name)
+    return found
+
+
+def _outside(workspace: Workspace, name: str) -> Refused:
+    return Refused(
+        "OUTSIDE_WORKSPACE",
+        f"{name!r} lies outside of the workspace {str(workspace.root)!r}; nothing there can be declared. Go into the "
+        "workspace, or let [workspace] root of world.toml name another folder.",
+        path=name,
+    )

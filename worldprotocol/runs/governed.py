@@ -1,0 +1,363 @@
+"""One governed run, whatever runs in it: leases first, a watch over all it does, and an end that is recorded (KO-4).
+
+The order of things is the point. Leases are granted, and what may change is backed up before that; then the content of
+the workspace is taken down; only then may the agent do anything. At the end the content is compared, what went wrong is
+given back, the end is recorded, and the leases are returned last: nobody else sees what is being undone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from host.observation import Violation, Watch
+from host.observation.audit import exempt
+from host.premises import CHANGES, Premises
+from host.workspace.scan import Difference, Scan, differences, take
+from world.clock import IdSource
+from world.errors import Refused, WorldProtocolError
+from world.events import VerdictGiven
+from world.klis.manifest import read_manifest
+from world.klis.observation import Declaration, Seen
+from world.klis.predicate import Predicate
+from world.klis.triple import Triple, read_triple
+from world.protocol import WorldProtocol
+from world.views.archive import decoded
+from worldprotocol.leases import Held, Leases
+from worldprotocol.runs.record import RunRecord
+
+__all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "Wishes"]
+
+Mode = Literal["strict", "permissive"]
+Kind = Literal["python", "command"]
+Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
+
+LOOK_S: Final = 0.5
+"""How often it is looked whether the leases are still there, in seconds."""
+
+_BY_KIND: Final = {
+    "created": (Predicate.PROVIDES,),
+    "changed": (Predicate.MUTATES,),
+    "mode": (Predicate.MUTATES,),
+    "deleted": (Predicate.DELETES, Predicate.RENAMES),
+}
+_LOGGER = logging.getLogger("worldprotocol")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a run is to be governed.
+
+    Args:
+        mode: ``strict`` ends the run at the first violation; ``permissive`` warns and widens the scope by leases on the
+            way where nothing conflicts, which gives up the guarantee that no deadlock can form (KO-3.2b).
+        wait: how long to wait for the leases, in seconds; None is for ever, 0 not at all.
+        retry: ask again after Die, when the verdict says, until the time is over.
+        ttl_ms: time to live of the leases without a heartbeat, in ms; None is the settings' default.
+        keep: leave what a run did that failed without a violation; otherwise it is undone.
+        compare: compare the content of the workspace before and after.
+        require_signature: accept a signed manifest only.
+        by: who vouches for the manifest; None is the agent itself.
+        progress: told how many files of the workspace were looked at.
+    """
+
+    mode: Mode = "strict"
+    wait: float | None = None
+    retry: bool = False
+    ttl_ms: int | None = None
+    keep: bool = False
+    compare: bool = True
+    require_signature: bool = False
+    by: str | None = None
+    progress: Callable[[int], None] | None = None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the comparison of contents found."""
+
+    changes: list[Difference] = field(default_factory=list)
+    foreign: list[Difference] = field(default_factory=list)
+
+
+class GovernedRun:
+    """A run under leases; made by ``begin``, ended by ``end``."""
+
+    def __init__(
+        self,
+        protocol: WorldProtocol,
+        leases: Leases,
+        premises: Premises,
+        ids: IdSource,
+        *,
+        held: Held,
+        declaration: Declaration,
+        wishes: Wishes,
+        worker: str,
+    ) -> None:
+        """Take over granted leases; use ``begin``."""
+        self._protocol = protocol
+        self._leases = leases
+        self._premises = premises
+        self._wishes = wishes
+        self._worker = worker
+        self.held = held
+        self.run_id = ids.new_id()
+        self.watch = Watch(
+            declaration, strict=wishes.mode == "strict", on_violation=self._violated, amend=self._amended
+        )
+        self.record = RunRecord(protocol, self.run_id, self.watch)
+        self._more: list[Held] = []
+        self._stop: Callable[[str], None] = lambda _why: None
+        self._ended = threading.Event()
+        self._lost: str | None = None
+        self._before: Scan | None = None
+        self._position = 0
+        self._others: list[Triple] = []
+        self._is_held_wholly = False
+
+    @classmethod
+    def begin(
+        cls,
+        protocol: WorldProtocol,
+        leases: Leases,
+        premises: Premises,
+        ids: IdSource,
+        manifest: Mapping[str, Any],
+        wishes: Wishes,
+        *,
+        worker: str,
+    ) -> GovernedRun:
+        """Get the leases of a manifest, waiting as Wait-Die lets it, and prepare a run under them.
+
+        Raises:
+            Refused: what ``Leases.acquire`` refuses, a backup that cannot be made among it; then nothing was granted.
+        """
+        held = leases.acquire(
+            manifest=manifest,
+            ttl_ms=wishes.ttl_ms,
+            timeout=wishes.wait,
+            retry=wishes.retry,
+            by=wishes.by,
+            require_signature=wishes.require_signature,
+        )
+        try:
+            settings, types = protocol.archive.peek(lambda realm: (realm.klis.in_force, realm.klis.types))
+            read = read_manifest(manifest, settings=settings, types=types)
+            declaration = Declaration(held.agent, held.session, (*read.declared, *read.triples))
+            if not held.verdict.backup and premises.needs(read.triples):
+                # Whoever let this agent in, in another process, knows no workspace; nothing was done yet.
+                note = {"agentId": held.agent, "sessionId": held.session}
+                premises.take(held.verdict.verdict_id, read.triples, at=protocol.now_ms(), note=note)
+            return cls(
+                protocol, leases, premises, ids, held=held, declaration=declaration, wishes=wishes, worker=worker
+            )
+        except BaseException:
+            held.release()
+            raise
+
+    def open(
+        self,
+        kind: Kind,
+        *,
+        stop: Callable[[str], None],
+        held_by: Sequence[str],
+        is_held_wholly: bool = False,
+        command: Sequence[str] = (),
+    ) -> None:
+        """Take down what is there, record the beginning, and keep the leases alive from now on.
+
+        Args:
+            kind: what runs.
+            stop: ends what runs, told why, when a violation ends the run or its leases are lost.
+            held_by: what holds it to its declaration, for the record.
+            is_held_wholly: whether nothing undeclared can be this run's doing, so that other changes are others'.
+            command: what is run.
+        """
+        self._stop = stop
+        self._is_held_wholly = is_held_wholly
+        with exempt():
+            try:
+                self.held.keep_alive()
+                self._position, self._others = self._protocol.archive.peek(
+                    lambda realm: (realm.position, self._held_by_others(realm))
+                )
+                self._before = self._scan()
+                self.record.opened(
+                    self.held.verdict, worker=self._worker, kind=kind, held_by=list(held_by), command=list(command)
+                )
+                threading.Thread(target=self._look_after, name="worldprotocol-leases", daemon=True).start()
+            except BaseException:
+                self._ended.set()
+                self.held.release()
+                raise
+
+    def end(self, outcome: Outcome, *, exit_code: int | None = None, reason: str | None = None) -> Outcome:
+        """Compare, give back what went wrong, record the end, and return the leases.
+
+        Args:
+            outcome: how it ended as far as its caller knows.
+            exit_code: of a command.
+            reason: one sentence, where there is something to say.
+
+        Returns:
+            How it ended indeed: lost leases and violations count for more.
+        """
+        with exempt():
+            self._ended.set()
+            try:
+                found = self._compared()
+                ended, why = self._outcome(outcome, reason)
+                if ended in ("violated", "interrupted") or (ended == "failed" and not self._wishes.keep):
+                    self._give_back()
+                self.record.closed(
+                    outcome=ended,
+                    exit_code=exit_code,
+                    reason=why,
+                    unused=[
+                        {"predicate": one.predicate.value, "resource": one.resource.text} for one in self.watch.unused()
+                    ],
+                    changes=[self._told(one) for one in found.changes],
+                    foreign=[self._told(one) for one in found.foreign],
+                )
+            finally:
+                for held in (self.held, *self._more):
+                    with suppress(Refused):
+                        held.release()
+        return ended
+
+    @property
+    def lost(self) -> str | None:
+        """Why the leases are gone; None while they are there."""
+        return self._lost
+
+    # While it runs
+
+    def _violated(self, violation: Violation) -> None:
+        if self.watch.is_strict:
+            self._stop(violation.error.message)
+        else:
+            _LOGGER.warning("%s The mode is permissive.", violation.error.message)
+        self.record.violated(violation)
+
+    def _amended(self, seen: Seen) -> bool:
+        """Ask for a lease on the way, without waiting: who would have to wait, or die, does not proceed (KO-3.2b)."""
+        document = {
+            "ver": "1.0",
+            "session_id": self.held.session,
+            "agent_id": self.held.agent,
+            "scope": [seen.to_wire()],
+        }
+        with exempt():
+            try:
+                wishes = self._wishes
+                more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=wishes.ttl_ms, by=wishes.by)
+            except Refused:
+                return False
+            more.keep_alive()
+            self._more.append(more)
+            _LOGGER.warning(
+                "%s was not declared; the mode is permissive, so the scope was widened by a lease.", seen.to_wire()
+            )
+            self.record.amended(more.verdict)
+        return True
+
+    def _look_after(self) -> None:
+        """End the run when its leases are gone: somebody else may be at work there by now."""
+        while not self._ended.wait(LOOK_S):
+            try:
+                lost = not all(held.is_active for held in (self.held, *self._more))
+            except WorldProtocolError:
+                continue  # the log is away for a moment; the heartbeats say when it is too long
+            if lost:
+                self._lost = "Its leases were lost: they expired or were revoked."
+                self._stop(self._lost)
+                return
+
+    # At the end
+
+    def _scan(self) -> Scan | None:
+        if not self._wishes.compare:
+            return None
+        premises = self._premises
+        return take(
+            premises.workspace,
+            ignore=premises.is_unwatched,
+            cache=premises.workspace.private / "scan-cache",
+            progress=self._wishes.progress,
+        )
+
+    def _compared(self) -> _Found:
+        """Hold what changed in the workspace against the declaration: the depth that sees everything, afterwards."""
+        found = _Found()
+        if self._before is None:
+            return found
+        after = self._scan()
+        assert after is not None
+        others = [*self._others, *self._granted_meanwhile()]
+        for difference in differences(self._before, after):
+            predicates = _BY_KIND.get(difference.kind)
+            if predicates is None:
+                continue
+            resource = self._premises.workspace.resource_at(difference.relative)
+            told = f"found {difference.kind} in the content"
+            seen = [Seen(predicate, resource, told) for predicate in predicates]
+            declared = next((one for one in seen if not self.watch.outside([one])), None)
+            if declared is not None:
+                found.changes.append(difference)
+                self.watch.note([declared], depth="content")
+            elif self._is_held_wholly or any(_allows(other, resource.key, resource.ancestors) for other in others):
+                found.foreign.append(difference)
+            else:
+                found.changes.append(difference)
+                self.watch.note(seen[:1], depth="content")
+        return found
+
+    def _held_by_others(self, realm: Any) -> list[Triple]:
+        own = (self.held.agent, self.held.session)
+        return [
+            lease.triple
+            for lease in realm.klis.leases.values()
+            if (lease.session.agent_id, lease.session.session_id) != own and lease.triple.predicate in CHANGES
+        ]
+
+    def _granted_meanwhile(self) -> list[Triple]:
+        own = (self.held.agent, self.held.session)
+        found = []
+        for logged in self._protocol.archive.log.read(self._position, topics=[VerdictGiven.TOPIC]):
+            event = decoded(logged)
+            if isinstance(event, VerdictGiven) and (event.agent_id, event.session_id) != own:
+                found += [read_triple(lease) for lease in event.leases]
+        return [triple for triple in found if triple.predicate in CHANGES]
+
+    def _outcome(self, outcome: Outcome, reason: str | None) -> tuple[Outcome, str | None]:
+        if self._lost is not None or not self.held.is_active:
+            return "lost", self._lost or "Its leases were lost: they expired or were revoked."
+        violations = self.watch.violations
+        if violations and (self.watch.is_strict or any(not one.blocked for one in violations)):
+            return "violated", violations[0].error.message
+        return outcome, reason
+
+    def _give_back(self) -> None:
+        """Restore what was leased for change, the newest leases first (KO-3.3)."""
+        for held in (*reversed(self._more), self.held):
+            verdict = held.verdict
+            if not self._premises.needs([read_triple(lease) for lease in verdict.leases]):
+                continue
+            try:
+                told = self._premises.restore(verdict.verdict_id)
+            except (Refused, OSError) as error:
+                told = {"failed": [str(error)]}
+            self.record.rolled_back(verdict.verdict_id, {name: list(names) for name, names in told.items()})
+
+    def _told(self, difference: Difference) -> dict[str, str]:
+        return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}
+
+
+def _allows(triple: Triple, key: str, ancestors: Sequence[str]) -> bool:
+    resource = triple.resource
+    return resource.key == key or (triple.covers and resource.key in ancestors)

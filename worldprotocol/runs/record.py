@@ -1,0 +1,127 @@
+"""What one governed run puts into the log: it is opened, seen, violated, amended, rolled back and closed (KO-4)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from host.observation import Observation, Violation, Watch
+from host.observation.audit import exempt
+from world.events import Event, RunAmended, RunClosed, RunObserved, RunOpened, RunRolledBack, RunViolated, VerdictGiven
+from world.protocol import WorldProtocol
+from world.work import Work
+
+__all__ = ["RunRecord"]
+
+FLUSH_S: Final = 1.0
+"""How long something that was seen may wait before it is written, in seconds."""
+
+MAX_IN_EVENT: Final = 1_000
+"""Observations of one event."""
+
+
+class RunRecord:
+    """Writes the events of one run; what is seen often is written in batches, violations at once.
+
+    Args:
+        protocol: acts on the log.
+        run_id: the run's id.
+        watch: what is seen.
+    """
+
+    def __init__(self, protocol: WorldProtocol, run_id: str, watch: Watch) -> None:
+        """Write nothing yet."""
+        self._protocol = protocol
+        self.run_id = run_id
+        self._watch = watch
+        self._ended = threading.Event()
+        self._writing = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def opened(self, verdict: VerdictGiven, *, worker: str, **told: Any) -> None:
+        """Record the beginning; see ``world.events.RunOpened`` for what is told."""
+        declared = [
+            {"predicate": one.predicate.value, "resource": one.resource.text} for one in self._watch.declaration.triples
+        ]
+
+        def event(at: int) -> RunOpened:
+            return RunOpened(
+                at=at,
+                run_id=self.run_id,
+                agent_id=verdict.agent_id,
+                session_id=verdict.session_id,
+                mode="strict" if self._watch.is_strict else "permissive",
+                declared=declared,
+                verdict_id=verdict.verdict_id,
+                lease_ids=[lease["leaseId"] for lease in verdict.leases],
+                worker=worker,
+                **told,
+            )
+
+        self._write(event)
+        with exempt():
+            self._thread = threading.Thread(target=self._keep_writing, name="worldprotocol-record", daemon=True)
+            self._thread.start()
+
+    def violated(self, _: Violation) -> None:
+        """Record what was seen so far, with the violation that has just happened."""
+        self.flush()
+
+    def amended(self, verdict: VerdictGiven) -> None:
+        """Record that the scope was widened."""
+        lease = verdict.leases[0]
+        self._write(
+            lambda at: RunAmended(
+                at=at,
+                run_id=self.run_id,
+                predicate=lease["predicate"],
+                resource=lease["resource"],
+                verdict_id=verdict.verdict_id,
+                lease_ids=[one["leaseId"] for one in verdict.leases],
+            )
+        )
+
+    def rolled_back(self, verdict_id: str, told: Mapping[str, list[str]]) -> None:
+        """Record what was given back."""
+        self._write(lambda at: RunRolledBack(at=at, run_id=self.run_id, verdict_id=verdict_id, **told))
+
+    def closed(self, **told: Any) -> None:
+        """Record the end; see ``world.events.RunClosed``."""
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self.flush(final=True)
+        self._write(lambda at: RunClosed(at=at, run_id=self.run_id, **told))
+
+    def flush(self, *, final: bool = False) -> None:
+        """Write what was seen since the last time, in order; with ``final`` also how often all was seen in the end."""
+        with self._writing:
+            observed, violations = self._watch.drain(final=final)
+            for start in range(0, len(observed), MAX_IN_EVENT):
+                self._write(partial(self._observed, observed[start : start + MAX_IN_EVENT]))
+            for violation in violations:
+                self._write(partial(self._violation, violation))
+
+    def _observed(self, some: Sequence[Observation], at: int) -> RunObserved:
+        return RunObserved(at=at, run_id=self.run_id, observed=[one.to_wire() for one in some])
+
+    def _violation(self, violation: Violation, at: int) -> RunViolated:
+        return RunViolated(at=at, run_id=self.run_id, violation=violation.to_wire())
+
+    def _keep_writing(self) -> None:
+        while not self._ended.wait(FLUSH_S):
+            try:
+                self.flush()
+            except Exception:  # noqa: BLE001  # a store that is away for a while; what is left is written at the end
+                continue
+
+    def _write(self, event: Callable[[int], Event]) -> None:
+        stream = f"run:{self.run_id}"
+
+        def command(work: Work) -> None:
+            work.emit(stream, event(work.at))
+
+        with exempt():
+            self._protocol.run(command)

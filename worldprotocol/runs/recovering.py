@@ -1,0 +1,85 @@
+"""After a crash: runs whose process vanished are ended, and what they had leased for change is given back (KO-3.3).
+
+Who came after is not undone: where another run was granted the same place meanwhile, its backup is the newer one, and
+what the vanished run left there stays as it is, and is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from host.premises import Premises
+from world.errors import Refused
+from world.events import RunClosed, RunOpened, RunRolledBack
+from world.klis.resource import Resource, canonical_resource
+from world.protocol import WorldProtocol
+from world.work import Work
+from worldprotocol.runs.verification import VerificationLog, read_verification
+
+__all__ = ["recover_runs"]
+
+
+def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[VerificationLog]:
+    """End the runs whose process vanished; returns their records, oldest first.
+
+    Args:
+        protocol: acts on the log.
+        premises: the workspace.
+    """
+    premises.backups.finish_interrupted()
+    open_runs: list[RunOpened] = protocol.archive.peek(lambda realm: list(realm.runs.values()))
+    done = []
+    for opened in open_runs:
+        if protocol.is_gone(opened.worker):
+            _end(protocol, premises, opened)
+            done.append(read_verification(protocol.archive, opened.run_id))
+    return done
+
+
+def _end(protocol: WorldProtocol, premises: Premises, opened: RunOpened) -> None:
+    """Give back what a run left, and record its end; whoever else does the same meanwhile is not in the way."""
+    record = read_verification(protocol.archive, opened.run_id)
+    rollbacks = []
+    for verdict_id in (*(one.verdict_id for one in reversed(record.amendments)), opened.verdict_id):
+        told = _give_back(premises, verdict_id)
+        if told is not None:
+            rollbacks.append((verdict_id, told))
+    stream = f"run:{opened.run_id}"
+
+    def command(work: Work) -> None:
+        if opened.run_id not in work.realm.runs:
+            return
+        for verdict_id, told in rollbacks:
+            event = RunRolledBack(at=work.at, run_id=opened.run_id, verdict_id=verdict_id, **told)
+            work.emit(stream, event)
+        reason = "Its process vanished; what it left half done was given back."
+        work.emit(stream, RunClosed(at=work.at, run_id=opened.run_id, outcome="interrupted", reason=reason))
+        work.desk().release_session(opened.agent_id, opened.session_id, work.klis_now)
+
+    protocol.run(command)
+
+
+def _give_back(premises: Premises, verdict_id: str) -> dict[str, list[str]] | None:
+    """Restore one backup where nobody came after; None where there is none."""
+    try:
+        own = premises.backups.get(verdict_id)
+    except Refused as refused:
+        return None if refused.code == "UNKNOWN_BACKUP" else {"failed": [refused.message]}
+    places = [canonical_resource(text) for text in own.resources]
+    later = [
+        info
+        for info in premises.backups.list()
+        if info.at > own.at and info.backup_id != verdict_id and _meet(places, info.resources)
+    ]
+    if later:
+        return {"failed": [f"{text}: others were granted it since, so it was left as it is" for text in own.resources]}
+    try:
+        told = premises.restore(verdict_id)
+    except (Refused, OSError) as error:
+        return {"failed": [str(error)]}
+    return {name: list(names) for name, names in told.items()}
+
+
+def _meet(places: Sequence[Resource], others: Sequence[str]) -> bool:
+    found = [canonical_resource(text) for text in others]
+    return any(one.overlaps(other) for one in places for other in found)

@@ -1,0 +1,116 @@
+"""A governed session of Python code: leases, interception in process, the record, and undoing what went wrong.
+
+To be used as a context manager::
+
+    with world.host.session(agent="ann", writes=["src/**"]) as session:
+        edit_files()
+
+``async with`` does the same in a task, without blocking its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from host.observation.audit import Interception
+from host.premises import Premises
+from world.errors import Refused, ScopeViolationError
+from world.klis.observation import KLIS_SCOPE_VIOLATION
+from worldprotocol.runs.governed import GovernedRun, Outcome
+
+__all__ = ["Session"]
+
+HELD_BY: Final = ("audit hooks", "content")
+"""What holds Python code to its declaration."""
+
+
+class Session:
+    """One governed session; made by ``World.host.session`` and used once, as a context manager.
+
+    Leaving it raises ``ScopeViolationError`` where code within swallowed one in strict mode, and ``Refused``
+    ``LEASE_LOST`` where the leases were lost on the way.
+    """
+
+    def __init__(self, premises: Premises, begin: Callable[[], GovernedRun]) -> None:
+        """Prepare; ``begin`` gets the leases."""
+        self._premises = premises
+        self._begin = begin
+        self._run: GovernedRun | None = None
+        self._interception: Interception | None = None
+        self.outcome: Outcome | None = None
+
+    @property
+    def run(self) -> GovernedRun:
+        """The run that this session is; its id stands in the log.
+
+        Raises:
+            Refused: ``NOT_BEGUN`` before the session was entered.
+        """
+        if self._run is None:
+            raise Refused("NOT_BEGUN", "The session has not begun; use it in a with statement.")
+        return self._run
+
+    def __enter__(self) -> Self:
+        """Get the leases, and put the calling thread or task under watch.
+
+        Raises:
+            Refused: what ``Leases.acquire`` refuses.
+        """
+        self._open()
+        self._watch()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Compare, undo what went wrong, record, give the leases back."""
+        self._unwatch()
+        self._close(error)
+
+    async def __aenter__(self) -> Self:
+        """Do what ``with`` does, the waiting in a thread of its own."""
+        await asyncio.to_thread(self._open)
+        self._watch()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do what ``with`` does, the comparing and undoing in a thread of its own."""
+        self._unwatch()
+        await asyncio.shield(asyncio.to_thread(self._close, error))
+
+    def _open(self) -> None:
+        run = self._begin()
+        run.open("python", stop=self._stop, held_by=HELD_BY)
+        self._run = run
+
+    def _watch(self) -> None:
+        run = self.run
+        self._interception = Interception(run.watch, self._premises.operations(run.watch.declaration))
+        self._interception.__enter__()
+
+    def _unwatch(self) -> None:
+        if self._interception is not None:
+            self._interception.__exit__(None, None, None)
+
+    def _stop(self, why: str) -> None:
+        watch = self.run.watch
+        if not watch.is_over:
+            declaration = watch.declaration
+            details: dict[str, Any] = {"agent_id": declaration.agent_id, "session_id": declaration.session_id}
+            watch.end(ScopeViolationError(KLIS_SCOPE_VIOLATION, why, **details))
+
+    def _close(self, error: BaseException | None) -> None:
+        run = self.run
+        reason = None if error is None else f"{type(error).__name__}: {error}"
+        self.outcome = run.end("completed" if error is None else "failed", reason=reason)
+        if error is not None:
+            return
+        if self.outcome == "violated":
+            raise run.watch.violations[0].error
+        if self.outcome == "lost":
+            raise Refused("LEASE_LOST", f"{run.lost} What it did may have met what others did; look at it.")

@@ -1,0 +1,152 @@
+"""The verification log of a run: what was declared, what was seen, what was violated, and what was not used (KO-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from world.errors import Refused
+from world.events import (
+    Event,
+    RunAmended,
+    RunClosed,
+    RunObserved,
+    RunOpened,
+    RunRolledBack,
+    RunViolated,
+)
+from world.klis.observation import Declaration, Seen
+from world.klis.triple import Triple, read_triple
+from world.views.archive import Archive, decoded
+
+__all__ = ["VerificationLog", "read_verification", "runs_of"]
+
+BATCH = 1_000
+
+
+@dataclass(slots=True)
+class VerificationLog:
+    """One run, as its events tell it.
+
+    Args:
+        run_id: the run; the proposal's id for the effects of a proposal.
+        opened: how it began; None for the effects of a proposal.
+        observed: side effects that were allowed, each once, with their count.
+        violations: those outside of the declaration.
+        amendments: what the scope was widened by.
+        rollbacks: what was given back.
+        closed: how it ended; None while it is open.
+    """
+
+    run_id: str
+    opened: RunOpened | None = None
+    observed: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    violations: list[Mapping[str, Any]] = field(default_factory=list)
+    amendments: list[RunAmended] = field(default_factory=list)
+    rollbacks: list[RunRolledBack] = field(default_factory=list)
+    closed: RunClosed | None = None
+
+    @property
+    def declared(self) -> list[Mapping[str, Any]]:
+        """What was declared at the beginning."""
+        return [] if self.opened is None else list(self.opened.declared)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, or ``open``."""
+        return "open" if self.closed is None else self.closed.outcome
+
+    def unused(self, declared: Iterable[Mapping[str, Any]]) -> list[Triple]:
+        """Return what of a declaration nothing made use of."""
+        triples = [read_triple(one) for one in declared]
+        seen = [Seen(one.predicate, one.resource) for one in map(_triple, self.observed.values()) if one is not None]
+        return Declaration("", "", triples).unused(seen)
+
+    def add(self, event: Event) -> None:
+        """Take one event in."""
+        if isinstance(event, RunOpened):
+            self.opened = event
+        elif isinstance(event, RunObserved):
+            for one in event.observed:
+                key = (one["predicate"], one["resource"], one["depth"])
+                self.observed[key] = dict(one)
+        elif isinstance(event, RunViolated):
+            self.violations.append(event.violation)
+        elif isinstance(event, RunAmended):
+            self.amendments.append(event)
+        elif isinstance(event, RunRolledBack):
+            self.rollbacks.append(event)
+        elif isinstance(event, RunClosed):
+            self.closed = event
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the verification log as JSON."""
+        wire: dict[str, Any] = {"runId": self.run_id, "outcome": self.outcome}
+        opened, closed = self.opened, self.closed
+        if opened is not None:
+            wire |= {
+                "agentId": opened.agent_id,
+                "sessionId": opened.session_id,
+                "kind": opened.kind,
+                "mode": opened.mode,
+                "command": opened.command,
+                "heldBy": opened.held_by,
+                "verdictId": opened.verdict_id,
+                "leaseIds": opened.lease_ids,
+                "openedAt": opened.at,
+                "declared": opened.declared,
+            }
+        wire |= {
+            "observed": list(self.observed.values()),
+            "violations": self.violations,
+            "amendments": [
+                {"predicate": one.predicate, "resource": one.resource, "verdictId": one.verdict_id}
+                for one in self.amendments
+            ],
+            "rollbacks": [
+                {"verdictId": one.verdict_id, "restored": one.restored, "removed": one.removed, "failed": one.failed}
+                for one in self.rollbacks
+            ],
+        }
+        if closed is not None:
+            wire |= {"closedAt": closed.at, "unused": closed.unused, "changes": closed.changes}
+            wire |= {"foreign": closed.foreign}
+            if closed.exit_code is not None:
+                wire["exitCode"] = closed.exit_code
+            if closed.reason is not None:
+                wire["reason"] = closed.reason
+        return wire
+
+
+def _triple(one: Mapping[str, Any]) -> Triple | None:
+    try:
+        return read_triple(one)
+    except Exception:  # noqa: BLE001  # a file outside of the workspace is no resource of any declaration
+        return None
+
+
+def read_verification(archive: Archive, run_id: str) -> VerificationLog:
+    """Return the verification log of a run, or of the effects of a proposal.
+
+    Args:
+        archive: of the log.
+        run_id: the run's id, or the proposal's.
+
+    Raises:
+        Refused: ``UNKNOWN_RUN`` where nothing was recorded under this id.
+    """
+    found = VerificationLog(run_id)
+    after = 0
+    while logged := archive.log.stream(f"run:{run_id}", after=after, limit=BATCH):
+        for one in logged:
+            found.add(decoded(one))
+        after += len(logged)
+    if not after:
+        raise Refused("UNKNOWN_RUN", f"Nothing was recorded of a run {run_id!r}.", run_id=run_id)
+    return found
+
+
+def runs_of(archive: Archive, session_id: str) -> list[str]:
+    """Return the ids of the runs of a session, oldest first."""
+    return [str(run_id) for (run_id,) in archive.rows("runs_of_session", of_session=session_id)]
