@@ -42,6 +42,7 @@ from host.observation.audit import Interception, exempt
 from host.observation.watch import Watch
 from host.premises import Premises
 from host.worker import Ended, GivenUp, NotStarted, TimedOut, Workers
+from world.clock import Clock, SystemClock
 from world.core import Computation, ComputeContext, Domain, EffectResult, Invocation, compute, recompute
 from world.core.live import LiveExecution
 from world.errors import Refused, ScopeViolationError
@@ -78,12 +79,13 @@ class Host:
         time_limit: for each step of an action; None is no limit.
         premises: the workspace that effects touch, with its backups; None where there is none, and then nothing is
             watched.
+        clock: what time it is for effects; None is the system's.
 
     Raises:
         Refused: ``INVALID_ENFORCEMENT``; ``INVALID_SCHEMA`` where the domain's schema has faults.
     """
 
-    __slots__ = ("_domain", "_effects", "_enforcement", "_live", "_premises", "_time_limit", "_workers")
+    __slots__ = ("_clock", "_domain", "_effects", "_enforcement", "_live", "_premises", "_time_limit", "_workers")
 
     def __init__(
         self,
@@ -93,6 +95,7 @@ class Host:
         enforcement: Enforcement = "enforcing",
         time_limit: TimeLimit | None = None,
         premises: Premises | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Take on a domain; its faults come out now and not in the middle of an execution."""
         self._domain = domain
@@ -100,6 +103,7 @@ class Host:
         self._enforcement = check_enforcement(enforcement)
         self._time_limit = time_limit or TimeLimit()
         self._premises = premises
+        self._clock = clock or SystemClock()
         self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
         self._workers = Workers()
         _ = domain.schema
@@ -234,6 +238,7 @@ class Host:
             operations = premises.operations(watch.declaration)
             watch.check(premises.seen(handler.triples(requirement.params)), depth="effect")
             around = partial(Interception, watch, operations)
+        lasting = _Lasting(told)
         info = EffectCallInfo(
             effect_type=requirement.type,
             idempotency_key=idempotency_key(order.intent.intent_id, requirement.id),
@@ -247,17 +252,23 @@ class Host:
             fencing_token=told.fencing_token,
             workspace=None if premises is None else premises.workspace,
             scratch=None if premises is None else premises.scratch,
-            is_cancelled=lambda: _apart(told.why_over) is not None,
-            check=lambda: _check(told),
+            clock=self._clock,
+            is_cancelled=lambda: lasting.why_over() is not None,
+            check=lasting.check,
         )
-        ending = self._workers.run(
-            f"effect {requirement.type}",
-            lambda: handler(requirement.params, info),
-            place.answer,
-            time_limit_ms=limit,
-            around=around,
-            why_over=told.why_over,
-        )
+        ending: Ended | TimedOut | GivenUp | NotStarted | None = None
+        try:
+            ending = self._workers.run(
+                f"effect {requirement.type}",
+                lambda: handler(requirement.params, info),
+                place.answer,
+                time_limit_ms=limit,
+                around=around,
+                why_over=told.why_over,
+            )
+        finally:
+            if not isinstance(ending, Ended):
+                lasting.end(requirement.type, watch)
         if watch is not None and watch.violations:
             raise watch.violations[0].error
         return _with_seen(self._ended(place, handler, ending), watch)
@@ -350,16 +361,35 @@ class LeasesLost(Exception):
         self.message = message
 
 
-def _check(told: EffectCall) -> None:
-    over = _apart(told.why_over)
-    if over is not None:
-        raise LeasesLost(*over)
+class _Lasting:
+    """How long a handler may touch anything: as long as the log wants its effect, and somebody waits for it.
 
+    A handler that was given up may still be running in its thread, when the leases are somebody else's already.
+    """
 
-def _apart(ask: Callable[[], tuple[str, str] | None]) -> tuple[str, str] | None:
-    """Ask the log from within an effect's session; what the engine itself reads is not the effect's doing."""
-    with exempt():
-        return ask()
+    def __init__(self, told: EffectCall) -> None:
+        self._told = told
+        self._ended = False
+
+    def why_over(self) -> tuple[str, str] | None:
+        """Ask the log from within an effect's session; what the engine itself reads is not the effect's doing."""
+        if self._ended:
+            return "NOT_WANTED", "Nobody waits for this effect any more."
+        with exempt():
+            return self._told.why_over()
+
+    def check(self) -> None:
+        """Raise where the handler may touch nothing any more."""
+        over = self.why_over()
+        if over is not None:
+            raise LeasesLost(*over)
+
+    def end(self, effect: str, watch: Watch | None) -> None:
+        """Let what may still be running touch nothing any more."""
+        self._ended = True
+        if watch is not None:
+            told = f"Nobody waits for {effect} any more; what still runs of it may touch nothing."
+            watch.end(ScopeViolationError(KLIS_SCOPE_VIOLATION, told))
 
 
 def _is_violation(result: EffectResult) -> bool:

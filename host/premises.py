@@ -62,7 +62,8 @@ class Premises:
     @property
     def readable(self) -> tuple[bytes, ...]:
         """What belongs to the system and may be read without being declared, absolute."""
-        return self.runtime.read
+        modules = (path for path in self.runtime.modules if self.workspace.relative(path) is None)
+        return (*self.runtime.read, *modules)
 
     @property
     def writable(self) -> tuple[bytes, ...]:
@@ -107,8 +108,14 @@ class Premises:
         return bool(resources_to_save(triples))
 
     def prepare(self, triples: Sequence[Triple]) -> None:
-        """Copy ahead, outside of the log's lock, so that ``take`` is quick; failures are told by ``take``."""
-        self.backups.prepare(resources_to_save(triples))
+        """Copy ahead, outside of the log's lock, so that ``take`` is quick.
+
+        Raises:
+            Refused: as ``take``.
+        """
+        resources = resources_to_save(triples)
+        if resources:
+            self.backups.prepare(resources)
 
     def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:
         """Back up, durably, and return whether there was anything to back up.

@@ -38,6 +38,9 @@ from world.work import LINEAGE_STREAM, Task, Work
 GRACE_MS = 5_000
 """How long after an effect's time limit its worker may still be recording the result, in milliseconds."""
 
+MAX_IN_EVENT: Final = 1_000
+"""Observations of one event; an effect may touch more than one event can hold."""
+
 MAX_BACKOFF_MS: Final = 3_600_000
 """The longest wait before an effect is made again, in milliseconds."""
 
@@ -278,8 +281,9 @@ def fulfil(work: Work, task: Task, performed: Performed) -> None:
 def _tell_seen(work: Work, run_id: str, performed: Performed) -> None:
     """Put into the log what was seen while an effect was made (KO-4)."""
     stream = f"run:{run_id}"
-    if performed.observed:
-        work.emit(stream, RunObserved(at=work.at, run_id=run_id, observed=[dict(one) for one in performed.observed]))
+    seen = [dict(one) for one in performed.observed]
+    for start in range(0, len(seen), MAX_IN_EVENT):
+        work.emit(stream, RunObserved(at=work.at, run_id=run_id, observed=seen[start : start + MAX_IN_EVENT]))
     for violation in performed.violations:
         work.emit(stream, RunViolated(at=work.at, run_id=run_id, violation=dict(violation)))
 
@@ -292,17 +296,18 @@ def _made_again(work: Work, proposal: Proposal, task: Task, performed: Performed
     if error is None or not terms.idempotent or failures > terms.retries or why_over(work.realm, proposal):
         return False
     due = work.at + min(terms.backoff_ms * 2 ** (failures - 1), MAX_BACKOFF_MS)
-    work.emit(
-        proposal.proposal_id,
-        EffectRetried(
-            at=work.at,
-            proposal_id=proposal.proposal_id,
-            requirement_id=requirement.id,
-            error=error.to_wire(),
-            failures=failures,
-            due=due,
-        ),
+    event = EffectRetried(
+        at=work.at,
+        proposal_id=proposal.proposal_id,
+        requirement_id=requirement.id,
+        error=error.to_wire(),
+        failures=failures,
+        due=due,
     )
+    try:
+        work.emit(proposal.proposal_id, event)
+    except Refused:  # an error that the log cannot hold is its result, where it is told as one
+        return False
     request(work, proposal, requirement, not_before=due)
     return True
 

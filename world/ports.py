@@ -220,7 +220,7 @@ class Keeper(Protocol):
         ...
 
     def prepare(self, triples: Sequence[Triple]) -> None:
-        """Copy ahead, outside of the log's lock, so that ``take`` is quick; failures are told by ``take``."""
+        """Copy ahead, outside of the log's lock, so that ``take`` is quick; refuses as ``take`` does."""
         ...
 
     def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:

@@ -5,12 +5,13 @@ Source: design sections 5 and 8; HC-journal, WP-exec.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
+from world.canonical import canonical_bytes
 from world.core import EffectResult
 from world.errors import Refused
 from world.events import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
-from world.execution import fulfil_with, go_on, request, start_next
+from world.execution import fulfil_with, go_on, request, start_next, why_over
 from world.frozen import freeze
 from world.proposal import Proposal
 from world.snapshot import ErrorValue, Requirement
@@ -20,6 +21,9 @@ __all__ = ["Choice", "cancel", "recover", "resolve"]
 
 EFFECT_IN_DOUBT: Final = "EFFECT_IN_DOUBT"
 """The error's code where a person could not say whether an effect had happened."""
+
+ROOM: Final = 1_024
+"""Bytes of a recorded result around its value."""
 
 Choice = Literal["happened", "retry", "fail"]
 """What a person may say of an effect in doubt."""
@@ -50,7 +54,12 @@ def _is_abandoned(work: Work, proposal: Proposal) -> bool:
     return all(effect.deadline < work.at for effect in proposal.requested.values())
 
 
-def _take_over(work: Work, proposal: Proposal) -> None:
+def _is_mine(work: Work, proposal: Proposal) -> bool:
+    return proposal.started is not None and proposal.started.worker == work.workers.me
+
+
+def _make_mine(work: Work, proposal: Proposal) -> None:
+    """Take an execution on: what its worker before may still bring is dropped, and nobody takes it for abandoned."""
     started = proposal.started
     assert started is not None
     work.emit(
@@ -66,12 +75,22 @@ def _take_over(work: Work, proposal: Proposal) -> None:
             worker=work.workers.me,
         ),
     )
+
+
+def _take_over(work: Work, proposal: Proposal) -> None:
+    _make_mine(work, proposal)
     for effect in list(proposal.requested.values()):
         requirement = Requirement.from_wire(effect.requirement)
+        over = why_over(work.realm, proposal)
         if effect.idempotent:
             failure = proposal.failures.get(requirement.id)
             request(work, proposal, requirement, not_before=0 if failure is None else failure.due)
             continue
+        if over is not None:  # it ends failed whatever a person would say
+            message = f"{over[1]} Its worker vanished; whether {requirement.type} did anything is unknown."
+            error = ErrorValue(over[0], message, requirement.action_id, requirement.node_path, work.at)
+            fulfil_with(work, proposal, requirement.id, EffectResult(error=error), effect.attempt)
+            return
         reason = (
             f"The effect {requirement.type} was under way when its worker vanished; it may have happened, and it is "
             "not declared idempotent, so it was not made again."
@@ -106,20 +125,38 @@ def resolve(
         value: for ``happened``: what the action receives.
 
     Raises:
-        Refused: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``NOT_CANONICAL``.
+        Refused: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``INVALID_VALUE``, ``NOT_CANONICAL``,
+            ``EVENT_TOO_LARGE``.
     """
+    _check_choice(work, choice, reason, value)
     work.require_actor(by)
     proposal = work.realm.proposals.get(proposal_id)
     doubts = [] if proposal is None else [one for one in proposal.in_doubt if name in (None, one)]
     if proposal is None or len(doubts) != 1:
         told = f"has {len(doubts)} effects in doubt; say which (--effect)" if doubts else "has no such effect in doubt"
         raise Refused("NOT_IN_DOUBT", f"Proposal {proposal_id} {told}. `worldctl stuck` lists them.")
-    if not reason.strip():
-        raise Refused("REASON_MISSING", "To say what became of an effect takes a reason; the log keeps it.")
     result = EffectResult(freeze(value))
     if choice == "fail":
         result = _doubtful(work, proposal, doubts[0], f"Whether it happened is not known ({by}: {reason}).")
     _resolve(work, proposal, doubts[0], choice, by=by, reason=reason, result=result)
+
+
+def _check_choice(work: Work, choice: str, reason: str, value: Any) -> None:
+    if choice not in get_args(Choice):
+        told = f"An effect in doubt is resolved by one of {', '.join(get_args(Choice))}, not {choice!r:.60}."
+        raise Refused("INVALID_VALUE", told)
+    if value is not None and choice != "happened":
+        raise Refused("INVALID_VALUE", f"Only an effect that happened has a value; {choice} takes none.")
+    if not isinstance(reason, str) or not reason.strip():
+        raise Refused("REASON_MISSING", "To say what became of an effect takes a reason; the log keeps it.")
+    size, limit = len(canonical_bytes(value)) + ROOM, work.limits.max_event_bytes
+    if size > limit:
+        raise Refused(
+            "EVENT_TOO_LARGE",
+            f"The value would make an event of {size} bytes; the limit is {limit} (max_event_bytes).",
+            size_bytes=size,
+            limit_bytes=limit,
+        )
 
 
 def _doubtful(work: Work, proposal: Proposal, name: str, message: str) -> EffectResult:
@@ -130,6 +167,8 @@ def _doubtful(work: Work, proposal: Proposal, name: str, message: str) -> Effect
 def _resolve(
     work: Work, proposal: Proposal, name: str, choice: Choice, *, by: str, reason: str, result: EffectResult
 ) -> None:
+    if not _is_mine(work, proposal):
+        _make_mine(work, proposal)
     told = EffectResolved(
         at=work.at, proposal_id=proposal.proposal_id, requirement_id=name, choice=choice, by=by, reason=reason
     )
@@ -157,7 +196,7 @@ def cancel(work: Work, proposal_id: str, *, by: str, reason: str) -> None:
     if proposal is None or proposal.status not in ("approved", "executing"):
         state = "has ended, or never was" if proposal is None else f"is {proposal.status}"
         raise Refused("NOT_RUNNING", f"Proposal {proposal_id} {state}; only what is approved can be called off.")
-    if not reason.strip():
+    if not isinstance(reason, str) or not reason.strip():
         raise Refused("REASON_MISSING", "To call an execution off takes a reason; the log keeps it.")
     if proposal.cancelled is None:
         work.emit(proposal_id, ExecutionCancelled(at=work.at, proposal_id=proposal_id, by=by, reason=reason))

@@ -191,6 +191,7 @@ def assemble(
         ids=ids,
         workspace=workspace,
         address=address,
+        clock=clock,
     )
     log = open_log(
         address,
@@ -219,6 +220,7 @@ def compose(
     ids: IdSource | None = None,
     workspace: WorkspaceConfig | str | Path | None = None,
     address: str | None = None,
+    clock: Clock | None = None,
 ) -> Parts:
     """Put together what works around a log, without a log; see ``assemble``.
 
@@ -239,7 +241,12 @@ def compose(
         policy_names=names,
         authority=StandardAuthority(registry, time_limit=time_limit),
         executor=Host(
-            at_hand, _effects(effects, folder), enforcement=enforcement, time_limit=time_limit, premises=premises
+            at_hand,
+            _effects(effects, folder),
+            enforcement=enforcement,
+            time_limit=time_limit,
+            premises=premises,
+            clock=clock,
         ),
         ids=makes_ids,
         issuer=Issuer(makes_ids),

@@ -27,7 +27,7 @@ from world.klis.resource import STANDARD, ResourceTypes, canonical_resource
 from world.klis.session import Lease, Session
 from world.klis.settings import KlisSettings
 from world.klis.signature import key_id, verify
-from world.klis.triple import Triple
+from world.klis.triple import Triple, read_triple
 from worldprotocol.klis_observing import Observing, Scratch, lease_wire, read_declared
 
 __all__ = ["OPS", "Case", "Scenario", "read_cases"]
@@ -118,7 +118,7 @@ class Scenario:
         self._expired = 0
         self._observed: dict[tuple[str, str], Observing] = {}
         self._scratch: Scratch | None = None
-        self._backed_up: dict[str, str] = {}
+        self._backed_up: dict[str, tuple[str, Triple]] = {}
         number = itertools.count(1)
         self._desk = Desk(
             self._ledger, emit=self._emit, new_id=lambda: f"id-{next(number)}", before_grant=self._before_grant
@@ -144,7 +144,8 @@ class Scenario:
         if isinstance(event, LeasesExpired):
             self._expired += len(event.lease_ids)
         elif isinstance(event, VerdictGiven) and event.backup:
-            self._backed_up |= {lease["leaseId"]: event.verdict_id for lease in event.leases}
+            for lease in event.leases:
+                self._backed_up[lease["leaseId"]] = event.verdict_id, read_triple(lease, self._types)
 
     def _before_grant(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
         return self._scratch is not None and self._scratch.before_grant(verdict_id, session, triples, now)
@@ -302,12 +303,8 @@ class Scenario:
     def _backup_exists(self, op: Mapping[str, Any]) -> bool:
         """Tell whether what a lease lets its holder change was backed up before it was granted (KO-7)."""
         name = _text(op, "lease")
-        lease_id = self._names.get(name, name)
-        backup_id = self._backed_up.get(lease_id)
-        lease = self._ledger.leases.get(lease_id)
-        if self._scratch is None or backup_id is None or lease is None:
-            return False
-        return self._scratch.has(backup_id, lease.triple, _text(op, "dir"))
+        folder, found = _text(op, "dir"), self._backed_up.get(self._names.get(name, name))
+        return self._scratch is not None and found is not None and self._scratch.has(*found, folder)
 
     # Within
 

@@ -40,7 +40,7 @@ from world.events import (
     VerdictGiven,
     WorldSealed,
 )
-from world.execution import ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
+from world.execution import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
 from world.frozen import FrozenDict
 from world.judgement import case_of, in_force
 from world.klis.resource import ResourceTypes
@@ -406,7 +406,9 @@ class _Rechecking:
     def _by_engine(self, proposal: Proposal, sealed: WorldSealed) -> bool:
         """Tell whether the engine ended an execution for what no action computes."""
         code = (sealed.error or {}).get("code")
-        return code in ENGINE_ERRORS and (code != LEASES_REVOKED or lost_leases(self._realm, proposal))
+        if code == LEASES_REVOKED:
+            return lost_leases(self._realm, proposal)
+        return code in ENGINE_ERRORS and (code != CANCELLED or proposal.cancelled is not None)
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[_Rechecking, Any], Iterator[Diverged]]]] = {

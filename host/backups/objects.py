@@ -7,6 +7,7 @@ journal commit them at once.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from world.errors import Refused
 
 __all__ = ["ObjectStore", "damaged"]
 
-_AT_ONCE: Final = 128
+_AT_ONCE: Final = 256
+_MANY: Final = 16
 _BYTES_AT_ONCE: Final = 64 << 20
 
 
@@ -190,11 +192,22 @@ class ObjectStore:
 
 
 def sync_files(files: list[int]) -> None:
-    """Bring open files to the disk; writing starts for all of them before the first is waited for."""
-    for file in files:
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    """Bring open files of one file system to the disk: many of them at once, as waiting for each takes much longer."""
+    if len(files) >= _MANY and _sync_file_system(files[0]):
+        return
     for file in files:
         os.fsync(file)
+
+
+def _sync_file_system(file: int) -> bool:
+    """Bring all of the file system that a file is on to the disk; tell whether this system can do that."""
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        return False
+    if syncfs(ctypes.c_int(file)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return True
 
 
 def _read_up_to(file: int, limit: int) -> bytes:

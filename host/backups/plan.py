@@ -69,7 +69,7 @@ class _Comparison:
         self._settled_ns = int(backup.settled_ns)
         self._there = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
         self._leading = {folder for place in self._there for folder in parents(place)} | {b""}
-        self._inodes: dict[str, int] = {}
+        self._inodes: dict[str, tuple[int, int]] = {}
         self._plan = Plan(above={entry.relative: entry for entry in backup.above})
 
     def plan(self, also_remove: Iterable[bytes]) -> Plan:
@@ -154,9 +154,15 @@ class _Comparison:
             if not _SAME[entry.kind](entry, seen, handle, name):
                 self._make(place, entry)
             elif not is_settled(entry, seen):
-                self._plan.settle[place] = (entry, seen.st_ino)
+                self._settle(place, entry, seen)
         if entry.kind == "file":
-            self._inodes[entry.name] = seen.st_ino
+            self._inodes[entry.name] = (seen.st_dev, seen.st_ino)
+
+    def _settle(self, place: bytes, entry: Entry, seen: os.stat_result) -> None:
+        if entry.kind != "file" and seen.st_nlink > 1:  # a link or pipe whose other name may belong to another entry
+            self._make(place, entry)
+        else:
+            self._plan.settle[place] = (entry, seen.st_ino)
 
     def _is_untouched(self, entry: Entry, seen: os.stat_result) -> bool:
         """Tell whether nothing at all was done since it was saved; times of change cannot be set by hand."""
@@ -170,14 +176,28 @@ class _Comparison:
         )
 
     def _compare_links(self, wanted: dict[bytes, Entry]) -> None:
-        """Put hard links in place anew that are no longer the same file as their first name."""
-        for place, entry in wanted.items():
-            first = path_of(entry.same_as) if entry.same_as else None
-            if first is None or first not in wanted or place in self._plan.put:
-                continue
-            if first in self._plan.put or self._inodes.get(entry.name) != self._inodes.get(entry.same_as):
-                self._plan.settle.pop(place, None)
-                self._plan.put[place] = entry
+        """Put anew what became one file and was not, and hard links that are no longer the same file as their first."""
+        files = [(place, entry) for place, entry in wanted.items() if entry.kind == "file"]
+        taken: set[tuple[int, int]] = set()
+        for place, entry in files:
+            if not self._has_first(entry, wanted) and place not in self._plan.put:
+                inode = self._inodes[entry.name]
+                if inode in taken:
+                    self._put_anew(place, entry)
+                taken.add(inode)
+        for place, entry in files:
+            if self._has_first(entry, wanted) and place not in self._plan.put:
+                first_is_new = path_of(entry.same_as) in self._plan.put
+                if first_is_new or self._inodes[entry.name] != self._inodes[entry.same_as]:
+                    self._put_anew(place, entry)
+
+    @staticmethod
+    def _has_first(entry: Entry, wanted: dict[bytes, Entry]) -> bool:
+        return bool(entry.same_as) and path_of(entry.same_as) in wanted
+
+    def _put_anew(self, place: bytes, entry: Entry) -> None:
+        self._plan.settle.pop(place, None)
+        self._plan.put[place] = entry
 
 
 def _same_file(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> bool:

@@ -24,7 +24,7 @@ from host.workspace.names import name_of, path_of
 
 __all__ = ["Restored", "carry_out"]
 
-_FILES_AT_ONCE: Final = 128
+_FILES_AT_ONCE: Final = 256
 _BYTES_AT_ONCE: Final = 64 << 20
 _LOCATE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _BESIDE: Final = b".klock-restored"

@@ -20,9 +20,10 @@ from typing import IO, Final, Literal
 __all__ = ["Child", "Ended", "Output"]
 
 _LOOK_S: Final = 0.05
+_ASK_S: Final = 0.1
 _PIECE: Final = 64 * 1024
 _ROUNDS: Final = 20
-_MARK: Final = "WORLD_EFFECT_PROCESS"
+_MARK: Final = "world_effect_process"
 
 
 class Output:
@@ -103,18 +104,21 @@ class Child:
             kept: bytes of each output.
             is_cancelled: whether to kill it now.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline, next_look = time.monotonic() + timeout_ms / 1000, 0.0
         stdout, stderr = Output(kept), Output(kept)
         why: Literal["by itself", "cancelled", "timed out"] = "by itself"
         try:
             with _Pipes(self._process, stdin, stdout, stderr) as pipes:
                 while not self._has_ended():
-                    if is_cancelled():
-                        why = "cancelled"
-                        break
-                    if time.monotonic() > deadline:
+                    now = time.monotonic()
+                    if now > deadline:
                         why = "timed out"
                         break
+                    if now >= next_look:
+                        next_look = now + _ASK_S
+                        if is_cancelled():
+                            why = "cancelled"
+                            break
                     pipes.serve(_LOOK_S)
                 self._kill()
                 pipes.drain()

@@ -31,7 +31,7 @@ MAX_REDIRECTS: Final = 5
 MAX_READ: Final = 1 << 30
 """Bytes of a response that are read to tell its hash; what is longer is broken off."""
 
-_LOOK_S: Final = 0.05
+_LOOK_S: Final = 0.1
 _HIDDEN: Final = frozenset({"set-cookie"})
 """Headers of a response that do not belong into a log."""
 

@@ -268,7 +268,7 @@ def _deleted(params: FileDelete) -> str:
 @answering
 def _delete(params: FileDelete, call: EffectCallInfo) -> Any:
     with changing(call) as work:
-        place = work.place(params.path)
+        place = work.place(params.path, follow=False)
         there, known = place.lstat(), work.note.before
         if known is None:
             if there is None and not params.missing_ok:
@@ -295,7 +295,7 @@ def _delete(params: FileDelete, call: EffectCallInfo) -> Any:
 @answering
 def _rename(params: FileRename, call: EffectCallInfo) -> Any:
     with changing(call) as work:
-        old, new = work.place(params.old), work.place(params.new)
+        old, new = work.place(params.old, follow=False), work.place(params.new, follow=False)
         there, target, known = old.lstat(), new.lstat(), work.note.before
         if known is None:
             if there is None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from host.effects import EFFECT_INVALID_INPUT, EffectCallInfo, Failed
+from host.observation.audit import exempt
 from world.canonical import canonical_bytes
 from world.errors import Refused
 from world.klis.resource import Resource, canonical_resource
@@ -70,12 +71,17 @@ class Fault(Exception):
 
 
 def answering(function: Callable[[Any, EffectCallInfo], Any]) -> Callable[[Any, EffectCallInfo], Any]:
-    """Return a handler's function that answers a ``Fault`` with its error value."""
+    """Return a handler's function that answers a ``Fault`` with its error value.
+
+    What a built-in effect touches was told and judged before it began. How it does so, from directory handles and with
+    notes of its own, is the engine's work, so the session's interception has nothing to see there.
+    """
 
     @functools.wraps(function)
     def answered(params: Any, call: EffectCallInfo) -> Any:
         try:
-            return function(params, call)
+            with exempt():
+                return function(params, call)
         except Fault as fault:
             return fault.failed
 

@@ -25,6 +25,7 @@ __all__ = [
     "FILE_CHANGED_MEANWHILE",
     "FILE_EXISTS",
     "FILE_NOT_FOUND",
+    "FILE_THROUGH_LINK",
     "Content",
     "FilePath",
     "Mode",
@@ -34,6 +35,7 @@ __all__ = [
     "changing",
     "is_same",
     "looking",
+    "place_of",
     "stamp_of",
     "subtree_of",
     "telling",
@@ -42,6 +44,9 @@ __all__ = [
 
 FILE_NOT_FOUND: Final = "FILE_NOT_FOUND"
 FILE_EXISTS: Final = "FILE_EXISTS"
+FILE_THROUGH_LINK: Final = "FILE_THROUGH_LINK"
+"""The error's code where a name leads to another one, which nobody declared."""
+
 FILE_CHANGED_MEANWHILE: Final = "FILE_CHANGED_MEANWHILE"
 """The error's code where a repeated effect finds neither what was there before nor what it would have made of it."""
 
@@ -231,13 +236,9 @@ class Work:
     workspace: Workspace
     note: Note
 
-    def place(self, path: str) -> Place:
-        """Return a place by its canonical resource.
-
-        Raises:
-            Fault: for what does not belong to the agents.
-        """
-        return _place(self.workspace, path)
+    def place(self, path: str, *, follow: bool = True) -> Place:
+        """Return a place by its canonical resource; arguments and faults are those of ``place_of``."""
+        return place_of(self.workspace, path, follow=follow)
 
     @contextmanager
     def change(self, place: Place) -> Iterator[None]:
@@ -270,18 +271,35 @@ def workspace_of(call: EffectCallInfo) -> Workspace:
     return call.workspace
 
 
-def _place(workspace: Workspace, path: str) -> Place:
-    with telling(path):
-        return Place(workspace, path, workspace.path_of(path))
-
-
 def looking(call: EffectCallInfo, path: str) -> Place:
     """Return the place that an effect only looks at.
 
     Raises:
-        Fault: ``EFFECT_NO_WORKSPACE``, or for what does not belong to the agents.
+        Fault: ``EFFECT_NO_WORKSPACE``, ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
     """
-    return _place(workspace_of(call), path)
+    return place_of(workspace_of(call), path)
+
+
+def place_of(workspace: Workspace, path: str, *, follow: bool = True) -> Place:
+    """Return a place by its canonical resource.
+
+    What was declared and leased is the name, so a name that leads to another one by a link is refused.
+
+    Args:
+        workspace: where it stands.
+        path: the canonical resource.
+        follow: whether what is done to it follows a link of its last name; those before it always are.
+
+    Raises:
+        Fault: ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
+    """
+    with telling(path):
+        place = Place(workspace, path, workspace.path_of(path))
+        real = workspace.relative(place.relative, cwd=workspace.root_bytes, follow=follow)
+    if real is not None and real != place.relative:  # what leads outside, the workspace itself refuses
+        told = f"{place.name} leads to {name_of(real)} by a symbolic link; name that instead."
+        raise Fault(FILE_THROUGH_LINK, told, {"path": place.name, "target": name_of(real)})
+    return place
 
 
 @contextmanager

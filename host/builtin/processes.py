@@ -1,10 +1,10 @@
 """Processes: ``process.run`` starts a command, and waits until it and all it started have ended.
 
 A command is a list of arguments. A shell reads a script only where that is spelt out: ``shell: "sh"``. It runs in a
-process group of its own, below the workspace's root, with a small environment: what the caller names, and ``PATH``,
-``HOME``, ``LANG`` and ``TMPDIR``. When it ends, takes too long or is cancelled, whatever is left of it is killed, so
-that nothing goes on changing files after its effect is over. Being opaque, it counts as changing all of its working
-directory (KO-5.1). It is repeated after a crash only where the parameters say that this does no harm.
+process group of its own, below the workspace's root, with a small environment: what the caller names, the idempotency
+key, and the usual ones such as ``PATH`` and ``HOME``. When it ends, takes too long or is cancelled, whatever is left of
+it is killed, so that nothing goes on changing files after its effect is over. Being opaque, it counts as changing all
+of its working directory (KO-5.1). It is repeated after a crash only where the parameters say that this does no harm.
 Source: design sections 7 and 8; HC-handlers, KO-2.1, KO-5.1.
 """
 
@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from host.builtin.children import Child, Ended
 from host.builtin.ground import EFFECT_CANCELLED, Fault, Params, answering, fits, last_look
-from host.builtin.places import FilePath, subtree_of, telling, workspace_of
+from host.builtin.places import FilePath, looking, subtree_of, telling
 from host.effects import MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
 from world.errors import Refused
 from world.klis.resource import canonical_resource
@@ -29,7 +29,7 @@ _GRACE_MS: Final = 10_000
 _MAX_TIMEOUT_MS: Final = MAX_TIME_LIMIT_MS - _GRACE_MS
 _KEPT_BYTES: Final = 256 * 1024
 _LEAST_KEPT_BYTES: Final = 1024
-_PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
 
 Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128 * 1024)]
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -82,9 +82,9 @@ def _touches(params: ProcessRun) -> list[tuple[str, str]]:
 )
 @answering
 def _run(params: ProcessRun, call: EffectCallInfo) -> Any:
-    workspace, command = workspace_of(call), params.command
+    place, command = looking(call, params.cwd), params.command
     with telling(params.cwd):
-        folder = workspace.open(workspace.path_of(params.cwd), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = place.workspace.open(place.relative, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         last_look(call)
         child = _started(command, folder, _environment(params, call))
@@ -107,7 +107,9 @@ def _run(params: ProcessRun, call: EffectCallInfo) -> Any:
 
 def _environment(params: ProcessRun, call: EffectCallInfo) -> dict[str, str]:
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {"PATH": os.defpath, **kept, **params.env, "IDEMPOTENCY_KEY": call.idempotency_key}
+    environment = {"PATH": os.defpath, **kept, **params.env}
+    environment.update(IDEMPOTENCY_KEY=call.idempotency_key)
+    return environment
 
 
 def _started(command: list[str], folder: int, environment: dict[str, str]) -> Child:

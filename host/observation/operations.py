@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from host.workspace import Workspace
+from host.workspace import PRIVATE, Workspace
 from world.errors import Refused
 from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
@@ -49,11 +49,13 @@ class RuntimePaths:
         read: absolute paths below which reading is not observed.
         write: absolute paths below which nothing is observed.
         private: absolute paths of files and folders that no agent may touch, wherever they lie.
+        modules: folders of importable code; outside of the workspace they may be read, inside they are its content.
     """
 
     read: tuple[bytes, ...] = ()
     write: tuple[bytes, ...] = ()
     private: tuple[bytes, ...] = ()
+    modules: tuple[bytes, ...] = ()
 
     @classmethod
     def standard(
@@ -65,24 +67,36 @@ class RuntimePaths:
             read=(*_SYSTEM, *_real(python), *_real(read)),
             write=(*_DEVICES, *_real(write)),
             private=_real(private),
+            modules=_real(path for path in sys.path if os.path.isabs(path)),
         )
 
     def with_more(self, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = ()) -> RuntimePaths:
         """Return these paths and more."""
         return replace(self, read=(*self.read, *_real(read)), write=(*self.write, *_real(write)))
 
-    def is_private(self, path: bytes) -> bool:
-        """Tell whether a path is the engine's own."""
-        return any(_is_below(path, folder) for folder in self.private)
-
-    def frees(self, path: bytes, *, writes: bool, root: bytes) -> bool:
-        """Tell whether what is done at a path is nothing worth observing.
+    def freed(self, root: bytes) -> dict[tuple[bool, bool], tuple[bytes, ...]]:
+        """Return below what nothing is worth observing, for one workspace.
 
         A folder that holds the whole workspace frees nothing in it.
+
+        Args:
+            root: of the workspace, absolute.
+
+        Returns:
+            Prefixes of paths that end in a slash, by whether something is written, and whether it lies inside.
         """
-        folders = self.write if writes else (*self.write, *self.read)
-        inside = _is_below(path, root)
-        return any(_is_below(path, folder) and not (inside and _is_below(root, folder)) for folder in folders)
+        outside = (*self.write, *self.read, *self.modules)
+        inside = (*self.write, *self.read)
+        return {
+            (True, False): _prefixes(self.write),
+            (False, False): _prefixes(outside),
+            (True, True): _prefixes(one for one in self.write if not _is_below(root, one)),
+            (False, True): _prefixes(one for one in inside if not _is_below(root, one)),
+        }
+
+
+def _prefixes(folders: Iterable[bytes]) -> tuple[bytes, ...]:
+    return tuple(folder.rstrip(b"/") + b"/" for folder in folders)
 
 
 def _real(paths: Iterable[str | Path]) -> tuple[bytes, ...]:
@@ -116,7 +130,10 @@ class Operations:
     ) -> None:
         """Prepare; nothing is looked up yet."""
         self._workspace = workspace
-        self._runtime = runtime or RuntimePaths.standard()
+        paths = runtime or RuntimePaths.standard()
+        self._freed = paths.freed(workspace.root_bytes)
+        self._private = _prefixes((*paths.private, os.path.join(workspace.root_bytes, PRIVATE)))
+        self._below = _prefixes([workspace.root_bytes])
         self._hosts = tuple(sorted(set(hosts)))
         self._confined = confined
         self._addresses: dict[str, str] = {}
@@ -287,13 +304,13 @@ class Operations:
         looks: bool = False,
     ) -> list[Seen]:
         real = _resolved(absolute, follow=follow)
-        root = self._workspace.root_bytes
-        relative = self._workspace.relative(real)
-        is_own = self._runtime.is_private(real) or (relative is not None and relative.split(b"/")[0] == b".klock")
-        if not is_own:
-            if self._runtime.frees(real, writes=predicate is not Predicate.CONSUMES, root=root):
+        place = real + b"/"
+        if not place.startswith(self._private):
+            inside = place.startswith(self._below)
+            if place.startswith(self._freed[predicate is not Predicate.CONSUMES, inside]):
                 return []
-            if relative is not None:
+            if inside:
+                relative = real[len(self._below[0]) :]
                 resource = self._workspace.resource_at(relative, subtree=subtree)
                 return [Seen(predicate, resource, call, looks=looks)]
         told = _printable(real)

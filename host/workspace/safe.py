@@ -38,6 +38,7 @@ Kind = Literal["file", "dir", "link", "other"]
 FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK: Final = 1 << 20
 """Bytes that are read or written at a time."""
+_TRIES: Final = 8
 _NO_REPLACE: Final = 1  # RENAME_NOREPLACE
 _NOT_SUPPORTED: Final = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
@@ -235,19 +236,25 @@ def open_own(name: bytes, folder: int, flags: int, mode: int) -> int:
     """
     if flags & os.O_ACCMODE == os.O_RDONLY or flags & os.O_PATH:
         return os.open(name, flags, mode, dir_fd=folder)
-    target = os.open(name, flags & ~os.O_TRUNC, mode, dir_fd=folder)
-    try:
-        seen = os.fstat(target)
-        if stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1:
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as source:
-                pieces = iter(lambda: source.read(CHUNK), b"")
-                replace_file(name, folder, pieces, mode=None, like=seen, new=False)
-            again = os.open(name, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC), dir_fd=folder)
+    for _ in range(_TRIES):
+        target = os.open(name, flags & ~os.O_TRUNC, mode, dir_fd=folder)
+        try:
+            seen = os.fstat(target)
+            if not stat.S_ISREG(seen.st_mode) or seen.st_nlink <= 1:
+                if flags & os.O_TRUNC and stat.S_ISREG(seen.st_mode):
+                    os.ftruncate(target, 0)
+                return target
+            _copy_in_place(name, folder)
+        except BaseException:
             os.close(target)
-            target = again
-        if flags & os.O_TRUNC and stat.S_ISREG(seen.st_mode):
-            os.ftruncate(target, 0)
-    except BaseException:
+            raise
         os.close(target)
-        raise
-    return target
+    raise OSError(errno.EMLINK, "Somebody keeps giving the file second names", os.fsdecode(name))
+
+
+def _copy_in_place(name: bytes, folder: int) -> None:
+    """Put a copy of a file in its place, so that its other names keep the one that was."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with open(os.open(name, flags, dir_fd=folder), "rb") as source:
+        like = os.fstat(source.fileno())
+        replace_file(name, folder, iter(lambda: source.read(CHUNK), b""), mode=None, like=like, new=False)

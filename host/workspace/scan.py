@@ -13,6 +13,7 @@ Source: design section 8; KO-5.2.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -25,7 +26,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from host.workspace.root import Workspace
-from host.workspace.safe import CHUNK, Kind, kind_of
+from host.workspace.safe import CHUNK, Kind, exists, kind_of
 
 __all__ = ["Difference", "DifferenceKind", "Scan", "Stamp", "differences", "take"]
 
@@ -33,7 +34,9 @@ DifferenceKind = Literal["created", "changed", "deleted", "mode", "touched"]
 
 _FORMAT: Final = b"world-protocol scan cache 1\n"
 _DIGEST: Final = 32
-_TRIES: Final = 3
+_TRIES: Final = 8
+_BECAME_ANOTHER: Final = {errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ESTALE}
+"""What the system says of an entry that is no longer the kind of entry that was looked at."""
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -203,20 +206,32 @@ class _Look:
 
     def add(self, path: bytes, seen: os.stat_result, folder: int, name: bytes) -> None:
         """Take the stamp of an entry of an open folder; what vanished is left out."""
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                self.stamps[path] = self._stamp(path, seen, folder, name)
+                return
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if last or error.errno not in _BECAME_ANOTHER:
+                    raise
+            again = exists(name, folder)
+            if again is None:
+                return
+            seen = again
+
+    def _stamp(self, path: bytes, seen: os.stat_result, folder: int, name: bytes) -> Stamp:
         kind = kind_of(seen.st_mode)
         content: bytes | None = None
-        try:
-            if kind == "file":
-                content = self.cache.digest(path, seen)
-                if content is None:
-                    seen, content = self._hash(path, seen, folder, name)
-            elif kind == "link":
-                content = os.readlink(name, dir_fd=folder)
-            elif kind == "other":
-                content = f"{stat.S_IFMT(seen.st_mode):o} {seen.st_rdev}".encode()
-        except FileNotFoundError:
-            return
-        self.stamps[path] = _stamp(kind, seen, content)
+        if kind == "file":
+            content = self.cache.digest(path, seen)
+            if content is None:
+                seen, content = self._hash(path, seen, folder, name)
+        elif kind == "link":
+            content = os.readlink(name, dir_fd=folder)
+        elif kind == "other":
+            content = f"{stat.S_IFMT(seen.st_mode):o} {seen.st_rdev}".encode()
+        return _stamp(kind, seen, content)
 
     def cannot_list(self, path: bytes, _: OSError) -> None:
         """Remember a folder whose inside nobody can tell about."""
@@ -229,6 +244,8 @@ class _Look:
             self.unreadable.append(path)
             return seen, None
         try:
+            if not stat.S_ISREG(os.fstat(source).st_mode):
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), os.fsdecode(path))
             self.hashed += 1
             return _content(source)
         finally:

@@ -110,7 +110,8 @@ class Ground:
         return rules_for(triples(*declared), self.workspace, runtime)
 
     def start(self, argv: Sequence[str | bytes], **given: Any) -> RunningCommand:
-        options = {"cwd": self.root, "env": ENV, "rules": None, "decide": None, "report": unexpected} | given
+        options: dict[str, Any] = {"cwd": self.root, "env": ENV, "rules": None, "decide": None, "report": unexpected}
+        options |= given
         return start(argv, **options)
 
     def run(
@@ -122,13 +123,10 @@ class Ground:
         """
         rules = self.rules(*declared)
         calls: list[Call] = []
-        chosen = holding(self.workspace, triples(*declared)) if decide == "declared" else decide
-
-        def noted(call: Call) -> Any:
-            calls.append(call)
-            return chosen(call)  # type: ignore[operator]
-
-        options = {"rules": rules, "decide": None if chosen is None else noted} | given
+        options: dict[str, Any] = {"rules": rules, "decide": None} | given
+        chosen = holding(self.workspace, triples(*declared)) if isinstance(decide, str) else decide
+        if chosen is not None:
+            options["decide"] = noting(chosen, calls)
         if not can_hold(options["rules"], options["decide"]):
             with pytest.raises(Refused) as refused:
                 self.start(argv, **options)
@@ -145,6 +143,16 @@ class Ground:
 
     def shell(self, code: str, *declared: str, **given: Any) -> Ended | None:
         return self.run(["/bin/sh", "-c", code], *declared, **given)
+
+
+def noting(decide: Decide, calls: list[Call]) -> Decide:
+    """Return what decides alike and keeps the calls it was asked about."""
+
+    def noted(call: Call) -> Any:
+        calls.append(call)
+        return decide(call)
+
+    return noted
 
 
 def can_hold(rules: Rules | None = None, decide: Decide | None = None) -> bool:

@@ -1,4 +1,7 @@
-"""Calls a function of a test as a user without special rights: ``somebody.py MODULE FUNCTION FOLDER``; prints the answer."""
+"""Calls a function of a test as a user without special rights, and prints what it returns.
+
+Called with a module, the function's name and the folder that it is called with.
+"""
 
 from __future__ import annotations
 

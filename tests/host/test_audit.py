@@ -388,7 +388,7 @@ def test_native_code_is_refused_unless_a_library_of_the_interpreter_brings_it(si
 
 
 def test_another_interpreter_is_refused(site: Site) -> None:
-    interpreters = pytest.importorskip("_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters")
+    interpreters = importlib.import_module("_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters")
     with site.session("MUTATES /*"), blocked("another interpreter"):
         interpreters.create()
 
@@ -541,6 +541,7 @@ import sys
 from host.observation import Operations, Watch
 from host.observation.audit import Interception
 from host.workspace import Workspace
+from world.errors import ScopeViolationError
 from world.klis.observation import Declaration
 def jealous(event, args):
     if event == "sys.addaudithook":

@@ -42,6 +42,9 @@ def place(tmp_path: Path) -> Iterator[Workspace]:
         yield found
 
 
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
 def objects_of(place: Workspace) -> list[Path]:
     return sorted((place.private / "backups/objects").glob("*/*"))
 
@@ -82,7 +85,7 @@ def test_a_backup_remembers_files_directories_links_and_what_is_missing(place: W
 
 @given(
     names=st.lists(st.binary(min_size=1, max_size=8), unique=True, max_size=5),
-    note=st.dictionaries(st.text(), st.text()),
+    note=st.dictionaries(TEXTS, TEXTS),
 )
 def test_a_set_is_canonical_json_whatever_the_names(
     names: list[bytes], note: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -91,11 +94,7 @@ def test_a_set_is_canonical_json_whatever_the_names(
         for name in names:
             if name not in {b".", b".."} and not set(name) & {0, 47}:
                 (place.root / os.fsdecode(name)).symlink_to(os.fsdecode(name))
-        try:
-            Backups(place).take("one", [file("/*")], at=1, note=note)
-        except Refused as refused:
-            assert refused.code == "NOT_CANONICAL"
-            return
+        Backups(place).take("one", [file("/*")], at=1, note=note)
         text = (place.private / "backups/sets/one.json").read_bytes()
         assert canonical_bytes(read_json(text)) == text
         assert Backups(place).get("one").note == note
@@ -128,7 +127,7 @@ def test_after_preparing_nothing_is_read_again(place: Workspace, monkeypatch: py
     assert told[-1] == (51, 90)
     opened: list[bytes] = []
     real = capture._open
-    monkeypatch.setattr(capture, "_open", lambda handle, name: opened.append(name) or real(handle, name))
+    monkeypatch.setattr(capture, "_open", lambda handle, name: (opened.append(name), real(handle, name))[1])
     backups.take("one", [file("/d/*")], at=1, note={})
     assert opened == []
     Backups(place).take("two", [file("/d/*")], at=1, note={})
@@ -219,9 +218,9 @@ def test_files_that_vanish_while_they_are_saved_are_no_hindrance(place: Workspac
 
 def test_a_file_that_never_holds_still_cannot_be_saved(place: Workspace) -> None:
     (place.root / "log").write_bytes(bytes(8 << 20))
-    with meanwhile(lambda turn: os.utime(place.root / "log", ns=(turn, turn))):
-        with pytest.raises(Refused, match="/log changes all the time") as refused:
-            Backups(place).take("one", [file("/log")], at=1, note={})
+    writing = meanwhile(lambda turn: os.utime(place.root / "log", ns=(turn, turn)))
+    with writing, pytest.raises(Refused, match="/log changes all the time") as refused:
+        Backups(place).take("one", [file("/log")], at=1, note={})
     assert refused.value.code == "BACKUP_FAILED"
     assert Backups(place).list() == []
 

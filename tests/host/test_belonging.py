@@ -8,6 +8,7 @@ import contextvars
 import gc
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import weakref
@@ -179,6 +180,18 @@ def test_threads_that_were_there_before_are_left_alone(site: Site) -> None:
             assert bystander.ask(lambda: pool.submit(write).result()) == "done"
             assert pool.submit(lambda: outcome(lambda: os.remove("made"))).result() == STOPPED
         assert pool.submit(write).result() == "done"
+    bystander.end()
+
+
+def test_processes_that_others_fork_meanwhile_are_left_alone(site: Site) -> None:
+    def fork() -> int:
+        done = subprocess.run(["true"], preexec_fn=lambda: Path("made").touch(), check=True)
+        return done.returncode
+
+    bystander = Bystander()
+    with site.session():
+        assert bystander.ask(fork) == 0
+        assert bystander.ask(lambda: os.path.exists("made"))
     bystander.end()
 
 

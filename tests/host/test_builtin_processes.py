@@ -64,6 +64,8 @@ def test_a_command_starts_in_a_folder_of_the_workspace_and_nowhere_else(files: F
     (files.root / "sub").mkdir()
     (files.root / "out").symlink_to(tmp_path)
     (files.root / "file").touch()
+    (files.root / "in").symlink_to("sub")
+    assert failed(run(files, "pwd", cwd="/in")).code == "FILE_THROUGH_LINK"
     assert run(files, "pwd", cwd="/sub")["stdout"].strip() == str((files.root / "sub").resolve())
     assert failed(run(files, "pwd", cwd="/out")).code == "LINK_OUT_OF_WORKSPACE"
     assert failed(run(files, "pwd", cwd="/none")).code == "FILE_NOT_FOUND"

@@ -564,3 +564,21 @@ def test_what_a_manifest_may_change_is_what_is_saved() -> None:
     ]
     found = [found.text for found in resources_to_save(triples)]
     assert found == ["FILE:/a", "FILE:/new", "FILE:/dir/*", "FILE:/old/*", "FILE:/src/*"]
+
+
+def test_files_that_became_one_are_two_again(place: Workspace) -> None:
+    make(place.root, dict.fromkeys("abcd", "same"))
+    for one, two in (("a", "b"), ("c", "d")):
+        (place.root / two).unlink()
+        os.link(place.root / one, place.root / two)
+    os.mkfifo(place.root / "p")
+    os.mkfifo(place.root / "q")
+    backups, before = saved(place, "/*"), tree_of(place.root)
+    (place.root / "c").unlink()
+    os.link(place.root / "a", place.root / "c")
+    (place.root / "b").unlink()
+    (place.root / "q").unlink()
+    os.link(place.root / "p", place.root / "q")
+    os.utime(place.root / "p", ns=(3, 3))
+    assert backups.restore("one").failed == []
+    assert tree_of(place.root) == before

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.confinement import ALLOW, Address, Call, Deny, watcher
+from host.confinement import ALLOW, Address, Call, Deny, RunningCommand, watcher
 from host.confinement.syscalls import GROUPS, MACHINES, program, watched
 from host.confinement.tracee import Unreadable, resolve
-from tests.host.confining import PATIENCE_S, PYTHON, Ground, allow, can_hold, ground
+from tests.host.confining import PATIENCE_S, PYTHON, Ground, allow, can_hold, ground, noting
 
 __all__ = ["ground"]
 
@@ -116,7 +116,9 @@ def test_self_is_the_process_that_asks(tmp_path):
     assert resolve(b"/proc/self/cwd/x", pid) == os.getcwdb() + b"/x"
     reading, writing = os.pipe()
     assert resolve(b"/proc/self/fd/%d" % writing, pid, follow=True) is None
-    os.close(reading), os.close(writing), file.close()
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    file.close()
 
 
 # What is told of each call
@@ -217,9 +219,7 @@ def test_pipes_and_other_nameless_files_are_nobodys_business(ground):
     if not can_hold(None, allow):
         return
     calls: list[Call] = []
-    with ground.start(
-        [PYTHON, "-I", "-S", "-c", code], stderr=-1, decide=lambda c: calls.append(c) or ALLOW
-    ) as command:
+    with ground.start([PYTHON, "-I", "-S", "-c", code], stderr=-1, decide=noting(allow, calls)) as command:
         assert command.streams[2].read() == b"xy"
         assert command.wait(PATIENCE_S) == 0
     assert not [call for call in calls if call.flags & os.O_ACCMODE]
@@ -364,7 +364,8 @@ def test_who_is_killed_while_waiting_holds_nobody_up(ground):
 def test_the_whole_command_is_ended_by_who_decides(ground):
     if not can_hold(None, allow):
         return
-    commands, ready = [], threading.Event()
+    commands: list[RunningCommand] = []
+    ready = threading.Event()
 
     def decide(call: Call):
         if call.name == "mkdir":
@@ -378,6 +379,7 @@ def test_the_whole_command_is_ended_by_who_decides(ground):
         commands.append(command)
         ready.set()
         assert command.wait(PATIENCE_S) == -signal.SIGKILL
+        assert command.kill_group()
         assert command.descendants() == set()
     assert os.listdir(ground.root) == []
 
@@ -418,7 +420,8 @@ def test_a_storm_of_children_is_survived(ground):
 def test_who_is_left_when_the_watcher_ends_can_open_nothing(ground):
     if not can_hold(None, allow):
         return
-    code = "import sys\nprint(1, flush=True)\nsys.stdin.read(1)\ntry: open('/etc/passwd')\nexcept OSError as e: print(e.errno)"
+    code = "import sys\nprint(1, flush=True)\nsys.stdin.read(1)\n"
+    code += "try: open('/etc/passwd')\nexcept OSError as e: print(e.errno)"
     argv = [PYTHON, "-I", "-S", "-c", code]
     with ground.start(argv, stdin=-1, stdout=-1, decide=allow) as command:
         stdin, stdout, _ = command.streams

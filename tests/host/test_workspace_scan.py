@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import socket
 import stat
@@ -17,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.workspace import Difference, Scan, Workspace, differences, take
+from tests.host.folders import without_privileges
 
 PAST = 1_500_000_000_000_000_000  # ns since 1970
 
@@ -59,7 +59,7 @@ def let_the_clock_tick(ws: Workspace) -> None:
 
 def read_everything(root: Path) -> dict[bytes, tuple[object, object, tuple[int, ...]]]:
     """Return (content, permissions and owner, times and inode) of everything, by paths and with the plainest calls."""
-    found = {}
+    found: dict[bytes, tuple[object, object, tuple[int, ...]]] = {}
     top = os.fsencode(root)
     for folder, folders, files in os.walk(top):
         if folder == top:
@@ -145,9 +145,7 @@ def do(root: bytes, work: tuple) -> None:
         elif what == "touch":
             os.utime(path, ns=(more[0], more[0]), follow_symlinks=False)
         else:
-            {"mkdir": os.mkdir, "unlink": os.unlink, "rmdir": os.rmdir, "chmod": os.chmod, "mkfifo": os.mkfifo}[what](
-                path, *more
-            )
+            getattr(os, what)(path, *more)
 
 
 @given(first=st.lists(WORKS, max_size=12), then=st.lists(WORKS, max_size=8), late=st.booleans())
@@ -335,7 +333,7 @@ def test_what_is_to_be_ignored_is_left_out_with_all_below_it(ws):
 def test_progress_is_told(ws):
     ws.mkdir(b"a")
     ws.write(b"a/b", b"")
-    counts = []
+    counts: list[int] = []
     take(ws, cache=None, progress=counts.append)
     assert counts == [2, 3]
 
@@ -364,12 +362,8 @@ def test_what_may_not_be_read_is_named_and_compared_as_far_as_it_can_be(ws):
     ws.write(b"secret", b"1", mode=0)
     os.chmod(ws.root / "closed", 0)
     os.chmod(ws.root, 0o755)
-    libc = ctypes.CDLL(None)
-    mine = libc.setfsuid(65_534 if os.geteuid() == 0 else -1)  # permissions hold this thread, also as root
-    try:
+    with without_privileges():
         before = take(ws, cache=None)
-    finally:
-        libc.setfsuid(mine)
     assert set(before.unreadable) == {b"closed", b"secret"}
     assert set(before) == {b"", b"closed", b"secret"}
     assert before[b"secret"].content is None
@@ -377,10 +371,7 @@ def test_what_may_not_be_read_is_named_and_compared_as_far_as_it_can_be(ws):
     os.chmod(ws.root / "secret", 0o600)
     (ws.root / "secret").write_bytes(b"2")
     os.chmod(ws.root / "secret", 0)
-    libc.setfsuid(65_534 if os.geteuid() == 0 else -1)
-    try:
+    with without_privileges():
         after = take(ws, cache=None)
-    finally:
-        libc.setfsuid(mine)
     assert told(differences(before, after)) == [("changed", b"secret")]
     os.chmod(ws.root / "closed", 0o700)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from world.errors import Refused
 from world.klis.calls import MAX_CALL_CHARS, read_call
-from world.klis.observation import Declaration
+from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
 from world.klis.resource import canonical_resource
 from world.klis.triple import Triple
@@ -34,14 +34,17 @@ NODE = {
     "fs.readFile('/a', (err, data) => { fs.unlink('/b', done) })": ["CONSUMES FILE:/a", "DELETES FILE:/b"],
     "fs.readFile('/a', function (err) { if (err) throw err })": ["CONSUMES FILE:/a"],
     "fs.writeFileSync('/b')": ["MUTATES FILE:/b"],
-    "fs.writeFile('/b', 'rm -rf /c', cb)": ["MUTATES FILE:/b", "PROVIDES PROCESS:cb"][:1],
+    "fs.writeFile('/b', 'rm -rf /c', cb)": ["MUTATES FILE:/b"],
     "fs.appendFile('/var/log/x')": ["MUTATES FILE:/var/log/x"],
     "fs.createReadStream('/a').pipe(fs.createWriteStream('/b'))": ["CONSUMES FILE:/a", "MUTATES FILE:/b"],
     "fs.createWriteStream('/b', {flags: 'wx'})": ["PROVIDES FILE:/b"],
     "fs.unlinkSync('/b')": ["DELETES FILE:/b"],
     "fs.rm('/c', {recursive: true, force: true})": ["DELETES FILE:/c/*"],
     "fs.rm('/c', {recursive: false})": ["DELETES FILE:/c"],
-    "fs.rm('/c', options)": ["DELETES FILE:/c"],
+    "fs.rm('/c', options)": ["DELETES FILE:/c/*"],
+    "fs.rm('/c', {...options})": ["DELETES FILE:/c/*"],
+    "fs.rm('/c', err => {})": ["DELETES FILE:/c"],
+    "fs.rm('/c', async (err) => { done() })": ["DELETES FILE:/c", "PROVIDES PROCESS:done", "MUTATES FILE:/*?"],
     "fs.rmdirSync('/c')": ["DELETES FILE:/c"],
     "fs.rmdir('/c', { 'recursive': true })": ["DELETES FILE:/c/*"],
     "fs.rename('/a', '/b')": ["RENAMES FILE:/a", "PROVIDES FILE:/b"],
@@ -215,6 +218,12 @@ SHELL = {
     "sed -i s/a/b/ /f": ["MUTATES FILE:/f"],
     "sed -n 's/a/b/p' /f": ["CONSUMES FILE:/f"],
     "sed 's/a/b/w /out' /f": ["CONSUMES FILE:/f", "PROVIDES PROCESS:sed", "MUTATES FILE:/*?"],
+    "sed 's/we/w/;/s/d;5,$p' /f": ["CONSUMES FILE:/f"],
+    "sed '/s/w /out/x' /f": ["CONSUMES FILE:/f", "PROVIDES PROCESS:sed", "MUTATES FILE:/*?"],
+    "sed -e '1e rm /a' /f": ["CONSUMES FILE:/f", "PROVIDES PROCESS:sed", "MUTATES FILE:/*?"],
+    "sed -f /script /f": ["CONSUMES FILE:/script", "CONSUMES FILE:/f", "PROVIDES PROCESS:sed", "MUTATES FILE:/*?"],
+    "cat > /a.py <<'EOF'\nprint(open('/x').read())\nEOF": ["MUTATES FILE:/a.py"],
+    "env A=1 rm /a": ["DELETES FILE:/a"],
     "tee -a /a < /b": ["MUTATES FILE:/a", "CONSUMES FILE:/b"],
     "dd if=/dev/zero of=/a bs=1M": ["MUTATES FILE:/a"],
     "sort -o /b /a": ["CONSUMES FILE:/a", "MUTATES FILE:/b"],
@@ -256,13 +265,13 @@ OPAQUE = {
     "bash build.sh": ["PROVIDES PROCESS:sh", "MUTATES FILE:/w/*?"],
     "echo $(rm /a)": ["PROVIDES PROCESS:sh", "MUTATES FILE:/w/*?"],
     "echo `rm /a`": ["PROVIDES PROCESS:sh", "MUTATES FILE:/w/*?"],
-    "for f in a b; do rm $f; done": ["PROVIDES PROCESS:sh", "MUTATES FILE:/w/*?", "DELETES FILE:/*"][:2],
-    "$TOOL /a": ["PROVIDES PROCESS:a program that is not known", "MUTATES FILE:/w/*?"],
+    "for f in a b; do rm $f; done": ["PROVIDES PROCESS:sh", "MUTATES FILE:/w/*?"],
+    "$TOOL /a": ["PROVIDES PROCESS:?", "MUTATES FILE:/w/*?"],
     "spawn('node', ['a.js'], {cwd: '/v'})": ["PROVIDES PROCESS:node", "MUTATES FILE:/v/*?"],
     "child_process.execFileSync('/usr/bin/tool', ['-x'])": ["PROVIDES PROCESS:tool", "MUTATES FILE:/w/*?"],
     "child_process.fork('a.js')": ["PROVIDES PROCESS:node", "MUTATES FILE:/w/*?"],
     "subprocess.run(['npm', 'install'], check=True)": ["PROVIDES PROCESS:npm", "MUTATES FILE:/w/*?"],
-    "subprocess.run(command)": ["PROVIDES PROCESS:unknown", "MUTATES FILE:/w/*?"],
+    "subprocess.run(command)": ["PROVIDES PROCESS:?", "MUTATES FILE:/w/*?"],
     "subprocess.Popen(['rm', '-rf', '/c'])": ["PROVIDES PROCESS:rm", "DELETES FILE:/c/*"],
     "subprocess.run('rm -rf /c', shell=True)": ["PROVIDES PROCESS:rm", "DELETES FILE:/c/*"],
     "os.system('rm -rf /c')": ["PROVIDES PROCESS:rm", "DELETES FILE:/c/*"],
@@ -271,8 +280,8 @@ OPAQUE = {
     "frobnicate('/x')": ["PROVIDES PROCESS:frobnicate", "MUTATES FILE:/w/*?"],
     "fs.frobnicate('/x')": ["PROVIDES PROCESS:fs.frobnicate", "MUTATES FILE:/w/*?"],
     "fs.readFile('/a').then(x => tool.go(x))": ["CONSUMES FILE:/a", "PROVIDES PROCESS:tool.go", "MUTATES FILE:/w/*?"],
-    "fetch(url)": ["PROVIDES PROCESS:GET of a URL that is not known", "MUTATES FILE:/w/*?"],
-    "???": ["PROVIDES PROCESS:a program", "MUTATES FILE:/w/*?"],
+    "fetch(url)": ["PROVIDES PROCESS:?", "MUTATES FILE:/w/*?"],
+    "???": ["PROVIDES PROCESS:?", "MUTATES FILE:/w/*?"],
 }
 
 
@@ -360,17 +369,14 @@ def test_case_is_kept_or_not_as_the_operator_says():
 @pytest.mark.parametrize(
     "text",
     [
-        *["", "   ", "rm 'a", 'rm "a', "rm a\\", "fs.readFile('/a'", "fs.readFile('/a)", "fs.readFile)('/a'", "()"],
+        *["", "   ", "rm 'a", 'rm "a', "fs.readFile('/a'", "fs.readFile('/a)", "fs.readFile)('/a'", "()"],
         *["rm a |", "| rm a", "rm a &&", "rm >", "cat <<EOF", "cat <<EOF\nx", "(rm a", "rm a)", "rm ${a", "rm $(a"],
         *["cat `a", "fs.readFile()", "fs.rename('/a')", "mv /a", "curl", "wget -q", "nc", "connect nowhere", "bash -c"],
-        *["GET http://", "GET http://[", "GET a b://", "requests.request('BREW', 'https://a.b/')", "cat \0", "x=('"],
+        *["GET http://", "GET http://[", "requests.request('BREW', 'https://a.b/')", "cat \0", "x=('"],
         *["a" * (MAX_CALL_CHARS + 1), "f(" * 60 + ")" * 60, "cat " + "/a" * 300],
     ],
 )
 def test_what_is_no_call_is_refused_and_said_why(text):
-    if text in {"rm a\\", "GET a b://"}:  # a shell reads these
-        assert read_call(text)
-        return
     with pytest.raises(Refused) as caught:
         read_call(text)
     assert caught.value.code == "INVALID_CALL"
@@ -390,20 +396,26 @@ def test_a_call_is_a_text(text):
 
 
 PIECES = st.sampled_from(
-    ["rm", "cat", "fs.readFile", "open", "(", ")", "'", '"', "`", "$(", "${", "{", "}", "[", "]", "|", "&&", ";", ">"]
-    + ["<<", "EOF", "\n", "\\", "/a", "*", "~", "-rf", ",", ".", "=", "=>", "+", "#", "//", "/*", "f", "Path", " ", "1"]
-    + ["-c", "sh", "'/x'", "{recursive: true}", "await ", "as", "https://h/", "POST ", "-", "é", "\u2028", "\ud800"]
+    [
+        *["rm", "cat", "fs.readFile", "open", "(", ")", "'", '"', "`", "$(", "${", "{", "}", "[", "]", "|", "&&", ";"],
+        *["<<", "EOF", "\n", "\\", "/a", "*", "~", "-rf", ",", ".", "=", "=>", "+", "#", "//", "/*", "f", "Path", " "],
+        *["-c", "sh", "'/x'", "{recursive: true}", "await ", "as", "https://h/", "POST ", "-", "1", "sed", "s/a/b/w"],
+        *["\xe9", "\u2028", "\ud800", ">", "rm /a", "f('/a')", "x = ", "if"],
+    ]
 )
+
+
+def read_or_refused(text: str) -> tuple[Seen, ...] | str:
+    try:
+        return read_call(text, cwd="/w")
+    except Refused as refused:
+        return refused.code
 
 
 @given(st.lists(PIECES, max_size=20).map("".join) | st.lists(PIECES, max_size=20).map(" ".join) | st.text(max_size=60))
 def test_any_text_is_read_or_refused(text):
-    try:
-        seen = read_call(text, cwd="/w")
-    except Refused as refused:
-        assert refused.code == "INVALID_CALL"
-    else:
-        assert len(set(seen)) == len(seen)
+    seen = read_or_refused(text)
+    assert seen == "INVALID_CALL" or len(set(seen)) == len(seen)
 
 
 @given(st.text("abcdefgh.", min_size=3, max_size=12).filter(lambda name: name.strip(".")))
@@ -421,8 +433,6 @@ def test_a_command_or_function_that_nobody_knows_is_never_nothing(name):
 )
 def test_long_and_hostile_texts_take_no_time(text):
     begun = time.monotonic()
-    try:
-        read_call(text)
-    except Refused as refused:
-        assert refused.code == "INVALID_CALL"
+    seen = read_or_refused(text)
+    assert seen == "INVALID_CALL" or isinstance(seen, tuple)
     assert time.monotonic() - begun < 5

@@ -14,13 +14,13 @@ from projections import Nothing, projection
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.actor import ActorRef
 from world.clock import ManualClock, SequentialIds, SystemClock
-from world.core import EffectResult, set_
+from world.core import set_
 from world.decision import Ruling
 from world.errors import Refused
 from world.events import ProjectionRecorded
 from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
 from world.log import open_log
-from world.ports import EffectTerms, Enforcement, Order, Outcome
+from world.ports import EffectTerms, Enforcement, Order, Outcome, Performed
 from world.protocol import WorldProtocol
 from world.snapshot import Snapshot
 from world.source import SourceRef

@@ -26,7 +26,10 @@ _REQUEST: Final = re.compile(
     r"\s*(GET|HEAD|OPTIONS|TRACE|POST|PUT|PATCH|DELETE)\s+([^\s'\"]+)(?:\s+HTTP/[\d.]+)?\s*", re.IGNORECASE
 )
 _QUOTED: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
-_CODE: Final = re.compile(r"[A-Za-z0-9_\])]\(|\bprocess\.env\b|\bos\.environ\b")
+_CODE: Final = re.compile(r"[A-Za-z0-9_\])]\(|process\.env(?!\w)|os\.environ(?!\w)")
+_CODE_WORDS: Final = frozenset(
+    {"await", "return", "new", "with", "const", "let", "var", "import", "from", "async", "yield", "(await", "(async"}
+)
 _SUBSTITUTION: Final = re.compile(r"\$\([^)]*\)?")
 
 
@@ -62,8 +65,17 @@ def read_call(
     place = Place(text, cwd=cwd, exists=exists, types=types, lower_case=lower_case)
     if found := _REQUEST.fullmatch(text):
         seen = list(place.request(found[1], found[2]))
-    elif _CODE.search(_SUBSTITUTION.sub("", _QUOTED.sub("''", text))):
+    elif _is_code(text):
         seen = list(functions(text, place))
     else:
         seen = list(shell(text, place))
     return tuple(dict.fromkeys(seen))
+
+
+def _is_code(text: str) -> bool:
+    """Tell whether a text is code and no command line, by how it begins: ``name(``, ``name =`` or a keyword."""
+    words = _SUBSTITUTION.sub("", _QUOTED.sub("''", text)).split(None, 2)
+    if not words:
+        return False
+    assigns = len(words) > 1 and words[1].startswith("=") and not words[1].startswith("==")
+    return assigns or words[0] in _CODE_WORDS or _CODE.search(words[0]) is not None

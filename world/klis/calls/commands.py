@@ -13,6 +13,7 @@ from typing import Final
 
 from world.klis.calls.options import Arguments, arguments
 from world.klis.calls.place import Name, Place, malformed
+from world.klis.calls.sed import touches_more
 from world.klis.calls.transfers import curl, wget
 from world.klis.calls.words import Command, Redirect, commands
 from world.klis.observation import Seen
@@ -79,7 +80,6 @@ _HARMLESS: Final = frozenset(
         "dirname",
         "seq",
         "hostname",
-        "env",
         "printenv",
         "umask",
         "wait",
@@ -108,7 +108,10 @@ def shell(text: str, place: Place) -> Iterator[Seen]:
     if place.depth >= MAX_SHELLS:
         malformed(f"{place.call!r:.200} has more than {MAX_SHELLS} shells within shells.")
     outer: list[Place] = []
-    for command in commands(text):
+    found = commands(text)
+    if not any(command.words or command.redirects for command in found):
+        malformed(f"{place.call!r:.200} holds no command.")
+    for command in found:
         if command.after == "(":
             outer.append(place)
         elif command.after == ")":
@@ -128,7 +131,7 @@ def argument_list(words: Words, place: Place) -> Iterator[Seen]:
     name = words[0]
     reader = COMMANDS.get(name.text.rpartition("/")[2]) if name.known and name.pattern is None else None
     if reader is None:
-        yield from place.opaque(name if name.known else "a program that is not known")
+        yield from place.opaque(name if name.known and name.pattern is None else None)
     else:
         yield from reader(words[1:], place)
 
@@ -353,9 +356,7 @@ def _sed(words: Words, place: Place) -> Iterator[Seen]:
             Predicate.MUTATES if given.has("i", "--in-place") else Predicate.CONSUMES,
             name,
         )
-    if given.has("f", "--file") or any(
-        not one.known or re.search(r"(?:^|[;}/\d\n$])\s*\w*[wWe]\b", one.text) for one in scripts
-    ):
+    if given.has("f", "--file") or any(not one.known or touches_more(one.text) for one in scripts):
         yield from place.opaque("sed")
 
 
@@ -471,7 +472,7 @@ COMMANDS: Final[dict[str, Reader]] = {
     "curl": curl,
     "wget": wget,
     **dict.fromkeys(["nc", "ncat", "netcat", "telnet", "connect", "dial"], _connects),
-    **dict.fromkeys(["command", "builtin", "exec", "nohup", "time", "setsid"], _runs()),
+    **dict.fromkeys(["command", "builtin", "exec", "nohup", "time", "setsid", "env"], _runs("uCS")),
     "sudo": _runs("ugpCDhrtT"),
     "nice": _runs("n"),
     "timeout": _runs("ks", skip=1),

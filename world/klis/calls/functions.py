@@ -123,6 +123,7 @@ def _file(value: Any) -> Any:
 
 def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool = False, looks: bool = False) -> Reader:
     """Make the reader of a function that does one thing to the file it is given; no predicate is a write."""
+    may_be_whole = predicate is Predicate.DELETES and "options" in names
 
     def read(call: Call, place: Place) -> Iterator[Seen]:
         given = call.arg(index, *names, "path", "file", "filename", "name", "src", "dst")
@@ -130,7 +131,7 @@ def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool =
             if index or names:
                 malformed(f"{place.call!r:.200} says no file.")
             given = "." if looks or tree else malformed(f"{place.call!r:.200} says no file.")
-        whole = tree or call.is_set("recursive")
+        whole = tree or call.is_set("recursive") or (may_be_whole and call.arg(index + 1) is UNKNOWN)
         name = _file(given)
         if predicate is None:
             yield from place.write(name)
@@ -236,7 +237,7 @@ def _started(call: Call, place: Place) -> Iterator[Seen]:
     if call.is_set("shell") and all(isinstance(one, str) for one in listed):
         yield from _started_line(" ".join(listed), place)
     elif not listed or not isinstance(listed[0], str) or not listed[0]:
-        yield from place.opaque("unknown")
+        yield from place.opaque(None)
     else:
         words = [Name(one) if isinstance(one, str) else Name("", known=False) for one in listed]
         yield from _with_process(argument_list(words, place), place.process(words[0]))
@@ -376,7 +377,8 @@ FUNCTIONS: Final[dict[str, Reader]] = {
     **_named("fs", "writeFile appendFile writeTextFile outputFile outputJson writeJson writeJSON ensureFile", _WRITE),
     **_named("fs", "chmod lchmod chown lchown utimes lutimes truncate utime", _CHANGE),
     **_named("fs", "mkdir ensureDir mkdirp mkdirs", _MAKE),
-    **_named("fs", "unlink rm rmdir", _REMOVE),
+    **_named("fs", "unlink", _REMOVE),
+    **_named("fs", "rm rmdir", _each(Predicate.DELETES, 0, "options")),
     **_named("fs", "remove emptyDir rimraf", _REMOVE_TREE),
     **_named("fs", "readdir opendir readDir", _LIST),
     **_named("fs", "copyFile cp copy", _copied),

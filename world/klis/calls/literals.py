@@ -28,6 +28,8 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
+CODE: Final = Unknown()
+"""The value of a function that is handed over; the calls in it are found by themselves."""
 
 
 class Flags(frozenset[str]):
@@ -60,7 +62,9 @@ class Call:
         """Return a named argument, or the entry of an object among the arguments; None where there is none."""
         if name in self.named:
             return self.named[name]
-        return next((one[name] for one in self.args if isinstance(one, dict) and name in one), None)
+        objects = [one for one in self.args if isinstance(one, dict)]
+        spread = UNKNOWN if any("..." in one for one in objects) else None
+        return next((one[name] for one in objects if name in one), spread)
 
     def is_set(self, name: str) -> bool:
         """Tell whether an option is given and not plainly off; what is unknown counts as given."""
@@ -249,16 +253,23 @@ class _Calls:
 
     def _value(self, first: int, last: int) -> Any:
         """Return the value of some tokens: a literal, or ``UNKNOWN``."""
-        while first < last and self.tokens[first].text in {"await", "new"}:
+        while first < last and self.tokens[first].text in {"await", "new", "async"}:
             first += 1
         if first >= last:
             return UNKNOWN
         token = self.tokens[first]
+        if token.text == "function" or self._is_arrow(first, last):
+            return CODE
         if last - first == 1:
             return self._single(token)
         if token.kind == "sign" and self.ends.get(first) == last - 1:
             return self._collection(token.text, first, last - 1)
         return self._compound(first, last)
+
+    def _is_arrow(self, first: int, last: int) -> bool:
+        """Tell whether an arrow function begins: parameters, then the arrow."""
+        after = self.ends[first] + 1 if self._sign(first) == "(" else first + 1
+        return after < last and self._sign(after) == "=>"
 
     def _single(self, token: _Token) -> Any:
         if token.kind in {"string", "number"}:

@@ -120,7 +120,7 @@ class Place:
             malformed(f"{method!r} in {self.call!r:.200} is no method of HTTP: {', '.join(_METHODS)}.")
         text = url.text if isinstance(url, Name) and url.known else url
         if not isinstance(text, str):
-            yield from self.opaque(f"{method.upper()} of a URL that is not known")
+            yield from self.opaque(None)
         elif text.startswith("/") and not text.startswith("//"):
             yield self.resource(predicate, f"API_ENDPOINT:{_UNWRITABLE.sub(_escaped, text.partition('?')[0])}")
         else:
@@ -133,14 +133,14 @@ class Place:
         text = host.text if isinstance(host, Name) and host.known else host
         number = port.text if isinstance(port, Name) else port
         if not isinstance(text, str) or not isinstance(number, int | str) or not str(number).isdecimal():
-            yield from self.opaque("a connection to a host that is not known")
+            yield from self.opaque(None)
             return
         shown = f"[{text}]" if ":" in text and not text.startswith("[") else text
         seen = self.resource(Predicate.CONSUMES, f"URL:{_SCHEMES.get(int(number), 'tcp')}://{shown}:{number}")
         yield replace(seen, address=(text.strip("[]").lower(), int(number)))
 
     def process(self, executable: object) -> Seen:
-        """Return that a program is started; its process is named by the last part of its path."""
+        """Return that a program is started; its process is named by the last part of its path, ``?`` if unknown."""
         text = executable.text if isinstance(executable, Name) else executable
         name = text.rstrip("/").rpartition("/")[2] if isinstance(text, str) else ""
         return self.resource(Predicate.PROVIDES, f"PROCESS:{_UNWRITABLE.sub(_escaped, name) or '?'}")
