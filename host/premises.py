@@ -24,6 +24,12 @@ __all__ = ["CHANGES", "Premises"]
 CHANGES: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
 """The predicates that let their holder change a resource."""
 
+KEEP_MS: Final = 14 * 86_400_000
+"""How long backups of ended sessions are kept, unless it is said otherwise; in ms."""
+
+KEEP_BYTES: Final = 10_000_000_000
+"""How large all backups may become together, unless it is said otherwise."""
+
 
 class Premises:
     """A workspace, its backups and what is known of its surroundings; implements ``world.ports.Keeper``.
@@ -33,6 +39,8 @@ class Premises:
         backups: of that workspace.
         runtime: what belongs to the system and not to anybody's work.
         unwatched: names below the root whose content is not compared, such as ``node_modules``.
+        keep_ms: how long backups of ended sessions are kept, in ms.
+        keep_bytes: how large all backups together may become before the oldest of them go.
     """
 
     def __init__(
@@ -41,6 +49,9 @@ class Premises:
         backups: Backups,
         runtime: RuntimePaths | None = None,
         unwatched: Iterable[str] = (),
+        *,
+        keep_ms: int = KEEP_MS,
+        keep_bytes: int = KEEP_BYTES,
     ) -> None:
         """Put together; nothing is read yet."""
         private = () if runtime is None else runtime.private
@@ -49,6 +60,8 @@ class Premises:
         self.workspace = workspace
         self.backups = backups
         self.runtime = runtime or RuntimePaths.standard()
+        self.keep_ms = keep_ms
+        self.keep_bytes = keep_bytes
 
     @property
     def scratch(self) -> Path:
@@ -133,7 +146,7 @@ class Premises:
         """Give back what was backed up.
 
         Raises:
-            Refused: ``UNKNOWN_BACKUP``, ``BACKUP_DAMAGED``.
+            Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
         """
         done = self.backups.restore(backup_id)
         return {"restored": list(done.restored), "removed": list(done.removed), "failed": list(done.failed)}

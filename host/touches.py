@@ -18,7 +18,7 @@ from world.core.declared import places_of
 from world.errors import Refused
 from world.paths import look_up, parse_path
 
-__all__ = ["Predicate", "Touch", "Touches", "TouchesOf", "resources_of", "touch_faults", "touch_to_wire"]
+__all__ = ["Predicate", "Touch", "Touches", "TouchesOf", "resources_of", "source_of", "touch_faults", "touch_to_wire"]
 
 Predicate = Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "RENAMES", "DEPENDS_ON"]
 Touch = tuple[Predicate, str | Callable[[Any], str | Iterable[str]]]
@@ -110,7 +110,7 @@ def _texts(effect: str, function: Callable[[Any], str | Iterable[str]], params: 
 
 def _called(effect: str, function: TouchesOf, params: Any) -> list[tuple[Predicate, str]]:
     try:
-        given = [tuple(touch) for touch in function(params)]
+        given: list[Any] = [tuple(touch) for touch in function(params)]
     except Refused:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code

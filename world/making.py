@@ -43,7 +43,8 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
     Raises:
         Refused: ``LOG_CLOSED`` while it waited; then whoever comes next makes it.
     """
-    begins = time.monotonic() + max(0, task.not_before - clock.now_ms()) / 1000
+    wait_ms = max(0, task.not_before - clock.now_ms()) if task.not_before else 0
+    begins = time.monotonic() + wait_ms / 1000
     over = _why_over(task, peek)
     while over is None and (left := begins - time.monotonic()) > 0:
         if closing.wait(min(left, STILL_WANTED_S)):

@@ -235,7 +235,7 @@ class Keeper(Protocol):
         """Give back what was backed up; returns ``{"restored", "removed", "failed"}``, lists of resources.
 
         Raises:
-            Refused: ``UNKNOWN_BACKUP``, ``BACKUP_DAMAGED``.
+            Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
         """
         ...
 

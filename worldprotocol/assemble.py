@@ -62,6 +62,7 @@ __all__ = [
     "open_for_reading",
 ]
 
+DAY_MS = 86_400_000
 API_ORIGIN = "api:intent"
 """projectionId of intents that a caller states outright, without a source event."""
 
@@ -270,7 +271,14 @@ def premises_of(
     told = workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
     place = Workspace(told.root, lower_case=lower_case)
     runtime = RuntimePaths.standard(read=told.read, write=told.write, private=_files_of(address))
-    return Premises(place, Backups(place, hard_links=told.hard_links), runtime, told.unwatched)
+    return Premises(
+        place,
+        Backups(place, hard_links=told.hard_links),
+        runtime,
+        told.unwatched,
+        keep_ms=told.keep_days * DAY_MS,
+        keep_bytes=told.keep_bytes,
+    )
 
 
 def _files_of(address: str | None) -> list[str]:

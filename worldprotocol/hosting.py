@@ -13,8 +13,10 @@ from world.proposal import Proposal
 from world.protocol import WorldProtocol
 from world.recovery import Choice
 from worldprotocol.leases import Leases
+from worldprotocol.runs.backups import BackupDesk
 from worldprotocol.runs.declaring import manifest_of_places
 from worldprotocol.runs.governed import GovernedRun, Wishes
+from worldprotocol.runs.listing import RunLine, list_runs
 from worldprotocol.runs.recovering import recover_runs
 from worldprotocol.runs.session import Session
 from worldprotocol.runs.verification import VerificationLog, read_verification
@@ -107,9 +109,35 @@ class Hosting:
         """
         return read_verification(self._protocol.archive, run_id)
 
-    def recover(self) -> list[VerificationLog]:
-        """End the runs whose process vanished, and give back what they left half done; returns their records."""
-        return recover_runs(self._protocol, self.premises)
+    def runs(self, *, most: int | None = None, agent: str | None = None, open_only: bool = False) -> list[RunLine]:
+        """Return the governed runs, newest first.
+
+        Args:
+            most: at most so many; None is all.
+            agent: only this agent's.
+            open_only: only those that have not ended.
+        """
+        return list(list_runs(self._protocol.archive, most=most, agent=agent, open_only=open_only))
+
+    @property
+    def backups(self) -> BackupDesk:
+        """The backups of the workspace: what there is, giving it back, removing old ones.
+
+        Raises:
+            Refused: ``NO_WORKSPACE``.
+        """
+        return BackupDesk(self._protocol.archive, self.premises, self._protocol.now_ms(), self._protocol)
+
+    def recover(self, premises: Premises | None = None) -> list[VerificationLog]:
+        """End the runs whose process vanished, and give back what they left half done; returns their records.
+
+        Args:
+            premises: where they ran; None is the realm's own.
+
+        Raises:
+            Refused: ``NO_WORKSPACE``.
+        """
+        return recover_runs(self._protocol, premises or self.premises)
 
     # Executions
 

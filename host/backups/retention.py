@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -47,7 +46,14 @@ class _Known:
 
 
 def prune(
-    area: Area, *, now_ms: int, max_age_ms: int | None, max_bytes: int | None, keep: Callable[[str], bool]
+    area: Area,
+    *,
+    now_ms: int,
+    max_age_ms: int | None,
+    max_bytes: int | None,
+    keep: Callable[[str], bool],
+    is_over: Callable[[str], bool],
+    dry_run: bool = False,
 ) -> Pruned:
     """Remove old backups, then the oldest ones until the rest is small enough, then contents that are nobody's.
 
@@ -57,6 +63,8 @@ def prune(
         max_age_ms: closed backups older than this go; None keeps them whatever their age.
         max_bytes: closed backups go, the oldest first, while all contents take more than this; None for any size.
         keep: tells of an id whether its backup must stay.
+        is_over: tells of an open backup whether its session has ended, though it was not closed.
+        dry_run: remove nothing; only tell what would go.
 
     Raises:
         OSError: something cannot be read or removed; what is left is whole.
@@ -64,15 +72,20 @@ def prune(
     backups, damaged = _read_all(area)
     restoring = {name.removesuffix(_SUFFIX) for name in area.names("restoring")}
     free = [
-        backup for backup in backups if not (backup.is_open or backup.backup_id in restoring or keep(backup.backup_id))
+        backup
+        for backup in backups
+        if not (backup.backup_id in restoring or keep(backup.backup_id))
+        and (not backup.is_open or is_over(backup.backup_id))
     ]
     gone = _chosen(backups, free, now_ms=now_ms, max_age_ms=max_age_ms, max_bytes=max_bytes)
-    for backup in gone:
-        area.remove("sets", backup.backup_id + _SUFFIX)
+    if not dry_run:
+        for backup in gone:
+            area.remove("sets", backup.backup_id + _SUFFIX)
     removed = {backup.backup_id for backup in gone}
     used = {sha256 for backup in backups if backup.backup_id not in removed for sha256 in backup.contents}
-    objects, freed, kept = _sweep(area, used, may_remove=not damaged)
-    area.clear_temporary()
+    objects, freed, kept = _sweep(area, used, may_remove=not damaged, dry_run=dry_run)
+    if not dry_run:
+        area.clear_temporary()
     return Pruned([backup.backup_id for backup in gone], objects, freed, kept, damaged)
 
 
@@ -116,18 +129,15 @@ def _chosen(
     return gone
 
 
-def _sweep(area: Area, used: set[str], *, may_remove: bool) -> tuple[int, int, int]:
+def _sweep(area: Area, used: set[str], *, may_remove: bool, dry_run: bool) -> tuple[int, int, int]:
     """Remove the contents that nobody uses; return how many, their bytes, and the bytes that are kept."""
     store = ObjectStore(area)
     removed, freed, kept = 0, 0, 0
-    folders = set()
     for sha256, size in list(store.all()):
         if sha256 in used or not may_remove:
             kept += size
             continue
-        store.remove(sha256)
-        folders.add(sha256[:2])
-        removed, freed = removed + 1, freed + size
-    for folder in folders:
-        os.fsync(area.handle(f"objects/{folder}"))
+        if not dry_run:
+            store.remove(sha256)
+            removed, freed = removed + 1, freed + size
     return removed, freed, kept

@@ -313,6 +313,8 @@ class Backups:
         max_age_ms: int | None,
         max_bytes: int | None,
         keep: Callable[[str], bool] = lambda _: False,
+        is_over: Callable[[str], bool] = lambda _: False,
+        dry_run: bool = False,
     ) -> Pruned:
         """Remove closed backups that are too old, then the oldest until the contents of all are small enough (KO-7).
 
@@ -321,12 +323,22 @@ class Backups:
             max_age_ms: None for any age.
             max_bytes: None for any size.
             keep: tells of an id whether its backup must stay, whatever its age.
+            is_over: tells of an open backup whether its session has ended, though nobody closed it.
+            dry_run: remove nothing; only tell what would go.
 
         Raises:
             Refused: ``BACKUP_FAILED`` when something cannot be removed; what is left is whole.
         """
         with self._writing() as area, area.locked():
-            return prune(area, now_ms=now_ms, max_age_ms=max_age_ms, max_bytes=max_bytes, keep=keep)
+            return prune(
+                area,
+                now_ms=now_ms,
+                max_age_ms=max_age_ms,
+                max_bytes=max_bytes,
+                keep=keep,
+                is_over=is_over,
+                dry_run=dry_run,
+            )
 
     def _read(self, area: Area | None, backup_id: str) -> BackupSet:
         return decode(_text(area, backup_id), backup_id)

@@ -83,17 +83,19 @@ class Runtime:
         command: str | bytes | None = None,
         private: Iterable[str | bytes] = (),
         read: Iterable[str | bytes] = (),
+        execute: Iterable[str | bytes] = (),
     ) -> Runtime:
         """Return what this system's programs and this interpreter need.
 
         Args:
             command: what will be run; its folder is readable too, as programs have their parts beside them.
             private: folders to do everything in, such as one for temporary files.
-            read: further folders of the operator's.
+            read: further folders of the operator's, to read below.
+            execute: further folders of the operator's, to read and execute below, such as tools in a home directory.
         """
         python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
         return cls(
-            execute=(*_SYSTEM, *map(os.fsencode, python), *_places_of(command)),
+            execute=(*_SYSTEM, *map(os.fsencode, python), *_places_of(command), *map(os.fsencode, execute)),
             read=(*_SETTINGS, *map(os.fsencode, read)),
             devices=_DEVICES,
             private=(_SHARED_MEMORY, *map(os.fsencode, private)),

@@ -158,18 +158,18 @@ class Operations:
         absolute = _absolute(path, cwd)
         found = self._stat(absolute)
         if found is not None and stat.S_ISDIR(found.st_mode):
-            return self._one(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
+            return self.touched(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
         if not writes:
-            return [] if found is None else self._one(Predicate.CONSUMES, absolute, call, follow=True)
+            return [] if found is None else self.touched(Predicate.CONSUMES, absolute, call, follow=True)
         predicate = Predicate.PROVIDES if found is None and flags & os.O_CREAT else Predicate.MUTATES
-        return self._one(predicate, absolute, call, follow=True)
+        return self.touched(predicate, absolute, call, follow=True)
 
     def deleted(self, path: Name, *, tree: bool = False, cwd: bytes | None = None, call: str = "") -> list[Seen]:
         """Return what removing a name is; ``tree`` is with everything below it."""
         absolute = _absolute(path, cwd)
         if not os.path.lexists(absolute):
             return []
-        return self._one(Predicate.DELETES, absolute, call, subtree=tree)
+        return self.touched(Predicate.DELETES, absolute, call, subtree=tree)
 
     def renamed(
         self,
@@ -187,16 +187,16 @@ class Operations:
             return []
         if exchange:
             return [
-                *self._one(Predicate.RENAMES, source, call),
-                *self._one(Predicate.RENAMES, target, call),
+                *self.touched(Predicate.RENAMES, source, call),
+                *self.touched(Predicate.RENAMES, target, call),
             ]
         replaces = Predicate.MUTATES if os.path.lexists(target) else Predicate.PROVIDES
-        return [*self._one(Predicate.RENAMES, source, call), *self._one(replaces, target, call)]
+        return [*self.touched(Predicate.RENAMES, source, call), *self.touched(replaces, target, call)]
 
     def made(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
         """Return what making a directory, a link or a special file is."""
         absolute = _absolute(path, cwd)
-        return [] if os.path.lexists(absolute) else self._one(Predicate.PROVIDES, absolute, call)
+        return [] if os.path.lexists(absolute) else self.touched(Predicate.PROVIDES, absolute, call)
 
     def linked(
         self,
@@ -212,21 +212,21 @@ class Operations:
         made = self.made(new, cwd=cwd if new_cwd is None else new_cwd, call=call)
         if symbolic:
             return made
-        return [*self._one(Predicate.MUTATES, _absolute(old, cwd), call), *made]
+        return [*self.touched(Predicate.MUTATES, _absolute(old, cwd), call), *made]
 
     def listed(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
         """Return what reading the names in a directory is."""
         absolute = _absolute(path, cwd)
         if self._stat(absolute) is None:
             return []
-        return self._one(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
+        return self.touched(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
 
     def changed(self, path: Name, *, follow: bool = True, cwd: bytes | None = None, call: str = "") -> list[Seen]:
         """Return what changing a file's size, mode, owner, times or attributes is."""
         absolute = _absolute(path, cwd)
         if not os.path.lexists(absolute):
             return []
-        return self._one(Predicate.MUTATES, absolute, call, follow=follow)
+        return self.touched(Predicate.MUTATES, absolute, call, follow=follow)
 
     def database(self, name: Any, *, call: str = "") -> list[Seen]:
         """Return what connecting to an SQLite database is: its file may be written, unless it says otherwise."""
@@ -293,7 +293,7 @@ class Operations:
 
     # Within
 
-    def _one(
+    def touched(
         self,
         predicate: Predicate,
         absolute: bytes,
@@ -303,6 +303,16 @@ class Operations:
         subtree: bool = False,
         looks: bool = False,
     ) -> list[Seen]:
+        """Return what doing something to a path is, whether or not it is there.
+
+        Args:
+            predicate: what is done.
+            absolute: the path.
+            call: for people.
+            follow: whether a link as the last name stands for what it leads to.
+            subtree: with everything below it.
+            looks: whether only the names in a directory are read.
+        """
         real = _resolved(absolute, follow=follow)
         place = real + b"/"
         if not place.startswith(self._private):

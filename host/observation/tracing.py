@@ -85,7 +85,7 @@ _INTERNET: Final = (
     re.compile(r'sin6_port=htons\((\d+)\).*?inet_pton\(AF_INET6, "([^"]+)"'),
 )
 _LOCAL: Final = re.compile(r'sun_path=(@?)("(?:\\.|[^"\\])*")')
-_FLAGS: Final = re.compile(r"\b(?:O_[A-Z]+|AT_[A-Z_]+|RENAME_[A-Z]+)\b")
+_FLAGS: Final = re.compile(r"\b(?:O|RENAME)_([A-Z]+)\b")
 
 
 def is_there() -> str | None:
@@ -238,7 +238,9 @@ class TraceReader:
             folder.path = descriptor_path(call.arguments[0]) or folder.path
         elif name in {"clone", "clone3", "fork", "vfork"} and call.result > 0:
             known = self._folders.get(call.result)
-            if any("CLONE_FS" in one for one in call.arguments):  # a thread, which may have moved them both by now
+            if any(
+                re.search(r"\bCLONE_FS\b", one) for one in call.arguments
+            ):  # a thread, which may have moved them both by now
                 folder.path = folder.path if known is None else known.path
                 self._folders[call.result] = folder
             elif known is None:
@@ -260,7 +262,7 @@ class TraceReader:
         self, predicate: Predicate, path: bytes, call: str, *, follow: bool = False, looks: bool = False
     ) -> list[Seen]:
         """Return what was done to a file, without asking whether it is there: after the fact it may not be any more."""
-        return self._operations._one(predicate, path, call, follow=follow, looks=looks)
+        return self._operations.touched(predicate, path, call, follow=follow, looks=looks)
 
     def _seen(self, call: SystemCall, shown: str) -> list[Seen]:
         name, base = call.name, call.name
@@ -297,7 +299,7 @@ class TraceReader:
             return self._one(Predicate.PROVIDES, path, shown)
         if base in {"chdir", "fchdir"}:
             return []
-        follow = not (base.startswith("l") or "AT_SYMLINK_NOFOLLOW" in call.arguments[-1])
+        follow = not (base.startswith("l") or "NOFOLLOW" in call.arguments[-1])
         return self._one(Predicate.MUTATES, path, shown, follow=follow) if base in _CHANGES else []
 
     def _opened(self, call: SystemCall, shown: str, at: int | None) -> list[Seen]:
@@ -307,13 +309,13 @@ class TraceReader:
             return []
         told = call.arguments[index + 1] if index + 1 < len(call.arguments) else ""
         names = set(_FLAGS.findall("O_WRONLY|O_CREAT|O_TRUNC" if call.name == "creat" else told))
-        if names & {"O_PATH", "O_TMPFILE"}:
+        if names & {"PATH", "TMPFILE"}:
             return []
         if call.opened is not None and call.opened.startswith("/"):
             path = descriptor_path(f"0<{call.opened}>") or path
-        if names.isdisjoint({"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"}):
-            return self._one(Predicate.CONSUMES, path, shown, follow=True, looks="O_DIRECTORY" in names)
-        is_new = "O_CREAT" in names and ("O_EXCL" in names or not self._was_there(path))
+        if names.isdisjoint({"WRONLY", "RDWR", "CREAT", "TRUNC"}):
+            return self._one(Predicate.CONSUMES, path, shown, follow=True, looks="DIRECTORY" in names)
+        is_new = "CREAT" in names and ("EXCL" in names or not self._was_there(path))
         self._know(path, is_there=True, if_so=call.error is None)
         return self._one(Predicate.PROVIDES if is_new else Predicate.MUTATES, path, shown, follow=True)
 
@@ -342,9 +344,9 @@ class TraceReader:
                 *self._one(Predicate.PROVIDES, new, shown),
             ]
         flags = set(_FLAGS.findall(call.arguments[-1])) if call.name == "renameat2" else set()
-        if "RENAME_EXCHANGE" in flags:
+        if "EXCHANGE" in flags:
             given = Predicate.RENAMES
-        elif "RENAME_NOREPLACE" in flags or not self._was_there(new):
+        elif "NOREPLACE" in flags or not self._was_there(new):
             given = Predicate.PROVIDES
         else:
             given = Predicate.MUTATES

@@ -215,15 +215,15 @@ class Workspace:
         """
         exclusive = flags & os.O_CREAT and flags & os.O_EXCL
         follow = not (flags & os.O_NOFOLLOW or exclusive)
-        for attempt in range(MAX_LINKS):
+        for _ in range(MAX_LINKS):
             with self.parent(relative, follow=follow) as (folder, name):
                 try:
                     return open_own(name, folder, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
                 except OSError as error:
                     # A link was put there since we looked: look again.
-                    if error.errno != errno.ELOOP or not follow or attempt == MAX_LINKS - 1:
+                    if error.errno != errno.ELOOP or not follow:
                         raise
-        raise AssertionError("unreachable")
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name_of(relative))
 
     def lstat(self, relative: bytes) -> os.stat_result | None:
         """Return the stat of a path, a link as its last name not followed; None where there is nothing."""

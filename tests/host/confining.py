@@ -24,7 +24,7 @@ from host.confinement import (
     start,
     watcher,
 )
-from host.observation import Operations
+from host.observation import Operations, RuntimePaths
 from host.workspace import Workspace
 from world.errors import Refused
 from world.klis.observation import Declaration, Seen
@@ -50,9 +50,10 @@ def allow(_: Call) -> Any:
     return ALLOW
 
 
-def holding(workspace: Workspace, declared: list[Triple]) -> Decide:
+def holding(workspace: Workspace, declared: list[Triple], temporary: Path) -> Decide:
     """Return what decides by the declaration, as a session does."""
-    declaration, operations = Declaration("agent", "session", declared), Operations(workspace, confined=True)
+    declaration = Declaration("agent", "session", declared)
+    operations = Operations(workspace, runtime=RuntimePaths.standard(write=[temporary]), confined=True)
 
     def decide(call: Call) -> Any:
         return ALLOW if all(declaration.covers(seen) for seen in _seen(operations, call)) else Deny()
@@ -124,7 +125,7 @@ class Ground:
         rules = self.rules(*declared)
         calls: list[Call] = []
         options: dict[str, Any] = {"rules": rules, "decide": None} | given
-        chosen = holding(self.workspace, triples(*declared)) if isinstance(decide, str) else decide
+        chosen = holding(self.workspace, triples(*declared), self.temporary) if isinstance(decide, str) else decide
         if chosen is not None:
             options["decide"] = noting(chosen, calls)
         if not can_hold(options["rules"], options["decide"]):

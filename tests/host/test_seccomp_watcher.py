@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.confinement import ALLOW, Address, Call, Deny, RunningCommand, watcher
+from host.confinement import ALLOW, Address, Call, Deny, RunningCommand, tracee, watcher
 from host.confinement.syscalls import GROUPS, MACHINES, program, watched
 from host.confinement.tracee import Unreadable, resolve
 from tests.host.confining import PATIENCE_S, PYTHON, Ground, allow, can_hold, ground, noting
@@ -462,3 +462,17 @@ def test_a_kernel_without_it_says_why_not(monkeypatch, ground):
     assert watcher.available().abi == 0
     assert isinstance(ground, Ground)
     assert ground.shell("true", rules=None, decide=allow) is None
+
+
+def test_memory_is_read_from_its_file_where_the_quicker_way_is_forbidden(monkeypatch, ground):
+    def forbidden(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(tracee, "read_memory", forbidden)
+    ground.file("f", "read")
+    ended = ground.shell("cat f; cat missing", rules=None, decide=allow)
+    if ended is not None:
+        assert ended.out == "read"
+        told = [call.paths for call in ended.calls if call.name == "open"]
+        assert (os.fsencode(ground.root / "f"),) in told
+        assert (os.fsencode(ground.root / "missing"),) in told

@@ -193,7 +193,12 @@ class _Running:
         assert self._operations is not None
         with os.fdopen(trace, "r", encoding="utf-8", errors="backslashreplace") as file:
             file.seek(0)
-            reader = TraceReader(self._operations, after_exec=program, cwd=os.fsencode(self._wishes.cwd or os.getcwd()))
+            reader = TraceReader(
+                self._operations,
+                after_exec=program,
+                cwd=os.fsencode(self._wishes.cwd or os.getcwd()),
+                existed=self._run.was_there,
+            )
             for traced in reader.feed(file):
                 if not traced.is_blocked:
                     self._run.watch.note(traced.seen, depth="trace")

@@ -16,9 +16,9 @@ from typing import Any, Final
 from host.workspace import Workspace
 from world.errors import Refused
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource
+from world.klis.resource import Resource, canonical_resource
 
-__all__ = ["manifest_of_places", "opaque_manifest"]
+__all__ = ["manifest_of_places", "opaque_manifest", "place_of"]
 
 _TYPED: Final = re.compile(r"[A-Z][A-Z0-9_]*:")
 _ALL_BELOW: Final = re.compile(r"(?:^|/)\*{0,2}$")
@@ -78,6 +78,23 @@ def opaque_manifest(workspace: Workspace, *, agent: str, session: str, folder: s
         raise _outside(workspace, folder)
     scope = [{"predicate": Predicate.MUTATES.value, "resource": found.text}]
     return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": scope}
+
+
+def place_of(workspace: Workspace, name: str) -> Resource:
+    """Return one place with everything below it, whether something is there or not; typed names are taken as they are.
+
+    Args:
+        workspace: whose root is ``FILE:/``.
+        name: as people write it.
+
+    Raises:
+        Refused: ``OUTSIDE_WORKSPACE``, ``AMBIGUOUS_RESOURCE`` and the like.
+    """
+    if _TYPED.match(name):
+        return canonical_resource(name, lower_case=workspace.lower_case)
+    below = _ALL_BELOW.search(name)
+    plain = name if below is None else name[: below.start()] or ("/" if name.startswith("/") else ".")
+    return _place(workspace, plain, subtree=True)
 
 
 def _resources(workspace: Workspace, name: str) -> Iterator[str]:

@@ -29,6 +29,7 @@ from world.protocol import WorldProtocol
 from world.views.archive import decoded
 from worldprotocol.leases import Held, Leases
 from worldprotocol.runs.record import RunRecord
+from worldprotocol.runs.retention import prune_sometimes
 
 __all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "Wishes"]
 
@@ -228,7 +229,13 @@ class GovernedRun:
                 for held in (self.held, *self._more):
                     with suppress(Refused):
                         held.release()
+            prune_sometimes(self._protocol, self._premises)
         return ended
+
+    def was_there(self, path: bytes) -> bool:
+        """Tell whether something stood at an absolute path of the workspace before the run; True where nobody looked."""
+        relative = self._premises.workspace.relative(path)
+        return self._before is None or relative is None or relative in self._before
 
     @property
     def lost(self) -> str | None:

@@ -64,7 +64,7 @@ def _give_back(premises: Premises, verdict_id: str) -> dict[str, list[str]] | No
     try:
         own = premises.backups.get(verdict_id)
     except Refused as refused:
-        return None if refused.code == "UNKNOWN_BACKUP" else {"failed": [refused.message]}
+        return None if refused.code == "NO_SUCH_BACKUP" else {"failed": [refused.message]}
     places = [canonical_resource(text) for text in own.resources]
     later = [
         info

@@ -25,7 +25,7 @@ _MODULES: Final = {
     **dict.fromkeys(["fs.promises", "fsPromises", "fsp", "fse", "fs-extra", "fs_extra", "Deno", "Bun"], "fs"),
     **dict.fromkeys(["cp", "childProcess"], "child_process"),
 }
-_WRITING: Final = frozenset({"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"})
+_WRITING: Final = frozenset({"WRONLY", "RDWR", "CREAT", "TRUNC", "APPEND", "TMPFILE"})
 _VERBS: Final = frozenset({"get", "head", "options", "post", "put", "patch", "delete"})
 
 
@@ -167,7 +167,7 @@ def _opened(call: Call, place: Place) -> Iterator[Seen]:
     if isinstance(mode, int) and not isinstance(mode, bool):
         writes, makes = mode & 3 != 0 or mode & 0o100 != 0, mode & 0o300 == 0o300
     elif isinstance(mode, Flags):
-        writes, makes = not _WRITING.isdisjoint(mode), "O_EXCL" in mode
+        writes, makes = not _WRITING.isdisjoint(mode), "EXCL" in mode
     elif isinstance(mode, str):
         writes, makes = not set("wax+").isdisjoint(mode), "x" in mode
     else:

@@ -33,7 +33,7 @@ CODE: Final = Unknown()
 
 
 class Flags(frozenset[str]):
-    """Names joined by ``|``, such as ``os.O_RDWR | os.O_CREAT``, by their last part."""
+    """Names joined by ``|``, such as ``os.O_RDWR | os.O_CREAT``, without what they all begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class _Calls:
         if token.text in _CONSTANTS:
             return _CONSTANTS[token.text]
         if token.kind == "name" and re.fullmatch(r"[OSRWFX]_\w+", token.text):
-            return Flags({token.text})
+            return Flags({token.text[2:]})
         return self.variables.get(token.text, UNKNOWN)
 
     def _collection(self, opening: str, first: int, last: int) -> Any:
@@ -301,7 +301,7 @@ class _Calls:
             parts = [token.value for token in tokens[::2]]
             return UNKNOWN if UNKNOWN in parts or len(tokens) % 2 == 0 else "".join(parts)
         if all(token.kind == "name" or token.text in {".", "|"} for token in tokens):
-            names = [token.text for token in tokens if re.fullmatch(r"[OSRWFX]_\w+", token.text)]
+            names = [token.text[2:] for token in tokens if re.fullmatch(r"[OSRWFX]_\w+", token.text)]
             return Flags(names) if len(names) == 1 + sum(token.text == "|" for token in tokens) else UNKNOWN
         at = first
         while at + 2 < last and self.tokens[at].kind == "name" and self._sign(at + 1) == ".":

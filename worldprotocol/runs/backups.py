@@ -1,0 +1,221 @@
+"""``World.host.backups``: looking at the backups of the workspace, giving them back by hand, and removing old ones.
+
+A backup's id is that of the verdict that granted the leases it was made for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from host.backups import BackupInfo, Pruned, Restored
+from host.backups.sets import BackupSet
+from host.premises import Premises
+from world.errors import Refused
+from world.klis.resource import Resource, recorded_resource
+from world.protocol import WorldProtocol
+from world.realm import Realm
+from world.views.archive import Archive
+from world.work import Work
+from worldprotocol.runs.declaring import place_of
+from worldprotocol.runs.retention import is_needed, prune_backups
+
+__all__ = ["BackupDesk", "Holder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lease where a backup would be given back."""
+
+    agent_id: str
+    session_id: str
+    lease_id: str
+    predicate: str
+    resource: str
+
+    def to_wire(self) -> dict[str, str]:
+        """Return the holder as JSON."""
+        return {
+            "agentId": self.agent_id,
+            "sessionId": self.session_id,
+            "leaseId": self.lease_id,
+            "predicate": self.predicate,
+            "resource": self.resource,
+        }
+
+
+class BackupDesk:
+    """The backups of a realm's workspace.
+
+    Args:
+        archive: of the log.
+        premises: the workspace with its backups.
+        now_ms: the time, in ms.
+        protocol: acts on the log; None is for looking only.
+    """
+
+    def __init__(self, archive: Archive, premises: Premises, now_ms: int, protocol: WorldProtocol | None) -> None:
+        """Look at nothing yet."""
+        self._archive = archive
+        self._premises = premises
+        self._now_ms = now_ms
+        self._protocol = protocol
+
+    def list(self) -> list[BackupInfo]:
+        """Return all backups, the oldest first; one is ``open`` while it may have to be given back."""
+        return [self._judged(info) for info in self._premises.backups.list()]
+
+    def get(self, backup_id: str) -> BackupInfo:
+        """Return one backup.
+
+        Raises:
+            Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``, ``INVALID_BACKUP_ID``.
+        """
+        return self._judged(self._premises.backups.get(backup_id))
+
+    def read(self, backup_id: str) -> BackupSet:
+        """Return one backup with all its entries; refuses what ``get`` refuses."""
+        return self._premises.backups.read(backup_id)
+
+    def holders(self, backup_id: str, resources: Iterable[str] = ()) -> Sequence[Holder]:
+        """Return who holds leases in force where a backup would be given back.
+
+        Args:
+            backup_id: which backup.
+            resources: only these of it, as ``restore`` takes them; none is all.
+
+        Raises:
+            Refused: what ``get`` and ``restore`` refuse of their names.
+        """
+        info = self._premises.backups.get(backup_id)
+        chosen = self._chosen(resources, info)
+        return self._archive.peek(lambda realm: self._holders(realm, info, chosen))
+
+    def restore(self, backup_id: str, resources: Iterable[str] = (), *, force: bool = False) -> Restored:
+        """Bring back how it was when the leases were granted; what came to be there since is removed (KO-3.3).
+
+        Nobody is granted anything meanwhile: the log is held until it is done.
+
+        Args:
+            backup_id: which backup.
+            resources: only these: places in the workspace or ``FILE:/...``; none is all that was saved.
+            force: also where somebody holds leases.
+
+        Raises:
+            Refused: ``BACKUP_IN_USE`` with ``holders``; ``NOT_IN_BACKUP``, ``OUTSIDE_WORKSPACE``,
+                ``LOG_READ_ONLY``, and what ``host.backups.Backups.restore`` refuses.
+        """
+        if self._protocol is None:
+            raise Refused("LOG_READ_ONLY", "This realm is open for looking only; open it with World.open to act.")
+        info = self._premises.backups.get(backup_id)
+        chosen = self._chosen(resources, info)
+
+        def command(work: Work) -> Restored:
+            holders = [] if force else self._holders(work.realm, info, chosen)
+            if holders:
+                raise _in_use(holders)
+            return self._premises.backups.restore(backup_id, only=chosen or None)
+
+        done: Restored = self._protocol.run(command)
+        return done
+
+    def prune(self, *, max_age_ms: int | None = None, max_bytes: int | None = None, dry_run: bool = False) -> Pruned:
+        """Remove what nobody needs; see ``worldprotocol.runs.retention.prune_backups``.
+
+        Raises:
+            Refused: ``BACKUP_FAILED``.
+        """
+        return prune_backups(
+            self._archive,
+            self._premises,
+            now_ms=self._now_ms,
+            max_age_ms=max_age_ms,
+            max_bytes=max_bytes,
+            dry_run=dry_run,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """What the contents of all backups take on the disk; equal contents are kept once."""
+        size = 0
+        for folder, _, files in os.walk(self._home("objects")):
+            for name in files:
+                with suppress(OSError):
+                    size += os.lstat(os.path.join(folder, name)).st_size
+        return size
+
+    @property
+    def interrupted(self) -> Sequence[str]:
+        """The ids of the backups whose rollback was begun and not ended."""
+        with suppress(OSError):
+            return sorted(name.removesuffix(".json") for name in os.listdir(self._home("restoring")))
+        return []
+
+    def _home(self, name: str) -> str:
+        return str(self._premises.workspace.private / "backups" / name)
+
+    def _judged(self, info: BackupInfo) -> BackupInfo:
+        if info.state == "damaged":
+            return info
+        return replace(info, state="open" if is_needed(self._archive, info, now_ms=self._now_ms) else "closed")
+
+    def _chosen(self, resources: Iterable[str], info: BackupInfo) -> Sequence[Resource]:
+        chosen = [place_of(self._premises.workspace, one) for one in resources]
+        saved = [recorded_resource(text) for text in info.resources]
+        for one in chosen:
+            if not any(one.overlaps(other) for other in saved):
+                raise Refused(
+                    "NOT_IN_BACKUP",
+                    f"The backup {info.backup_id} has nothing of {one.text}; it was made of {', '.join(info.resources)}.",
+                    resource=one.text,
+                )
+        return chosen
+
+    def _holders(self, realm: Realm, info: BackupInfo, chosen: Sequence[Resource]) -> Sequence[Holder]:
+        saved = [recorded_resource(text) for text in info.resources]
+        touched = [one for one in chosen if any(one.overlaps(other) for other in saved)] if chosen else saved
+        found = []
+        for lease in realm.klis.leases.values():
+            if lease.expires_at is not None and lease.expires_at < self._now_ms:
+                continue
+            triple = lease.triple
+            held = replace(triple.resource, subtree=True) if triple.covers else triple.resource
+            if any(held.overlaps(one) for one in touched):
+                found.append(
+                    Holder(
+                        lease.session.agent_id,
+                        lease.session.session_id,
+                        lease.lease_id,
+                        triple.predicate.value,
+                        triple.resource.text,
+                    )
+                )
+        return found
+
+
+def _in_use(holders: Sequence[Holder]) -> Refused:
+    first = holders[0]
+    more = f", and {len(holders) - 1} more" if len(holders) > 1 else ""
+    return Refused(
+        "BACKUP_IN_USE",
+        f"{first.agent_id!r}, session {first.session_id}, holds {first.predicate} on {first.resource}{more}: what it "
+        "does there would be lost. Wait until its leases are over, revoke them, or give it back by force.",
+        holders=[one.to_wire() for one in holders],
+    )
+
+
+def told_of(info: BackupInfo) -> Mapping[str, Any]:
+    """Return a backup as JSON, without its entries."""
+    return {
+        "backupId": info.backup_id,
+        "at": info.at,
+        "agentId": info.note.get("agentId"),
+        "sessionId": info.note.get("sessionId"),
+        "resources": info.resources,
+        "entries": info.entries,
+        "sizeBytes": info.size_bytes,
+        "state": info.state,
+    }

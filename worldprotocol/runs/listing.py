@@ -1,0 +1,77 @@
+"""The governed runs of a log, newest first, each in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.events import RunClosed, RunOpened
+from world.views.archive import Archive, decoded
+
+__all__ = ["RunLine", "list_runs"]
+
+ALL: Final = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """One run.
+
+    Args:
+        opened: how it began.
+        closed: how it ended; None while it is open.
+    """
+
+    opened: RunOpened
+    closed: RunClosed | None
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, or ``open``."""
+        return "open" if self.closed is None else self.closed.outcome
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the run as JSON."""
+        opened, closed = self.opened, self.closed
+        wire: dict[str, Any] = {
+            "runId": opened.run_id,
+            "agentId": opened.agent_id,
+            "sessionId": opened.session_id,
+            "kind": opened.kind,
+            "mode": opened.mode,
+            "command": opened.command,
+            "outcome": self.outcome,
+            "openedAt": opened.at,
+        }
+        if closed is not None:
+            wire["closedAt"] = closed.at
+            if closed.exit_code is not None:
+                wire["exitCode"] = closed.exit_code
+        return wire
+
+
+def list_runs(
+    archive: Archive, *, most: int | None = None, agent: str | None = None, open_only: bool = False
+) -> Iterator[RunLine]:
+    """Yield runs, newest first.
+
+    Args:
+        archive: of the log.
+        most: at most so many; None is all.
+        agent: only this agent's.
+        open_only: only those that have not ended.
+    """
+    is_filtered = open_only or agent is not None
+    found = 0
+    for _, agent_id, _, opened_at, closed_at in archive.rows("runs", most=ALL if is_filtered or most is None else most):
+        if (agent is not None and agent_id != agent) or (open_only and closed_at is not None):
+            continue
+        if most is not None and found >= most:
+            return
+        found += 1
+        opened = decoded(archive.log.event_at(opened_at))
+        closed = None if closed_at is None else decoded(archive.log.event_at(closed_at))
+        assert isinstance(opened, RunOpened)
+        assert closed is None or isinstance(closed, RunClosed)
+        yield RunLine(opened, closed)
