@@ -216,6 +216,8 @@ class Host:
             return self._made(order, place, handler, told, watch)
         except ScopeViolationError as violation:
             return _violated(place, violation, watch)
+        except Refused as refused:  # what the effect touches cannot be told from its parameters
+            return Performed(place.failed(refused.code, refused.message, refused.details))
 
     def _given_back(self, place: EffectPlace) -> Performed:
         """Give the workspace back as it was before the leases of an execution that failed (KO-3.3)."""

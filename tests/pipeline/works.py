@@ -35,6 +35,10 @@ class Job(BaseModel):
     into: str = "done"
 
 
+class Wait(BaseModel):
+    ms: int
+
+
 works = Domain("urn:test:works", version="1.0.0", state=Yard)
 
 
@@ -56,8 +60,8 @@ def dare(ctx: ActionContext, input: Job) -> Any:  # noqa: A002
 
 
 @works.action("wait", version="1")
-def wait(ctx: ActionContext, input: dict[str, Any]) -> Any:  # noqa: A002
-    yield effect("timer.wait", **input)
+def wait(ctx: ActionContext, input: Wait) -> Any:  # noqa: A002
+    yield effect("timer.wait", ms=input.ms)
     return [set_("done", ["waited"])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,8 +12,6 @@ from worldprotocol.cli.options import Desk, Group, with_desk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from host.backups import BackupInfo
-    from worldprotocol.facade import World
     from worldprotocol.runs.backups import BackupDesk
 
 DAY_MS: Final = 86_400_000
@@ -38,7 +37,7 @@ def list_backups(desk: Desk) -> None:
     from worldprotocol.fate import moment
     from worldprotocol.runs.backups import told_of
 
-    with _looking(desk) as (_, there):
+    with _looking(desk) as there:
         found = there.list()
         interrupted = there.interrupted
     if desk.json:
@@ -69,7 +68,7 @@ def show_backup(desk: Desk, backup: str) -> None:
     from worldprotocol.fate import moment
     from worldprotocol.runs.backups import told_of
 
-    with _looking(desk) as (_, there):
+    with _looking(desk) as there:
         name = _full_id(there, backup)
         info = there.get(name)
         entries = [_entry(one) for one in there.read(name).entries]
@@ -161,25 +160,15 @@ def prune(desk: Desk, older_than: float | None, max_bytes: int | None, *, dry_ru
         )
 
 
-class _looking:  # noqa: N801  # reads as a function
-    """Opens the realm for looking only, with the backups of its workspace."""
+@contextmanager
+def _looking(desk: Desk) -> Iterator[BackupDesk]:
+    """Open the realm for looking only, and give the backups of its workspace."""
+    from world.clock import SystemClock
+    from worldprotocol.cli.opening import look_at_workspace
+    from worldprotocol.runs.backups import BackupDesk
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-
-    def __enter__(self) -> tuple[World, BackupDesk]:
-        from worldprotocol.cli.opening import look_at_workspace
-
-        self._world, self._premises = look_at_workspace(self._desk)
-        from world.clock import SystemClock
-        from worldprotocol.runs.backups import BackupDesk
-
-        now = SystemClock().now_ms()
-        return self._world, BackupDesk(self._world.archive, self._premises, now, None)
-
-    def __exit__(self, *_: object) -> None:
-        self._premises.workspace.close()
-        self._world.close()
+    with look_at_workspace(desk) as (world, premises):
+        yield BackupDesk(world.archive, premises, SystemClock().now_ms(), None)
 
 
 def _full_id(there: BackupDesk, named: str) -> str:

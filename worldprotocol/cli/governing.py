@@ -69,27 +69,15 @@ def run(desk: Desk, argv: tuple[str, ...], report: str | None, **asked: Any) -> 
     again; 124: it waited too long; 125: refused, nothing was run; 126: not executable; 127: no such command.
     """
     from world.errors import WorldProtocolError
+    from worldprotocol.cli.opening import open_with_workspace
 
     try:
-        with _open(desk) as world:
+        with open_with_workspace(desk) as world:
             result = _governed(desk, world, argv, asked)
             _tell(desk, world, result, report)
     except WorldProtocolError as error:
         return _refused(desk, error)
     return {"violated": VIOLATED, "lost": LOST}.get(result.outcome, result.exit_code)
-
-
-def _open(desk: Desk) -> World:
-    """Open the realm; the workspace is the folder of world.toml unless it names another."""
-    from world.clock import SystemClock
-    from worldprotocol.cli.opening import CATCHING_UP, composed
-    from worldprotocol.config import WorkspaceConfig
-    from worldprotocol.facade import World
-
-    config = composed(desk)
-    workspace = config.placed_workspace() or WorkspaceConfig().in_folder(config.folder)
-    with desk.progress(CATCHING_UP) as progress:
-        return World.from_config(config, address=desk.log, progress=progress, clock=SystemClock(), workspace=workspace)
 
 
 def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[str, Any]) -> CommandResult:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from world.clock import SystemClock
 from world.errors import Refused
-from worldprotocol.config import CONFIG_NAME, Config, read_config
+from worldprotocol.assemble import premises_of
+from worldprotocol.config import CONFIG_NAME, Config, WorkspaceConfig, read_config
 from worldprotocol.facade import World
 
 if TYPE_CHECKING:
+    from host.premises import Premises
     from worldprotocol.cli.options import Desk
 
 CATCHING_UP = "Bringing the index up to date"
@@ -73,7 +76,58 @@ def open_for_acting(desk: Desk) -> World:
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        return World.from_config(config, address=desk.log, progress=progress, clock=SystemClock())
+        world = World.from_config(config, address=desk.log, progress=progress, clock=SystemClock())
+    if config.workspace is None:
+        try:
+            _recover(desk, config, world)
+        except BaseException:
+            world.close()
+            raise
+    return world
+
+
+def open_with_workspace(desk: Desk) -> World:
+    """Open the realm for acting on its workspace: the folder of world.toml, unless it names another.
+
+    Raises:
+        Refused: see ``World.open``.
+    """
+    config = composed(desk)
+    with desk.progress(CATCHING_UP) as progress:
+        return World.from_config(
+            config, address=desk.log, progress=progress, clock=SystemClock(), workspace=workspace_of(config)
+        )
+
+
+@contextmanager
+def look_at_workspace(desk: Desk) -> Iterator[tuple[World, Premises]]:
+    """Open the realm for looking only, and its workspace beside it.
+
+    Raises:
+        Refused: see ``World.look``; ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
+    """
+    with desk.look() as world:
+        premises = premises_of(workspace_of(desk.settings()), desk.address())
+        try:
+            yield world, premises
+        finally:
+            premises.workspace.close()
+
+
+def workspace_of(config: Config) -> WorkspaceConfig:
+    """Return the workspace that a configuration names; where it names none, it is the configuration's folder."""
+    return config.placed_workspace() or WorkspaceConfig().in_folder(config.folder)
+
+
+def _recover(desk: Desk, config: Config, world: World) -> None:
+    """Give back what vanished runs left, where the configuration says nothing of a workspace and they had one."""
+    if not world.archive.peek(lambda realm: bool(realm.runs)):
+        return
+    premises = premises_of(workspace_of(config), desk.log or config.log_address)
+    try:
+        world.host.recover(premises)
+    finally:
+        premises.workspace.close()
 
 
 def open_to_adopt(desk: Desk, by: str) -> World:

@@ -10,7 +10,7 @@ from worldprotocol.cli.output import counted
 
 @command("settle")
 def settle(desk: Desk) -> None:
-    """Finish abandoned executions, decide what timed out, and start what is approved.
+    """Finish abandoned executions and runs, decide what timed out, and start what is approved.
 
     Every command that acts does this when it opens the realm; this one does nothing else.
     """

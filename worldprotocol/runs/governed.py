@@ -233,7 +233,7 @@ class GovernedRun:
         return ended
 
     def was_there(self, path: bytes) -> bool:
-        """Tell whether something stood at an absolute path of the workspace before the run; True where nobody looked."""
+        """Tell whether something stood at a path of the workspace before the run; True where nobody looked."""
         relative = self._premises.workspace.relative(path)
         return self._before is None or relative is None or relative in self._before
 

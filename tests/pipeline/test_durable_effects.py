@@ -1,0 +1,318 @@
+"""Effects that are in doubt, made again, called off, late, or without leases: each ends as it says (HC-journal)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host import Failed, handler
+from tests.pipeline.works import (
+    Held,
+    Outside,
+    a_yard,
+    acting,
+    check_log,
+    events,
+    left_in_doubt,
+    reopened,
+    running,
+    topics,
+    vanish,
+    works,
+)
+from world.clock import ManualClock
+from world.errors import Refused
+from world.events import (
+    EffectDropped,
+    EffectFulfilled,
+    EffectInDoubt,
+    EffectRequested,
+    EffectResolved,
+    EffectRetried,
+    ExecutionCancelled,
+    ExecutionStarted,
+)
+from worldprotocol.facade import World
+
+pytestmark = pytest.mark.requirement("HC-journal", "WP-exec")
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return str(tmp_path / "w.db")
+
+
+# In doubt
+
+
+@pytest.mark.requirement("HC-journal")
+def test_an_effect_that_may_have_happened_waits_for_a_person_and_tells_all_that_she_needs(address: str) -> None:
+    name = left_in_doubt(address)
+    outside = Outside()
+    with reopened(address, outside) as world:
+        (stuck,) = world.host.stuck()
+        assert (stuck["proposalId"], stuck["actorId"], stuck["action"]) == (name, "ann", "do")
+        assert (stuck["effect"], stuck["params"]) == ("work", {"what": "b"})
+        proposal = world.proposal(name)
+        assert stuck["idempotencyKey"] == f"{proposal.submitted.intent['intentId']}:{stuck['requirementId']}"
+        assert proposal.to_wire()["effects"] == {
+            "fulfilled": 1,
+            "underWay": [],
+            "inDoubt": [stuck["requirementId"]],
+        }
+        doubt = next(event for event in events(world, name) if isinstance(event, EffectInDoubt))
+        assert doubt.requirement_id == stuck["requirementId"]
+        assert "may have happened" in doubt.reason
+    assert outside.done == []
+    check_log(address)
+
+
+def test_what_happened_gives_the_action_its_value_and_the_rest_goes_on(address: str) -> None:
+    name = left_in_doubt(address)
+    outside = Outside()
+    with reopened(address, outside) as world:
+        done = world.host.resolve(name, "happened", by="bob", reason="I saw it", value="b, by hand")
+        assert done.status == "completed"
+        assert world.data()["done"] == ["a", "b, by hand", "c"]
+        assert len(outside.done) == 1
+        (told,) = [event for event in events(world, name) if isinstance(event, EffectResolved)]
+        assert (told.choice, told.by, told.reason) == ("happened", "bob", "I saw it")
+        assert topics(world, name) == [
+            "execution.started",
+            *["effect.requested", "effect.fulfilled", "effect.requested"],
+            "execution.started",
+            "effect.in_doubt",
+            "effect.resolved",
+            "effect.fulfilled",
+            *["effect.requested", "effect.fulfilled"],
+            "proposal.completed",
+        ]
+        assert world.host.stuck() == []
+    check_log(address)
+
+
+def test_what_did_not_happen_is_made_now_with_the_same_key(address: str) -> None:
+    name = left_in_doubt(address)
+    outside = Outside()
+    with reopened(address, outside) as world:
+        (stuck,) = world.host.stuck()
+        assert world.host.resolve(name, "retry", by="bob", reason="nothing there").status == "completed"
+        assert outside.done[0] == stuck["idempotencyKey"]
+        assert len(outside.done) == 2
+        assert world.data()["done"] == ["a", "b", "c"]
+    check_log(address)
+
+
+def test_what_nobody_knows_is_an_error_that_the_action_may_take(address: str) -> None:
+    name = left_in_doubt(address)
+    outside = Outside()
+    with reopened(address, outside) as world:
+        failed = world.host.resolve(name, "fail", by="bob", reason="the list is lost")
+        assert failed.status == "failed"
+        assert failed.error is not None
+        assert failed.error["code"] == "EFFECT_IN_DOUBT"
+        assert "bob: the list is lost" in failed.error["message"]
+        assert outside.done == []
+        with pytest.raises(KeyboardInterrupt):
+            outside.plan.append(vanish)
+            world.act("ann", "dare", {})
+        world.settle()
+        (stuck,) = world.host.stuck()
+        caught = world.host.resolve(stuck["proposalId"], "fail", by="bob", reason="as before")
+        assert caught.status == "completed"
+        assert world.data()["done"] == ["EFFECT_IN_DOUBT"]
+    check_log(address)
+
+
+def test_one_that_vanishes_again_while_it_is_made_again_is_in_doubt_again(address: str) -> None:
+    name = left_in_doubt(address)
+    outside = Outside(vanish)
+    with reopened(address, outside) as world:
+        with pytest.raises(KeyboardInterrupt):
+            world.host.resolve(name, "retry", by="bob", reason="nothing there")
+        world.settle()
+        assert len(world.host.stuck()) == 1
+        assert world.host.resolve(name, "retry", by="bob", reason="still nothing").status == "completed"
+        assert len(outside.done) == 2
+    check_log(address)
+
+
+NONSENSE: list[tuple[str, dict[str, Any]]] = [
+    ("NOT_IN_DOUBT", {"proposal_id": "nobody's"}),
+    ("NOT_IN_DOUBT", {"effect": "another"}),
+    ("UNKNOWN_ACTOR", {"by": "stranger"}),
+    ("REASON_MISSING", {"reason": " \n"}),
+    ("REASON_MISSING", {"reason": None}),
+    ("INVALID_VALUE", {"choice": "perhaps"}),
+    ("INVALID_VALUE", {"choice": "retry", "value": 1}),
+    ("INVALID_VALUE", {"choice": "fail", "value": {}}),
+    ("NOT_CANONICAL", {"value": math.nan}),
+    ("NOT_CANONICAL", {"value": {1, 2}}),
+    ("EVENT_TOO_LARGE", {"value": "x" * (8 << 20)}),
+]
+
+
+@pytest.mark.parametrize(("code", "wrong"), NONSENSE)
+def test_nonsense_about_an_effect_in_doubt_is_refused_and_changes_nothing(
+    address: str, code: str, wrong: dict[str, Any]
+) -> None:
+    name = left_in_doubt(address)
+    with reopened(address, Outside()) as world:
+        size = world.log.head().size
+        told = {"proposal_id": name, "choice": "happened", "by": "bob", "reason": "seen", **wrong}
+        with pytest.raises(Refused) as refused:
+            world.host.resolve(told.pop("proposal_id"), told.pop("choice"), **told)
+        assert refused.value.code == code
+        assert world.log.head().size == size
+        assert world.host.resolve(name, "happened", by="bob", reason="seen", value="b").status == "completed"
+        with pytest.raises(Refused) as refused:
+            world.host.resolve(name, "happened", by="bob", reason="seen", value="b")
+        assert refused.value.code == "NOT_IN_DOUBT"
+
+
+@pytest.mark.requirement("HC-journal", "KM-2.2")
+def test_an_effect_in_doubt_outlasts_restarts_is_never_made_by_itself_and_keeps_its_leases(address: str) -> None:
+    name = left_in_doubt(address)
+    outside = Outside()
+    for number in range(3):
+        with reopened(address, outside, idempotent=number == 2) as world:
+            world.settle()
+            assert len(world.host.stuck()) == 1
+            with pytest.raises(Refused):
+                world.leases.acquire(agent="eve", resource="STATE:/main/*", timeout=0)
+            assert world.realm().klis.holds("ann", name)
+            assert [type(event) for event in events(world, name)].count(EffectInDoubt) == 1
+    assert outside.attempts == []
+    with reopened(address, outside, parts={"clock": ManualClock(10**12)}) as world:
+        assert len(world.host.stuck()) == 1  # no time limit of anything ends it
+        world.host.resolve(name, "retry", by="bob", reason="nothing there")
+        assert world.realm().klis.leases == {}
+    check_log(address)
+
+
+def test_who_looks_on_takes_nothing_over_from_whoever_goes_on_with_what_was_in_doubt(address: str) -> None:
+    name = left_in_doubt(address)
+    held = Held()
+    outside = Outside(held)
+    with reopened(address, outside) as first:  # which took the execution over, and put the effect in doubt
+        second = World.open(address, domain=works, effects=[outside.handler()], clock=ManualClock(600_000, 1))
+        with second:
+            ended: list[Any] = []
+
+            def resolve() -> None:
+                ended.append(second.host.resolve(name, "retry", by="bob", reason="nothing there"))
+
+            worker = threading.Thread(target=resolve)
+            worker.start()
+            assert held.begun.wait(30)
+            for world in (first, second):
+                world.settle()
+            with reopened(address, outside) as third:
+                assert third.host.stuck() == []
+            held.may_go.set()
+            worker.join(60)
+            assert ended[0].status == "completed"
+            assert ended[0].dropped == 0
+    assert len(outside.done) == 2
+    check_log(address)
+
+
+# Retries
+
+
+def stumble(params: Any, call: Any) -> Any:
+    return Failed("BUSY", "later", retryable=True)
+
+
+def fall(params: Any, call: Any) -> Any:
+    raise OSError("the line is dead")
+
+
+def sleep(params: Any, call: Any) -> Any:
+    threading.Event().wait(1)
+
+
+@pytest.mark.parametrize(
+    ("step", "code"), [(stumble, "BUSY"), (fall, "EFFECT_RAISED"), (sleep, "EFFECT_TIMED_OUT")]
+)
+def test_what_failed_and_is_idempotent_is_made_again_after_twice_the_wait_each_time(
+    address: str, step: Any, code: str
+) -> None:
+    outside = Outside(step, step, step)
+    with a_yard(address, outside, idempotent=True, retries=3, backoff_ms=3, time_limit_ms=200) as world:
+        done = world.act("ann", "do", {})
+        assert done.status == "completed"
+        told = events(world, done.proposal_id)
+        retried = [event for event in told if isinstance(event, EffectRetried)]
+        assert [(event.failures, event.error["code"], event.due - event.at) for event in retried] == [
+            (1, code, 3),
+            (2, code, 6),
+            (3, code, 12),
+        ]
+        assert outside.attempts == [1, 2, 3, 4]
+        assert len(set(outside.keys)) == 1
+        requested = [event for event in told if isinstance(event, EffectRequested)]
+        assert [later.at >= earlier.at for earlier, later in zip(retried, requested[1:], strict=True)] == [True] * 3
+        assert len([event for event in told if isinstance(event, EffectFulfilled)]) == 1
+    check_log(address)
+
+
+def test_after_its_last_retry_the_last_failure_is_the_result(address: str) -> None:
+    outside = Outside(*[stumble] * 9)
+    with a_yard(address, outside, idempotent=True, retries=2, backoff_ms=1) as world:
+        failed = world.act("ann", "do", {})
+        assert failed.error is not None
+        assert (failed.status, failed.error["code"]) == ("failed", "BUSY")
+        assert outside.attempts == [1, 2, 3]
+    check_log(address)
+
+
+@pytest.mark.parametrize("step", [stumble, fall, sleep])
+def test_what_is_not_idempotent_is_never_made_again(address: str, step: Any) -> None:
+    outside = Outside(step)
+    with a_yard(address, outside, retries=3, backoff_ms=1, time_limit_ms=200) as world:
+        assert world.act("ann", "do", {}).status == "failed"
+        assert outside.attempts == [1]
+
+
+def test_a_failure_that_does_not_pass_is_not_tried_again(address: str) -> None:
+    outside = Outside(lambda _params, _call: Failed("NEVER", "not today, not tomorrow"))
+    with a_yard(address, outside, idempotent=True, retries=3, backoff_ms=1) as world:
+        failed = world.act("ann", "do", {})
+        assert failed.error is not None
+        assert failed.error["code"] == "NEVER"
+        assert outside.attempts == [1]
+
+
+def test_one_that_ends_between_two_attempts_goes_on_with_the_next(address: str) -> None:
+    waits = threading.Event()
+    outside = Outside(stumble)
+    promises = {"idempotent": True, "retries": 2, "backoff_ms": 60_000}
+    with a_yard(address, outside, **promises) as world:
+        world.subscribe(lambda _at, event, _do: waits.set() if isinstance(event, EffectRetried) else None)
+        with acting(world, "ann", "do", {}) as ended:
+            assert waits.wait(30)
+            world.close()
+        assert isinstance(ended[0], Refused)
+    outside.plan.append(stumble)
+    early = {"parts": {"clock": ManualClock(2_000, 1)}}
+    gone = threading.Event()
+    with World.look(address) as looked:
+        (name,) = looked.realm().proposals
+
+    def settle() -> None:
+        with pytest.raises(Refused):
+            reopened(address, outside, **promises, **early)
+        gone.set()
+
+    later = reopened(address, outside, **promises)  # minutes later by its clock: what waited is due
+    later.subscribe(lambda _at, event, _do: None)
+    later.close()
+    assert outside.attempts == [1, 2]
+    with World.look(address) as looked:
+        assert [event.failures for event in events(looked, name) if isinstance(event, EffectRetried)] == [1, 2]
