@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from host.backups.area import Area
+from host.backups.journal import unfinished
 from host.backups.objects import ObjectStore
 from host.backups.sets import BackupSet, decode
 from world.errors import Refused
@@ -70,7 +71,7 @@ def prune(
         OSError: something cannot be read or removed; what is left is whole.
     """
     backups, damaged = _read_all(area)
-    restoring = {name.removesuffix(_SUFFIX) for name in area.names("restoring")}
+    restoring = set(unfinished(area))
     free = [
         backup
         for backup in backups

@@ -5,7 +5,6 @@ Sources: KLIS-6 sections 3.3 and 7; design section 8. Requirements: KO-3.3, KO-7
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import msgspec
 from host.backups.area import Area, explained
 from host.backups.capture import Capture, Progress
 from host.backups.ground import Ground, is_plain, widen_all
+from host.backups.journal import Order, begin, end, read_order, reserve, unfinished
 from host.backups.known import Known
 from host.backups.objects import ObjectStore
 from host.backups.plan import make_plan
@@ -25,7 +25,6 @@ from host.backups.retention import Pruned, prune
 from host.backups.sets import BackupSet, Entry, Header, Place, check_id, decode, decode_header, encode, note_text
 from host.workspace.names import name_of, path_of
 from host.workspace.root import Workspace
-from world.canonical import canonical_bytes, read_json
 from world.errors import Refused
 from world.klis.predicate import Predicate
 from world.klis.resource import Resource, recorded_resource
@@ -34,9 +33,6 @@ from world.klis.triple import Triple
 __all__ = ["BackupInfo", "Backups", "resources_to_save"]
 
 _SUFFIX: Final = ".json"
-_RESERVE: Final = "reserve"
-_RESERVE_BYTES: Final = 1 << 20
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _CHANGING: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
 
 
@@ -137,7 +133,7 @@ class Backups:
             self._finished += self._finish(area)
             taken = self._capture(area, resources, None)
             backup = msgspec.structs.replace(taken, at=at, backup_id=backup_id, note=noted)
-            _reserve(area)
+            reserve(area)
             area.write("sets", backup_id + _SUFFIX, encode(backup))
             return _info_of(backup)
 
@@ -203,13 +199,13 @@ class Backups:
             Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED`` and nothing was changed; ``RESTORE_FAILED`` when the
                 rollback could not begin.
         """
-        order = {
-            "alsoRemove": sorted(name_of(place) for place in set(also_remove) if is_plain(place)),
-            "backupId": check_id(backup_id),
-            "only": None if only is None else [resource.text for resource in only],
-        }
+        order = Order(
+            also_remove=sorted(name_of(place) for place in set(also_remove) if is_plain(place)),
+            backup_id=check_id(backup_id),
+            only=None if only is None else [resource.text for resource in only],
+        )
         with self._restoring() as area, area.locked():
-            if backup_id + _SUFFIX in area.names("restoring"):
+            if backup_id in unfinished(area):
                 self._finished += self._finish(area, backup_id)
             return self._restore(area, order)
 
@@ -231,38 +227,36 @@ class Backups:
 
     def _finish(self, area: Area, *backup_ids: str) -> list[Restored]:
         found = []
-        if waiting := area.names("restoring"):
+        if waiting := unfinished(area):
             area.clear_temporary()
-        for name in waiting:
-            backup_id = name.removesuffix(_SUFFIX)
+        for backup_id in waiting:
             if backup_ids and backup_id not in backup_ids:
                 continue
             try:
-                found.append(self._restore(area, read_json(area.read("restoring", name))))
+                found.append(self._restore(area, read_order(area, backup_id)))
             except Refused as refused:
                 found.append(Restored([], [], [backup_id], backup_id, {backup_id: refused.message}))
         return found
 
-    def _restore(self, area: Area, order: Mapping[str, Any]) -> Restored:
-        backup_id = order["backupId"]
+    def _restore(self, area: Area, order: Order) -> Restored:
+        backup_id, store = order.backup_id, ObjectStore(area)
         backup = self._read(area, backup_id)
-        only = None if order["only"] is None else [recorded_resource(text) for text in order["only"]]
-        further = [path_of(name) for name in order["alsoRemove"]]
-        store, journal, text = ObjectStore(area), backup_id + _SUFFIX, canonical_bytes(dict(order))
+        only = None if order.only is None else [recorded_resource(text) for text in order.only]
+        further = [path_of(name) for name in order.also_remove]
         with explained("RESTORE_FAILED", f"The rollback to the backup {backup_id} could not begin"):
             try:
                 plan = make_plan(self._ground, backup, also_remove=further, only=only)
             except PermissionError:  # a folder is closed to its owner; its mode comes back at the end
                 _verify(store, backup.entries)
-                _write_journal(area, journal, text)
+                begin(area, order)
                 for place in backup.places:
                     widen_all(self._ground, path_of(place.name), subtree=True)
                 plan = make_plan(self._ground, backup, also_remove=further, only=only)
             _verify(store, plan.put.values())
-            _write_journal(area, journal, text)
+            begin(area, order)
         done = carry_out(self._ground, area, store, plan, backup_id=backup_id)
         with explained("RESTORE_FAILED", f"The rollback to the backup {backup_id} is done but could not be noted"):
-            area.remove("restoring", journal)
+            end(area, backup_id)
         return done
 
     # looking and ending
@@ -400,27 +394,3 @@ def _text(area: Area | None, backup_id: str) -> bytes:
 def _info_of(found: BackupSet | Header) -> BackupInfo:
     note: Mapping[str, Any] = msgspec.json.decode(found.note)
     return BackupInfo(found.backup_id, found.at, note, list(found.resources), found.state, found.count, found.bytes)
-
-
-def _reserve(area: Area) -> None:
-    """Keep some room on the disk, so that a rollback can begin when a session has filled it."""
-    for folder in ("restoring", "temporary"):
-        area.handle(folder)
-    if _RESERVE not in area.names(""):
-        file, name = area.temporary()
-        try:
-            os.posix_fallocate(file, 0, _RESERVE_BYTES)
-            area.put(name, "", _RESERVE)
-        finally:
-            os.close(file)
-            area.discard(name)
-
-
-def _write_journal(area: Area, name: str, text: bytes) -> None:
-    try:
-        area.write("restoring", name, text)
-    except OSError as error:
-        if error.errno not in _FULL or _RESERVE not in area.names(""):
-            raise
-        area.remove("", _RESERVE)
-        area.write("restoring", name, text)

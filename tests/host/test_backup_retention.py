@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from host.backups import Backups
 from host.backups.area import Area
+from host.backups.journal import Order, begin
 from host.workspace import Workspace
 from tests.host.trees import file, make, tree_of, workspace
 from world.errors import Refused
@@ -33,6 +34,12 @@ def take(place: Workspace, backup_id: str, at: int, text: str, *, closed: bool =
     Backups(place).take(backup_id, [file("/a")], at=at, note={})
     if closed:
         Backups(place).close(backup_id)
+
+
+def cut_off(place: Workspace) -> None:
+    """Leave what a rollback leaves that is killed when it has begun."""
+    with Area(place, make=True) as area:
+        begin(area, Order(also_remove=[], backup_id="one", only=None))
 
 
 def ids(place: Workspace) -> list[str]:
@@ -83,8 +90,7 @@ def test_the_caller_says_what_must_stay(place: Workspace) -> None:
 
 def test_a_backup_whose_rollback_was_cut_off_stays(place: Workspace) -> None:
     take(place, "one", 1, "1")
-    journal = place.private / "backups/restoring/one.json"
-    journal.write_text('{"alsoRemove":[],"backupId":"one","only":null}')
+    cut_off(place)
     assert Backups(place).prune(now_ms=10, max_age_ms=0, max_bytes=0).removed == []
     make(place.root, {"a": "changed"})
     assert [done.restored for done in Backups(place).finish_interrupted()] == [["/a"]]
@@ -93,7 +99,7 @@ def test_a_backup_whose_rollback_was_cut_off_stays(place: Workspace) -> None:
 
 def test_taking_a_backup_finishes_a_rollback_that_was_cut_off_first(place: Workspace) -> None:
     take(place, "one", 1, "first", closed=False)
-    (place.private / "backups/restoring/one.json").write_text('{"alsoRemove":[],"backupId":"one","only":null}')
+    cut_off(place)
     make(place.root, {"a": "half"})
     backups = Backups(place)
     backups.take("two", [file("/a")], at=2, note={})
@@ -104,7 +110,7 @@ def test_taking_a_backup_finishes_a_rollback_that_was_cut_off_first(place: Works
 
 def test_a_rollback_whose_backup_is_damaged_is_told_and_changes_nothing(place: Workspace) -> None:
     take(place, "one", 1, "first", closed=False)
-    (place.private / "backups/restoring/one.json").write_text('{"alsoRemove":[],"backupId":"one","only":null}')
+    cut_off(place)
     (place.private / "backups/sets/one.json").write_text("{}")
     make(place.root, {"a": "changed"})
     for _ in range(2):
@@ -112,6 +118,18 @@ def test_a_rollback_whose_backup_is_damaged_is_told_and_changes_nothing(place: W
         assert (told.failed, told.restored) == (["one"], [])
         assert "sets/one.json" in told.reasons["one"]
     assert (place.root / "a").read_text() == "changed"
+
+
+def test_a_damaged_note_of_a_rollback_removes_nothing(place: Workspace) -> None:
+    take(place, "one", 1, "first", closed=False)
+    with Area(place, make=True) as area:
+        begin(area, Order(also_remove=["/x"], backup_id="one", only=None))
+    note = place.private / "backups/restoring/one.json"
+    note.write_text(note.read_text().replace("/x", "/y"))
+    make(place.root, {"y": "precious"})
+    (told,) = Backups(place).finish_interrupted()
+    assert "restoring/one.json" in told.reasons["one"]
+    assert (place.root / "y").read_text() == "precious"
 
 
 def test_while_a_backup_is_damaged_no_content_is_removed(place: Workspace) -> None:

@@ -127,7 +127,12 @@ def test_after_preparing_nothing_is_read_again(place: Workspace, monkeypatch: py
     assert told[-1] == (51, 90)
     opened: list[bytes] = []
     real = capture._open
-    monkeypatch.setattr(capture, "_open", lambda handle, name: (opened.append(name), real(handle, name))[1])
+
+    def watched(handle: int, name: bytes) -> int:
+        opened.append(name)
+        return real(handle, name)
+
+    monkeypatch.setattr(capture, "_open", watched)
     backups.take("one", [file("/d/*")], at=1, note={})
     assert opened == []
     Backups(place).take("two", [file("/d/*")], at=1, note={})

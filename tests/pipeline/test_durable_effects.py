@@ -299,20 +299,319 @@ def test_one_that_ends_between_two_attempts_goes_on_with_the_next(address: str) 
             assert waits.wait(30)
             world.close()
         assert isinstance(ended[0], Refused)
-    outside.plan.append(stumble)
-    early = {"parts": {"clock": ManualClock(2_000, 1)}}
-    gone = threading.Event()
-    with World.look(address) as looked:
-        (name,) = looked.realm().proposals
+    with reopened(address, outside, **promises) as world:  # minutes later by its clock, so that it is due
+        (name,) = {event.proposal_id for _, event in world.events() if isinstance(event, EffectRetried)}
+        assert world.proposal(name).status == "completed"
+        assert outside.attempts == [1, 2]
+        told = topics(world, name)
+        assert told[2:] == [
+            *["effect.retried", "effect.requested"],
+            *["execution.started", "effect.requested", "effect.fulfilled"],
+            "proposal.completed",
+        ]
+    check_log(address)
 
-    def settle() -> None:
-        with pytest.raises(Refused):
-            reopened(address, outside, **promises, **early)
-        gone.set()
 
-    later = reopened(address, outside, **promises)  # minutes later by its clock: what waited is due
-    later.subscribe(lambda _at, event, _do: None)
-    later.close()
-    assert outside.attempts == [1, 2]
-    with World.look(address) as looked:
-        assert [event.failures for event in events(looked, name) if isinstance(event, EffectRetried)] == [1, 2]
+# Calling off
+
+
+def cancelled(ended: list[Any], reason: str) -> None:
+    (failed,) = ended
+    assert failed.status == "failed"
+    assert failed.error["code"] == "CANCELLED"
+    assert failed.error["message"] == f"bob called it off: {reason}"
+    assert failed.to_wire()["cancelled"]["by"] == "bob"
+
+
+def test_what_has_not_begun_makes_no_effect_once_it_is_called_off(address: str) -> None:
+    held = Held()
+    outside = Outside(held)
+    with a_yard(address, outside) as world:
+        with acting(world, "ann", "do", {}, scope=["done"], execution_key="one"):
+            assert held.begun.wait(30)
+            waiting = world.act("ann", "do", {"into": "other"}, scope=["other"], execution_key="one")
+            assert waiting.status == "approved"
+            assert world.host.cancel(waiting.proposal_id, by="bob", reason="not needed").status == "approved"
+            held.may_go.set()
+        world.settle()
+        cancelled([world.proposal(waiting.proposal_id)], "not needed")
+        assert topics(world, waiting.proposal_id) == ["execution.cancelled", "execution.started", "proposal.failed"]
+        assert len(outside.done) == 1
+    assert check_log(address).steps["notRepeatable"] == 1
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same process", "another"])
+def test_an_effect_under_way_is_given_up_and_may_touch_nothing_any_more(address: str, elsewhere: bool) -> None:
+    raised: list[BaseException] = []
+
+    def touch(_params: Any, call: Any) -> Any:
+        assert call.is_cancelled()
+        try:
+            call.check()
+        except Exception as error:
+            raised.append(error)
+            raise
+        return "touched"
+
+    held = Held(touch)
+    outside = Outside(held)
+    with a_yard(address, outside) as world:
+        other = reopened(address, Outside(), parts={"clock": ManualClock(2_000, 1)}) if elsewhere else world
+        with acting(world, "ann", "do", {"what": ["x", "y"]}) as ended:
+            assert held.begun.wait(30)
+            assert not held.call.is_cancelled()
+            held.call.check()
+            assert other.host.cancel(running(other), by="bob", reason="too late").status == "executing"
+        cancelled(ended, "too late")
+        held.may_go.set()
+        assert held.over.wait(30)
+        assert [type(error).__name__ for error in raised] == ["LeasesLost"]
+        assert outside.done == []
+        assert topics(world, ended[0].proposal_id) == [
+            *["execution.started", "effect.requested", "execution.cancelled", "effect.fulfilled", "proposal.failed"]
+        ]
+        other.close()
+    assert check_log(address).steps["notRepeatable"] == 1
+
+
+def test_an_async_handler_is_cancelled(address: str) -> None:
+    begun, stopped = threading.Event(), threading.Event()
+
+    @handler("work")
+    async def work(params: Any, call: Any) -> Any:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stopped.set()
+            raise
+
+    with World.create(address, domain=works, effects=[work]) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        with acting(world, "ann", "do", {}) as ended:
+            assert begun.wait(30)
+            world.host.cancel(running(world), by="bob", reason="enough")
+        cancelled(ended, "enough")
+        assert stopped.wait(30)
+
+
+def test_a_wait_for_a_timer_is_broken_off(address: str) -> None:
+    asked = threading.Event()
+    with a_yard(address, Outside()) as world:
+        world.subscribe(lambda _at, event, _do: asked.set() if isinstance(event, EffectRequested) else None)
+        with acting(world, "ann", "wait", {"ms": 3_600_000}) as ended:
+            assert asked.wait(30)
+            world.host.cancel(running(world), by="bob", reason="now")
+        cancelled(ended, "now")
+
+
+def test_a_wait_before_a_further_attempt_is_broken_off(address: str) -> None:
+    waits = threading.Event()
+    outside = Outside(stumble)
+    with a_yard(address, outside, idempotent=True, retries=1, backoff_ms=3_600_000) as world:
+        world.subscribe(lambda _at, event, _do: waits.set() if isinstance(event, EffectRetried) else None)
+        with acting(world, "ann", "do", {}) as ended:
+            assert waits.wait(30)
+            world.host.cancel(running(world), by="bob", reason="now")
+        cancelled(ended, "now")
+        assert outside.attempts == [1]
+    check_log(address)
+
+
+def test_an_effect_in_doubt_can_be_called_off_and_what_is_not_known_is_told(address: str) -> None:
+    name = left_in_doubt(address)
+    outside = Outside()
+    with reopened(address, outside) as world:
+        failed = world.host.cancel(name, by="bob", reason="never mind")
+        cancelled([failed], "never mind")
+        (told,) = [event for event in events(world, name) if isinstance(event, EffectResolved)]
+        assert (told.choice, told.by, told.reason) == ("fail", "bob", "never mind")
+        assert world.realm().klis.leases == {}
+        assert outside.attempts == []
+    check_log(address)
+
+
+def test_what_was_called_off_ends_though_its_process_vanished_before_it_noticed(address: str) -> None:
+    held = Held(vanish)
+    with a_yard(address, Outside(held)) as world:
+        with acting(world, "ann", "do", {}) as ended:
+            assert held.begun.wait(30)
+            with reopened(address, Outside(), parts={"clock": ManualClock(2_000, 1)}) as other:
+                held.may_go.set()  # it may be that it is given up before it can vanish
+                name = running(other)
+                other.host.cancel(name, by="bob", reason="stop")
+        assert ended
+    with reopened(address, Outside()) as world:
+        assert world.host.stuck() == []
+        cancelled([world.proposal(name)], "stop")
+    check_log(address)
+
+
+def test_only_what_is_approved_and_has_not_ended_can_be_called_off(address: str) -> None:
+    with a_yard(address, Outside()) as world:
+        done = world.act("ann", "do", {})
+        size = world.log.head().size
+        for name in (done.proposal_id, "nobody's"):
+            with pytest.raises(Refused) as refused:
+                world.host.cancel(name, by="bob", reason="why not")
+            assert refused.value.code == "NOT_RUNNING"
+        assert world.log.head().size == size
+    name = left_in_doubt(f"{address}2")
+    with reopened(f"{address}2", Outside()) as world:
+        for reason in ("", None):
+            with pytest.raises(Refused) as refused:
+                world.host.cancel(name, by="bob", reason=reason)  # type: ignore[arg-type]
+            assert refused.value.code == "REASON_MISSING"
+        assert len(world.host.stuck()) == 1
+
+
+def test_an_action_that_fails_with_the_engines_own_code_is_performed_again_by_a_recheck(address: str) -> None:
+    outside = Outside(lambda _params, _call: Failed("CANCELLED", "the train is cancelled"))
+    with a_yard(address, outside) as world:
+        assert world.act("ann", "do", {}).status == "failed"
+    assert check_log(address).steps["notRepeatable"] == 0
+
+
+# Late and repeated results
+
+
+def test_a_late_result_is_dropped_and_logged_and_changes_nothing(address: str) -> None:
+    clock, held = ManualClock(1_000, 1), Held(lambda _params, _call: "late")
+    slow, quick = Outside(held), Outside()
+    with a_yard(address, slow, parts={"clock": clock}, idempotent=True, time_limit_ms=600_000) as world:
+        with acting(world, "ann", "do", {}) as ended:
+            assert held.begun.wait(30)
+            name = running(world)
+            clock.advance(700_000)  # its time limit, and the grace after it
+            with reopened(address, quick, parts={"clock": clock}, idempotent=True) as other:
+                assert other.proposal(name).status == "completed"
+                assert other.data()["done"] == ["x"]
+            held.may_go.set()
+        assert ended[0].status == "completed"
+        (dropped,) = [event for event in events(world, name) if isinstance(event, EffectDropped)]
+        assert dropped.requirement_id in quick.done[0]
+        assert "nobody waits" in dropped.reason
+        assert world.data()["done"] == ["x"]
+        assert len([event for event in events(world, name) if isinstance(event, EffectFulfilled)]) == 1
+    check_log(address)
+
+
+# Lost leases
+
+
+@pytest.mark.requirement("HC-journal", "KM-2.2", "WP-exec")
+def test_who_loses_the_leases_in_the_middle_of_an_effect_stops_before_the_next_touch(
+    address: str, tmp_path: Path
+) -> None:
+    touched: list[int] = []
+    revoked = threading.Event()
+
+    def touch_twice(_params: Any, call: Any) -> Any:
+        call.check()
+        touched.append(call.fencing_token)
+        assert revoked.wait(30)
+        call.check()
+        touched.append(-1)
+
+    outside = Outside(touch_twice)
+    with a_yard(address, outside) as world:
+        with acting(world, "ann", "do", {"what": ["x", "y"]}) as ended:
+            while not touched:
+                revoked.wait(0.01)
+            (lease, *_) = world.realm().klis.leases.values()
+            assert touched == [lease.token]
+            world.leases.desk.revoke([lease.lease_id], by="operator", reason="runaway")
+            revoked.set()
+        failed = ended[0]
+        assert (failed.status, failed.error["code"]) == ("failed", "LEASES_REVOKED")
+        assert len(touched) == 1
+        assert failed.rollback is None
+        later = world.act("eve", "do", {})
+        assert later.status == "completed"
+        assert topics(world, failed.proposal_id)[-2:] == ["effect.fulfilled", "proposal.failed"]
+    assert check_log(address).steps["notRepeatable"] == 1
+
+
+@pytest.mark.requirement("HC-journal", "KM-2.2")
+def test_an_effect_whose_leases_are_gone_before_it_begins_is_not_begun(address: str) -> None:
+    waits = threading.Event()
+    outside = Outside(stumble)
+    with a_yard(address, outside, idempotent=True, retries=1, backoff_ms=3_600_000) as world:
+        world.subscribe(lambda _at, event, _do: waits.set() if isinstance(event, EffectRetried) else None)
+        with acting(world, "ann", "do", {}) as ended:
+            assert waits.wait(30)
+            leases = [lease.lease_id for lease in world.realm().klis.leases.values()]
+            world.leases.desk.revoke(leases, by="operator", reason="runaway")
+        assert ended[0].error["code"] == "LEASES_REVOKED"
+        assert outside.attempts == [1]
+
+
+# Time limits
+
+
+def test_a_handler_that_took_too_long_may_touch_nothing_any_more(address: str) -> None:
+    told: list[Any] = []
+
+    def touch(_params: Any, call: Any) -> Any:
+        told.append(call.is_cancelled())
+        call.check()
+        told.append("touched")
+
+    held = Held(touch)
+    with a_yard(address, Outside(held), time_limit_ms=100) as world:
+        failed = world.act("ann", "do", {})
+        assert failed.error is not None
+        assert failed.error["code"] == "EFFECT_TIMED_OUT"
+        held.may_go.set()
+        assert held.over.wait(30)
+        assert told == [True]
+
+
+def test_a_second_attempt_does_not_bring_the_first_back_to_life(address: str) -> None:
+    told: list[Any] = []
+
+    def touch(_params: Any, call: Any) -> Any:
+        call.check()
+        told.append("touched")
+
+    first, second = Held(touch), Held()
+    outside = Outside(first, second)
+    with a_yard(address, outside, idempotent=True, retries=1, backoff_ms=1, time_limit_ms=300) as world:
+        with acting(world, "ann", "do", {}) as ended:
+            assert second.begun.wait(30)
+            first.may_go.set()
+            assert first.over.wait(30)
+            second.may_go.set()
+        assert ended[0].status in ("completed", "failed")  # the second may be late, too
+        assert told == []
+
+
+def test_a_timer_goes_by_the_engines_clock_from_when_it_was_first_asked_for(address: str) -> None:
+    clock = ManualClock(1_000, 0)
+    with a_yard(address, Outside(), parts={"clock": clock}) as world:
+        asked = threading.Event()
+
+        def skip(_at: int, event: Any, _do: Any) -> None:
+            if isinstance(event, EffectRequested):
+                asked.set()
+
+        world.subscribe(skip)
+        with acting(world, "ann", "wait", {"ms": 3_600_000}) as ended:
+            assert asked.wait(30)
+            world.close()  # in the middle of the wait
+        assert isinstance(ended[0], Refused)
+    with reopened(address, Outside(), parts={"clock": ManualClock(3_601_001, 0)}) as world:
+        assert world.data()["done"] == ["waited"]
+        (fulfilled,) = [event for _, event in world.events() if isinstance(event, EffectFulfilled)]
+        assert fulfilled.result["value"] == {"until": 3_601_000}
+
+
+def test_executions_that_were_called_off_are_told_apart_in_the_log(address: str) -> None:
+    name = left_in_doubt(address)
+    with reopened(address, Outside()) as world:
+        world.host.cancel(name, by="bob", reason="never mind")
+        told = events(world, name)
+        (off,) = [event for event in told if isinstance(event, ExecutionCancelled)]
+        assert (off.by, off.reason) == ("bob", "never mind")
+        started = [event.attempt for event in told if isinstance(event, ExecutionStarted)]
+        assert started == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from worldprotocol.facade import World
 from worldprotocol.recheck import open_to_recheck, recheck
 
 ACTORS = {"ann": "human", "bob": "human", "eve": "agent"}
+_times = itertools.count()
 Step = Callable[[Any, Any], Any]
 
 
@@ -129,7 +131,7 @@ def a_yard(address: str, outside: Outside, *, parts: Any = None, **promises: Any
 
 def reopened(address: str, outside: Outside, *, parts: Any = None, **promises: Any) -> World:
     """Open the realm again, as another program would, later."""
-    given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("again"), **(parts or {})}
+    given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(f"again {next(_times)}"), **(parts or {})}
     return World.open(address, domain=works, effects=[outside.handler(**promises)], **given)
 
 

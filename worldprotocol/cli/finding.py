@@ -13,24 +13,36 @@ from worldprotocol.requests import HEAD
 if TYPE_CHECKING:
     from worldprotocol.facade import World
 
+EVERY = 1 << 40
 MOST = 20
 """Candidates that are listed when a prefix is not unique."""
 
 
 def candidates(world: World, prefix: str) -> list[tuple[str, str]]:
-    """Return ``(kind, id)`` of the worlds, proposals, intents and decisions whose id begins like this.
+    """Return ``(kind, id)`` of the worlds, proposals, intents, runs, sessions and decisions whose id begins like this.
 
     Args:
         world: an open realm.
-        prefix: the beginning of an id. Decisions are looked for only where nothing else is found.
+        prefix: the beginning of an id. Sessions are looked for only where nothing of the former is found, or one has
+            this very name; decisions only where nothing else is found.
     """
     found: list[tuple[str, str]] = []
     bounds = {"low": prefix, "high": prefix + "\U0010ffff", "most": MOST}
-    for kind in ("world", "proposal", "intent"):
+    for kind in ("world", "proposal", "intent", "run"):
         found += [(kind, str(row[0])) for row in world.archive.rows(f"{kind}_prefix", **bounds)]
     intents = {name for kind, name in found if kind == "proposal"}
     found = [one for at, one in enumerate(found) if one[0] != "intent" or one[1] not in intents]
+    if not found or world.archive.rows("runs_of_session", of_session=prefix):
+        found += [("session", name) for name in _sessions(world, prefix)]
     return found or list(_decisions(world, prefix))
+
+
+def _sessions(world: World, prefix: str) -> list[str]:
+    """Return the sessions of governed runs whose name begins like this; a whole name is found without looking on."""
+    if world.archive.rows("runs_of_session", of_session=prefix):
+        return [prefix]
+    rows = world.archive.rows("runs", most=EVERY)
+    return sorted({str(session) for _, _, session, *_ in rows if str(session).startswith(prefix)})[:MOST]
 
 
 def _decisions(world: World, prefix: str) -> Iterator[tuple[str, str]]:

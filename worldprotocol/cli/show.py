@@ -9,6 +9,7 @@ import click
 
 from worldprotocol.cli.lacking import in_words, leases_wanted
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.show_run import effect_lines, show_run, show_session, verification_of
 
 if TYPE_CHECKING:
     from world.proposal import Proposal
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 @click.argument("named", metavar="ID")
 @click.option("--data", "with_data", is_flag=True, help="For a world: its whole data as well.")
 def show(desk: Desk, named: str, with_data: bool) -> int:
-    """Show an event (by position), or an intent, proposal, decision or world (by the beginning of its id).
+    """Show an event (by position), or an intent, proposal, decision, world, run or session (by the beginning of its id).
 
-    HEAD is the head of the active branch, and a branch's name is that branch's head.
+    Of a run, of all runs of a session, and of what a proposal's effects did, it shows the verification log: what was
+    declared, what was seen, what was outside of it, and what was given back. HEAD is the head of the active branch, and a branch's name is that branch's head.
     """
     from worldprotocol.cli.finding import as_position, find
 
@@ -33,6 +35,10 @@ def show(desk: Desk, named: str, with_data: bool) -> int:
             kind, name = find(world, named)
             if kind == "world":
                 wire, lines = _world(world, name, with_data=with_data)
+            elif kind == "run":
+                wire, lines = show_run(world, name)
+            elif kind == "session":
+                wire, lines = show_session(world, name)
             else:
                 wire, lines = _proposal(world, name)
     if desk.json:
@@ -132,6 +138,10 @@ def _proposal(world: World, proposal_id: str) -> tuple[dict[str, Any], list[str]
     if leases is not None:
         wire["leases"] = leases
     lines = [*_proposal_lines(wire), f"  events    {', '.join(map(str, events))}"]
+    seen = verification_of(world, proposal_id)
+    if seen is not None:
+        wire["verification"] = {name: seen[name] for name in ("observed", "violations", "rollbacks")}
+        lines += effect_lines(seen)
     return wire, lines
 
 

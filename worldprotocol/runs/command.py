@@ -10,24 +10,30 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final
 
 from host.confinement import ALLOW, Call, Deny, RunningCommand, Runtime, Verdict, landlock, rules_for, start, watcher
+from host.confinement.landlock import Access, Rules
 from host.observation import Operations, tracing
 from host.observation.tracing import TraceReader
 from host.premises import Premises
+from host.workspace import Workspace
 from world.errors import Refused, ScopeViolationError
 from world.klis.observation import Seen
+from world.klis.predicate import Predicate
+from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
 
 __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that the command gets in our place."""
+
+_WRITING: Final = frozenset({Predicate.MUTATES, Predicate.PROVIDES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +165,8 @@ class _Running:
                 private=[private, *self._premises.writable],
                 read=[*self._premises.readable, *wishes.read],
             )
-            rules = rules_for(declaration.triples, self._premises.workspace, runtime)
+            workspace = self._premises.workspace
+            rules = with_ones_own(rules_for(declaration.triples, workspace, runtime), declaration.triples, workspace)
         traced, trace = self._traced(argv, private)
         command = start(
             traced,
@@ -214,6 +221,30 @@ class _Running:
         operations = self._operations
         assert operations is not None
         return what_happens(operations, call)
+
+
+def with_ones_own(rules: Rules, triples: Iterable[Triple], workspace: Workspace) -> Rules:
+    """Let a command rename and remove below the folders that it may write, as their own files are saved that way.
+
+    What a run made itself it may rename and remove (``world.klis.observation``); whose a file is the watcher knows and
+    Landlock does not, so these folders are told as widened.
+
+    Args:
+        rules: what was declared alone.
+        triples: the declaration.
+        workspace: whose root is ``FILE:/``.
+    """
+    grants = dict(rules.grants)
+    for triple in triples:
+        if triple.resource.type != "FILE" or not triple.covers or triple.predicate not in _WRITING:
+            continue
+        path = os.path.realpath(os.path.join(workspace.root_bytes, workspace.path_of(triple.resource)))
+        while path not in grants and len(path) > len(workspace.root_bytes):  # not there yet: made in a folder above
+            path = os.path.dirname(path)
+        if grants.get(path, Access(0)) & Access.MAKE:
+            grants[path] |= Access.REMOVE | Access.REFER
+    widened = {path for path, access in grants.items() if access != rules.grants[path]}
+    return replace(rules, grants=grants, widened=tuple(sorted({*rules.widened, *widened})))
 
 
 def what_happens(operations: Operations, call: Call) -> list[Seen]:
