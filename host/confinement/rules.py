@@ -2,7 +2,8 @@
 
 Landlock knows files and folders that exist, and what is below a folder. So a file that is there is held by itself; to
 make, remove or rename a single name, something must be granted for its whole folder. Where that is more than was
-declared the folder is told as widened, and only the watcher holds the exact names.
+declared the folder is told as widened, and only the watcher holds the exact names. So it is with what a command made
+itself in a folder that it may change: to write beside and put in place takes removing and renaming there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ __all__ = ["Place", "Runtime", "rules_for"]
 _CONSUME: Final = Access.READ | Access.EXECUTE
 _CHANGE: Final = _CONSUME | Access.WRITE
 _ALL: Final = _CHANGE | Access.MAKE | Access.REMOVE | Access.REFER
+_OF_ONES_OWN: Final = Access.REMOVE | Access.REFER
+"""What a command may do to what it made itself: which files these are, the watcher knows."""
 _SYSTEM: Final = (b"/usr", b"/lib", b"/lib64", b"/lib32", b"/bin", b"/sbin", b"/opt", b"/nix/store", b"/snap")
 _SETTINGS: Final = (b"/etc", b"/proc", b"/sys/devices/system/cpu", b"/sys/fs/cgroup", b"/etc/resolv.conf")
 _DEVICES: Final = tuple(
@@ -218,8 +221,9 @@ def _changing(triple: Triple, found: _Found) -> Iterator[Grant]:
         yield found.path, _CHANGE, True
     elif found.kind == "folder" and triple.covers:
         yield found.path, _CHANGE | Access.MAKE, True
+        yield found.path, _OF_ONES_OWN, False
     elif found.kind == "missing" and found.above is not None:
-        yield found.above, _CHANGE | Access.MAKE, False
+        yield found.above, _CHANGE | Access.MAKE | (_OF_ONES_OWN if triple.covers else Access(0)), False
 
 
 def _removing(found: _Found, more: Access) -> Iterator[Grant]:

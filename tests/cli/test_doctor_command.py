@@ -52,6 +52,12 @@ def test_all_is_well_and_no_byte_changes(realm):
         "unsettled",
         "domain",
         "policy",
+        "confinement",
+        "tracer",
+        "workspace",
+        "backups",
+        "rollbacks",
+        "runs",
     }
     assert all(one["ok"] and "advice" not in one for one in told.values())
     assert "1 wait for people" in told["unsettled"]["found"]

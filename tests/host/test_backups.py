@@ -91,9 +91,10 @@ def test_a_set_is_canonical_json_whatever_the_names(
     names: list[bytes], note: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with workspace(tmp_path_factory.mktemp("set")) as place:
+        (place.root / "d").mkdir()
         for name in names:
             if name not in {b".", b".."} and not set(name) & {0, 47}:
-                (place.root / os.fsdecode(name)).symlink_to(os.fsdecode(name))
+                (place.root / "d" / os.fsdecode(name)).symlink_to(os.fsdecode(name))
         Backups(place).take("one", [file("/*")], at=1, note=note)
         text = (place.private / "backups/sets/one.json").read_bytes()
         assert canonical_bytes(read_json(text)) == text

@@ -113,7 +113,7 @@ def restore(desk: Desk, backup: str, resources: tuple[str, ...], *, force: bool)
                     "it did there is lost."
                 )
         done = there.restore(name, resources, force=force)
-    told = {"backupId": name, "restored": done.restored, "removed": done.removed, "failed": done.failed}
+    told: dict[str, Any] = {"backupId": name, "restored": done.restored, "removed": done.removed, "failed": done.failed}
     told |= {"reasons": done.reasons} if done.reasons else {}
     if desk.json:
         desk.out.document(told)

@@ -66,7 +66,7 @@ def check_up(desk: Desk) -> tuple[list[Check], bool]:
     """Return what was found, and whether the log is damaged."""
     checks = list(_environment())
     damaged = False
-    for look in (_log, _code):
+    for look in (_log, _code, _workspace):
         try:
             for check in look(desk):
                 checks.append(check)
@@ -193,6 +193,12 @@ def _disk(path: str) -> Check:
     free = shutil.disk_usage(Path(path).resolve().parent).free
     ok = free >= MIN_FREE_BYTES
     return Check("disk", ok, f"{free >> 20} MiB free", "" if ok else "make room; a full disk refuses new events")
+
+
+def _workspace(desk: Desk) -> Iterator[Check]:
+    from worldprotocol.cli.workspace_checkup import workspace_checks
+
+    return workspace_checks(desk)
 
 
 def _code(desk: Desk) -> Iterator[Check]:

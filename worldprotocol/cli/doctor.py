@@ -10,7 +10,7 @@ from worldprotocol.cli.options import Desk, command
 @command("doctor")
 @click.option("--rebuild", is_flag=True, help="Build the index of the log anew from its events.")
 def doctor(desk: Desk, *, rebuild: bool) -> int:
-    """Check the environment, the log, its index, what is unsettled, the code in force and the disk.
+    """Check the environment, the log, its index, what is unsettled, the code in force, the disk and the workspace.
 
     It reads the log without changing a byte, unless --rebuild is given. It does not check every event: `worldctl
     verify` does. Exit code 1 when something should be done, 3 when the log is damaged.

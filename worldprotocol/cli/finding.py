@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from worldprotocol.facade import World
 
 EVERY = 1 << 40
+"""Rows of all runs."""
+
 MOST = 20
 """Candidates that are listed when a prefix is not unique."""
 

@@ -86,24 +86,22 @@ def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[st
 
     check_can_be_confined(unconfined=asked["unconfined"])
     manifest = _manifest(world, asked)
-    with desk.progress("Looking at the workspace") as progress:
-        wishes = Wishes(
-            mode="permissive" if asked["permissive"] else "strict",
-            wait=asked["wait"],
-            retry=asked["retry"],
-            ttl_ms=asked["ttl_ms"],
-            keep=asked["keep"],
-            compare=not asked["no_compare"],
-            require_signature=asked["require_signature"],
-            by=asked["by"],
+    wishes = Wishes(
+        mode="permissive" if asked["permissive"] else "strict",
+        wait=asked["wait"],
+        retry=asked["retry"],
+        ttl_ms=asked["ttl_ms"],
+        keep=asked["keep"],
+        compare=not asked["no_compare"],
+        require_signature=asked["require_signature"],
+        by=asked["by"],
+    )
+    if asked["permissive"]:
+        desk.out.remark(
+            "Permissive: violations are warned of and leased on the way, so deadlocks can form (KLIS-6). Not for "
+            "production."
         )
-        if asked["permissive"]:
-            desk.out.remark(
-                "Permissive: violations are warned of and leased on the way, so deadlocks can form (KLIS-6). Not for "
-                "production."
-            )
-        begun = world.host.begin(manifest, wishes)
-        _ = progress
+    begun = world.host.begin(manifest, wishes)
     how = CommandWishes(unconfined=asked["unconfined"], trace=asked["trace"], read=asked["allow_read"])
     return run_command(begun, world.host.premises, argv, how)
 

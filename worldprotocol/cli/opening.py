@@ -121,9 +121,13 @@ def workspace_of(config: Config) -> WorkspaceConfig:
 
 def _recover(desk: Desk, config: Config, world: World) -> None:
     """Give back what vanished runs left, where the configuration says nothing of a workspace and they had one."""
-    if not world.archive.peek(lambda realm: bool(realm.runs)):
+    workspace = workspace_of(config)
+    interrupted = Path(workspace.root, ".klock", "backups", "restoring")
+    if not world.archive.peek(lambda realm: bool(realm.runs)) and not (
+        interrupted.is_dir() and any(interrupted.iterdir())
+    ):
         return
-    premises = premises_of(workspace_of(config), desk.log or config.log_address)
+    premises = premises_of(workspace, desk.log or config.log_address)
     try:
         world.host.recover(premises)
     finally:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 @click.argument("named", metavar="ID")
 @click.option("--data", "with_data", is_flag=True, help="For a world: its whole data as well.")
 def show(desk: Desk, named: str, with_data: bool) -> int:
-    """Show an event (by position), or an intent, proposal, decision, world, run or session (by the beginning of its id).
+    """Show an event (by position), or an intent, proposal, decision, world, run or session (by how its id begins).
 
-    Of a run, of all runs of a session, and of what a proposal's effects did, it shows the verification log: what was
-    declared, what was seen, what was outside of it, and what was given back. HEAD is the head of the active branch, and a branch's name is that branch's head.
+    HEAD is the head of the active branch, and a branch's name is that branch's head. Of a run, of all runs of a
+    session, and of what a proposal's effects did, it shows the verification log: what was declared, what was seen, what
+    was outside of it, and what was given back.
     """
     from worldprotocol.cli.finding import as_position, find
 

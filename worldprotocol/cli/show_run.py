@@ -40,7 +40,7 @@ def show_run(world: World, run_id: str) -> tuple[dict[str, Any], list[str]]:
     from worldprotocol.runs.verification import read_verification
 
     wire = read_verification(world.archive, run_id).to_wire()
-    return {"kind": "run", **wire, "runKind": wire.get("kind")}, list(_run_lines(wire))
+    return {"kind": "run", "runId": run_id, "verification": wire}, list(_run_lines(wire))
 
 
 def show_session(world: World, session_id: str) -> tuple[dict[str, Any], list[str]]:

@@ -169,7 +169,7 @@ class BackupDesk:
             if not any(one.overlaps(other) for other in saved):
                 raise Refused(
                     "NOT_IN_BACKUP",
-                    f"The backup {info.backup_id} has nothing of {one.text}; it was made of {', '.join(info.resources)}.",
+                    f"Backup {info.backup_id} has nothing of {one.text}; it was made of {', '.join(info.resources)}.",
                     resource=one.text,
                 )
         return chosen

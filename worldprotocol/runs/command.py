@@ -163,7 +163,8 @@ class _Running:
             runtime = Runtime.standard(
                 command=found,
                 private=[private, *self._premises.writable],
-                read=[*self._premises.readable, *wishes.read],
+                read=self._premises.readable,
+                execute=wishes.read,
             )
             workspace = self._premises.workspace
             rules = with_ones_own(rules_for(declaration.triples, workspace, runtime), declaration.triples, workspace)

@@ -1,0 +1,101 @@
+"""A workshop: a folder that actions change by effects they declared; for tests of effects under watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from world.clock import ManualClock, SequentialIds
+from world.core import ActionContext, Domain, EffectFailed, effect, set_
+from world.klis.settings import KlisSettings
+from world.limits import Limits
+from worldprotocol.facade import World
+
+PREDICATES = ("CONSUMES", "PROVIDES", "MUTATES", "DELETES", "DEPENDS_ON")
+
+
+class Bench(BaseModel):
+    told: list[Any] = []
+
+
+class Move(BaseModel):
+    old: str
+    new: str
+
+
+class Plan(BaseModel):
+    """What is declared, by predicate, and the effects that are asked for one after the other."""
+
+    consumes: list[str] = []
+    provides: list[str] = []
+    mutates: list[str] = []
+    deletes: list[str] = []
+    depends_on: list[str] = []
+    renames: list[Move] = []
+    steps: list[dict[str, Any]] = []
+    give_up: bool = False
+
+
+workshop = Domain("urn:test:workshop", version="1.0.0", state=Bench)
+
+_DECLARED = [
+    *(
+        {"predicate": name, "resource": "{$item}", "each": {"kind": "get", "path": f"input.{name.lower()}"}}
+        for name in PREDICATES
+    ),
+    {
+        "predicate": "RENAMES",
+        "resource": "{$item.old}",
+        "to": "{$item.new}",
+        "each": {"kind": "get", "path": "input.renames"},
+    },
+]
+
+
+@workshop.action("run", version="1", manifest=_DECLARED)
+def run(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
+    told = []
+    for step in input.steps:
+        told.append((yield effect(step["effect"], **step["params"])))
+    if input.give_up:
+        ctx.fail("GIVEN_UP", "after all this")
+    return [set_("told", told)]
+
+
+@workshop.action("insist", version="1", manifest=_DECLARED)
+def insist(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
+    told = []
+    for step in input.steps:
+        try:
+            told.append((yield effect(step["effect"], **step["params"])))
+        except EffectFailed as failed:
+            told.append(failed.code)
+    return [set_("told", told)]
+
+
+def a_workshop(address: str, root: Path, *, effects: Iterable[Any] = (), **parts: Any) -> World:
+    """Found a realm with a workspace and its actors; time and ids are the test's own."""
+    root.mkdir(exist_ok=True)
+    given = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), "domain": workshop, **parts}
+    given.setdefault("limits", Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=4)))
+    world = World.create(address, effects=effects, workspace=root, **given)
+    for name in ("ann", "bob"):
+        world.register(name, "human", binding={"kind": "auto_approve"})
+    return world
+
+
+def step(effect_type: str, **params: Any) -> dict[str, Any]:
+    """Return one effect of a plan; ``from_`` stands for ``from``."""
+    return {"effect": effect_type, "params": {name.rstrip("_"): value for name, value in params.items()}}
+
+
+def contents(root: Path) -> Mapping[str, str]:
+    """Return what stands in the workspace, but for what is the engine's own."""
+    return {
+        str(path.relative_to(root)): path.read_text() if path.is_file() else "/"
+        for path in sorted(root.rglob("*"))
+        if ".klock" not in path.relative_to(root).parts
+    }

@@ -1,0 +1,76 @@
+"""What ``worldctl doctor`` looks at around governed runs: the kernel, strace, the workspace and its backups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from host.observation import tracing
+from host.premises import Premises
+from world.clock import SystemClock
+from worldprotocol.assemble import premises_of
+from worldprotocol.cli.checkup import Check
+from worldprotocol.cli.opening import workspace_of
+from worldprotocol.cli.output import counted
+from worldprotocol.runs.backups import BackupDesk
+from worldprotocol.runs.command import confinement
+from worldprotocol.workers import ProcessWorkers
+
+if TYPE_CHECKING:
+    from worldprotocol.cli.options import Desk
+    from worldprotocol.facade import World
+
+__all__ = ["workspace_checks"]
+
+
+def workspace_checks(desk: Desk) -> Iterator[Check]:
+    """Yield what was found; nothing is changed.
+
+    Raises:
+        Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``, and what looking at the log refuses.
+    """
+    config = desk.settings()
+    yield _confinement(is_wanted=config.workspace is not None)
+    strace = tracing.is_there()
+    yield Check("tracer", True, f"strace at {strace}" if strace else "strace is not installed: no --trace")
+    premises = premises_of(workspace_of(config), desk.address())
+    try:
+        by_default = "" if config.workspace is not None else ", for governed runs alone: world.toml has no [workspace]"
+        yield Check("workspace", True, f"{premises.workspace.root}{by_default}")
+        with desk.look() as world:
+            yield from _kept(world, premises)
+            yield _open_runs(world)
+    finally:
+        premises.workspace.close()
+
+
+def _confinement(*, is_wanted: bool) -> Check:
+    found = confinement()
+    if found.why_not is None:
+        gaps = f"; not held: {', '.join(found.gaps)}" if found.gaps else ""
+        return Check("confinement", True, f"commands are held by {', '.join(found.held_by)}{gaps}")
+    advice = "run commands with --unconfined: what they did is found in the content alone" if is_wanted else ""
+    return Check("confinement", not is_wanted, f"commands cannot be confined: {found.why_not}", advice)
+
+
+def _kept(world: World, premises: Premises) -> Iterator[Check]:
+    there = BackupDesk(world.archive, premises, SystemClock().now_ms(), None)
+    found = there.list()
+    damaged = [one.backup_id for one in found if one.state == "damaged"]
+    needed = sum(1 for one in found if one.state == "open")
+    facts = f"{counted(len(found), 'backup')}, {needed} of them needed, {there.size_bytes} bytes"
+    if damaged:
+        yield Check("backups", False, f"{facts}; unreadable: {', '.join(damaged)}", "check the disk; move them away")
+    else:
+        yield Check("backups", True, facts)
+    begun = there.interrupted
+    advice = "run `worldctl settle`, or `worldctl backups restore` for one that stays" if begun else ""
+    yield Check("rollbacks", not begun, f"interrupted: {', '.join(begun)}" if begun else "none is interrupted", advice)
+
+
+def _open_runs(world: World) -> Check:
+    workers = ProcessWorkers()
+    runs = world.archive.peek(lambda realm: list(realm.runs.values()))
+    gone = [run.run_id for run in runs if workers.is_gone(run.worker)]
+    facts = f"{len(runs)} open" + (f"; of {len(gone)} the process vanished" if gone else "")
+    return Check("runs", not gone, facts, "run `worldctl settle`: it gives back what they left" if gone else "")
