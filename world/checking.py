@@ -48,7 +48,7 @@ _SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _STREAMS: Final[Mapping[str, str]] = {
     topic: LINEAGE_STREAM if topic in _LINEAGE else KLIS_STREAM if kind in KLIS_EVENTS else REALM_STREAM
     for topic, kind in TOPICS.items()
-    if kind not in PROPOSAL_EVENTS and kind is not ProjectionRecorded
+    if kind not in PROPOSAL_EVENTS and kind is not ProjectionRecorded and not topic.startswith("run.")
 }
 
 

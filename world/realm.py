@@ -352,8 +352,14 @@ def _moved(realm: Realm, event: ProposalCompleted | ProposalFailed) -> Branch:
     return branch
 
 
-def _nothing(realm: Realm, event: Event) -> None:
-    """Records of projections change no state (INT-12.1), and neither does what was seen of a run."""
+def _nothing(realm: Realm, event: ProjectionRecorded) -> None:
+    """Records of projections change no state (INT-12.1)."""
+
+
+def _seen(realm: Realm, event: RunObserved | RunViolated | RunAmended | RunRolledBack) -> None:
+    """What was seen of a run changes no state; it is about one that is open, or a proposal's effects."""
+    if event.run_id not in realm.runs and event.run_id not in realm.proposals:
+        raise DamagedLog("UNKNOWN_RUN", f"{event.TOPIC} names run {event.run_id}, which is not open.")
 
 
 def _opened(realm: Realm, event: RunOpened) -> None:
@@ -382,9 +388,9 @@ _STEPS: Final[Mapping[type[Event], Callable[[Realm, Any], None]]] = {
     ProposalCompleted: _completed,
     ProposalFailed: _failed,
     RunOpened: _opened,
-    RunObserved: _nothing,
-    RunViolated: _nothing,
-    RunAmended: _nothing,
-    RunRolledBack: _nothing,
+    RunObserved: _seen,
+    RunViolated: _seen,
+    RunAmended: _seen,
+    RunRolledBack: _seen,
     RunClosed: _closed,
 }

@@ -131,6 +131,28 @@ class _Patch(_Closed):
     value: Any = None
 
 
+class _Triple(_Open):
+    predicate: str
+    resource: _Id
+
+
+class _Observation(_Triple):
+    depth: str
+    count: int
+
+
+class _Violation(_Triple):
+    depth: str
+    blocked: bool
+    message: str
+    declared: list[_Triple]
+
+
+class _Change(_Open):
+    kind: str
+    resource: _Id
+
+
 class _Projected(_Open):
     kind: Literal["intent", "none"]
     reason: str | None = None
@@ -148,7 +170,12 @@ SHAPES: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "human.answered": (("answer", _Answer),),
     "decision.made": (("decision", _Decision),),
     "effect.requested": (("requirement", _Requirement),),
+    "effect.retried": (("error", _Error),),
     "proposal.failed": (("error", _Error),),
+    "run.opened": (("declared", list[_Triple]),),
+    "run.observed": (("observed", list[_Observation]),),
+    "run.violated": (("violation", _Violation),),
+    "run.closed": (("unused", list[_Triple]), ("changes", list[_Change]), ("foreign", list[_Change])),
 }
 """By topic: the attributes of its payload that hold embedded values, and their shapes."""
 

@@ -3,7 +3,8 @@
     python -m examples.repository.demo
 
 founds a world in ``build/demo``, imports the history, shows what came of it, verifies it, kills an import in the middle
-and continues it, replays, rechecks, and compares the worlds. It ends with exit code 0 only if all of it held.
+and continues it, replays, rechecks, and compares the worlds. Then programs that know nothing of all this work on one
+checkout at the same time. It ends with exit code 0 only if all of it held.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from examples.repository.effects import DEMO, messages
 from examples.repository.history import Session, read_sessions
 from examples.repository.importing import WORLD_NAME, Import, Progress
 from examples.repository.killing import kill_import
+from examples.repository.programs import Programs
 from examples.repository.show import show_blame, show_counts, show_refusal, show_stretch, show_world
 from examples.repository.timing import intent_id_of
 from world.errors import WorldProtocolError
@@ -33,6 +35,9 @@ from worldprotocol.recheck import recheck
 
 LAST_TOUCHED = ("/src/flask/app.py", "/flask.py")
 """The path whose last change is explained: the first of them that the tree knows."""
+
+SHARED_NAME = "shared"
+"""The folder of the programs and their checkout, in that of the demo."""
 
 
 class Demo:
@@ -72,6 +77,7 @@ class Demo:
             self._check_log(world)
             self._replay(world)
             self._recheck(world)
+        self._govern()
 
     def _imported(self) -> World:
         agents = len({one.agent for one in self.sessions})
@@ -181,6 +187,15 @@ class Demo:
         steps = ", ".join(f"{number} {noun}" for noun, number in sorted(rechecked.steps.items()))
         self.check(rechecked.ok and bool(steps), f"recheck: {steps}, and nothing diverges, {seconds:.1f} s")
 
+    def _govern(self) -> None:
+        programs = Programs(self.folder / SHARED_NAME, self.check)
+        self.step("Two programs edit one file at the same time, each under worldctl run")
+        programs.edit_at_once()
+        self.step("A third goes beyond what it declared")
+        programs.go_too_far()
+        self.step("Every verdict about them, from the log")
+        programs.tell_all()
+
 
 def refused_by_a_rule(world: World, account: Account) -> Proposal | None:
     """Return the last proposal that a rule of the policy refused by itself, None where it refused none."""
@@ -219,6 +234,8 @@ def main(folder: Path = DEMO, branches: int | None = None) -> int:
     if not demo.failures:
         print(f"All of it held, in {seconds:.1f} s. The world stays in {demo.folder}; look at it with")
         print("   worldctl --config examples/repository/world.toml worlds")
+        print("and at what the programs did with")
+        print(f"   worldctl --config {demo.folder / SHARED_NAME / 'world.toml'} runs")
     return 1 if demo.failures else 0
 
 

@@ -10,18 +10,28 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final
 
-from host.confinement import ALLOW, Call, Deny, RunningCommand, Runtime, Verdict, landlock, rules_for, start, watcher
-from host.confinement.landlock import Access, Rules
+from host.confinement import (
+    ALLOW,
+    Call,
+    Deny,
+    Rules,
+    RunningCommand,
+    Runtime,
+    Verdict,
+    landlock,
+    rules_for,
+    start,
+    watcher,
+)
 from host.observation import Operations, tracing
 from host.observation.tracing import TraceReader
 from host.premises import Premises
-from host.workspace import Workspace
 from world.errors import Refused, ScopeViolationError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
@@ -32,8 +42,6 @@ __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that the command gets in our place."""
-
-_WRITING: Final = frozenset({Predicate.MUTATES, Predicate.PROVIDES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +174,7 @@ class _Running:
                 read=self._premises.readable,
                 execute=wishes.read,
             )
-            workspace = self._premises.workspace
-            rules = with_ones_own(rules_for(declaration.triples, workspace, runtime), declaration.triples, workspace)
+            rules = self._rules(runtime)
         traced, trace = self._traced(argv, private)
         command = start(
             traced,
@@ -189,12 +196,34 @@ class _Running:
                 self._read_trace(trace, found or argv[0])
         return code if code >= 0 else 128 - code
 
+    def _rules(self, runtime: Runtime) -> Rules:
+        """Return what the kernel lets it do: what was declared.
+
+        In permissive mode that may be widened on the way, and the kernel's rules cannot: it holds the workspace alone
+        then, and what is in it only the watcher.
+        """
+        run, workspace = self._run, self._premises.workspace
+        triples = run.watch.declaration.triples
+        if run.watch.is_strict:
+            return rules_for(triples, workspace, runtime)
+        everything = workspace.resource_at(b"", subtree=True)
+        wider = [Triple(one, everything) for one in (Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES)]
+        return replace(rules_for([*triples, *wider], workspace, runtime), net_ports=None)
+
     def _traced(self, argv: Sequence[str], private: str) -> tuple[Sequence[str], int | None]:
         """Return what is run, and the descriptor of the trace."""
         if not self._wishes.trace:
             return argv, None
-        out = os.open(os.path.join(private, "trace"), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        return tracing.command(argv, out), out
+        name = os.path.join(private, "trace")
+        out = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            traced = tracing.command(argv, out)
+        except BaseException:
+            os.close(out)
+            raise
+        if not self._wishes.unconfined:  # from within its walls strace cannot reach our descriptors
+            traced[traced.index("-o") + 1] = name
+        return traced, out
 
     def _read_trace(self, trace: int, program: str) -> None:
         """Take in what the tracer saw; what was refused did not happen, and what was judged before is known."""
@@ -222,30 +251,6 @@ class _Running:
         operations = self._operations
         assert operations is not None
         return what_happens(operations, call)
-
-
-def with_ones_own(rules: Rules, triples: Iterable[Triple], workspace: Workspace) -> Rules:
-    """Let a command rename and remove below the folders that it may write, as their own files are saved that way.
-
-    What a run made itself it may rename and remove (``world.klis.observation``); whose a file is the watcher knows and
-    Landlock does not, so these folders are told as widened.
-
-    Args:
-        rules: what was declared alone.
-        triples: the declaration.
-        workspace: whose root is ``FILE:/``.
-    """
-    grants = dict(rules.grants)
-    for triple in triples:
-        if triple.resource.type != "FILE" or not triple.covers or triple.predicate not in _WRITING:
-            continue
-        path = os.path.realpath(os.path.join(workspace.root_bytes, workspace.path_of(triple.resource)))
-        while path not in grants and len(path) > len(workspace.root_bytes):  # not there yet: made in a folder above
-            path = os.path.dirname(path)
-        if grants.get(path, Access(0)) & Access.MAKE:
-            grants[path] |= Access.REMOVE | Access.REFER
-    widened = {path for path, access in grants.items() if access != rules.grants[path]}
-    return replace(rules, grants=grants, widened=tuple(sorted({*rules.widened, *widened})))
 
 
 def what_happens(operations: Operations, call: Call) -> list[Seen]:

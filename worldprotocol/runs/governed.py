@@ -268,7 +268,9 @@ class GovernedRun:
             more.keep_alive()
             self._more.append(more)
             _LOGGER.warning(
-                "%s was not declared; the mode is permissive, so the scope was widened by a lease.", seen.to_wire()
+                "%s on %s was not declared; the mode is permissive, so the scope was widened by a lease.",
+                seen.predicate.value,
+                seen.resource.text,
             )
             self.record.amended(more.verdict)
         return True

@@ -1,0 +1,605 @@
+"""Effects of proposals in a workspace: held to what was arbitrated, and undone where it went wrong (KO-3)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from host import Failed, handler
+from tests.pipeline.works import Held, acting, check_log, running, vanish
+from tests.pipeline.workshop import a_workshop, contents, step, workshop
+from world.clock import ManualClock, SequentialIds
+from world.errors import Refused
+from world.events import EffectFulfilled, ProposalFailed, RunObserved, RunRolledBack, RunViolated, WorldSealed
+from worldprotocol.facade import World
+
+pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return str(tmp_path / "w.db")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    (folder / "b.txt").write_text("b")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "deep.txt").write_text("deep")
+    return folder
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str]]]:
+    """Return the URL of a server on the loopback interface, and what it was asked for."""
+    asked: list[str] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *given: Any) -> None:
+            """Keep quiet."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    thread = threading.Thread(target=lambda: http.serve_forever(0.02), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{http.server_port}", asked
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+ALL: dict[str, Any] = {
+    "consumes": ["FILE:/a.txt"],
+    "mutates": ["FILE:/b.txt", "FILE:/new.txt"],
+    "provides": ["FILE:/made.txt", "FILE:/folder"],
+    "deletes": ["FILE:/sub/*"],
+    "renames": [{"old": "FILE:/a.txt", "new": "FILE:/moved.txt"}],
+}
+STEPS = [
+    step("file.read", path="/a.txt"),
+    step("file.append", path="/b.txt", text="b"),
+    step("file.write", path="/new.txt", text="new"),
+    step("file.create", path="/made.txt", text="made"),
+    step("file.mkdir", path="/folder"),
+    step("file.delete", path="/sub", tree=True),
+    step("file.rename", from_="/a.txt", to="/moved.txt"),
+]
+BEFORE = {"a.txt": "a", "b.txt": "b", "sub": "/", "sub/deep.txt": "deep"}
+AFTER = {"b.txt": "bb", "folder": "/", "made.txt": "made", "moved.txt": "a", "new.txt": "new"}
+
+
+def check(address: str, domain: Any = workshop) -> Any:
+    return check_log(address, domain=domain)
+
+
+@pytest.mark.requirement("HC-handlers", "INT-13.5")
+def test_what_is_declared_is_done_and_recorded(address: str, root: Path) -> None:
+    with a_workshop(address, root) as world:
+        done = world.act("ann", "run", {**ALL, "steps": STEPS})
+        assert (done.status, done.error) == ("completed", None)
+        assert contents(root) == AFTER
+        told = world.host.verification(done.proposal_id)
+        assert {(one["predicate"], one["resource"]) for one in told.observed.values()} == {
+            ("CONSUMES", "FILE:/a.txt"),
+            ("MUTATES", "FILE:/b.txt"),
+            ("MUTATES", "FILE:/new.txt"),
+            ("PROVIDES", "FILE:/made.txt"),
+            ("PROVIDES", "FILE:/folder"),
+            ("DELETES", "FILE:/sub/*"),
+            ("RENAMES", "FILE:/a.txt"),
+            ("PROVIDES", "FILE:/moved.txt"),
+        }
+        assert (told.violations, told.rollbacks) == ([], [])
+    check(address)
+
+
+OUTSIDE: list[tuple[str, str, dict[str, Any]]] = [
+    ("CONSUMES", "/sub/deep.txt", step("file.read", path="/sub/deep.txt")),
+    ("CONSUMES", "/sub", step("file.list", path="/sub")),
+    ("MUTATES", "/a.txt", step("file.write", path="/a.txt", text="mine")),
+    ("MUTATES", "/c.txt", step("file.append", path="/c.txt", text="mine")),
+    ("PROVIDES", "/c.txt", step("file.create", path="/c.txt", text="mine")),
+    ("PROVIDES", "/d", step("file.mkdir", path="/d")),
+    ("DELETES", "/a.txt", step("file.delete", path="/a.txt")),
+    ("RENAMES", "/a.txt", step("file.rename", from_="/a.txt", to="/z.txt")),
+    ("PROVIDES", "PROCESS:true", step("process.run", argv=["true"])),
+    ("CONSUMES", "URL:http://127.0.0.1:9/x", step("http.request", method="GET", url="http://127.0.0.1:9/x")),
+]
+
+
+@pytest.mark.parametrize(("predicate", "name", "wrong"), OUTSIDE, ids=[one[2]["effect"] for one in OUTSIDE])
+@pytest.mark.requirement("KO-3", "KO-3.3", "INV-I5", "KO-7")
+def test_an_effect_outside_is_stopped_before_it_happens_and_the_earlier_ones_are_undone(
+    address: str, root: Path, predicate: str, name: str, wrong: dict[str, Any]
+) -> None:
+    heard: list[Any] = []
+    plan = {"consumes": ["FILE:/a.txt"], "mutates": ["FILE:/b.txt"], "provides": ["FILE:/made.txt"]}
+    steps = [step("file.append", path="/b.txt", text="!"), step("file.create", path="/made.txt", text="made"), wrong]
+    with a_workshop(address, root) as world:
+        world.subscribe(lambda _at, event, _do: heard.append(event))
+        failed = world.act("ann", "run", {**plan, "steps": [*steps, step("file.read", path="/a.txt")]})
+        assert contents(root) == BEFORE
+        assert failed.status == "failed"
+        assert failed.error is not None
+        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
+        assert failed.error["message"].startswith(f"Agent attempted {predicate} on {name} but ")
+        assert failed.error["context"]["agent_id"] == "ann"
+        told = world.host.verification(failed.proposal_id)
+        assert [one["predicate"] for one in told.violations] == [predicate]
+        assert told.violations[0]["blocked"]
+        (back,) = told.rollbacks
+        assert (back.restored, back.removed, back.failed) == (["/b.txt"], ["/made.txt"], [])
+        sealed = world.sealed(failed.world_id)
+        assert (sealed.outcome, sealed.error) == ("failed", failed.error)
+        assert [type(event) for event in heard if isinstance(event, (RunViolated, RunRolledBack, ProposalFailed))] == [
+            RunViolated,
+            RunRolledBack,
+            ProposalFailed,
+        ]
+        assert world.data()["told"] == []
+        assert world.realm().klis.leases == {}
+        again = world.act("bob", "run", {**plan, "steps": steps[:2]})
+        assert again.status == "completed"
+    check(address)
+
+
+@pytest.mark.requirement("KO-3", "INV-I5")
+def test_an_action_that_takes_the_violation_lightly_gains_nothing(address: str, root: Path) -> None:
+    steps = [
+        step("file.append", path="/b.txt", text="!"),
+        step("file.write", path="/a.txt", text="mine"),
+        step("file.append", path="/b.txt", text="?"),
+    ]
+    with a_workshop(address, root) as world:
+        failed = world.act("ann", "insist", {"mutates": ["FILE:/b.txt"], "steps": steps})
+        assert failed.error is not None
+        assert (failed.status, failed.error["code"]) == ("failed", "KLIS_SCOPE_VIOLATION")
+        assert contents(root) == BEFORE
+        results = [event for _, event in world.events() if isinstance(event, EffectFulfilled)]
+        assert len(results) == 3  # the one before, the violation, and the rollback
+    check(address)
+
+
+@pytest.mark.requirement("KO-3.3", "KO-7")
+def test_an_action_that_fails_by_itself_gives_back_what_it_changed(address: str, root: Path) -> None:
+    with a_workshop(address, root) as world:
+        failed = world.act("ann", "run", {**ALL, "steps": STEPS, "give_up": True})
+        assert failed.error is not None
+        assert failed.error["code"] == "GIVEN_UP"
+        assert contents(root) == BEFORE
+        assert failed.rollback is not None
+        assert failed.to_wire()["rollback"]["failed"] == []
+    check(address)
+
+
+@pytest.mark.requirement("KO-3.3")
+def test_an_effect_that_fails_gives_back_what_went_before_it(address: str, root: Path) -> None:
+    steps = [STEPS[1], step("file.delete", path="/sub/missing.txt")]
+    with a_workshop(address, root) as world:
+        failed = world.act("ann", "run", {**ALL, "steps": steps})
+        assert failed.error is not None
+        assert failed.error["code"] == "FILE_NOT_FOUND"
+        assert contents(root) == BEFORE
+        caught = world.act("ann", "insist", {**ALL, "steps": steps})
+        assert caught.status == "completed"
+        assert contents(root) == BEFORE | {"b.txt": "bb"}
+    check(address)
+
+
+@pytest.mark.requirement("KO-3", "INT-13.5")
+def test_a_patch_outside_of_its_scope_gives_back_what_its_effects_did(address: str, root: Path) -> None:
+    with a_workshop(address, root) as world:
+        failed = world.act("ann", "run", {**ALL, "steps": STEPS[1:2]}, scope=["elsewhere"])
+        assert failed.status == "failed"
+        assert failed.error is not None
+        assert contents(root) == BEFORE
+    check(address)
+
+
+# Declarative flows
+
+PORTABLE = """
+id: urn:test:notes
+version: 1.0.0
+state:
+  fields:
+    count: {type: number, default: 0}
+actions:
+  note:
+    input: {type: object, fields: {name: {type: string, required: true}, into: {type: string, required: true}}}
+    manifest:
+      - {predicate: MUTATES, resource: "FILE:/{input.name}.txt"}
+    flow:
+      kind: seq
+      steps:
+        - kind: effect
+          type: file.append
+          params:
+            path: {kind: concat, args: [{kind: lit, value: "/"}, {kind: get, path: input.name}, {kind: lit, value: ".txt"}]}
+            text: {kind: lit, value: "!"}
+        - kind: effect
+          type: file.append
+          params:
+            path: {kind: get, path: input.into}
+            text: {kind: lit, value: "?"}
+        - kind: patch
+          op: set
+          path: count
+          value: {kind: add, left: {kind: get, path: count}, right: {kind: lit, value: 1}}
+"""
+
+
+@pytest.mark.requirement("HC-handlers", "KO-3", "KO-3.3")
+def test_a_declarative_flow_is_held_to_its_manifest_like_python(address: str, root: Path, tmp_path: Path) -> None:
+    portable = tmp_path / "notes.yaml"
+    portable.write_text(PORTABLE)
+    assert yaml.safe_load(PORTABLE)["id"] == "urn:test:notes"
+    with a_workshop(address, root, domain=portable) as world:
+        done = world.act("ann", "note", {"name": "a", "into": "/a.txt"})
+        assert (done.status, contents(root)["a.txt"], world.data()["count"]) == ("completed", "a!?", 1)
+        failed = world.act("ann", "note", {"name": "a", "into": "/b.txt"})
+        assert failed.error is not None
+        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
+        assert "MUTATES on /b.txt" in failed.error["message"]
+        assert contents(root) == BEFORE | {"a.txt": "a!?"}
+        assert world.data()["count"] == 1
+    check(address, portable)
+
+
+# Processes and HTTP
+
+
+@pytest.mark.requirement("HC-handlers", "KO-3")
+def test_a_process_and_a_request_that_are_declared_are_made(
+    address: str, root: Path, server: tuple[str, list[str]]
+) -> None:
+    url, asked = server
+    plan = {"provides": ["PROCESS:sh"], "mutates": ["FILE:/sub/*"], "consumes": [f"URL:{url}/*"]}
+    steps = [
+        step("process.run", argv=["echo hello > out.txt"], shell="sh", cwd="/sub"),
+        step("http.request", method="GET", url=f"{url}/page"),
+    ]
+    with a_workshop(address, root) as world:
+        done = world.act("ann", "run", {**plan, "steps": steps})
+        assert (done.status, done.error) == ("completed", None)
+        assert contents(root)["sub/out.txt"] == "hello\n"
+        assert asked == ["/page"]
+        failed = world.act("ann", "run", {**plan, "steps": steps, "give_up": True})
+        assert failed.status == "failed"
+        assert contents(root)["sub/out.txt"] == "hello\n"
+        assert failed.to_wire()["rollback"]["failed"] == []
+        other = world.act("ann", "run", {"consumes": [f"URL:{url}/page"], "steps": [steps[1], steps[1]]})
+        assert other.status == "completed"
+        assert len(asked) == 4
+        outside = world.act(
+            "ann",
+            "run",
+            {"consumes": [f"URL:{url}/page"], "steps": [step("http.get", url=f"{url}/other")]},
+        )
+        assert outside.error is not None
+        assert outside.error["code"] == "KLIS_SCOPE_VIOLATION"
+        assert len(asked) == 4
+    check(address)
+
+
+def test_a_process_that_runs_is_killed_when_its_execution_is_called_off_and_its_files_are_given_back(
+    address: str, root: Path
+) -> None:
+    plan = {"provides": ["PROCESS:sh"], "mutates": ["FILE:/sub/*"]}
+    script = "echo $$ > pid.tmp; mv pid.tmp pid; echo changed > deep.txt; exec sleep 600"
+    steps = [step("process.run", argv=[script], shell="sh", cwd="/sub", timeoutMs=600_000)]
+    with a_workshop(address, root) as world:
+        with acting(world, "ann", "run", {**plan, "steps": steps}) as ended:
+            pid = root / "sub" / "pid"
+            while not (pid.exists() and (root / "sub" / "deep.txt").read_text() == "changed\n"):
+                os.sched_yield()
+            number = int(pid.read_text())
+            world.host.cancel(running(world), by="bob", reason="it takes too long")
+        assert ended[0].error["code"] == "CANCELLED"
+        assert contents(root) == BEFORE
+        with suppress(FileNotFoundError):
+            state = Path(f"/proc/{number}/stat").read_text()
+            assert state.rpartition(")")[2].split()[0] in "ZX"
+    check(address)
+
+
+# Own handlers
+
+
+def touching(path: Path) -> Any:
+    @handler("touch", touches=[("MUTATES", "FILE:/b.txt")])
+    def touch(params: Any, call: Any) -> Any:
+        with path.open("a") as file:
+            file.write("touched")
+        return "fine"
+
+    return touch
+
+
+@pytest.mark.requirement("KO-3", "HC-handlers")
+def test_a_handler_of_ones_own_is_watched_while_it_works(address: str, root: Path, tmp_path: Path) -> None:
+    for number, (name, is_fine) in enumerate({"b.txt": True, "a.txt": False, "../passwd": False}.items()):
+        given = {"effects": [touching(root / name)], "ids": SequentialIds(name)}  # backups lie in the workspace
+        with a_workshop(f"{address}{number}", root, **given) as world:
+            ended = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("touch")]})
+            assert ended.status == ("completed" if is_fine else "failed")
+            if not is_fine:
+                assert ended.error is not None
+                assert ended.error["code"] == "KLIS_SCOPE_VIOLATION"
+                (seen,) = world.host.verification(ended.proposal_id).violations
+                assert seen["depth"] == "process"
+                assert seen["blocked"]
+        check(f"{address}{number}")
+    assert contents(root) == BEFORE | {"b.txt": "btouched"}
+    assert not (tmp_path / "passwd").exists()
+
+
+@pytest.mark.requirement("KO-3", "KO-3.3")
+def test_a_handler_that_catches_the_violation_or_says_that_all_is_well_gains_nothing(
+    address: str, root: Path
+) -> None:
+    told: list[str] = []
+
+    @handler("sneak")
+    def sneak(params: Any, call: Any) -> Any:
+        with (root / "b.txt").open("w") as file:
+            file.write("allowed")
+        for name in ("a.txt", "b.txt"):
+            try:
+                (root / name).write_text("sneaked")
+            except Exception as error:
+                told.append(getattr(error, "code", str(error)))
+        return "all is well"
+
+    with a_workshop(address, root, effects=[sneak]) as world:
+        failed = world.act("ann", "insist", {"mutates": ["FILE:/b.txt"], "steps": [step("sneak"), step("sneak")]})
+        assert told == ["KLIS_SCOPE_VIOLATION"] * 2  # the session is over with the first
+        assert failed.error is not None
+        assert (failed.status, failed.error["code"]) == ("failed", "KLIS_SCOPE_VIOLATION")
+        assert contents(root) == BEFORE
+    check(address)
+
+
+@pytest.mark.requirement("KO-3")
+def test_a_handler_that_starts_a_process_or_a_thread_is_watched_there_too(address: str, root: Path) -> None:
+    @handler("start")
+    def start(params: Any, call: Any) -> Any:
+        subprocess.run(["touch", "c.txt"], cwd=root, check=False)
+
+    @handler("thread")
+    def thread(params: Any, call: Any) -> Any:
+        def work() -> None:
+            with suppress(Exception):
+                (root / "a.txt").write_text("mine")
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join()
+
+    with a_workshop(address, root, effects=[start, thread]) as world:
+        for name in ("start", "thread"):
+            failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step(name)]})
+            assert failed.error is not None
+            assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
+            assert contents(root) == BEFORE
+    check(address)
+
+
+@pytest.mark.requirement("KO-3", "WP-exec")
+def test_a_handler_that_was_given_up_can_open_nothing_any_more(address: str, root: Path) -> None:
+    told: list[str] = []
+
+    def late(_params: Any, _call: Any) -> Any:
+        try:
+            (root / "b.txt").write_text("late")
+        except Exception as error:
+            told.append(getattr(error, "code", str(error)))
+
+    held = Held(late)
+
+    @handler("slow", time_limit_ms=200)
+    def slow(params: Any, call: Any) -> Any:
+        return held(params, call)
+
+    with a_workshop(address, root, effects=[slow]) as world:
+        failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")]})
+        assert failed.error is not None
+        assert failed.error["code"] == "EFFECT_TIMED_OUT"
+        held.may_go.set()
+        assert held.over.wait(30)
+        assert told == ["KLIS_SCOPE_VIOLATION"]
+        assert contents(root) == BEFORE
+    check(address)
+
+
+def test_a_handler_that_touches_thousands_of_files_is_recorded_all_the_same(address: str, root: Path) -> None:
+    @handler("many")
+    def many(params: Any, call: Any) -> Any:
+        for number in range(2_500):
+            (root / "sub" / str(number)).touch()
+
+    with a_workshop(address, root, effects=[many]) as world:
+        done = world.act("ann", "run", {"mutates": ["FILE:/sub/*"], "steps": [step("many")]})
+        assert done.status == "completed"
+        told = [event for _, event in world.events() if isinstance(event, RunObserved)]
+        assert len(told) >= 3
+        assert max(len(event.observed) for event in told) == 1_000
+        assert len(world.host.verification(done.proposal_id).observed) >= 2_500
+    check(address)
+
+
+def test_a_violation_at_a_name_that_is_no_text_is_recorded(address: str, root: Path) -> None:
+    @handler("odd")
+    def odd(params: Any, call: Any) -> Any:
+        with open(os.path.join(os.fsencode(root.parent), b"\xff\n*"), "wb") as file:
+            file.write(b"x")
+
+    with a_workshop(address, root, effects=[odd]) as world:
+        failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("odd")]})
+        assert failed.error is not None
+        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
+        assert world.act("ann", "run", {}).status == "completed"
+    check(address)
+
+
+# Leases and backups
+
+
+@pytest.mark.requirement("KO-3.3", "KM-2.2")
+def test_who_lost_the_leases_gives_nothing_back_because_it_may_be_somebody_elses(address: str, root: Path) -> None:
+    held = Held()
+
+    @handler("slow")
+    def slow(params: Any, call: Any) -> Any:
+        return held(params, call)
+
+    steps = [step("file.append", path="/b.txt", text="!"), step("slow")]
+    with a_workshop(address, root, effects=[slow]) as world:
+        with acting(world, "ann", "run", {"mutates": ["FILE:/b.txt"], "steps": steps}) as ended:
+            assert held.begun.wait(30)
+            leases = [lease.lease_id for lease in world.realm().klis.leases.values()]
+            world.leases.desk.revoke(leases, by="operator", reason="runaway")
+            other = world.act("bob", "run", {"mutates": ["FILE:/b.txt"], "steps": steps[:1]})
+            assert other.status == "completed"
+            held.may_go.set()
+        assert ended[0].error["code"] == "LEASES_REVOKED"
+        assert ended[0].rollback is None
+        assert contents(root)["b.txt"] == "b!!"
+    check(address)
+
+
+@pytest.mark.requirement("KO-7")
+def test_where_no_backup_can_be_made_nothing_is_granted_and_the_proposal_says_why(
+    address: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_workshop(address, root) as world:
+        premises = world.host.premises
+
+        def full(*given: Any, **more: Any) -> Any:
+            raise Refused("BACKUP_FAILED", "The disk is full; make room on it.")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(premises.backups, "take", full)
+            rejected = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
+        assert rejected.status == "rejected"
+        assert rejected.decision_record is not None
+        assert "The disk is full; make room on it." in rejected.decision_record.reason
+        assert world.realm().klis.leases == {}
+        assert contents(root) == BEFORE
+        assert world.act("ann", "run", {"consumes": ["FILE:/a.txt"], "steps": STEPS[:1]}).status == "completed"
+        assert world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]}).status == "completed"
+    check(address)
+
+
+@pytest.mark.requirement("KO-3.3", "WP-exec")
+def test_a_rollback_that_its_process_did_not_finish_is_finished_by_the_next(
+    address: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2], "give_up": True}
+    with a_workshop(address, root) as world:
+        monkeypatch.setattr(world.host.premises.backups, "restore", lambda *_given, **_more: vanish(None, None))
+        with pytest.raises(KeyboardInterrupt):
+            world.act("ann", "run", plan)
+        name = running(world)
+        assert contents(root)["b.txt"] == "bb"
+    given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("later")}
+    with World.open(address, domain=workshop, workspace=root, **given) as world:
+        assert contents(root) == BEFORE
+        ended = world.proposal(name)
+        assert ended.error is not None
+        assert (ended.status, ended.error["code"]) == ("failed", "GIVEN_UP")
+        assert world.host.verification(name).rollbacks[0].restored == ["/b.txt"]
+    check(address)
+
+
+@pytest.mark.requirement("KO-3.3")
+def test_what_cannot_be_given_back_is_told_and_the_proposal_ends_all_the_same(
+    address: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2], "give_up": True}
+    tries: list[str] = []
+    with a_workshop(address, root) as world:
+
+        def broken(backup: str, **more: Any) -> Any:
+            tries.append(backup)
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr("world.execution.MAX_BACKOFF_MS", 1)
+        monkeypatch.setattr(world.host.premises.backups, "restore", broken)
+        failed = world.act("ann", "run", plan)
+        assert failed.error is not None
+        assert (failed.status, failed.error["code"]) == ("failed", "GIVEN_UP")
+        assert len(tries) == 4
+        (back,) = world.host.verification(failed.proposal_id).rollbacks
+        assert "Input/output error" in back.failed[0]
+    check(address)
+
+
+@pytest.mark.requirement("HC-journal", "KO-3.3")
+def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it_off(
+    address: str, root: Path
+) -> None:
+    @handler("crash")
+    def crash(params: Any, call: Any) -> Any:
+        (root / "b.txt").write_text("half")
+        raise KeyboardInterrupt
+
+    plan = {"mutates": ["FILE:/b.txt"], "steps": [step("crash")]}
+    with a_workshop(address, root, effects=[crash]) as world:
+        with pytest.raises(KeyboardInterrupt):
+            world.act("ann", "run", plan)
+        name = running(world)
+    for seed in ("second", "third"):
+        given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(seed), "effects": [crash]}
+        with World.open(address, domain=workshop, workspace=root, **given) as world:
+            assert len(world.host.stuck()) == 1
+            assert contents(root)["b.txt"] == "half"  # a person may want to look
+            if seed == "third":
+                failed = world.host.cancel(name, by="bob", reason="away with it")
+                assert failed.error is not None
+                assert failed.error["code"] == "CANCELLED"
+                assert contents(root) == BEFORE
+    check(address)
+
+
+@pytest.mark.requirement("HC-handlers")
+def test_without_a_workspace_nothing_is_watched_and_file_effects_say_what_is_missing(address: str) -> None:
+    with World.create(address, domain=workshop) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
+        assert failed.error is not None
+        assert failed.error["code"] == "EFFECT_NO_WORKSPACE"
+        assert failed.rollback is None
+    check(address)
+
+
+def test_a_handler_that_says_what_is_wrong_is_no_violation(address: str, root: Path) -> None:
+    @handler("no", touches=[("CONSUMES", "FILE:/a.txt")])
+    def no(params: Any, call: Any) -> Any:
+        return Failed("NO", "not like this")
+
+    with a_workshop(address, root, effects=[no]) as world:
+        failed = world.act("ann", "run", {"consumes": ["FILE:/a.txt"], "steps": [step("no")]})
+        assert failed.error is not None
+        assert failed.error["code"] == "NO"
+        assert not [event for _, event in world.events() if isinstance(event, RunViolated)]
+        assert [event.outcome for _, event in world.events() if isinstance(event, WorldSealed)][-1] == "failed"
+    check(address)
