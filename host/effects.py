@@ -39,6 +39,7 @@ from world.ports import EffectTerms
 from world.snapshot import SnapshotView
 
 if TYPE_CHECKING:
+    from host.confinement import RunningCommand
     from host.workspace import Workspace
 
 __all__ = [
@@ -132,6 +133,13 @@ def _no_leases() -> None:
     return None
 
 
+def start_unconfined(argv: Sequence[str], **more: Any) -> RunningCommand:
+    """Start a command as it is; arguments and errors as of ``host.confinement.start``."""
+    from host.confinement import start  # only effects that start something pay for it
+
+    return start(argv, rules=None, decide=None, unconfined=True, **more)
+
+
 @dataclass(frozen=True, slots=True)
 class EffectCallInfo:
     """What a handler is told besides the effect's parameters.
@@ -152,6 +160,8 @@ class EffectCallInfo:
         clock: tells the engine's time.
         is_cancelled: whether nobody waits for the answer any more.
         check: raises when the leases were lost; to be called immediately before whatever cannot be undone.
+        start: starts a command; under watch it is confined to what was declared for the effect's proposal. Its
+            arguments and errors are those of ``host.confinement.start``, without rules and who decides.
     """
 
     effect_type: str
@@ -169,6 +179,7 @@ class EffectCallInfo:
     clock: Clock = field(default_factory=SystemClock, repr=False, compare=False)
     is_cancelled: Callable[[], bool] = field(default=_never, repr=False, compare=False)
     check: Callable[[], None] = field(default=_no_leases, repr=False, compare=False)
+    start: Callable[..., RunningCommand] = field(default=start_unconfined, repr=False, compare=False)
 
     @property
     def view(self) -> SnapshotView:

@@ -36,6 +36,7 @@ from host.effects import (
     EffectHandler,
     EffectRegistry,
     idempotency_key,
+    start_unconfined,
 )
 from host.enforcement import check_enforcement, first_outside, scope_violation
 from host.observation.audit import Interception, exempt
@@ -257,6 +258,7 @@ class Host:
             clock=self._clock,
             is_cancelled=lambda: lasting.why_over() is not None,
             check=lasting.check,
+            start=start_unconfined if watch is None or premises is None else partial(premises.start, watch),
         )
         ending: Ended | TimedOut | GivenUp | NotStarted | None = None
         try:

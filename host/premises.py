@@ -7,12 +7,16 @@ it grants (``world.ports.Keeper``).
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from host.backups import Backups, resources_to_save
+from host.confinement import RunningCommand, Runtime, landlock, rules_for, start, watcher
 from host.observation.operations import Operations, RuntimePaths
+from host.observation.system_calls import judged_by
+from host.observation.watch import Watch
 from host.workspace import Workspace
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
@@ -102,6 +106,27 @@ class Premises:
         runtime = self.runtime.with_more(read=read, write=write)
         hosts = [host for host, _ in declaration.hosts]
         return Operations(self.workspace, runtime=runtime, hosts=hosts, confined=confined)
+
+    def start(self, watch: Watch, argv: Sequence[str], *, env: Mapping[str, str], **more: Any) -> RunningCommand:
+        """Start a command that is held to a watch's declaration, as far as the kernel can; see ``host.confinement``.
+
+        Args:
+            watch: judges what the command does.
+            argv: the command and its arguments.
+            env: its environment; its TMPDIR is its own.
+            **more: as for ``host.confinement.start``.
+
+        Raises:
+            Refused: as ``host.confinement.start``.
+        """
+        if landlock.available().why_not is not None or watcher.available().why_not is not None:
+            return start(argv, env=env, rules=None, decide=None, unconfined=True, **more)
+        found = shutil.which(argv[0], path=env.get("PATH"))
+        private = [env["TMPDIR"]] if "TMPDIR" in env else []
+        runtime = Runtime.standard(command=found, private=[*private, *self.writable], read=self.readable)
+        operations = self.operations(watch.declaration, confined=True, write=private)
+        rules = rules_for(watch.declaration.triples, self.workspace, runtime)
+        return start(argv, env=env, rules=rules, decide=judged_by(watch, operations), **more)
 
     def seen(self, triples: Iterable[tuple[str, str]]) -> list[Seen]:
         """Return what an effect says that it touches, as something that is seen.

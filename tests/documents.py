@@ -24,7 +24,9 @@ MODULES_BEGIN, MODULES_END = "<!-- modules: begin -->\n", "<!-- modules: end -->
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>[^>\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )
-_CODE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|V-\d{3}")
+_CODE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|V-\d{3}|CANCELLED")
+"""A code wherever it stands: two words, or the one of a single word that a constant holds."""
+
 _WORD = re.compile(r"[A-Z]{4,}")
 _NO_CODES = frozenset(
     {
@@ -34,11 +36,16 @@ _NO_CODES = frozenset(
         "DATABASE_TABLE",
         "DEPENDS_ON",
         "KEY_ID",
+        "WORLDPROTOCOL_COMMAND",
+        "WORLDPROTOCOL_RUN",
         "WORLD_CONFIG",
         "WORLD_LOG",
     }
 )
 """Texts in the source that look like codes: a key of a foreign library, predicates, arguments, variables."""
+
+_FLAG = re.compile(r"O_[A-Z]+")
+"""Flags of the system call open, as messages spell them."""
 
 _LISTS = frozenset({"worldprotocol/cli/exits.py"})
 """Modules that tell codes apart and give none."""
@@ -113,7 +120,7 @@ def codes_in_source() -> dict[str, str]:
             words = node.args[:2] if isinstance(node, ast.Call) and _is_error(node) else []
             for constant, pattern in [*((one, _CODE) for one in given), *((one, _WORD) for one in words)]:
                 value = constant.value if isinstance(constant, ast.Constant) else None
-                if isinstance(value, str) and pattern.fullmatch(value) and value not in _NO_CODES:
+                if isinstance(value, str) and pattern.fullmatch(value) and not _is_no_code(value):
                     found.setdefault(value, f"{path}:{constant.lineno}")
     return found
 
@@ -123,7 +130,11 @@ def _is_dunder_all(node: ast.AST) -> bool:
 
 
 def _is_error(node: ast.Call) -> bool:
-    return ast.unparse(node.func).split(".")[-1] in ("Refused", "_report")
+    return ast.unparse(node.func).split(".")[-1] in ("Refused", "report_error")
+
+
+def _is_no_code(text: str) -> bool:
+    return text in _NO_CODES or _FLAG.fullmatch(text) is not None
 
 
 def module_table() -> str:

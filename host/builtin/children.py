@@ -1,8 +1,6 @@
-"""One child process with all it starts: fed, listened to, and killed to the last when it must end.
+"""One command with all it starts: fed, listened to, and killed to the last when it must end.
 
-The child leads a session and process group of its own. It is not reaped before the group has been killed, so the
-group's number cannot have become somebody else's. Descendants that left the group are found by a mark in their
-environment.
+How it is started, confined and killed is the business of ``host.confinement``.
 """
 
 from __future__ import annotations
@@ -10,20 +8,19 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Final, Literal
+
+from host.confinement import RunningCommand
 
 __all__ = ["Child", "Ended", "Output"]
 
 _LOOK_S: Final = 0.05
 _ASK_S: Final = 0.1
 _PIECE: Final = 64 * 1024
-_ROUNDS: Final = 20
-_MARK: Final = "world_effect_process"
+Streams = tuple[IO[bytes] | None, IO[bytes] | None, IO[bytes] | None]
 
 
 class Output:
@@ -70,30 +67,15 @@ class Ended:
 
 
 class Child:
-    """A started command.
+    """A started command, with pipes for what it is told and what it says.
 
     Args:
-        command: the arguments; the first is looked for in the environment's PATH.
-        folder: an open directory in which it starts.
-        environment: all of it.
-
-    Raises:
-        OSError: when it cannot be started.
+        command: the command; it is ended and closed by ``run``.
     """
 
-    def __init__(self, command: Sequence[str], folder: int, environment: Mapping[str, str]) -> None:
-        """Start it."""
-        self._mark = f"{_MARK}={os.urandom(16).hex()}"
-        name, _, value = self._mark.partition("=")
-        self._process = subprocess.Popen(
-            list(command),
-            cwd=f"/proc/self/fd/{folder}",  # what was opened, whatever its name leads to by now
-            env={**environment, name: value},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+    def __init__(self, command: RunningCommand) -> None:
+        """Take charge of it."""
+        self._command = command
 
     def run(self, stdin: bytes, *, timeout_ms: int, kept: int, is_cancelled: Callable[[], bool]) -> Ended:
         """Feed the child and listen to it until it has ended; then kill what is left of it.
@@ -107,9 +89,10 @@ class Child:
         deadline, next_look = time.monotonic() + timeout_ms / 1000, 0.0
         stdout, stderr = Output(kept), Output(kept)
         why: Literal["by itself", "cancelled", "timed out"] = "by itself"
+        command = self._command
         try:
-            with _Pipes(self._process, stdin, stdout, stderr) as pipes:
-                while not self._has_ended():
+            with _Pipes(command.streams, stdin, stdout, stderr) as pipes:
+                while command.returncode is None:
                     now = time.monotonic()
                     if now > deadline:
                         why = "timed out"
@@ -120,68 +103,34 @@ class Child:
                             why = "cancelled"
                             break
                     pipes.serve(_LOOK_S)
-                self._kill()
+                command.kill_group()
                 pipes.drain()
         finally:
-            self._kill()
-            code = self._process.wait()
-        return Ended(code, why, stdout, stderr)
-
-    def _has_ended(self) -> bool:
-        if self._process.returncode is not None:
-            return True
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self._process.pid, options) is not None
-
-    def _kill(self) -> None:
-        """Kill the group, and whoever left it; nobody is left when this returns, short of a fork that outruns us."""
-        if self._process.returncode is not None:
-            return
-        for _ in range(_ROUNDS):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            strays = list(_marked(self._mark.encode(), besides=self._process.pid))
-            for stray in strays:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(stray, signal.SIGKILL)
-            if not strays:
-                return
-            time.sleep(_LOOK_S / 10)
-
-
-def _marked(mark: bytes, *, besides: int) -> list[int]:
-    """Return the processes whose environment holds a mark; the dead have none."""
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == besides:
-            continue
-        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-            if mark in file.read():
-                found.append(int(name))
-    return found
+            command.close()
+        return Ended(command.wait(), why, stdout, stderr)
 
 
 class _Pipes:
     """The three pipes of a child, served without ever waiting for one of them alone."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, stdout: Output, stderr: Output) -> None:
-        self._process = process
+    def __init__(self, streams: Streams, stdin: bytes, stdout: Output, stderr: Output) -> None:
+        self._told, out, err = self._streams = streams
         self._rest = memoryview(stdin)
         self._selector = selectors.DefaultSelector()
-        for pipe, output in ((process.stdout, stdout), (process.stderr, stderr)):
+        for pipe, output in ((out, stdout), (err, stderr)):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
                 self._selector.register(pipe, selectors.EVENT_READ, output)
-        if process.stdin is not None:
-            os.set_blocking(process.stdin.fileno(), False)
-            self._selector.register(process.stdin, selectors.EVENT_WRITE)
+        if self._told is not None:
+            os.set_blocking(self._told.fileno(), False)
+            self._selector.register(self._told, selectors.EVENT_WRITE)
 
     def __enter__(self) -> _Pipes:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._selector.close()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for pipe in self._streams:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
@@ -203,8 +152,8 @@ class _Pipes:
 
     def drain(self) -> None:
         """Take what is left in the pipes of a child that has ended."""
-        if self._process.stdin in [key.fileobj for key in self._selector.get_map().values()]:
-            self._selector.unregister(self._process.stdin)
+        if self._told is not None and self._told in [key.fileobj for key in self._selector.get_map().values()]:
+            self._selector.unregister(self._told)
         while self.serve(0):
             pass
 

@@ -4,7 +4,8 @@ A command is a list of arguments. A shell reads a script only where that is spel
 process group of its own, below the workspace's root, with a small environment: what the caller names, the idempotency
 key, and the usual ones such as ``PATH`` and ``HOME``. When it ends, takes too long or is cancelled, whatever is left of
 it is killed, so that nothing goes on changing files after its effect is over. Being opaque, it counts as changing all
-of its working directory (KO-5.1). It is repeated after a crash only where the parameters say that this does no harm.
+of its working directory (KO-5.1); where there is a workspace and the kernel can, it is confined to what its proposal
+was granted (KO-5.2). It is repeated after a crash only where the parameters say that this does no harm.
 Source: design sections 7 and 8; HC-handlers, KO-2.1, KO-5.1.
 """
 
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import tempfile
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -29,7 +32,8 @@ _GRACE_MS: Final = 10_000
 _MAX_TIMEOUT_MS: Final = MAX_TIME_LIMIT_MS - _GRACE_MS
 _KEPT_BYTES: Final = 256 * 1024
 _LEAST_KEPT_BYTES: Final = 1024
-_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
+_CODES: Final = {"COMMAND_NOT_FOUND": "PROCESS_NOT_FOUND", "COMMAND_NOT_EXECUTABLE": "PROCESS_NOT_EXECUTABLE"}
+_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
 
 Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128 * 1024)]
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -82,17 +86,9 @@ def _touches(params: ProcessRun) -> list[tuple[str, str]]:
 )
 @answering
 def _run(params: ProcessRun, call: EffectCallInfo) -> Any:
-    place, command = looking(call, params.cwd), params.command
-    with telling(params.cwd):
-        folder = place.workspace.open(place.relative, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        last_look(call)
-        child = _started(command, folder, _environment(params, call))
-    finally:
-        os.close(folder)
-    ended = child.run(
-        params.stdin.encode(), timeout_ms=params.timeout_ms, kept=_KEPT_BYTES, is_cancelled=call.is_cancelled
-    )
+    command = params.command
+    with tempfile.TemporaryDirectory(prefix="worldprotocol-", ignore_cleanup_errors=True) as private:
+        ended = _lived(params, call, {**_environment(params, call), "TMPDIR": os.path.realpath(private)})
     told = _told(ended)
     name = os.path.basename(command[0])
     if ended.why == "cancelled":
@@ -105,6 +101,21 @@ def _run(params: ProcessRun, call: EffectCallInfo) -> Any:
     return told
 
 
+def _lived(params: ProcessRun, call: EffectCallInfo, environment: dict[str, str]) -> Ended:
+    """Run the command from beginning to end."""
+    place = looking(call, params.cwd)
+    with telling(params.cwd):
+        folder = place.workspace.open(place.relative, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        last_look(call)
+        child = _started(call, params.command, folder, environment)
+    finally:
+        os.close(folder)
+    return child.run(
+        params.stdin.encode(), timeout_ms=params.timeout_ms, kept=_KEPT_BYTES, is_cancelled=call.is_cancelled
+    )
+
+
 def _environment(params: ProcessRun, call: EffectCallInfo) -> dict[str, str]:
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     environment = {"PATH": os.defpath, **kept, **params.env}
@@ -112,17 +123,15 @@ def _environment(params: ProcessRun, call: EffectCallInfo) -> dict[str, str]:
     return environment
 
 
-def _started(command: list[str], folder: int, environment: dict[str, str]) -> Child:
+def _started(call: EffectCallInfo, command: list[str], folder: int, environment: dict[str, str]) -> Child:
+    pipe = subprocess.PIPE
+    # What was opened, whatever its name leads to by now.
+    cwd = os.readlink(f"/proc/self/fd/{folder}")
     try:
-        return Child(command, folder, environment)
-    except FileNotFoundError:
-        raise Fault("PROCESS_NOT_FOUND", f"There is no command {command[0]!r}.", {"command": command[0]}) from None
-    except PermissionError:
-        told = f"{command[0]!r} may not be executed."
-        raise Fault("PROCESS_NOT_EXECUTABLE", told, {"command": command[0]}) from None
-    except OSError as error:
-        told = f"{command[0]!r} cannot be started: {error.strerror}."
-        raise Fault("PROCESS_NOT_STARTED", told, {"command": command[0]}) from None
+        return Child(call.start(command, cwd=cwd, env=environment, stdin=pipe, stdout=pipe, stderr=pipe))
+    except Refused as refused:
+        code = _CODES.get(refused.code, "PROCESS_NOT_STARTED")
+        raise Fault(code, refused.message, {"command": command[0]}) from None
 
 
 def _told(ended: Ended) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_a_missing_command_and_one_that_may_not_run_are_told_apart(files: Files)
     (files.root / "odd").chmod(0o755)
     assert failed(run(files, "no-such-command-at-all")).code == "PROCESS_NOT_FOUND"
     assert failed(run(files, "./plain")).code == "PROCESS_NOT_EXECUTABLE"
-    assert failed(run(files, "./odd")).code == "PROCESS_NOT_STARTED"
+    assert failed(run(files, "./odd")).code == "PROCESS_NOT_EXECUTABLE"
 
 
 def test_of_huge_output_the_end_is_kept_and_every_answer_can_be_recorded(files: Files) -> None:

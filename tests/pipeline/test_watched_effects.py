@@ -272,27 +272,27 @@ def test_a_process_and_a_request_that_are_declared_are_made(
     address: str, root: Path, server: tuple[str, list[str]]
 ) -> None:
     url, asked = server
-    plan = {"provides": ["PROCESS:sh"], "mutates": ["FILE:/sub/*"], "consumes": [f"URL:{url}/*"]}
+    plan = {"provides": ["PROCESS:sh"], "mutates": ["FILE:/sub/*"], "consumes": [f"URL:{url}/site/*"]}
     steps = [
         step("process.run", argv=["echo hello > out.txt"], shell="sh", cwd="/sub"),
-        step("http.request", method="GET", url=f"{url}/page"),
+        step("http.request", method="GET", url=f"{url}/site/page"),
     ]
     with a_workshop(address, root) as world:
         done = world.act("ann", "run", {**plan, "steps": steps})
         assert (done.status, done.error) == ("completed", None)
         assert contents(root)["sub/out.txt"] == "hello\n"
-        assert asked == ["/page"]
+        assert asked == ["/site/page"]
         failed = world.act("ann", "run", {**plan, "steps": steps, "give_up": True})
         assert failed.status == "failed"
         assert contents(root)["sub/out.txt"] == "hello\n"
         assert failed.to_wire()["rollback"]["failed"] == []
-        other = world.act("ann", "run", {"consumes": [f"URL:{url}/page"], "steps": [steps[1], steps[1]]})
+        other = world.act("ann", "run", {"consumes": [f"URL:{url}/site/page"], "steps": [steps[1], steps[1]]})
         assert other.status == "completed"
         assert len(asked) == 4
         outside = world.act(
             "ann",
             "run",
-            {"consumes": [f"URL:{url}/page"], "steps": [step("http.get", url=f"{url}/other")]},
+            {"consumes": [f"URL:{url}/site/page"], "steps": [step("http.get", url=f"{url}/site/other")]},
         )
         assert outside.error is not None
         assert outside.error["code"] == "KLIS_SCOPE_VIOLATION"

@@ -37,6 +37,7 @@ from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
+from worldprotocol.runs.orphans import RUN
 
 __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
 
@@ -164,7 +165,7 @@ class _Running:
         self._operations = self._premises.operations(
             declaration, confined=not wishes.unconfined, read=wishes.read, write=[private]
         )
-        env = {**(os.environ if wishes.env is None else wishes.env), "TMPDIR": private}
+        env = {**(os.environ if wishes.env is None else wishes.env), "TMPDIR": private, RUN: self._run.run_id}
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
         rules = None
         if not wishes.unconfined:

@@ -82,6 +82,7 @@ class _Found:
     """What the comparison of contents found."""
 
     changes: list[Difference] = field(default_factory=list)
+    undeclared: list[Difference] = field(default_factory=list)
     foreign: list[Difference] = field(default_factory=list)
 
 
@@ -214,7 +215,7 @@ class GovernedRun:
                 found = self._compared()
                 ended, why = self._outcome(outcome, reason)
                 if ended in ("violated", "interrupted") or (ended == "failed" and not self._wishes.keep):
-                    self._give_back()
+                    self._give_back(found.undeclared)
                 self.record.closed(
                     outcome=ended,
                     exit_code=exit_code,
@@ -323,6 +324,7 @@ class GovernedRun:
                 found.foreign.append(difference)
             else:
                 found.changes.append(difference)
+                found.undeclared.append(difference)
                 self.watch.note(seen[:1], depth="content")
         return found
 
@@ -351,8 +353,8 @@ class GovernedRun:
             return "violated", violations[0].error.message
         return outcome, reason
 
-    def _give_back(self) -> None:
-        """Restore what was leased for change, the newest leases first (KO-3.3)."""
+    def _give_back(self, undeclared: Sequence[Difference]) -> None:
+        """Restore what was leased for change, the newest leases first (KO-3.3), and tell what cannot be."""
         for held in (*reversed(self._more), self.held):
             verdict = held.verdict
             if not self._premises.needs([read_triple(lease) for lease in verdict.leases]):
@@ -362,6 +364,10 @@ class GovernedRun:
             except (Refused, OSError) as error:
                 told = {"failed": [str(error)]}
             self.record.rolled_back(verdict.verdict_id, {name: list(names) for name, names in told.items()})
+        if undeclared:
+            left = "it was not leased, so nothing of it was saved, and it may be others'; it was left as it is"
+            failed = [f"{self._told(one)['resource']} ({one.kind}): {left}" for one in undeclared]
+            self.record.rolled_back(self.held.verdict.verdict_id, {"failed": failed})
 
     def _told(self, difference: Difference) -> dict[str, str]:
         return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}

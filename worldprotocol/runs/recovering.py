@@ -6,6 +6,7 @@ what the vanished run left there stays as it is, and is told.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from host.premises import Premises
@@ -14,13 +15,18 @@ from world.events import RunClosed, RunOpened, RunRolledBack
 from world.klis.resource import Resource, canonical_resource
 from world.protocol import WorldProtocol
 from world.work import Work
+from worldprotocol.runs.orphans import end_orphans
 from worldprotocol.runs.verification import VerificationLog, read_verification
 
 __all__ = ["recover_runs"]
 
+_LOGGER = logging.getLogger("worldprotocol")
+
 
 def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[VerificationLog]:
     """End the runs whose process vanished; returns their records, oldest first.
+
+    A command outlives a watcher that was killed; it is ended before anything is given back.
 
     Args:
         protocol: acts on the log.
@@ -31,6 +37,9 @@ def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[Verificati
     done = []
     for opened in open_runs:
         if protocol.is_gone(opened.worker):
+            if end_orphans(opened.run_id) is None:
+                _LOGGER.warning("Run %s: its processes cannot be ended, so it is left open.", opened.run_id)
+                continue
             _end(protocol, premises, opened)
             done.append(read_verification(protocol.archive, opened.run_id))
     return done

@@ -1,0 +1,77 @@
+"""What a watched system call of a child process does, as predicates on resources (KLIS-6 section 2.1)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from host.confinement.calls import ALLOW, Call, Decide, Deny, Verdict
+from host.observation.operations import Operations
+from host.observation.watch import Watch
+from world.errors import ScopeViolationError
+from world.klis.observation import Seen
+
+__all__ = ["judged_by", "what_happens"]
+
+
+def judged_by(watch: Watch, operations: Operations) -> Decide:
+    """Return what decides on the calls of a child process: a watch, by what the calls do.
+
+    Args:
+        watch: judges.
+        operations: tells what calls do.
+    """
+
+    def decide(call: Call) -> Verdict:
+        try:
+            watch.check(what_happens(operations, call), depth="child")
+        except ScopeViolationError:
+            return Deny()
+        return ALLOW
+
+    return decide
+
+
+def what_happens(operations: Operations, call: Call) -> list[Seen]:
+    """Return what a watched system call does."""
+    paths, told = call.paths, _told(call)
+    match call.name:
+        case "open":
+            return operations.opened(paths[0], call.flags, call=told)
+        case "unlink" | "rmdir":
+            return operations.deleted(paths[0], call=told)
+        case "rename":
+            return operations.renamed(paths[0], paths[1], exchange=bool(call.flags & 2), call=told)
+        case "mkdir" | "mknod":
+            return operations.made(paths[0], call=told)
+        case "link":
+            return operations.linked(paths[0], paths[1], symbolic=False, call=told)
+        case "symlink":
+            return operations.linked(paths[0], paths[1], symbolic=True, call=told)
+        case "execve":
+            return operations.started(paths[0], call.argv, cwd=call.cwd or None, call=told)
+        case "connect" | "sendto" | "bind":
+            return _talks(operations, call, told)
+        case _:  # truncate, chmod, chown, utime, setxattr, removexattr
+            return operations.changed(paths[0], follow=call.follows, call=told)
+
+
+def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
+    address = call.address
+    if address is None or address.family == "other":
+        return []
+    if address.family == "unix":
+        if call.name != "bind":
+            return operations.local_socket(address.path, call=told) if address.path else []
+        return operations.made(address.path, call=told) if address.path.startswith(b"/") else []
+    if call.name == "bind":
+        return operations.bound(address.host, address.port, call=told)
+    return operations.connected(address.host, address.port, call=told)
+
+
+def _told(call: Call) -> str:
+    named: list[Any] = [os.fsdecode(path) for path in call.paths]
+    if call.address is not None and call.address.host:
+        named.append(f"{call.address.host}:{call.address.port}")
+    text = f"{call.name}({', '.join(map(repr, named))})"
+    return text.encode("utf-8", "backslashreplace").decode()

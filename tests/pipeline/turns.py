@@ -1,0 +1,116 @@
+"""A realm that does one turn after the other, each with many effects, and a parent that kills it again and again.
+
+Run as a program, it imports everything once and then forks: ``python -m tests.pipeline.turns ADDRESS FOLDER KILLS SEED``
+kills that many children at random points, and leaves the rest to whoever opens the realm next.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from host import handler
+from world.core import ActionContext, Domain, effect, set_
+from worldprotocol.config import WorkspaceConfig
+from worldprotocol.facade import World
+
+LONGEST_S = 0.35
+"""How long a child lives at most."""
+
+
+class Book(BaseModel):
+    turn: int = 0
+    told: list[Any] = []
+
+
+turns = Domain("urn:test:turns", version="1.0.0", state=Book)
+
+
+@turns.action(
+    "turn",
+    version="1",
+    manifest=[
+        {"predicate": "MUTATES", "resource": "FILE:/log.txt"},
+        {"predicate": "PROVIDES", "resource": "FILE:/made/{turn}"},
+        {"predicate": "MUTATES", "resource": "FILE:/made/{turn}"},
+        {"predicate": "RENAMES", "resource": "FILE:/made/{turn}", "to": "FILE:/kept/{turn}"},
+        {"predicate": "DELETES", "resource": "FILE:/kept/*"},
+    ],
+)
+def turn(ctx: ActionContext) -> Any:
+    number = ctx.data["turn"]
+    told = []
+    told.append((yield effect("file.append", path="/log.txt", text=f"{number} begins\n")))
+    told.append((yield effect("count", what=f"{number} first")))
+    told.append((yield effect("file.create", path=f"/made/{number}", text=str(number))))
+    told.append((yield effect("file.write", path=f"/made/{number}", text=f"{number}, in full")))
+    told.append((yield effect("timer.wait", ms=1)) is not None)
+    told.append((yield effect("file.rename", **{"from": f"/made/{number}", "to": f"/kept/{number}"})))
+    if number:
+        told.append((yield effect("file.delete", path=f"/kept/{number - 1}")))
+    told.append((yield effect("count", what=f"{number} last")))
+    told.append((yield effect("file.append", path="/log.txt", text=f"{number} ends\n")))
+    return [set_("turn", number + 1), set_("told", told)]
+
+
+def counting(outside: Path) -> Any:
+    """Return a handler that adds a line to a file outside, once for each idempotency key."""
+
+    @handler("count", idempotent=True)
+    def count(params: Any, call: Any) -> Any:
+        line = f"{call.idempotency_key} {params['what']}\n".encode()
+        with outside.open("ab+", buffering=0) as file:
+            file.seek(0)
+            if line not in file.read():
+                file.write(line)
+        return params["what"]
+
+    return count
+
+
+def opened(address: str, folder: Path) -> World:
+    """Open the realm, and found it where there is none."""
+    root, counter = folder / "ws", folder / "outside" / "count"
+    for place in (root / "made", root / "kept", counter.parent):
+        place.mkdir(parents=True, exist_ok=True)
+    workspace = WorkspaceConfig(root=str(root), write=[str(counter.parent)])
+    return World.open_or_create(address, domain=turns, effects=[counting(counter)], workspace=workspace)
+
+
+def go_on(address: str, folder: Path, until: int | None = None) -> None:
+    """Do turns until there are so many; None is for ever."""
+    with opened(address, folder) as world:
+        if "ann" not in world.realm().actors:
+            world.register("ann", "agent", binding={"kind": "auto_approve"})
+        while until is None or world.data()["turn"] < until:
+            world.act("ann", "turn")
+
+
+def main(address: str, folder: Path, kills: int, seed: str) -> None:
+    dice = random.Random(seed)
+    for _ in range(kills):
+        child = os.fork()
+        if not child:
+            try:
+                go_on(address, folder)
+            except BaseException:  # noqa: BLE001 - a forked child goes nowhere else
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        time.sleep(dice.uniform(0.0, LONGEST_S))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if not os.WIFSIGNALED(status):
+            raise SystemExit(f"a child ended by itself, with status {status}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
