@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,12 +132,22 @@ class Premises:
     def seen(self, triples: Iterable[tuple[str, str]]) -> list[Seen]:
         """Return what an effect says that it touches, as something that is seen.
 
+        An effect that starts a process and may change all of a folder is an opaque tool: what counts is one of the two
+        (KO-5.1).
+
         Raises:
             Refused: ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE`` and the like, for what is no triple.
         """
-        return [
+        told = [
             Seen(read_predicate(predicate), canonical_resource(resource, lower_case=self.workspace.lower_case))
             for predicate, resource in triples
+        ]
+        process = next((one.resource for one in told if one.resource.type == "PROCESS"), None)
+        if process is None:
+            return told
+        return [
+            replace(one, opaque_of=process) if one.predicate is Predicate.MUTATES and one.resource.subtree else one
+            for one in told
         ]
 
     # world.ports.Keeper

@@ -202,7 +202,7 @@ def test_a_violation_is_stopped_before_it_takes_effect_and_what_was_done_is_undo
     record = last(realm)
     (violation,) = record["violations"]
     assert (violation["predicate"], violation["resource"], violation["blocked"]) == (predicate, resource, True)
-    assert violation["declared"]
+    assert "declared nothing there" in violation["message"]
     assert record["outcome"] == "violated"
     assert record["rollbacks"][0]["restored"] == ["/a.txt"]
     assert "FILE:/a.txt" not in realm("lease", "list").out
@@ -521,7 +521,7 @@ def test_a_command_whose_worldctl_was_killed_is_ended_and_undone_by_the_next(
     running.stdout.close()
     os.close(holding)
     os.close(kept)
-    (closed,) = [one for one in realm("log", "--topic", RunClosed.TOPIC, "--json").lines][:1]
+    (closed,) = realm("log", "--topic", RunClosed.TOPIC, "--json").lines[:1]
     assert closed["state"]["outcome"] == "interrupted"
     assert realm("runs", "--open", "--json").json == []
     assert "FILE:/a.txt" not in realm("lease", "list").out

@@ -120,7 +120,7 @@ OUTSIDE: list[tuple[str, str, dict[str, Any]]] = [
     ("PROVIDES", "/d", step("file.mkdir", path="/d")),
     ("DELETES", "/a.txt", step("file.delete", path="/a.txt")),
     ("RENAMES", "/a.txt", step("file.rename", from_="/a.txt", to="/z.txt")),
-    ("PROVIDES", "PROCESS:true", step("process.run", argv=["true"])),
+    ("MUTATES", "/*", step("process.run", argv=["true"])),  # an opaque tool, declared neither by hand nor by place
     ("CONSUMES", "URL:http://127.0.0.1:9/x", step("http.request", method="GET", url="http://127.0.0.1:9/x")),
 ]
 

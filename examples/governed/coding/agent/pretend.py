@@ -1,6 +1,6 @@
 """Stands in for a coding agent: mends a mistake, runs the tests, and, when it is careless, makes CI pass for good.
 
-    python ../pretend_agent.py [--careless]
+    AGENT_HOME="$PWD/agent" sh govern-agent.sh python ../agent/pretend.py [--careless]
 
 Like real ones it reads its settings at home, and remembers there what it did.
 """

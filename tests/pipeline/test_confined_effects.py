@@ -1,0 +1,35 @@
+"""``process.run`` in a proposal: the command is held to what the proposal was granted, by the system where it can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.works import check_log
+from tests.pipeline.workshop import a_workshop, contents, step, workshop
+from worldprotocol.runs.command import confinement
+
+COMMAND = "echo one > in/one; echo two > outside; echo three > in/three"
+
+
+@pytest.mark.requirement("KO-3", "KO-3.3", "KO-5.2")
+def test_a_command_of_a_proposal_cannot_do_what_the_proposal_was_not_granted(tmp_path: Path) -> None:
+    root = tmp_path / "ws"
+    (root / "in").mkdir(parents=True)
+    address = str(tmp_path / "w.db")
+    granted = {"mutates": ["FILE:/in/*"], "provides": ["PROCESS:sh"]}
+    with a_workshop(address, root) as world:
+        steps = [step("process.run", argv=["sh", "-c", "cd ..; " + COMMAND], cwd="/in")]
+        done = world.act("ann", "run", {**granted, "steps": steps})
+        if confinement().why_not is not None:
+            assert done.status == "completed"
+            return
+        assert done.error is not None
+        assert (done.status, done.error["code"]) == ("failed", "KLIS_SCOPE_VIOLATION")
+        assert contents(root) == {"in": "/"}
+        (violation,) = world.host.verification(done.proposal_id).violations
+        assert (violation["depth"], violation["blocked"], violation["resource"]) == ("child", True, "FILE:/outside")
+        fine = world.act("ann", "run", {**granted, "steps": [step("process.run", argv=["touch", "x"], cwd="/in")]})
+        assert (fine.status, contents(root)) == ("completed", {"in": "/", "in/x": ""})
+    check_log(address, domain=workshop)
