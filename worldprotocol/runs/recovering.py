@@ -6,8 +6,10 @@ what the vanished run left there stays as it is, and is told.
 
 from __future__ import annotations
 
+import fcntl
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from host.premises import Premises
 from world.errors import Refused
@@ -33,16 +35,34 @@ def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[Verificati
         premises: the workspace.
     """
     premises.backups.finish_interrupted()
-    open_runs: list[RunOpened] = protocol.archive.peek(lambda realm: list(realm.runs.values()))
-    done = []
-    for opened in open_runs:
-        if protocol.is_gone(opened.worker):
+    done: list[VerificationLog] = []
+    if not any(protocol.is_gone(opened.worker) for opened in _open_runs(protocol)):
+        return done
+    with _one_at_a_time(premises):
+        for opened in _open_runs(protocol):  # another process may have ended them meanwhile
+            if not protocol.is_gone(opened.worker):
+                continue
             if end_orphans(opened.run_id) is None:
                 _LOGGER.warning("Run %s: its processes cannot be ended, so it is left open.", opened.run_id)
                 continue
             _end(protocol, premises, opened)
             done.append(read_verification(protocol.archive, opened.run_id))
     return done
+
+
+def _open_runs(protocol: WorldProtocol) -> list[RunOpened]:
+    runs: list[RunOpened] = protocol.archive.peek(lambda realm: list(realm.runs.values()))
+    return runs
+
+
+@contextmanager
+def _one_at_a_time(premises: Premises) -> Iterator[None]:
+    """Keep other processes from recovering too: they could undo the work of whoever was let in after the first."""
+    folder = premises.workspace.private
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with (folder / "recovering").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _end(protocol: WorldProtocol, premises: Premises, opened: RunOpened) -> None:
