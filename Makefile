@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format bench fuzz constraints clean
+.PHONY: help setup demo test check format bench fuzz kill constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,9 @@ bench: $(STAMP) ## measure every budget, each as a ratio taken in one run
 
 fuzz: $(STAMP) ## run the property tests for long
 	HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -n $(WORKERS) -m hypothesis $(ARGS)
+
+kill: $(STAMP) ## kill a run several hundred times and compare what came of it
+	WORLDPROTOCOL_KILLS=400 $(PY) -m pytest tests/pipeline/test_kill.py $(ARGS)
 
 constraints: $(STAMP) ## pin in constraints.txt what .venv holds now
 	$(PY) -m pip --disable-pip-version-check freeze --exclude-editable > constraints.new

@@ -12,7 +12,8 @@ A policy author needs ``rule`` and the opinions::
         return None  # no opinion
 
 offered as an entry point of the group ``worldprotocol.rules``, or named by reference
-(``rules.py:small_changes``). Nothing here writes to a log, makes an effect or reads a clock. Sources:
+(``rules.py:small_changes``). Rules can also stand in a file, with conditions in CEL (``rules.toml``).
+Nothing here writes to a log, makes an effect or reads a clock. Sources:
 WP-bind, WP-decision, CARD-policy, INT-13; design section 6.
 """
 
@@ -27,8 +28,10 @@ from authority.binding import (
 from authority.combine import COMBINATION, combine
 from authority.compose import AllOf, AnyOf, UnsafeApproveAll
 from authority.human import Asking
+from authority.loading import policy_from_file
 from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject
 from authority.policy import Policy
+from authority.policy_text import is_policy_file
 from authority.recheck import recheck_ruling
 from authority.registry import ENTRY_POINTS, PolicyRegistry
 from authority.rules import PythonRule, Rule, rule
@@ -59,7 +62,9 @@ __all__ = [
     "UnsafeApproveAll",
     "combine",
     "intersection",
+    "is_policy_file",
     "is_within",
+    "policy_from_file",
     "read_binding",
     "recheck_ruling",
     "restrict",

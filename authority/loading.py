@@ -1,4 +1,4 @@
-"""Finding policies: by reference, or in installed packages.
+"""Finding policies: by reference, in policy files, or in installed packages.
 
 What is found is a policy, a rule, or several rules; rules become a policy under the name that is asked for.
 Loading runs code of others: whatever it raises becomes a refusal that names where it came from.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from authority.policy import Policy
+from authority.policy_text import is_policy_file
 from authority.words import told
 from world.errors import Refused
 from world.references import load_reference
@@ -21,7 +22,7 @@ def policy_from_reference(reference: str, *, name: str | None = None, base: Path
     """Return the policy that a reference names.
 
     Args:
-        reference: ``module:attribute`` or ``path/to/file.py:attribute``.
+        reference: ``module:attribute``, ``path/to/file.py:attribute``, or a policy file: ``rules.toml``, ``.yaml``.
         name: what rules are called together; None takes the attribute's name. A policy keeps its own.
         base: the folder that relative file names start from; None is the current folder.
 
@@ -29,8 +30,22 @@ def policy_from_reference(reference: str, *, name: str | None = None, base: Path
         Refused: ``BAD_REFERENCE`` for another form, ``NOT_LOADED`` where there is no such thing or its code
             raises; ``INVALID_POLICY`` and ``INVALID_RULE`` for what is no policy.
     """
+    if is_policy_file(reference):
+        return policy_from_file((base or Path()) / reference)
     found = _guarded(reference, lambda: load_reference(reference, base=base))
     return as_policy(found, name=name or reference.rpartition(":")[2].rpartition(".")[2], origin=reference)
+
+
+def policy_from_file(path: Path) -> Policy:
+    """Return the policy that a file of rules holds, ``rules.toml`` or ``rules.yaml``.
+
+    Raises:
+        Refused: ``NOT_LOADED`` where the file cannot be read; ``INVALID_POLICY`` with ``details["faults"]``, each
+            ``{"path", "message", "line"}``.
+    """
+    from authority.policyfile import policy_from_file as read  # its library takes 150 ms to import
+
+    return read(path)
 
 
 def policy_from_entry_point(point: EntryPoint) -> Policy:

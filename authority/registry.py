@@ -79,7 +79,7 @@ class PolicyRegistry:
 
         Args:
             reference: ``module:attribute`` or ``path/to/file.py:attribute``: a policy, a rule or several
-                rules.
+                rules; or a policy file, ``rules.toml`` or ``rules.yaml``.
             name: what rules are called together; None takes the attribute's name. A policy keeps its own.
             base: the folder that relative file names start from; None is the current folder.
 

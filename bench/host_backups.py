@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -69,36 +68,33 @@ class Ground:
         self._turns = itertools.count()
         self._backups = Backups(Workspace(self.root))
         self._last = ""
+        self._on_disk = 0.0
         self._all = [canonical_resource("FILE:/data/*")]
         self._fill()
 
     def _fill(self) -> None:
         fill(self.root / "data", next(self._turns), self._files, self._size)
 
-    def copied(self, *, durable: bool) -> float:
-        """Copy everything."""
+    def copied(self) -> float:
+        """Copy everything to a new place."""
         shutil.rmtree(self.copy, ignore_errors=True)
         os.sync()
+        return self._copied(self.root / "data", self.copy)
 
-        def work() -> None:
-            subprocess.run(["cp", "-a", str(self.root / "data"), str(self.copy)], check=True)
-            if durable:
-                subprocess.run(["sync", "-f", str(self.copy)], check=True)
-
-        return seconds(work)
-
-    def copied_back(self, *, durable: bool) -> float:
+    def copied_back(self) -> float:
         """Copy everything back over what was changed."""
-        if not self.copy.exists():
-            self.copied(durable=True)
         self._fill()
+        return self._copied(self.copy, self.root / "data")
 
-        def work() -> None:
-            subprocess.run(["cp", "-a", f"{self.copy}/.", str(self.root / "data")], check=True)
-            if durable:
-                subprocess.run(["sync", "-f", str(self.root)], check=True)
+    def _copied(self, source: Path, target: Path) -> float:
+        told = f"{source}/." if target.exists() else str(source)
+        taken = seconds(lambda: subprocess.run(["cp", "-a", told, str(target)], check=True))
+        self._on_disk = taken + seconds(lambda: subprocess.run(["sync", "-f", str(target)], check=True))
+        return taken
 
-        return seconds(work)
+    def on_disk(self) -> float:
+        """Return what the last copy took until it was on the disk."""
+        return self._on_disk
 
     def taken(self) -> float:
         """Back up what no backup knows."""
@@ -132,17 +128,16 @@ class Ground:
 
 
 def _works(ground: Ground) -> dict[str, Timed]:
-    several: dict[str, Callable[[], float]] = {
-        "cp -a": lambda: ground.copied(durable=False),
-        "cp -a, sync": lambda: ground.copied(durable=True),
+    return {
+        "cp -a": ground.copied,
+        "cp -a, sync": ground.on_disk,
         "backup": ground.taken,
         "backup, nothing changed since the last": ground.taken_again,
-        "cp -a back": lambda: ground.copied_back(durable=False),
-        "cp -a back, sync": lambda: ground.copied_back(durable=True),
+        "cp -a back": ground.copied_back,
+        "cp -a back, sync": ground.on_disk,
         "restore, everything changed": ground.given_back,
         "restore, nothing changed": ground.given_back_again,
     }
-    return several
 
 
 def measure(place: Path, files: int = SMALL_FILES, large: int = LARGE_BYTES) -> None:
@@ -151,7 +146,7 @@ def measure(place: Path, files: int = SMALL_FILES, large: int = LARGE_BYTES) -> 
     for name, count, size in (("small", files, SMALL_BYTES), ("large", 1, large)):
         folder = place / f"backups-{name}"
         folder.mkdir()
-        found = in_turns(_works(Ground(folder, count, size)), ROUNDS)
+        found = in_turns(_works(Ground(folder, count, size)), ROUNDS, warm=False)
         megabytes = count * size / 1e6
         print(f"  {count:,} file{'s' if count > 1 else ''} of {size:,} bytes, {megabytes:,.0f} MB")
         show(found, base="cp -a, sync")

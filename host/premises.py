@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from host.backups import Backups, resources_to_save
 from host.confinement import RunningCommand, Runtime, landlock, rules_for, start, watcher
+from host.observation.audit import exempt
 from host.observation.operations import Operations, RuntimePaths
 from host.observation.system_calls import judged_by
 from host.observation.watch import Watch
@@ -120,6 +121,12 @@ class Premises:
         Raises:
             Refused: as ``host.confinement.start``.
         """
+        with exempt():  # starting it is the engine's doing; what the command does is watched in its own way
+            return self._started(watch, argv, env, more)
+
+    def _started(
+        self, watch: Watch, argv: Sequence[str], env: Mapping[str, str], more: Mapping[str, Any]
+    ) -> RunningCommand:
         if landlock.available().why_not is not None or watcher.available().why_not is not None:
             return start(argv, env=env, rules=None, decide=None, unconfined=True, **more)
         found = shutil.which(argv[0], path=env.get("PATH"))

@@ -6,6 +6,9 @@ prints is compared with the lines below it, where ``...`` stands for anything; a
 lines is run, too. ``print(...)  # text`` has to print the text, or its part before a colon. A command's own comment may
 end in ``exit N``; without one it has to end with 0. Where a command says ``ID``, ``WORLD``, ``SIZE:ROOT`` or
 ``PUBLIC_KEY``, the last id, world, tree head or key that was printed is meant.
+
+Blocks marked ``<!-- where commands can be confined -->`` need a kernel that holds commands. Where it cannot, each
+``worldctl run`` in them has to be refused, and their Python is left out.
 """
 
 from __future__ import annotations
@@ -20,10 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents import Block, blocks
+from worldprotocol.cli.governing import REFUSED
 from worldprotocol.cli.run import run
+from worldprotocol.runs.command import confinement
 
 _PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 _EXIT = re.compile(r"#.*\bexit (\d+)$")
+_CONFINED = "where commands can be confined"
 _MEANT = {
     "ID": re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
     "WORLD": re.compile(r"(?<=world )[0-9a-f]{12,64}\b"),
@@ -47,6 +53,8 @@ def _run(block: Block, namespace: dict[str, Any], meant: dict[str, str]) -> list
     if block.mark.startswith("file: "):
         Path(block.mark.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
         return []
+    if block.mark == _CONFINED and confinement().why_not is not None:
+        return _refused(block, meant)
     if block.language == "python":
         return _python(block, namespace)
     if block.language == "console":
@@ -75,6 +83,12 @@ def _console(block: Block, meant: dict[str, str]) -> list[str]:
         command, _, wanted = shown.partition("\n")
         faults += _command(f"{block.page.name}:{block.line}", command, wanted, meant)
     return faults
+
+
+def _refused(block: Block, meant: dict[str, str]) -> list[str]:
+    runs = re.findall(r"^\$ (worldctl run .*?)(?:  # exit \d+)?$", block.text, flags=re.MULTILINE)
+    where = f"{block.page.name}:{block.line}"
+    return [fault for line in runs for fault in _command(where, f"{line}  # exit {REFUSED}", "", meant)]
 
 
 def _command(where: str, command: str, wanted: str, meant: dict[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ import click
 import pytest
 
 import worldprotocol
+from host.observation.operations import RuntimePaths
 from tests.documents import (
     ARCHITECTURE,
     PACKAGES,
@@ -38,10 +39,12 @@ from world.events import TOPICS
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.ports import Case
+from worldprotocol.cli import governing
 from worldprotocol.cli import run as command_line
 from worldprotocol.cli.exits import exit_code_of
 from worldprotocol.cli.options import Desk
-from worldprotocol.config import Config
+from worldprotocol.config import Config, WorkspaceConfig
+from worldprotocol.hosting import Hosting
 
 README = ROOT / "README.md"
 GROUPS_AND_FILES = (".db", ".toml", ".rules", ".effects", ".projections", ".resource_types")
@@ -160,6 +163,12 @@ def test_the_facade_is_documented_name_by_name() -> None:
     assert acting - set(re.findall(r"World\.(\w+)", facade)) <= {"archive", "close", "log", "parts"}
 
 
+def test_what_the_host_offers_is_documented_name_by_name() -> None:
+    [row] = re.findall(r"^\| govern \| (.*) \|$", section(page("developer.md"), "## The façade"), re.MULTILINE)
+    offered = {name for name in vars(Hosting) if not name.startswith("_")}
+    assert set(re.findall(r"`(\w+)`", row)) == offered
+
+
 def test_every_error_code_of_the_source_is_documented_once_and_no_other() -> None:
     told = Counter(re.findall(r"^\| `([A-Z0-9_-]+)` \|", page("errors.md"), re.MULTILINE))
     source = codes_in_source()
@@ -185,6 +194,19 @@ def test_the_exit_codes_of_the_command_line_are_documented() -> None:
     assert codes == [getattr(command_line, name) for name in names]
 
 
+def test_the_exit_codes_of_governed_commands_are_documented() -> None:
+    told = re.findall(r"^\| ([\d, ]+) \|", section(page("host.md"), "### How it ends"), re.MULTILINE)
+    codes = [int(code) for cell in told for code in cell.split(",")]
+    assert codes == sorted({*governing.CODES.values(), governing.VIOLATED, governing.LOST, governing.REFUSED})
+
+
+def test_what_may_be_read_without_being_declared_is_documented() -> None:
+    told = set(re.findall(r"`(/[\w/]+)`", section(page("host.md"), "## What may be read without being declared")))
+    python = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))}
+    system = {os.fsdecode(path) for path in RuntimePaths.standard().read} - {os.path.realpath(path) for path in python}
+    assert system <= told
+
+
 @pytest.mark.parametrize(
     ("heading", "defaults"),
     [("## Limits", dataclasses.asdict(Limits())), ("### Settings", KlisSettings().to_wire())],
@@ -202,7 +224,11 @@ def test_the_whole_configuration_is_documented() -> None:
     named = re.findall(r"^(\w+) =", shown.partition("\n[")[0], re.MULTILINE)
     tables = re.findall(r"^\[(\w+)\]", shown, re.MULTILINE)
     assert {*named, *tables} == set(Config.model_fields) - {"folder"}
-    Config(**tomllib.loads(shown)).chosen_limits()
+    told = tomllib.loads(shown)
+    Config(**told).chosen_limits()
+    given = WorkspaceConfig(**told["workspace"])
+    assert told["workspace"].keys() == WorkspaceConfig.model_fields.keys()
+    assert given.model_copy(update={"unwatched": [], "read": []}) == WorkspaceConfig()
 
 
 def test_every_topic_is_explained_to_auditors() -> None:

@@ -7,6 +7,7 @@ Sources: intent specification 6.2.1 and 7.4.4; World Protocol (WP-world, WP-hash
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from world.canonical import canonical_bytes, canonical_text, digest, sha256_hex, utf16_key
@@ -46,15 +47,21 @@ def catalog_hash(
         "sort": _or(given.get("sort"), "type_lex"),
         "maxActions": given.get("maxActions"),
     }
-    entries = [
-        {
-            "type": action["type"],
-            "status": action["status"],
-            "reason": action.get("reason") if action["status"] == "unknown" else None,
-        }
-        for action in actions
-    ]
-    return sha256_hex(f"{schema_hash}:{canonical_text(entries)}:{canonical_text(applied)}".encode())
+    entries = ",".join(_catalog_entry(action["type"], action["status"], action.get("reason")) for action in actions)
+    return sha256_hex(f"{schema_hash}:[{entries}]:{canonical_text(applied)}".encode())
+
+
+def _catalog_entry(action: Any, status: Any, reason: Any) -> str:
+    """Return the canonical text of what of an action enters a catalog's hash."""
+    told = reason if status == "unknown" else None
+    if type(action) is str and type(status) is str and (told is None or type(told) is str):
+        return _catalog_text(action, status, told)
+    return canonical_text({"type": action, "status": status, "reason": told})
+
+
+@lru_cache(maxsize=16_384)
+def _catalog_text(action: str, status: str, reason: str | None) -> str:
+    return canonical_text({"type": action, "status": status, "reason": reason})
 
 
 def _or(value: Any, default: Any) -> Any:

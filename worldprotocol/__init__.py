@@ -15,24 +15,42 @@ if TYPE_CHECKING:
     from host import Done, Failed, handler
     from projections import Nothing, ProjectionRequest, Selected, projection
     from world.core import ActionContext, Domain, effect, merge, set_, unset
-    from world.errors import DamagedLog, Diverged, LogBusy, Refused, StorageFull, WorldProtocolError
+    from world.errors import (
+        DamagedLog,
+        Diverged,
+        LogBusy,
+        Refused,
+        ScopeViolationError,
+        StorageFull,
+        WorldProtocolError,
+    )
     from world.intent import IntentBody, IntentInstance, IntentScope
     from world.ports import Case
     from world.source import SourceEvent
     from worldprotocol.facade import World
     from worldprotocol.requests import Received
+    from worldprotocol.runs.governed import Wishes
 
 _HOMES = {
     "authority": ("Approve", "Escalate", "Narrow", "Policy", "Reject", "rule"),
     "host": ("Done", "Failed", "handler"),
     "projections": ("Nothing", "ProjectionRequest", "Selected", "projection"),
     "world.core": ("ActionContext", "Domain", "effect", "merge", "set_", "unset"),
-    "world.errors": ("DamagedLog", "Diverged", "LogBusy", "Refused", "StorageFull", "WorldProtocolError"),
+    "world.errors": (
+        "DamagedLog",
+        "Diverged",
+        "LogBusy",
+        "Refused",
+        "ScopeViolationError",
+        "StorageFull",
+        "WorldProtocolError",
+    ),
     "world.intent": ("IntentBody", "IntentInstance", "IntentScope"),
     "world.ports": ("Case",),
     "world.source": ("SourceEvent",),
     "worldprotocol.facade": ("World",),
     "worldprotocol.requests": ("Received",),
+    "worldprotocol.runs.governed": ("Wishes",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -57,9 +75,11 @@ __all__ = [
     "Received",
     "Refused",
     "Reject",
+    "ScopeViolationError",
     "Selected",
     "SourceEvent",
     "StorageFull",
+    "Wishes",
     "World",
     "WorldProtocolError",
     "effect",

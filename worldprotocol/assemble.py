@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from authority import Policy, PolicyRegistry, StandardAuthority
+from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
 from host import EffectRegistry, Host, find_effects
 from host.backups import Backups
 from host.observation import RuntimePaths
@@ -343,7 +343,7 @@ def _add_policy(registry: PolicyRegistry, given: Any, folder: Path | None) -> st
     if isinstance(given, Policy):
         return registry.add(given).name
     reference = str(given)
-    if folder is not None and reference.partition(":")[0].endswith(".py"):
+    if folder is not None and (is_policy_file(reference) or reference.partition(":")[0].endswith(".py")):
         reference = str(folder / reference)
     return registry.load(reference).name
 

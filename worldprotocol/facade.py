@@ -33,6 +33,7 @@ from world.subscribers import Handler
 from world.views.archive import Archive, WorldRow, decoded
 from world.views.blame import Blame, blame
 from world.work import Work
+from worldprotocol.actions import Actions
 from worldprotocol.assemble import EventLog, Parts, assemble, open_for_reading
 from worldprotocol.config import Config
 from worldprotocol.fate import fate_of
@@ -311,7 +312,7 @@ class World:
             self._acting.choose_enforcement(by=OPERATOR)
         self._acting.settle()
         if self._composed.executor.premises is not None:
-            self.host.recover()
+            self.host.look_after()
 
     # The actors' part
 
@@ -456,6 +457,12 @@ class World:
     def host(self) -> Hosting:
         """Governed runs, and executions that need a person; raises ``Refused`` ``LOG_READ_ONLY``."""
         return Hosting(self._acting, self.leases, self._composed.ids, self._composed.executor.premises)
+
+    @property
+    def actions(self) -> Actions:
+        """Which actions there are for an actor in a state: catalogs, tools of language models, and why."""
+        parts = self._parts
+        return Actions(self._archive) if parts is None else Actions(self._archive, parts.domain, parts.limits)
 
     # Looking
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from host.builtin.notes import prune_notes
 from host.premises import Premises
 from world.clock import IdSource
 from world.errors import Refused
@@ -14,14 +15,18 @@ from world.protocol import WorldProtocol
 from world.recovery import Choice
 from worldprotocol.leases import Leases
 from worldprotocol.runs.backups import BackupDesk
-from worldprotocol.runs.declaring import manifest_of_places
+from worldprotocol.runs.declaring import manifest_of_places, url_resource
 from worldprotocol.runs.governed import GovernedRun, Wishes
 from worldprotocol.runs.listing import RunLine, list_runs
 from worldprotocol.runs.recovering import recover_runs
+from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.session import Session
 from worldprotocol.runs.verification import VerificationLog, read_verification
 
 __all__ = ["Hosting"]
+
+NOTES_KEPT_MS: Final = 30 * 86_400_000
+"""How long the notes of effects are kept, in ms: one made again after that does not know what it had done."""
 
 
 class Hosting:
@@ -85,7 +90,7 @@ class Hosting:
             if not agent:
                 raise Refused("INVALID_VALUE", "Say whose session it is (agent), or give a manifest.")
             places = {
-                Predicate.CONSUMES: [*reads, *(_url(one) for one in connects)],
+                Predicate.CONSUMES: [*reads, *map(url_resource, connects)],
                 Predicate.MUTATES: list(writes),
                 Predicate.PROVIDES: list(creates),
                 Predicate.DELETES: list(deletes),
@@ -127,6 +132,12 @@ class Hosting:
             Refused: ``NO_WORKSPACE``.
         """
         return BackupDesk(self._protocol.archive, self.premises, self._protocol.now_ms(), self._protocol)
+
+    def look_after(self) -> None:
+        """Do what is due in the workspace: end what was cut off, and remove what nobody needs any more."""
+        self.recover()
+        prune_sometimes(self._protocol, self.premises)
+        prune_notes(self.premises.scratch, self._protocol.now_ms(), NOTES_KEPT_MS)
 
     def recover(self, premises: Premises | None = None) -> list[VerificationLog]:
         """End the runs whose process vanished, and give back what they left half done; returns their records.
@@ -192,7 +203,3 @@ class Hosting:
             Refused: ``NOT_RUNNING``, ``REASON_MISSING``.
         """
         return self._protocol.cancel(proposal_id, by=by, reason=reason)
-
-
-def _url(text: str) -> str:
-    return text if text.startswith("URL:") else f"URL:{text}"

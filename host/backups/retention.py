@@ -140,5 +140,5 @@ def _sweep(area: Area, used: set[str], *, may_remove: bool, dry_run: bool) -> tu
             continue
         if not dry_run:
             store.remove(sha256)
-            removed, freed = removed + 1, freed + size
+        removed, freed = removed + 1, freed + size
     return removed, freed, kept

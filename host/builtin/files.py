@@ -198,7 +198,7 @@ def _write(params: FileWrite, call: EffectCallInfo) -> Any:
             is_done = params.mode is None and there is not None and stat.S_ISREG(there.st_mode) and place.holds(data)
         if not is_done:
             with work.change(place):
-                work.workspace.write(place.relative, data, mode=_mode(params.mode))
+                work.workspace.write(place.relative, data, mode=_mode(params.mode), beside=work.beside)
     return _written(place, data) | {"created": known["was"] is None}
 
 
@@ -215,7 +215,9 @@ def _create(params: FileWrite, call: EffectCallInfo) -> Any:
             work.note.write({"was": None})
         if there is None:
             with work.change(place):
-                work.workspace.write(place.relative, data, mode=_mode(params.mode), must="not exist")
+                work.workspace.write(
+                    place.relative, data, mode=_mode(params.mode), must="not exist", beside=work.beside
+                )
         elif not place.holds(data):
             raise _exists(place)
     return _written(place, data)

@@ -236,6 +236,11 @@ class Work:
     workspace: Workspace
     note: Note
 
+    @property
+    def beside(self) -> bytes:
+        """The name under which a new file comes about: the same in every attempt, which clears up after the last."""
+        return b".klock-" + hashlib.sha256(self.call.idempotency_key.encode()).hexdigest()[:16].encode()
+
     def place(self, path: str, *, follow: bool = True) -> Place:
         """Return a place by its canonical resource; arguments and faults are those of ``place_of``."""
         return place_of(self.workspace, path, follow=follow)

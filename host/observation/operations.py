@@ -32,6 +32,10 @@ _DEVICES: Final = tuple(
     b"/dev/" + name
     for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"pts", b"shm", b"fd")
 )
+_NAME_SERVICES: Final = frozenset(
+    {b"/run/nscd/socket", b"/var/run/nscd/socket", b"/run/systemd/resolve/io.systemd.Resolve"}
+)
+"""Where names of hosts and users are looked up; to ask there is no effect."""
 _METHODS: Final = {
     **dict.fromkeys(("GET", "HEAD", "OPTIONS", "TRACE"), Predicate.CONSUMES),
     "DELETE": Predicate.DELETES,
@@ -260,6 +264,8 @@ class Operations:
     def local_socket(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
         """Return what connecting to a socket in the file system is: whoever listens there does things."""
         name = os.fsencode(path)
+        if name in _NAME_SERVICES:
+            return []
         if not name or name.startswith(b"\0"):
             told = "abstract socket " + _printable(name[1:])
             return [Seen(Predicate.MUTATES, outside_resource(told), call, outside=told)]

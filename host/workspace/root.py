@@ -265,6 +265,7 @@ class Workspace:
         *,
         mode: int | None = None,
         must: Literal["exist", "not exist"] | None = None,
+        beside: bytes | None = None,
     ) -> None:
         """Give a file this content, at once and durably: a reader or a crash finds the old or the new one.
 
@@ -273,6 +274,7 @@ class Workspace:
             data: the whole content, or pieces of it.
             mode: permission bits; None keeps those of the file, or gives a new one the usual ones.
             must: ``exist`` or ``not exist``, when only that will do (FileNotFoundError, FileExistsError).
+            beside: the name under which the new file comes about; see ``host.workspace.safe.replace_file``.
 
         Raises:
             Refused: ``NOT_A_REGULAR_FILE`` where a pipe, socket or device has the name.
@@ -287,7 +289,7 @@ class Workspace:
                 there = None  # put there since we looked: it is replaced, not followed
             if there is not None:
                 _check_regular(there, relative)
-            replace_file(name, folder, data, mode=mode, like=there, new=must == "not exist")
+            replace_file(name, folder, data, mode=mode, like=there, new=must == "not exist", beside=beside)
 
     def append(self, relative: bytes, data: bytes | Iterable[bytes]) -> None:
         """Add to the end of a file, which is made where it is missing; durable when it returns.

@@ -148,7 +148,14 @@ def write_all(target: int, data: bytes | Iterable[bytes]) -> None:
 
 
 def replace_file(
-    name: bytes, folder: int, data: bytes | Iterable[bytes], *, mode: int | None, like: os.stat_result | None, new: bool
+    name: bytes,
+    folder: int,
+    data: bytes | Iterable[bytes],
+    *,
+    mode: int | None,
+    like: os.stat_result | None,
+    new: bool,
+    beside: bytes | None = None,
 ) -> None:
     """Put a new file in a name's place at once and durably; whoever reads sees the old one or the new one.
 
@@ -159,8 +166,14 @@ def replace_file(
         mode: permission bits; None keeps those of ``like`` or, without it, what the process gives new files.
         like: the file that is replaced, whose owner is kept where the process may.
         new: whether the name must be free (FileExistsError).
+        beside: the name under which the new file comes about, where a crash may leave it; whoever uses the same one
+            again takes away what it left. None is a fresh name.
     """
-    beside = b".klock-" + secrets.token_hex(8).encode()
+    if beside is None:
+        beside = b".klock-" + secrets.token_hex(8).encode()
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=folder)
     kept = None if like is None else stat.S_IMODE(like.st_mode) & 0o1777  # a write takes set-id bits away
     mode = kept if mode is None else mode
     # Nobody may read the new bytes before the file has the permissions it shall have.

@@ -24,7 +24,7 @@ def programs(request: pytest.FixtureRequest, tmp_path: Path, told: list[tuple[bo
     def check(holds: bool, sentence: str) -> None:
         told.append((holds, sentence))
 
-    return Programs(tmp_path / "shared", check, unconfined=None if request.param == "confined" else True)
+    return Programs(tmp_path / "shared", check, unconfined=request.param == "unconfined")
 
 
 @pytest.mark.requirement("KO-5.2", "KO-4")

@@ -118,8 +118,8 @@ def test_what_nobody_knows_is_an_error_that_the_action_may_take(address: str) ->
         assert failed.error["code"] == "EFFECT_IN_DOUBT"
         assert "bob: the list is lost" in failed.error["message"]
         assert outside.done == []
+        outside.plan.append(vanish)
         with pytest.raises(KeyboardInterrupt):
-            outside.plan.append(vanish)
             world.act("ann", "dare", {})
         world.settle()
         (stuck,) = world.host.stuck()
@@ -237,9 +237,7 @@ def sleep(params: Any, call: Any) -> Any:
     threading.Event().wait(1)
 
 
-@pytest.mark.parametrize(
-    ("step", "code"), [(stumble, "BUSY"), (fall, "EFFECT_RAISED"), (sleep, "EFFECT_TIMED_OUT")]
-)
+@pytest.mark.parametrize(("step", "code"), [(stumble, "BUSY"), (fall, "EFFECT_RAISED"), (sleep, "EFFECT_TIMED_OUT")])
 def test_what_failed_and_is_idempotent_is_made_again_after_twice_the_wait_each_time(
     address: str, step: Any, code: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""SIGKILL at random points, again and again: every effect happened exactly once, and the worlds are the same (HC-journal).
+"""SIGKILL at random points, again and again: every effect happened once, and the worlds are the same (HC-journal).
 
 ``WORLDPROTOCOL_KILLS`` says how many kills; ``make kill`` asks for several hundred.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.turns import go_on, opened, turns
+from tests.pipeline.turns import found, go_on, opened, turns
 from tests.pipeline.works import check_log
 from tests.plugins.backends import fresh_address
 from world.events import EffectFulfilled, EffectInDoubt, ExecutionStarted, ProposalFailed
@@ -41,16 +41,16 @@ def lines(folder: Path) -> list[str]:
 
 def files(folder: Path) -> dict[str, str]:
     root = folder / "ws"
-    found = (path for path in root.rglob("*") if path.is_file() and ".klock" not in path.relative_to(root).parts)
-    return {str(path.relative_to(root)): path.read_text() for path in found}
+    there = (path for path in root.rglob("*") if path.is_file() and ".klock" not in path.relative_to(root).parts)
+    return {str(path.relative_to(root)): path.read_text() for path in there}
 
 
 def lineage(world: World) -> list[str]:
     """Return the ids of the worlds from the head back to the genesis."""
-    found = [world.branch().head]
-    while (parent := world.sealed(found[-1]).parent) is not None:
-        found.append(parent)
-    return found
+    worlds = [world.branch().head]
+    while (parent := world.sealed(worlds[-1]).parent) is not None:
+        worlds.append(parent)
+    return worlds
 
 
 @pytest.mark.requirement("HC-journal", "WP-exec", "HC-handlers", "IC-reentry")
@@ -60,6 +60,7 @@ def test_a_run_that_is_killed_again_and_again_did_everything_once_and_ends_in_th
 ) -> None:
     address = fresh_address(backend, request, tmp_path)
     cut, whole = tmp_path / "cut", tmp_path / "whole"
+    found(address, cut)
     killed(address, cut, kills, seed=f"{backend} {kills}")
     with opened(address, cut) as world:
         done = world.data()["turn"]
@@ -72,8 +73,10 @@ def test_a_run_that_is_killed_again_and_again_did_everything_once_and_ends_in_th
         results = Counter(event.requirement_id for event in told if isinstance(event, EffectFulfilled))
         assert set(results.values()) == {1}
         worlds = lineage(world)
-    go_on(f"sqlite:///{tmp_path / 'undisturbed.db'}", whole, until=done)
-    with opened(f"sqlite:///{tmp_path / 'undisturbed.db'}", whole) as undisturbed:
+    undisturbed_at = f"sqlite:///{tmp_path / 'undisturbed.db'}"
+    found(undisturbed_at, whole)
+    go_on(undisturbed_at, whole, until=done)
+    with opened(undisturbed_at, whole) as undisturbed:
         assert lineage(undisturbed) == worlds
     assert files(cut) == files(whole)
     assert files(cut)["log.txt"] == "".join(f"{number} begins\n{number} ends\n" for number in range(done))

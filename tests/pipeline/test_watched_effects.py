@@ -18,7 +18,7 @@ from host import Failed, handler
 from tests.pipeline.works import Held, acting, check_log, running, vanish
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from world.clock import ManualClock, SequentialIds
-from world.errors import Refused
+from world.errors import Refused, ScopeViolationError
 from world.events import EffectFulfilled, ProposalFailed, RunObserved, RunRolledBack, RunViolated, WorldSealed
 from worldprotocol.facade import World
 
@@ -107,7 +107,10 @@ def test_what_is_declared_is_done_and_recorded(address: str, root: Path) -> None
             ("RENAMES", "FILE:/a.txt"),
             ("PROVIDES", "FILE:/moved.txt"),
         }
-        assert (told.violations, told.rollbacks) == ([], [])
+        assert (told.violations, told.rollbacks, told.outcome) == ([], [], "completed")
+        twice = world.act("ann", "run", {**ALL, "steps": [STEPS[1], STEPS[1]]})
+        (counted,) = world.host.verification(twice.proposal_id).observed.values()
+        assert (counted["resource"], counted["count"]) == ("FILE:/b.txt", 2)
     check(address)
 
 
@@ -146,6 +149,7 @@ def test_an_effect_outside_is_stopped_before_it_happens_and_the_earlier_ones_are
         assert [one["predicate"] for one in told.violations] == [predicate]
         assert told.violations[0]["blocked"]
         (back,) = told.rollbacks
+        assert told.outcome == "failed"
         assert (back.restored, back.removed, back.failed) == (["/b.txt"], ["/made.txt"], [])
         sealed = world.sealed(failed.world_id)
         assert (sealed.outcome, sealed.error) == ("failed", failed.error)
@@ -233,7 +237,9 @@ actions:
         - kind: effect
           type: file.append
           params:
-            path: {kind: concat, args: [{kind: lit, value: "/"}, {kind: get, path: input.name}, {kind: lit, value: ".txt"}]}
+            path:
+              kind: concat
+              args: [{kind: lit, value: "/"}, {kind: get, path: input.name}, {kind: lit, value: ".txt"}]
             text: {kind: lit, value: "!"}
         - kind: effect
           type: file.append
@@ -337,7 +343,10 @@ def touching(path: Path) -> Any:
 @pytest.mark.requirement("KO-3", "HC-handlers")
 def test_a_handler_of_ones_own_is_watched_while_it_works(address: str, root: Path, tmp_path: Path) -> None:
     for number, (name, is_fine) in enumerate({"b.txt": True, "a.txt": False, "../passwd": False}.items()):
-        given = {"effects": [touching(root / name)], "ids": SequentialIds(name)}  # backups lie in the workspace
+        given: dict[str, Any] = {
+            "effects": [touching(root / name)],
+            "ids": SequentialIds(name),
+        }  # backups lie in the workspace
         with a_workshop(f"{address}{number}", root, **given) as world:
             ended = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("touch")]})
             assert ended.status == ("completed" if is_fine else "failed")
@@ -353,9 +362,7 @@ def test_a_handler_of_ones_own_is_watched_while_it_works(address: str, root: Pat
 
 
 @pytest.mark.requirement("KO-3", "KO-3.3")
-def test_a_handler_that_catches_the_violation_or_says_that_all_is_well_gains_nothing(
-    address: str, root: Path
-) -> None:
+def test_a_handler_that_catches_the_violation_or_says_that_all_is_well_gains_nothing(address: str, root: Path) -> None:
     told: list[str] = []
 
     @handler("sneak")
@@ -365,8 +372,8 @@ def test_a_handler_that_catches_the_violation_or_says_that_all_is_well_gains_not
         for name in ("a.txt", "b.txt"):
             try:
                 (root / name).write_text("sneaked")
-            except Exception as error:
-                told.append(getattr(error, "code", str(error)))
+            except ScopeViolationError as error:
+                told.append(error.code)
         return "all is well"
 
     with a_workshop(address, root, effects=[sneak]) as world:
@@ -410,8 +417,8 @@ def test_a_handler_that_was_given_up_can_open_nothing_any_more(address: str, roo
     def late(_params: Any, _call: Any) -> Any:
         try:
             (root / "b.txt").write_text("late")
-        except Exception as error:
-            told.append(getattr(error, "code", str(error)))
+        except ScopeViolationError as error:
+            told.append(error.code)
 
     held = Held(late)
 
@@ -554,9 +561,7 @@ def test_what_cannot_be_given_back_is_told_and_the_proposal_ends_all_the_same(
 
 
 @pytest.mark.requirement("HC-journal", "KO-3.3")
-def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it_off(
-    address: str, root: Path
-) -> None:
+def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it_off(address: str, root: Path) -> None:
     @handler("crash")
     def crash(params: Any, call: Any) -> Any:
         (root / "b.txt").write_text("half")

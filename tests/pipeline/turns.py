@@ -1,15 +1,17 @@
 """A realm that does one turn after the other, each with many effects, and a parent that kills it again and again.
 
-Run as a program, it imports everything once and then forks: ``python -m tests.pipeline.turns ADDRESS FOLDER KILLS SEED``
-kills that many children at random points, and leaves the rest to whoever opens the realm next.
+Run as a program, it imports everything once and then forks: ``python -m tests.pipeline.turns ADDRESS FOLDER KILLS
+SEED`` kills that many children at random points, and leaves the rest to whoever opens the realm next.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -22,12 +24,13 @@ from world.core import ActionContext, Domain, effect, set_
 from worldprotocol.config import WorkspaceConfig
 from worldprotocol.facade import World
 
-LONGEST_S = 0.35
+LONGEST_S = 0.4
 """How long a child lives at most."""
 
 
 class Book(BaseModel):
     turn: int = 0
+    before: str = "none"
     told: list[Any] = []
 
 
@@ -42,7 +45,7 @@ turns = Domain("urn:test:turns", version="1.0.0", state=Book)
         {"predicate": "PROVIDES", "resource": "FILE:/made/{turn}"},
         {"predicate": "MUTATES", "resource": "FILE:/made/{turn}"},
         {"predicate": "RENAMES", "resource": "FILE:/made/{turn}", "to": "FILE:/kept/{turn}"},
-        {"predicate": "DELETES", "resource": "FILE:/kept/*"},
+        {"predicate": "DELETES", "resource": "FILE:/kept/{before}"},
     ],
 )
 def turn(ctx: ActionContext) -> Any:
@@ -58,7 +61,7 @@ def turn(ctx: ActionContext) -> Any:
         told.append((yield effect("file.delete", path=f"/kept/{number - 1}")))
     told.append((yield effect("count", what=f"{number} last")))
     told.append((yield effect("file.append", path="/log.txt", text=f"{number} ends\n")))
-    return [set_("turn", number + 1), set_("told", told)]
+    return [set_("turn", number + 1), set_("before", str(number)), set_("told", told)]
 
 
 def counting(outside: Path) -> Any:
@@ -76,25 +79,37 @@ def counting(outside: Path) -> Any:
     return count
 
 
-def opened(address: str, folder: Path) -> World:
-    """Open the realm, and found it where there is none."""
+def parts_of(folder: Path) -> dict[str, Any]:
+    """Return what the realm is opened with; its workspace and the file outside lie in a folder."""
     root, counter = folder / "ws", folder / "outside" / "count"
     for place in (root / "made", root / "kept", counter.parent):
         place.mkdir(parents=True, exist_ok=True)
     workspace = WorkspaceConfig(root=str(root), write=[str(counter.parent)])
-    return World.open_or_create(address, domain=turns, effects=[counting(counter)], workspace=workspace)
+    return {"domain": turns, "effects": [counting(counter)], "workspace": workspace}
+
+
+def found(address: str, folder: Path) -> None:
+    with World.create(address, **parts_of(folder)) as world:
+        world.register("ann", "agent", binding={"kind": "auto_approve"})
+
+
+def opened(address: str, folder: Path) -> World:
+    return World.open(address, **parts_of(folder))
 
 
 def go_on(address: str, folder: Path, until: int | None = None) -> None:
     """Do turns until there are so many; None is for ever."""
     with opened(address, folder) as world:
-        if "ann" not in world.realm().actors:
-            world.register("ann", "agent", binding={"kind": "auto_approve"})
         while until is None or world.data()["turn"] < until:
-            world.act("ann", "turn")
+            done = world.act("ann", "turn")
+            assert done.status == "completed", done.to_wire()
 
 
 def main(address: str, folder: Path, kills: int, seed: str) -> None:
+    with tempfile.TemporaryDirectory() as elsewhere:  # so that all that is imported on the way is there already
+        found(f"sqlite:///{elsewhere}/w.db", Path(elsewhere))
+        go_on(f"sqlite:///{elsewhere}/w.db", Path(elsewhere), until=1)
+    importlib.import_module("psycopg")
     dice = random.Random(seed)
     for _ in range(kills):
         child = os.fork()

@@ -48,7 +48,7 @@ works = Domain("urn:test:works", version="1.0.0", state=Yard)
 def do(ctx: ActionContext, input: Job) -> Any:  # noqa: A002
     before, told = ctx.data[input.into], []
     for what in input.what:
-        told.append((yield effect("work", what=what)))
+        told += [(yield effect("work", what=what))]
     return [set_(input.into, [*before, *told])]
 
 
@@ -190,5 +190,3 @@ def check_log(address: str, **parts: Any) -> Any:
         assert checked.ok, checked.to_wire()
         assert looked.archive.fold_realm().branches == looked.realm().branches
     return checked
-
-

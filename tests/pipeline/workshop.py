@@ -59,7 +59,7 @@ _DECLARED = [
 def run(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
     told = []
     for step in input.steps:
-        told.append((yield effect(step["effect"], **step["params"])))
+        told += [(yield effect(step["effect"], **step["params"]))]
     if input.give_up:
         ctx.fail("GIVEN_UP", "after all this")
     return [set_("told", told)]

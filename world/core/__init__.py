@@ -6,6 +6,7 @@ Source: design section 4; HC-compute, HC-flow, IC-action.
 """
 
 from world.core.anatomy import check_expression, dependencies
+from world.core.availability import AvailabilityContext, LocalPredicate
 from world.core.compute import Computation, apply, availability, compute, genesis
 from world.core.derive import recompute
 from world.core.domain import Domain, load_domain
@@ -28,6 +29,7 @@ __all__ = [
     "ActionContext",
     "ActionFailed",
     "ActionSteps",
+    "AvailabilityContext",
     "Computation",
     "ComputeContext",
     "Domain",
@@ -37,6 +39,7 @@ __all__ = [
     "EffectResult",
     "ExpressionError",
     "Invocation",
+    "LocalPredicate",
     "Patch",
     "Scope",
     "apply",

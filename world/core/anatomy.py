@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from world.core.expression import KINDS, MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_NODES, OPERAND_LISTS, OPERANDS
 from world.core.values import kind_of
 
-__all__ = ["check_expression", "dependencies", "reads_system"]
+__all__ = ["check_expression", "dependencies", "operands", "paths_read", "reads_system"]
 
 _LOCAL: Final = ("$item", "$index", "$array", "$system")
 
@@ -27,8 +27,17 @@ def dependencies(expression: Any) -> frozenset[str]:
 
     ``$item``, ``$index`` and ``$array`` belong to a walk and ``$system`` to the context; they are left out.
     """
-    paths = (node.value["path"] for node in _walk(expression, "") if _is_get(node.value))
-    return frozenset(path for path in paths if path.partition(".")[0] not in _LOCAL)
+    return frozenset(path for path in paths_read(expression) if path.partition(".")[0] not in _LOCAL)
+
+
+def paths_read(expression: Any) -> frozenset[str]:
+    """Return all paths that an expression reads, as they are written, those of a walk and of the context too."""
+    return frozenset(node.value["path"] for node in _walk(expression, "") if _is_get(node.value))
+
+
+def operands(expression: Any) -> tuple[Any, ...]:
+    """Return the expressions that stand directly inside of one, in order; none for what is no expression."""
+    return tuple(node.value for node in _children(_Node(expression, "", 1))) if kind_of(expression) in KINDS else ()
 
 
 def reads_system(expression: Any) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
+from world.actor import ActorRef
+from world.core.availability import AvailabilityContext, actor_fields
 from world.core.derive import recompute
 from world.core.execution import ComputeContext, EffectResult, Execution, Invocation, Program, Stop
 from world.core.scope import Scope
@@ -137,10 +139,9 @@ def _admit(execution: Execution, snapshot: Snapshot) -> None:
     """Check availability and input; the flow does not run where either fails (IC-validate, IC-available)."""
     intent = execution.invocation
     action = execution.schema.actions[intent.type]
-    if action.is_available is not None:
-        view = SnapshotView(snapshot.data, execution.computed)
-        if not availability(execution.program, view, intent.type):
-            execution.fail("ACTION_UNAVAILABLE", f"The action {intent.type!r} is not available in this state.", "")
+    view = SnapshotView(snapshot.data, execution.computed)
+    if not availability(execution.program, view, intent.type, intent.actor):
+        execution.fail("ACTION_UNAVAILABLE", f"The action {intent.type!r} is not available in this state.", "")
     faults = check_input(action.input, intent.input)
     if faults:
         shown = "; ".join(f"{fault.path} {fault.message}" for fault in faults)
@@ -181,25 +182,32 @@ def _next_meta(program: Program, base: Snapshot, context: ComputeContext) -> Met
     return Meta(base.meta.version + 1, context.now, context.random_seed, program.schema.hash)
 
 
-def availability(program: Program, view: SnapshotView, action: str) -> bool | None:
-    """Tell whether an action is available to a reader of this view (IC-available, INT-3.4a).
+def availability(program: Program, view: SnapshotView, action: str, actor: ActorRef | None = None) -> bool | None:
+    """Decide whether an action is available in this state to an actor (IC-available, INT-3.4a, INT-7.4.5).
+
+    This is where an action is decided that a catalog calls unknown: what is absent counts as null here.
 
     Args:
         program: the domain.
         view: data and computed values; the computed ones are made where the view lacks them.
         action: the action's name; an unknown one is not available.
+        actor: who acts; None is nobody in particular.
 
     Returns:
-        True or false; None where the expression cannot be evaluated.
+        True or false; None where the predicate cannot be evaluated.
     """
     spec = program.schema.actions.get(action)
     if spec is None:
         return False
-    if spec.is_available is None:
+    local = program.local_predicate(action)
+    if spec.is_available is None and local is None:
         return True
     computed = recompute(program, view.data, view.data, view.computed)
+    if local is not None:
+        return local.decide(AvailabilityContext.of(SnapshotView(view.data, computed), actor))
+    assert spec.is_available is not None
     try:
-        return truth(spec.is_available(Scope(view.data, computed=computed, action_id=action)))
+        return truth(spec.is_available(Scope(view.data, computed=computed, meta=actor_fields(actor))))
     except (ExpressionError, RecursionError):
         return None
 

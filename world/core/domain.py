@@ -33,6 +33,7 @@ from pydantic import BaseModel
 
 from world.canonical import read_json
 from world.core.anatomy import dependencies
+from world.core.availability import LocalPredicate
 from world.core.execution import Execution
 from world.core.fields_of import input_spec, state_spec
 from world.core.python_action import Action, run_python
@@ -79,6 +80,7 @@ class Domain:
             self._portable["description"] = description
         self._actions: dict[str, tuple[Action, type[BaseModel] | None]] = {}
         self._computed: dict[str, Callable[..., Any]] = {}
+        self._predicates: dict[str, LocalPredicate] = {}
         self._schema: DomainSchema | None = None
 
     @property
@@ -167,6 +169,46 @@ class Domain:
 
         return register
 
+    def available(self, action: str) -> Callable[[F], F]:
+        """Declare a Python function ``f(ctx)`` that tells whether an action is available, as a decorator of it.
+
+        It sees an ``AvailabilityContext`` (data, computed, actor), is pure, and answers true or false. It belongs to
+        this process alone: the portable schema says nothing of it (INT-3.4b), its source is hashed among ``sources``.
+
+        Args:
+            action: one that was declared before, without an availability expression.
+
+        Raises:
+            Refused: ``DUPLICATE_NAME`` where the action has a predicate; ``INVALID_ACTION`` where there is no such
+                action, or the function is async or a generator.
+        """
+        spec = self._portable["actions"].get(action)
+        if spec is None:
+            told = f"There is no action {action!r} to be available; declare it above its predicate."
+            raise Refused("INVALID_ACTION", told, action=action)
+        if action in self._predicates or spec.get("available") is not None:
+            told = f"The action {action!r} has an availability predicate already; it takes one."
+            raise Refused("DUPLICATE_NAME", told, name=action)
+
+        def register(function: F) -> F:
+            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+                told = f"The predicate of {action!r} must be a plain function of one context, which answers at once."
+                raise Refused("INVALID_ACTION", told, action=action)
+            name = getattr(function, "__qualname__", type(function).__name__)
+            self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
+            self._schema = None
+            return function
+
+        return register
+
+    def local_predicate(self, action: str) -> LocalPredicate | None:
+        """Return the Python function that tells whether an action is available, None where it has none."""
+        return self._predicates.get(action)
+
+    def input_model(self, action: str) -> type[BaseModel] | None:
+        """Return the pydantic model of a Python action's input, None where it has none."""
+        return self._actions[action][1] if action in self._actions else None
+
     def flow(
         self,
         name: str,
@@ -209,9 +251,10 @@ class Domain:
     def sources(self) -> dict[str, str | None]:
         """Return the SHA-256 of each function's source text, None where there is none to read.
 
-        Names are ``action:<name>`` and ``computed:<name>``.
+        Names are ``action:<name>``, ``available:<name>`` and ``computed:<name>``.
         """
         functions: dict[str, Callable[..., Any]] = {f"action:{name}": given[0] for name, given in self._actions.items()}
+        functions |= {f"available:{name}": given.evaluate for name, given in self._predicates.items()}
         functions |= {f"computed:{name.removeprefix('computed.')}": given for name, given in self._computed.items()}
         return {name: _source_hash(function) for name, function in functions.items()}
 
@@ -282,7 +325,7 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
 _EXPRESSION = (
     'an expression as portable data, such as {"kind": "gt", "left": {"kind": "get", "path": "stock"}, '
     '"right": {"kind": "lit", "value": 0}}, or None for always; a condition in Python goes into the action itself, '
-    "as ctx.fail(code, message)"
+    "as ctx.fail(code, message), or into a function under @domain.available(name)"
 )
 _ACCEPTED: Mapping[str, tuple[tuple[type, ...], str]] = {
     "version": ((str,), 'a text, such as "1"'),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
+from world.actor import ActorRef
 from world.canonical import canonical_bytes
 from world.core.derive import recompute
 from world.core.scope import Scope
@@ -24,6 +25,7 @@ from world.patch import Patch, apply_patch
 from world.snapshot import ErrorValue, Requirement, Snapshot
 
 if TYPE_CHECKING:
+    from world.core.availability import LocalPredicate
     from world.core.schema import DomainSchema
 
 __all__ = [
@@ -70,11 +72,13 @@ class Invocation:
         type: the action's name.
         input: JSON; None is absent.
         intent_id: names the attempt; the same at every re-entry.
+        actor: who acts, as the intent's origin says; only availability depends on it. None is nobody in particular.
     """
 
     type: str
     input: Any
     intent_id: str
+    actor: ActorRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,10 @@ class Program(Protocol):
 
     def computed_function(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
         """Return the Python function of a computed value."""
+        ...
+
+    def local_predicate(self, action: str) -> LocalPredicate | None:
+        """Return the Python function that tells whether an action is available, None where it has none."""
         ...
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from world.core.anatomy import check_expression, dependencies, reads_system
+from world.core.availability import ACTOR, impure_reads
 from world.core.declared import manifest_faults
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flow_lint import FlowReader
@@ -186,8 +187,7 @@ class _Reader:
         given = read_field(spec["input"], f"{path}.input", found) if spec.get("input") is not None else ANY
         self._shapes(found)
         if spec.get("available") is not None:
-            # Availability is asked before there is any input (INT-3.4a): reading it is always a mistake.
-            self._expression(spec["available"], f"{path}.available", lambda read: self.reads(read, None))
+            self._available(spec["available"], f"{path}.available")
         if spec.get("manifest") is not None:
             self._manifest(spec["manifest"], f"{path}.manifest", given)
         if "python" in spec:
@@ -201,6 +201,17 @@ class _Reader:
         )
         reader.read(spec["flow"], f"{path}.flow")
         yield from reader.calls
+
+    def _available(self, expression: Any, path: str) -> None:
+        """Check a predicate: it is asked before there is any input, and knows no time (INT-7.4.2b)."""
+        self._expression(expression, path, lambda read: self.reads(read, ANY))
+        if not check_expression(expression, path):
+            for read in impure_reads(expression):
+                self.add(
+                    "V-003",
+                    path,
+                    f"Availability depends on data, computed values and {ACTOR} alone; it cannot read {read!r}.",
+                )
 
     def _manifest(self, manifest: Any, path: str, given: FieldSpec) -> None:
         def expression(node: Any, at: str) -> None:
@@ -217,13 +228,11 @@ class _Reader:
                 if not known(read):
                     self.add("V-003", path, f"There is nothing to read at {read!r}.")
 
-    def reads(self, path: str, given: FieldSpec | None) -> bool:
-        """Tell whether an expression of an action may read a path; ``given`` is the input's spec, None for
-        none.
-        """
+    def reads(self, path: str, given: FieldSpec) -> bool:
+        """Tell whether there is something at a path for an expression of an action; ``given`` is the input's spec."""
         root, _, rest = path.partition(".")
         if root == "input":
-            return given is not None and field_at(given, parse_path(rest)) is not None
+            return field_at(given, parse_path(rest)) is not None
         return root in ("meta", "system") or path.startswith("$") or self._is_source(path)
 
     def _patchable(self, path: str) -> bool:

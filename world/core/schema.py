@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.core.availability import read_predicate
 from world.core.declared import ItemSpec, compile_manifest
 from world.core.expression import Evaluate, compile_expression
 from world.core.fields import ANY, FieldSpec, field_at, read_field
@@ -220,7 +221,7 @@ def _action(name: str, spec: FrozenDict) -> ActionSpec:
         name=name,
         input=read_field(spec["input"], "", []) if spec.get("input") is not None else None,
         available=available,
-        is_available=None if available is None else compile_expression(available),
+        is_available=None if available is None else read_predicate(available).evaluate,
         flow=None if "python" in spec else compile_flow(spec["flow"], f"actions.{name}.flow"),
         python=_python(spec["python"]) if "python" in spec else None,
         touches=compile_manifest(spec.get("manifest") or ()),

@@ -110,7 +110,7 @@ def _manifest(world: World, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what was declared: a manifest, or places; an unconfined command without either changes where it works."""
     from world.klis.predicate import Predicate, read_predicate
     from worldprotocol.cli.reading import read_object
-    from worldprotocol.runs.declaring import manifest_of_places, opaque_manifest
+    from worldprotocol.runs.declaring import manifest_of_places, opaque_manifest, url_resource
 
     named = ("reads", "writes", "creates", "deletes", "renames", "connects", "declare")
     is_declared = any(asked[name] for name in named)
@@ -124,7 +124,7 @@ def _manifest(world: World, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     if not is_declared and asked["unconfined"]:
         return opaque_manifest(workspace, agent=agent, session=session, folder=os.getcwd())
     places: dict[Predicate, list[str]] = {
-        Predicate.CONSUMES: [*asked["reads"], *(f"URL:{url}" for url in asked["connects"])],
+        Predicate.CONSUMES: [*asked["reads"], *map(url_resource, asked["connects"])],
         Predicate.MUTATES: list(asked["writes"]),
         Predicate.PROVIDES: list(asked["creates"]),
         Predicate.DELETES: list(asked["deletes"]),

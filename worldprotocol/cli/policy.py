@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +20,11 @@ def policy() -> None:
 @click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
 @with_desk
 def adopt(desk: Desk, name: str, by: str) -> None:
-    """Bring a policy at hand into force; its rules and their hashes are recorded."""
+    """Bring a policy at hand into force; its rules and their hashes are recorded.
+
+    NAME may also be a policy file that world.toml names, such as rules.toml.
+    """
+    name = _named(desk, name)
     with desk.open() as world:
         adopted = world.adopt_policy(name, by=by)
         told: dict[str, Any] = {"name": name, "adopted": adopted, "hash": world.realm().policies[name].policy_hash}
@@ -40,6 +45,27 @@ def list_policies(desk: Desk) -> None:
         return
     rows = [(one["name"], (one["adopted"] or "")[:12], (one["atHand"] or "")[:12], one["note"]) for one in told]
     desk.out.table(("policy", "adopted", "at hand", "note"), rows, empty="No policy is adopted or at hand.")
+
+
+def _named(desk: Desk, given: str) -> str:
+    """Return the name of the policy in a policy file; a name is a name."""
+    from authority import is_policy_file, policy_from_file
+    from world.errors import Refused
+    from worldprotocol.config import CONFIG_NAME
+
+    if not is_policy_file(given):
+        return given
+    config = desk.settings()
+    known = {(config.folder / one).resolve() for one in config.policies if is_policy_file(one)}
+    path = next((one.resolve() for one in (Path(given), config.folder / given) if one.resolve() in known), None)
+    if path is None:
+        raise Refused(
+            "UNKNOWN_POLICY",
+            f"{given} is not among the policies of {config.folder / CONFIG_NAME}; add it there, so that it is at hand "
+            "whenever somebody acts: policies = [...].",
+            policy=given,
+        )
+    return policy_from_file(path).name
 
 
 def _at_hand(desk: Desk) -> dict[str, str]:

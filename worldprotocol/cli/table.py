@@ -53,6 +53,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "show": Entry("show:show", "Show an event, intent, proposal, decision, world, run or session."),
         "runs": Entry("runs:runs", "List the governed runs, newest first."),
         "stuck": Entry("stuck:stuck", "List the effects in doubt, which wait for people."),
+        "actions": Entry("actions:actions", "List the actions an actor may take, for people and models, and why."),
         "blame": Entry("blame:blame", "Say who last touched a value, and why it was allowed."),
         "waits": Entry("waits:waits", "Say who waits for whose leases."),
         "explain": Entry("explain:explain", "Explain a verdict: what was in the way, and what came next."),

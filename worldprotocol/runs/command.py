@@ -139,7 +139,7 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
     outcome: Outcome = "completed" if code == 0 else "failed"
     reason = None if code == 0 else f"The command ended with exit code {code}."
     ended = run.end(outcome, exit_code=code, reason=reason)
-    return CommandResult(run.run_id, ended, code, running.why or reason)
+    return CommandResult(run.run_id, ended, code, running.why or run.lost or reason)
 
 
 class _Running:
@@ -163,8 +163,8 @@ class _Running:
         """Start the command and wait for its end; returns its exit code as a shell tells it."""
         wishes, declaration = self._wishes, self._run.watch.declaration
         self._operations = self._premises.operations(
-            declaration, confined=not wishes.unconfined, read=wishes.read, write=[private]
-        )
+            declaration, confined=True, read=wishes.read, write=[private]
+        )  # whoever asks it sees what children do: nothing has to be taken for granted of them
         env = {**(os.environ if wishes.env is None else wishes.env), "TMPDIR": private, RUN: self._run.run_id}
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
         rules = None

@@ -18,7 +18,7 @@ from world.errors import Refused
 from world.klis.predicate import Predicate
 from world.klis.resource import Resource, canonical_resource
 
-__all__ = ["manifest_of_places", "opaque_manifest", "place_of"]
+__all__ = ["manifest_of_places", "opaque_manifest", "place_of", "url_resource"]
 
 _TYPED: Final = re.compile(r"[A-Z][A-Z0-9_]*:")
 _ALL_BELOW: Final = re.compile(r"(?:^|/)\*{0,2}$")
@@ -45,8 +45,8 @@ def manifest_of_places(
         Refused: ``NO_MATCH`` for a pattern that no file matches, ``OUTSIDE_WORKSPACE``, ``NOTHING_DECLARED``.
     """
     scope: list[dict[str, str]] = []
-    for predicate, named in places.items():
-        for name in named:
+    for predicate in sorted(places, key=lambda one: one is Predicate.DELETES):  # what is deleted is deleted last
+        for name in places[predicate]:
             scope += [{"predicate": predicate.value, "resource": text} for text in _resources(workspace, name)]
     for old, new in renames:
         (source,), (target,) = list(_resources(workspace, old))[:1], list(_resources(workspace, new))[:1]
@@ -58,7 +58,9 @@ def manifest_of_places(
             "or give a manifest.",
         )
     unique = {(one["predicate"], one["resource"]): one for one in scope}
-    return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": list(unique.values())}
+    manifest = {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": list(unique.values())}
+    deletes = any(one["predicate"] == Predicate.DELETES for one in scope)
+    return manifest | {"ordered": True} if deletes else manifest
 
 
 def opaque_manifest(workspace: Workspace, *, agent: str, session: str, folder: str) -> dict[str, Any]:
@@ -95,6 +97,15 @@ def place_of(workspace: Workspace, name: str) -> Resource:
     below = _ALL_BELOW.search(name)
     plain = name if below is None else name[: below.start()] or ("/" if name.startswith("/") else ".")
     return _place(workspace, plain, subtree=True)
+
+
+def url_resource(text: str) -> str:
+    """Return the resource of a URL as people write it, such as ``https://example.org``.
+
+    Raises:
+        Refused: ``AMBIGUOUS_RESOURCE`` for what is no URL.
+    """
+    return canonical_resource(text if text.startswith("URL:") else f"URL:{text}").text
 
 
 def _resources(workspace: Workspace, name: str) -> Iterator[str]:

@@ -37,6 +37,8 @@ Mode = Literal["strict", "permissive"]
 Kind = Literal["python", "command"]
 Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
 
+LOST: Final = "Its leases were lost: they expired or were revoked."
+
 LOOK_S: Final = 0.5
 """How often it is looked whether the leases are still there, in seconds."""
 
@@ -284,7 +286,7 @@ class GovernedRun:
             except WorldProtocolError:
                 continue  # the log is away for a moment; the heartbeats say when it is too long
             if lost:
-                self._lost = "Its leases were lost: they expired or were revoked."
+                self._lost = LOST
                 self._stop(self._lost)
                 return
 
@@ -346,8 +348,10 @@ class GovernedRun:
         return [triple for triple in found if triple.predicate in CHANGES]
 
     def _outcome(self, outcome: Outcome, reason: str | None) -> tuple[Outcome, str | None]:
-        if self._lost is not None or not self.held.is_active:
-            return "lost", self._lost or "Its leases were lost: they expired or were revoked."
+        if self._lost is None and not self.held.is_active:
+            self._lost = LOST
+        if self._lost is not None:
+            return "lost", self._lost
         violations = self.watch.violations
         if violations and (self.watch.is_strict or any(not one.blocked for one in violations)):
             return "violated", violations[0].error.message

@@ -38,6 +38,7 @@ class RunRecord:
         self._watch = watch
         self._ended = threading.Event()
         self._writing = threading.Lock()
+        self._pending: list[Callable[[int], Event]] = []
         self._thread: threading.Thread | None = None
 
     def opened(self, verdict: VerdictGiven, *, worker: str, **told: Any) -> None:
@@ -100,9 +101,11 @@ class RunRecord:
         with self._writing:
             observed, violations = self._watch.drain(final=final)
             for start in range(0, len(observed), MAX_IN_EVENT):
-                self._write(partial(self._observed, observed[start : start + MAX_IN_EVENT]))
-            for violation in violations:
-                self._write(partial(self._violation, violation))
+                self._pending.append(partial(self._observed, observed[start : start + MAX_IN_EVENT]))
+            self._pending += [partial(self._violation, violation) for violation in violations]
+            while self._pending:  # what cannot be written now is written the next time
+                self._write(self._pending[0])
+                self._pending.pop(0)
 
     def _observed(self, some: Sequence[Observation], at: int) -> RunObserved:
         return RunObserved(at=at, run_id=self.run_id, observed=[one.to_wire() for one in some])
@@ -121,7 +124,9 @@ class RunRecord:
         stream = f"run:{self.run_id}"
 
         def command(work: Work) -> None:
-            work.emit(stream, event(work.at))
+            told = event(work.at)
+            if isinstance(told, RunOpened) or self.run_id in work.realm.runs:  # others may have ended it meanwhile
+                work.emit(stream, told)
 
         with exempt():
             self._protocol.run(command)

@@ -10,17 +10,22 @@ import fcntl
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from host.premises import Premises
 from world.errors import Refused
 from world.events import RunClosed, RunOpened, RunRolledBack
 from world.klis.resource import Resource, canonical_resource
 from world.protocol import WorldProtocol
+from world.realm import Realm
 from world.work import Work
 from worldprotocol.runs.orphans import end_orphans
 from worldprotocol.runs.verification import VerificationLog, read_verification
 
 __all__ = ["recover_runs"]
+
+FORGOTTEN_MS: Final = 600_000
+"""How old a run must be, in ms, to be closed because its leases ended."""
 
 _LOGGER = logging.getLogger("worldprotocol")
 
@@ -34,13 +39,17 @@ def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[Verificati
         protocol: acts on the log.
         premises: the workspace.
     """
-    premises.backups.finish_interrupted()
+    for finished in premises.backups.finish_interrupted():
+        for name in finished.failed:
+            why = finished.reasons.get(name, "it could not be given back")
+            _LOGGER.warning("The rollback to backup %s is not done: %s: %s", finished.backup_id, name, why)
     done: list[VerificationLog] = []
-    if not any(protocol.is_gone(opened.worker) for opened in _open_runs(protocol)):
+    if not _open_runs(protocol):
         return done
     with _one_at_a_time(premises):
         for opened in _open_runs(protocol):  # another process may have ended them meanwhile
             if not protocol.is_gone(opened.worker):
+                _close_if_forgotten(protocol, opened)
                 continue
             if end_orphans(opened.run_id) is None:
                 _LOGGER.warning("Run %s: its processes cannot be ended, so it is left open.", opened.run_id)
@@ -48,6 +57,28 @@ def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[Verificati
             _end(protocol, premises, opened)
             done.append(read_verification(protocol.archive, opened.run_id))
     return done
+
+
+def _close_if_forgotten(protocol: WorldProtocol, opened: RunOpened) -> None:
+    """Close a run whose leases ended long ago though its worker is not known to be gone: it may be on another machine.
+
+    One that lives notices within a second that its leases are gone, and ends by itself. What it left is not touched:
+    somebody else may be at work there.
+    """
+
+    def is_forgotten(realm: Realm, now: int) -> bool:
+        held = any(lease in realm.klis.leases for lease in opened.lease_ids)
+        return opened.run_id in realm.runs and not held and now - opened.at > FORGOTTEN_MS
+
+    def command(work: Work) -> None:
+        if is_forgotten(work.realm, work.at):
+            reason = "Its leases ended, and nothing was heard of it since; what it left is as it was."
+            event = RunClosed(at=work.at, run_id=opened.run_id, outcome="lost", reason=reason)
+            work.emit(f"run:{opened.run_id}", event)
+
+    now = protocol.now_ms()
+    if protocol.worker != opened.worker and protocol.archive.peek(lambda realm: is_forgotten(realm, now)):
+        protocol.run(command)
 
 
 def _open_runs(protocol: WorldProtocol) -> list[RunOpened]:

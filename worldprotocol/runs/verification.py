@@ -37,6 +37,7 @@ class VerificationLog:
         amendments: what the scope was widened by.
         rollbacks: what was given back.
         closed: how it ended; None while it is open.
+        status: of the proposal, where it is about the effects of one.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class VerificationLog:
     amendments: list[RunAmended] = field(default_factory=list)
     rollbacks: list[RunRolledBack] = field(default_factory=list)
     closed: RunClosed | None = None
+    status: str | None = None
 
     @property
     def declared(self) -> list[Mapping[str, Any]]:
@@ -54,7 +56,9 @@ class VerificationLog:
 
     @property
     def outcome(self) -> str:
-        """How it ended, or ``open``."""
+        """How it ended, or ``open``; for the effects of a proposal, its status."""
+        if self.opened is None and self.status is not None:
+            return self.status
         return "open" if self.closed is None else self.closed.outcome
 
     def unused(self, declared: Iterable[Mapping[str, Any]]) -> list[Triple]:
@@ -70,7 +74,8 @@ class VerificationLog:
         elif isinstance(event, RunObserved):
             for one in event.observed:
                 key = (one["predicate"], one["resource"], one["depth"])
-                self.observed[key] = dict(one)
+                known = self.observed.get(key) if self.opened is None else None  # each effect counts by itself
+                self.observed[key] = {**one, "count": one["count"] + (0 if known is None else known["count"])}
         elif isinstance(event, RunViolated):
             self.violations.append(event.violation)
         elif isinstance(event, RunAmended):
@@ -144,6 +149,8 @@ def read_verification(archive: Archive, run_id: str) -> VerificationLog:
         after += len(logged)
     if not after:
         raise Refused("UNKNOWN_RUN", f"Nothing was recorded of a run {run_id!r}.", run_id=run_id)
+    if found.opened is None:
+        found.status = archive.proposal(run_id).status
     return found
 
 

@@ -1,0 +1,389 @@
+"""Conditions in CEL: what a rule of a policy file asks of a case.
+
+A condition is true or false, or it fails: a path that does not exist, values of the wrong types, a division by zero,
+a number out of range, anything but true or false in the end. What fails refuses (``authority.policy``). A condition
+is a function of its case alone: it reads no clock, and loops over a map go in the order of its keys.
+
+The language is evaluated by the package ``common-expression-language``; ``authority.cel_text`` says what of it can
+be used. ``authority.policyfile`` alone imports this. Source: design section 6; CARD-policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import cel
+
+from authority.cel_text import NO_DIVISION, Name, Read, Reading, WrongCondition, read_condition, tokens_of
+from world.errors import Refused
+from world.ports import Case
+
+MAX_STEPS: Final = 4_000_000
+"""Steps of a loop inside of a loop; nothing can break off an evaluation, and this takes about a second."""
+
+Getter = Callable[[Case], Any]
+
+_MISSING: Final = object()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNDEFINED: Final = re.compile(r"Undefined variable or function: '(_\w+)'")
+_MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-]\d\d:\d\d))", re.ASCII)
+_QUERY: Final = {
+    "actorId": "actor_id",
+    "action": "action",
+    "intentKey": "intent_key",
+    "decision": "decision",
+    "outcome": "outcome",
+    "since": "since_ms",
+}
+_CHOICES: Final = {"decision": ("approved", "rejected"), "outcome": ("completed", "failed")}
+_COUNTED: Final = ", ".join(_QUERY)
+
+
+def _scope(case: Case) -> Any:
+    scope = case.intent.body.scope_proposal
+    return None if scope is None else scope.to_wire()
+
+
+def _computed(case: Case) -> Any:
+    return {name.removeprefix("computed."): value for name, value in case.view.computed.items()}
+
+
+def _manifest(case: Case) -> Any:
+    return [] if case.manifest is None else case.manifest["scope"]
+
+
+def moment(at_ms: int) -> datetime:
+    """Return a time, ms since 1970, as CEL's timestamps are; ``OverflowError`` after the year 9999."""
+    return _EPOCH + timedelta(milliseconds=at_ms)
+
+
+_FIELDS: Final[dict[tuple[str, str], Getter]] = {
+    ("actor", "actorId"): lambda case: case.actor.actor_id,
+    ("actor", "kind"): lambda case: case.actor.kind,
+    ("actor", "name"): lambda case: case.actor.name,
+    ("actor", "meta"): lambda case: case.actor.meta or {},
+    ("intent", "type"): lambda case: case.intent.body.type,
+    ("intent", "input"): lambda case: case.intent.body.input,
+    ("intent", "key"): lambda case: case.intent.intent_key,
+    ("intent", "scope"): _scope,
+    ("base", "data"): lambda case: case.view.data,
+    ("base", "computed"): _computed,
+    ("base", "world"): lambda case: case.base_world,
+    ("base", "branch"): lambda case: case.branch,
+}
+_VALUES: Final[dict[str, Getter]] = {
+    "action": lambda case: case.action,
+    "manifest": _manifest,
+    "now": lambda case: moment(case.submitted_at),
+    "nowMs": lambda case: case.submitted_at,
+}
+
+
+def getter_of(path: tuple[Name, ...]) -> tuple[Getter, tuple[Name, ...]]:
+    """Return who gets the beginning of a path from a case, and the names below that."""
+    if path[0] in _VALUES:
+        return _VALUES[str(path[0])], path[1:]
+    return _FIELDS[str(path[0]), str(path[1])], path[2:]
+
+
+def value_at(path: tuple[Name, ...], case: Case, missing: Any = None) -> Any:
+    """Return the value at a path of a case, ``missing`` where there is none."""
+    get, below = getter_of(path)
+    found = _walk(get(case), below, case)
+    return missing if found is _MISSING else found
+
+
+def _walk(value: Any, below: tuple[Name, ...], case: Case) -> Any:
+    for step in below:
+        if type(step) is tuple:
+            step = value_at(step, case, _MISSING)
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step, _MISSING)
+        elif isinstance(value, list) and type(step) is int and 0 <= step < len(value):
+            value = value[step]
+        else:
+            return _MISSING
+    return value
+
+
+def _taker(read: Read) -> Callable[[Case], Any]:
+    """Return who takes what one ``Read`` wants from a case; ``_MISSING`` where the condition is to fail."""
+    get, below = getter_of(read.path)
+    if read.way == "value":
+        if len(below) == 1 and isinstance(below[0], str):
+            return _only_name(get, below[0])
+        return (lambda case: _walk(get(case), below, case)) if below else get
+    if read.way == "has":
+        return _whether(read.path)
+    return _sized(get, below) if read.way == "size" else _looped(get, below)
+
+
+def _only_name(get: Getter, name: str) -> Getter:
+    def take(case: Case) -> Any:
+        value = get(case)
+        return value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
+
+    return take
+
+
+def _whether(path: tuple[Name, ...]) -> Getter:
+    if len(path) < 3 and path[0] not in _VALUES:  # a field that every case has
+        return lambda case: True
+    whole, last = path[:-1], path[-1:]
+
+    def take(case: Case) -> Any:
+        value = value_at(whole, case, _MISSING)
+        return _walk(value, last, case) is not _MISSING if isinstance(value, dict) else _MISSING
+
+    return take
+
+
+def _sized(get: Getter, below: tuple[Name, ...]) -> Getter:
+    def take(case: Case) -> Any:
+        value = _walk(get(case), below, case)
+        return len(value) if isinstance(value, (str, list, dict)) else _MISSING
+
+    return take
+
+
+def _looped(get: Getter, below: tuple[Name, ...]) -> Getter:
+    def take(case: Case) -> Any:
+        value = _walk(get(case), below, case)
+        if isinstance(value, dict):
+            return sorted(value)
+        return value if isinstance(value, list) else _MISSING
+
+    return take
+
+
+@dataclass(slots=True)
+class _Calls:
+    """What a condition calls while it is evaluated for one case; the first failure is kept, never raised."""
+
+    case: Case
+    failure: BaseException | None = None
+
+    def count(self, query: Any) -> Any:
+        try:
+            return self.case.history.count(**_conditions(query))
+        except BaseException as error:  # noqa: BLE001 - the library would swallow it, a time limit included
+            return self._fail(error)
+
+    def ordered(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return value
+        if isinstance(value, dict):
+            return sorted(value, key=lambda key: (type(key).__name__, key))
+        return self._fail(_failed("a loop goes through a list or a map"))
+
+    def size(self, value: Any) -> Any:
+        if isinstance(value, (str, list, dict)):
+            return len(value)
+        return self._fail(_failed("only a text, a list or a map has a size"))
+
+    def timestamp(self, value: Any) -> Any:
+        try:
+            return _timestamp(value)
+        except Refused as refused:
+            return self._fail(refused)
+        except (ValueError, OverflowError):
+            return self._fail(_failed(f"{value!r:.60} is no time between the years 1 and 9999"))
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition that was read.
+
+    Args:
+        text: as the author wrote it.
+        reading: what it reads, and what is evaluated.
+    """
+
+    text: str
+    reading: Reading
+    _program: Any = field(init=False, repr=False, compare=False)
+    _takers: tuple[tuple[str, Getter], ...] = field(init=False, repr=False, compare=False)
+    _calls: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_program", _compiled(self.reading.text))
+        object.__setattr__(self, "_takers", tuple((read.name, _taker(read)) for read in self.reading.reads))
+        object.__setattr__(self, "_calls", tuple(sorted(self.reading.calls)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is compiled does not travel between processes; it is read there again."""
+        return read_when, (self.text,)
+
+    def holds(self, case: Case) -> bool:
+        """Tell whether the condition holds.
+
+        Raises:
+            Refused: ``CONDITION_FAILED``, with what went wrong.
+        """
+        values = {}
+        for name, take in self._takers:
+            value = take(case)
+            if value is not _MISSING:
+                values[name] = value
+        if self.reading.loops > 1:
+            self._check_steps(values)
+        answer = self._evaluated(case, values)
+        if answer is True or answer is False:
+            return answer
+        raise _failed(f"it comes to {_told(answer)}, not to true or false")
+
+    def values_read(self, case: Case) -> dict[str, Any]:
+        """Return what the condition reads of a case, by the paths as they are written; missing ones are left out."""
+        found = {read.shown: value_at(read.path, case, _MISSING) for read in self.reading.reads}
+        return {shown: value for shown, value in found.items() if value is not _MISSING}
+
+    def _evaluated(self, case: Case, values: dict[str, Any]) -> Any:
+        calls = _Calls(case) if self._calls else None
+        try:
+            if calls is None:
+                return self._program.execute(values)
+            answer = self._program.execute(
+                cel.Context(values, {name: getattr(calls, name[1:]) for name in self._calls})
+            )
+        except Exception as error:  # noqa: BLE001 - the library raises many kinds
+            if calls is None or calls.failure is None:
+                raise self._told(error) from None
+        if calls.failure is not None:
+            raise calls.failure
+        return answer
+
+    def _told(self, error: Exception) -> Refused:
+        """Return what the library raised as words that are the same in every run."""
+        if isinstance(error, ZeroDivisionError):
+            return _failed("it divides by zero")
+        if isinstance(error, OverflowError):
+            return _failed("a number becomes too large")
+        if isinstance(error, IndexError):
+            return _failed("a list has no item at a place that it reads")
+        if isinstance(error, KeyError):
+            return _failed(f"there is no {error.args[0] if error.args else '?'!r} in a value that it reads")
+        undefined = _UNDEFINED.search(str(error))
+        if undefined is not None:
+            return self._undefined(undefined[1])
+        if isinstance(error, TypeError):
+            return _failed("values of different types do not go together; double(x), int(x), string(x) turn them")
+        return _failed("a function does not take the values that it is given")
+
+    def _undefined(self, name: str) -> Refused:
+        if name == NO_DIVISION:
+            return _failed("it divides by zero")
+        for read in self.reading.reads:
+            if read.name == name:
+                wanted = {"size": " that has a size", "loop": " that a loop could go through"}.get(read.way, "")
+                return _failed(f"there is no {read.shown}{wanted}")
+        return _failed("a function does not take the values that it is given")
+
+    def _check_steps(self, values: Mapping[str, Any]) -> None:
+        count = len(self.text) + sum(map(_items, values.values()))
+        if count * count > MAX_STEPS:
+            raise _failed(f"a loop inside of a loop goes through {count} values; {int(MAX_STEPS**0.5)} is the limit")
+
+
+def read_when(text: str) -> Condition:
+    """Return a condition.
+
+    Raises:
+        WrongCondition: with what is wrong, where in the text, and what could stand there.
+    """
+    tokens_of(text)
+    try:
+        cel.compile(text)
+    except BaseException as error:  # a parser's panic, too, is a condition that cannot be read
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise WrongCondition(_syntax(str(error))) from None
+    reading = read_condition(text)
+    try:
+        condition = Condition(text, reading)
+    except ValueError:
+        raise WrongCondition("it is too large: too many brackets and divisions stand inside of each other") from None
+    _check_patterns(text)
+    return condition
+
+
+def _compiled(text: str) -> Any:
+    return cel.compile(text)
+
+
+def _syntax(message: str) -> str:
+    """Return the first complaint of the library with its line and column, without the text that we show anyway."""
+    found = re.search(r"<input>:(\d+):(\d+): ([^\n]*)", message)
+    if found is None:
+        return "it cannot be parsed"
+    return f"line {found[1]}, column {found[2]}: {found[3].partition(' expecting ')[0]}"
+
+
+def _check_patterns(text: str) -> None:
+    """Try every regular expression that stands in the text itself."""
+    tokens = tokens_of(text)
+    for at, token in enumerate(tokens[:-3]):
+        if token.text == "matches" and tokens[at + 2].kind == "text" and tokens[at + 3].text == ")":
+            try:
+                cel.evaluate(f"''.matches({tokens[at + 2].text})")
+            except Exception:  # noqa: BLE001 - the library raises many kinds
+                raise WrongCondition(f"{tokens[at + 2].text} is no regular expression (RE2)") from None
+
+
+def _conditions(query: Any) -> dict[str, Any]:
+    if not isinstance(query, dict) or not query.keys() <= _QUERY.keys():
+        raise _failed(f"history.count takes a map with some of {_COUNTED}")
+    return {_QUERY[name]: _condition(name, value) for name, value in query.items()}
+
+
+def _condition(name: str, value: Any) -> Any:
+    if name == "since":
+        if isinstance(value, datetime):
+            return -((_EPOCH - value) // timedelta(milliseconds=1))  # rounded up: at or after
+        if type(value) is int:
+            return value
+        raise _failed("since is a time, or ms since 1970")
+    if not isinstance(value, str) or value not in _CHOICES.get(name, (value,)):
+        raise _failed(f"{name} is {' or '.join(_CHOICES.get(name, ('a text',)))}")
+    return value
+
+
+def _timestamp(value: Any) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if type(value) is int:
+        return _EPOCH + timedelta(seconds=value)
+    found = _MOMENT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise _failed('timestamp(...) takes a time such as "2026-01-31T12:00:00Z"')
+    day, time, fraction, offset = found.groups()
+    parts = f"{day}T{time}.{(fraction or '0')[:6].ljust(6, '0')}{offset or '+00:00'}"
+    return datetime.fromisoformat(parts).astimezone(UTC)
+
+
+def _items(value: Any) -> int:
+    """Return how many values a value is made of."""
+    count, pending = 0, [value]
+    while pending:
+        one = pending.pop()
+        count += 1
+        if isinstance(one, dict):
+            pending.extend(one.values())
+        elif isinstance(one, list):
+            pending.extend(one)
+    return count
+
+
+def _told(answer: Any) -> str:
+    names = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "a map", type(None): "null"}
+    return names.get(type(answer), "a value")
+
+
+def _failed(words: str) -> Refused:
+    return Refused("CONDITION_FAILED", words)

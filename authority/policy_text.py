@@ -1,0 +1,162 @@
+"""The text of a policy file, TOML or YAML, as plain data in which every part knows its line.
+
+``authority.policyfile`` and ``authority.loading`` import this. Strict: a key that stands twice, an anchor, a tag or a
+second document is refused, because people read such files differently from machines.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from world.errors import Refused
+
+MAX_BYTES: Final = 1_048_576
+"""Bytes of a policy file."""
+
+MAX_DEPTH: Final = 16
+"""Levels of a policy file in YAML; a policy has four."""
+
+SUFFIXES: Final = (".toml", ".yaml", ".yml")
+"""How the names of policy files end."""
+
+Place = tuple[str | int, ...]
+"""Keys and numbers that lead to a part of the data."""
+
+_TOML: Final = re.compile(
+    r"""(?P<text>\"{3}(?:\\.|[^\\])*?\"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*')
+    |(?P<comment>\#[^\n]*)
+    |(?P<line>\n)
+    |(?P<table>\[\[|\]\])
+    |(?P<mark>[\[\]{}=])
+    |(?P<bare>[A-Za-z0-9_\-]+)
+    |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_RULES: Final = re.compile(r"[ \t]*[\"']?rules[\"']?[ \t]*\]\]")
+_PLAIN: Final = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file says, and where.
+
+    Args:
+        data: as the file says it.
+        lines: the line, from 1, of every part whose line is known.
+    """
+
+    data: Any
+    lines: dict[Place, int] = field(default_factory=dict)
+
+    def line(self, place: Place) -> int:
+        """Return the line of a part, or of the nearest part around it."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+def is_policy_file(reference: str) -> bool:
+    """Tell whether a reference names a policy file: ``rules.toml``, ``house/rules.yaml``."""
+    return reference.endswith(SUFFIXES)
+
+
+def read_text(text: str, *, is_toml: bool) -> Written:
+    """Return what a text says.
+
+    Raises:
+        Refused: ``INVALID_POLICY`` with the line, where it is no TOML or YAML, or not the strict kind.
+    """
+    try:
+        if is_toml:
+            return Written(tomllib.loads(text), dict(_toml_lines(text)))
+        return _read_yaml(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _malformed(str(error)) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+        raise _malformed(f"{getattr(error, 'problem', None) or error}{where}") from None
+    except RecursionError:
+        raise _malformed("it is nested too deeply") from None
+    except ValueError as error:  # a date or a number that YAML's grammar allows and Python does not
+        raise _malformed(str(error)) from None
+
+
+def _malformed(words: str) -> Refused:
+    return Refused("INVALID_POLICY", words)
+
+
+def _toml_lines(text: str) -> Iterator[tuple[Place, int]]:
+    """Yield the lines of the keys at the top, of every rule and of its keys; the text is known to be TOML."""
+    table: Place = ()
+    line, depth, rules = 1, 0, 0
+    key: str | None = None
+    fresh = True  # whether a statement could begin here
+    for match in _TOML.finditer(text):
+        kind, piece = match.lastgroup, match.group()
+        if fresh and depth == 0 and kind in ("bare", "text"):
+            key = piece.strip("\"'")
+            yield (*table, key), line
+        if fresh and depth == 0 and piece == "[[":
+            table = ("rules", rules) if _RULES.match(text, match.end()) else ("?",)
+            if table[0] == "rules":
+                yield table, line
+                rules += 1
+        elif fresh and depth == 0 and piece == "[":
+            table = ("?",)
+        elif piece == "{" and depth == 1 and key == "rules" and table == ():
+            yield ("rules", rules), line
+            rules += 1
+        if kind in ("mark", "table") and piece != "=":
+            depth += len(piece) * (1 if piece[0] in "[{" else -1)
+        fresh = kind == "line" or (fresh and piece.isspace())
+        line += piece.count("\n")
+
+
+def _read_yaml(text: str) -> Written:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise _malformed(f"it is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            where = "" if event.start_mark is None else f" (line {event.start_mark.line + 1})"
+            raise _malformed(f"an anchor or alias stands there{where}; write it out")
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        lines: dict[Place, int] = {}
+        return Written(None if node is None else _plain(loader, node, (), lines), lines)
+    finally:
+        loader.dispose()
+
+
+def _plain(loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+    lines[place] = node.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(loader, one, (*place, at), lines) for at, one in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(loader, node, place, lines)
+    if node.tag not in _PLAIN:
+        kind = node.tag.rpartition(":")[2]
+        raise _malformed(f"line {lines[place]} holds a {kind}; only texts, numbers and truth values; put it in quotes")
+    return loader.construct_object(node)
+
+
+def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+            raise _malformed(f"line {line} has a key that is no text; put it in quotes")
+        if key.value in found:
+            raise _malformed(f"line {line} says {key.value} a second time")
+        found[key.value] = _plain(loader, value, (*place, key.value), lines)
+        lines[*place, key.value] = line
+    return found

@@ -1,0 +1,138 @@
+"""What a catalog is made from: the actions of a schema, each with what it takes and when it is available.
+
+A descriptor may come from a domain, or in its wire form from elsewhere (intent specification 3.4). An expression in it
+is looked at and compiled once, when the descriptor is made. For this room's catalogs and whoever asks for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from projections.input_schema import schema_of_field, schema_of_model
+from world.canonical import utf16_key
+from world.core import Domain, DomainSchema
+from world.core.availability import LocalPredicate, Predicate, read_predicate
+from world.errors import Refused
+from world.frozen import freeze
+from world.values import Identifier, Json, Text, Value
+
+__all__ = ["ActionDescriptor", "descriptors_of"]
+
+
+class _Wire(Value):
+    """A descriptor in its wire form."""
+
+    type: Identifier
+    label: Text | None = None
+    description: Text | None = None
+    input_schema: Json = None
+    available: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDescriptor:
+    """One action of a schema, as a catalog is asked about it (INT-3.4).
+
+    Args:
+        type: the intent type.
+        label: a short name for people.
+        description: for people and models.
+        input_schema: JSON Schema of the input; None says nothing about it.
+        available: an availability expression, a ``LocalPredicate``, or None for always.
+
+    Raises:
+        Refused: ``NOT_CANONICAL`` for a type, a schema or an expression that is no JSON.
+    """
+
+    type: str
+    label: str | None = None
+    description: str | None = None
+    input_schema: Any = None
+    available: Any = None
+    predicate: Predicate | None = field(init=False, repr=False, compare=False)
+    sort_key: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        predicate = None
+        if self.available is not None and not isinstance(self.available, LocalPredicate):
+            object.__setattr__(self, "available", freeze(self.available, "$.available"))
+            predicate = read_predicate(self.available)
+        object.__setattr__(self, "input_schema", freeze(self.input_schema, "$.inputSchema"))
+        object.__setattr__(self, "predicate", predicate)
+        object.__setattr__(self, "sort_key", utf16_key(freeze(self.type, "$.type")))
+
+    @classmethod
+    def read(cls, given: Any, path: str = "$") -> ActionDescriptor:
+        """Return the descriptor that a mapping in wire form describes.
+
+        In the same process ``available`` may be ``{"kind": "fn", "evaluate": function}``; from elsewhere no function
+        can come.
+
+        Raises:
+            Refused: ``INVALID_VALUE`` with the faulty fields; ``LOCAL_PREDICATE`` for a function that did not come
+                along.
+        """
+        available = given.get("available") if isinstance(given, Mapping) else None
+        if not isinstance(available, Mapping) or available.get("kind") != "fn":
+            told = _Wire.read(given, path)
+            return cls(told.type, told.label, told.description, told.input_schema, told.available)
+        told = _Wire.read({name: value for name, value in given.items() if name != "available"}, path)
+        evaluate = available.get("evaluate")
+        if not callable(evaluate):
+            raise _left_behind(told.type)
+        local = LocalPredicate(evaluate, _name_of(evaluate))
+        return cls(told.type, told.label, told.description, told.input_schema, local)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the wire form; absent fields are left out.
+
+        Raises:
+            Refused: ``LOCAL_PREDICATE`` where the predicate is a function of this process (INT-3.4b).
+        """
+        if isinstance(self.available, LocalPredicate):
+            raise _left_behind(self.type)
+        wire = {
+            "type": self.type,
+            "label": self.label,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "available": self.available,
+        }
+        return {name: value for name, value in wire.items() if value is not None}
+
+
+def _left_behind(action: str) -> Refused:
+    return Refused(
+        "LOCAL_PREDICATE",
+        f"The predicate of {action!r} is a Python function, which does not cross from one process to another; send an "
+        "availability expression, or the catalog itself.",
+        action=action,
+    )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def descriptors_of(domain: Domain | DomainSchema) -> tuple[ActionDescriptor, ...]:
+    """Return the descriptors of all actions, in the order in which they were declared.
+
+    Args:
+        domain: with its Python functions, or the schema alone; then local predicates and the constraints of pydantic
+            models are not known.
+    """
+    schema, functions = (domain.schema, domain) if isinstance(domain, Domain) else (domain, None)
+    found = []
+    for name, action in schema.actions.items():
+        model = None if functions is None else functions.input_model(name)
+        taken = action.spec.get("input")
+        if model is not None:
+            shown: Any = schema_of_model(model)
+        else:
+            shown = None if taken is None else schema_of_field(taken)
+        local = None if functions is None else functions.local_predicate(name)
+        told = action.spec.get("label"), action.spec.get("description")
+        found.append(ActionDescriptor(name, *told, shown, action.available if local is None else local))
+    return tuple(found)

@@ -1,0 +1,176 @@
+"""A catalog as tool definitions for language models, and a model's call of a tool as an intent's body.
+
+A definition is ``{"name", "description", "input_schema"}``; every vendor's own form is a matter of renaming. Names hold
+``[A-Za-z0-9_-]`` alone, 64 characters at most, and lead back to the action's type: a dot is written ``-``, a hyphen
+``_-``, an underscore ``__``, any other character ``_x``, its code point in hex, ``_``. What would be too long is cut,
+and ends in ``_h`` and the beginning of its SHA-256; then the set's own table leads back.
+
+A tool takes an object. An action that takes something else is wrapped: its input is the member ``input``.
+Source: intent specification 3.4 and 7.4 (LLM toolsets). For ``worldprotocol`` and whoever serves models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from projections.catalog import ActionCatalog, ProjectedAction
+from world.canonical import sha256_hex
+from world.errors import Refused
+from world.frozen import freeze
+from world.intent import IntentBody
+
+__all__ = ["MAX_NAME", "Tool", "ToolSet", "action_type", "tool_name", "tools_of"]
+
+MAX_NAME: Final = 64
+"""Characters in the name of a tool."""
+
+_DIGITS: Final = 32  # of the hash in a cut name: 128 bits
+_ROOM: Final = MAX_NAME - _DIGITS - len("_h")
+_AS_THEY_ARE: Final = re.compile(r"[A-Za-z0-9]")
+_PIECE: Final = re.compile(r"[A-Za-z0-9]|-|_-|__|_x(?:0|[1-9a-f][0-9a-f]*)_")
+_WRITTEN: Final = {".": "-", "-": "_-", "_": "__"}
+_READ: Final = {written: character for character, written in _WRITTEN.items()}
+_ANYTHING: Final = freeze({"type": "object", "properties": {}})
+
+
+def tool_name(action: str) -> str:
+    """Return the name of an action's tool; different actions have different names."""
+    pieces = [_written(character) for character in action]
+    whole = "".join(pieces)
+    if len(whole) <= MAX_NAME:
+        return whole
+    begin = ""
+    for piece in pieces:
+        if len(begin) + len(piece) > _ROOM:
+            break
+        begin += piece
+    return f"{begin}_h{sha256_hex(action.encode('utf-8', 'surrogatepass'))[:_DIGITS]}"
+
+
+def _written(character: str) -> str:
+    if _AS_THEY_ARE.fullmatch(character):
+        return character
+    return _WRITTEN.get(character) or f"_x{ord(character):x}_"
+
+
+def action_type(name: str) -> str | None:
+    """Return the action that a tool's name stands for; None for a cut name, and for what is no tool's name."""
+    characters, at = [], 0
+    while at < len(name):
+        found = _PIECE.match(name, at)
+        if found is None:
+            return None
+        piece = found[0]
+        at = found.end()
+        if piece.startswith("_x"):
+            code = int(piece[2:-1], 16)
+            if code > 0x10FFFF:
+                return None
+            characters.append(chr(code))
+        else:
+            characters.append(_READ.get(piece, piece))
+    action = "".join(characters)
+    return action if action and tool_name(action) == name else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One action as a tool.
+
+    Args:
+        name: what a model calls.
+        description: what a model reads.
+        input_schema: JSON Schema of an object.
+        action: the action behind it.
+        takes: what of a call is the action's input: the whole ``object``; its member ``input``; or the whole again, but
+            an empty object is no input, where the action does not say what it takes (``anything``).
+    """
+
+    name: str
+    description: str
+    input_schema: Any
+    action: str
+    takes: Literal["object", "member", "anything"] = "object"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the definition as JSON."""
+        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """The tools of one catalog.
+
+    Args:
+        catalog_hash: of the catalog they were made from.
+        tools: by name, in the catalog's order.
+    """
+
+    catalog_hash: str
+    tools: Mapping[str, Tool]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The table from each tool's name to its action's type."""
+        return {name: tool.action for name, tool in self.tools.items()}
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return ``{"catalogHash", "tools", "names"}``."""
+        tools = [tool.to_wire() for tool in self.tools.values()]
+        return {"catalogHash": self.catalog_hash, "tools": tools, "names": self.names}
+
+    def body(self, name: str, arguments: Mapping[str, Any] | None = None) -> IntentBody:
+        """Return the intent that a model's call means; it is checked where every intent is checked.
+
+        Args:
+            name: the tool.
+            arguments: what the model gave.
+
+        Raises:
+            Refused: ``UNKNOWN_TOOL`` with the names there are; ``INVALID_VALUE`` for arguments that are no object.
+        """
+        tool = self.tools.get(name)
+        if tool is None:
+            known = ", ".join(self.tools) or "none"
+            raise Refused("UNKNOWN_TOOL", f"There is no tool {name!r:.80}; there are: {known}.", names=list(self.tools))
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise Refused("INVALID_VALUE", f"The arguments of the tool {name} must be an object.")
+        given: Any = dict(arguments or {})
+        if tool.takes == "member":
+            given = given.get("input")
+        elif tool.takes == "anything":
+            given = given or None
+        return IntentBody.read({"type": tool.action, "input": given})
+
+
+def tools_of(catalog: ActionCatalog) -> ToolSet:
+    """Return the tools of a catalog that was made for models.
+
+    Unavailable actions, which a catalog may mark, are no tools; unknown ones are, and say so (INV-AC5).
+
+    Args:
+        catalog: in a mode that shows descriptions, ``llm`` or ``debug``.
+    """
+    offered = (action for action in catalog.actions if action.availability.status != "unavailable")
+    tools = [_tool(action) for action in offered]
+    return ToolSet(catalog.catalog_hash, {tool.name: tool for tool in tools})
+
+
+def _tool(action: ProjectedAction) -> Tool:
+    schema, takes = _form(action.input_schema)
+    description = action.description or action.label or action.type
+    if action.availability.status == "unknown":
+        description = f"{description.rstrip('.')}. Whether this is available now is decided when it is called."
+    return Tool(tool_name(action.type), description, schema, action.type, takes)
+
+
+def _form(schema: Any) -> tuple[Any, Literal["object", "member", "anything"]]:
+    if schema is None:
+        return _ANYTHING, "anything"
+    if schema.get("type") == "object":
+        return schema, "object"
+    wrapped = {"type": "object", "properties": {"input": schema}, "required": ["input"], "additionalProperties": False}
+    return freeze(wrapped), "member"

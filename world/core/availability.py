@@ -1,0 +1,229 @@
+"""Availability predicates: what they may read, what they need to know, and the functions that stand in for them.
+
+A predicate tells from data, computed values and the acting actor whether an action may be taken now, and from nothing
+else (INT-7.4.2). The actor is read at ``meta.actor``: ``actorId`` (or ``id``), ``kind`` (or ``type``), ``name`` and
+``meta``. Time, chance, input and the state of the engine are refused where a schema is loaded; a predicate that names
+them all the same cannot be evaluated.
+
+What a predicate needs is found by looking at it before it is evaluated, so that an ``and`` or ``or`` that ends early
+hides no missing key. Where an absent value is asked for on purpose, by ``isNull`` or by ``coalesce``, it is not needed.
+
+Source: intent specification 3.4 and 7.4.2; INV-AC4. For the core itself and for projections of action catalogs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from world.actor import ActorRef
+from world.core.anatomy import check_expression, operands, paths_read
+from world.core.expression import Evaluate, compile_expression
+from world.core.python_action import ComputedView
+from world.core.scope import Scope
+from world.core.values import ExpressionError, kind_of, truth
+from world.frozen import FrozenDict, freeze
+from world.paths import Segments, array_index, parse_path
+from world.snapshot import SnapshotView
+
+__all__ = [
+    "AvailabilityContext",
+    "LocalPredicate",
+    "Predicate",
+    "actor_fields",
+    "impure_reads",
+    "needed",
+    "read_answer",
+    "read_predicate",
+]
+
+ACTOR: Final = "meta.actor"
+"""Where a predicate finds the actor."""
+
+_ACTOR_FIELDS: Final = frozenset({"actorId", "id", "kind", "type", "name", "meta"})
+_WALK: Final = frozenset({"$item", "$index", "$array"})
+_OUTSIDE: Final = frozenset({"input", "system", "meta"})
+
+
+@dataclass(frozen=True, slots=True)
+class AvailabilityContext:
+    """All that a local predicate sees (INT-3.4b): frozen data, computed values by short or full name, and who acts.
+
+    Args:
+        data: the data.
+        computed: the computed values.
+        actor: who acts; None where nobody in particular is meant.
+    """
+
+    data: FrozenDict
+    computed: Mapping[str, Any]
+    actor: ActorRef | None
+
+    @classmethod
+    def of(cls, view: SnapshotView, actor: ActorRef | None) -> AvailabilityContext:
+        """Return the context of a view and an actor."""
+        return cls(view.data, ComputedView(view.computed), actor)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPredicate:
+    """A predicate that is a Python function; it has no wire form and never crosses a system boundary (INT-3.4b).
+
+    Args:
+        evaluate: from the context to true or false; pure.
+        name: what people know it by.
+    """
+
+    evaluate: Callable[[AvailabilityContext], Any]
+    name: str
+
+    def decide(self, context: AvailabilityContext) -> bool | None:
+        """Return what the function answers, None where it raises or answers nothing that is JSON."""
+        try:
+            return read_answer(self.evaluate(context))
+        except Exception:  # noqa: BLE001 - whatever its author's function raises, it decided nothing
+            return None
+
+    @property
+    def kind(self) -> Literal["fn"]:
+        """What tells it from an expression."""
+        return "fn"
+
+
+def read_answer(answer: Any) -> bool | None:
+    """Return what a local predicate's answer means: a JSON value by its truth, anything else nothing."""
+    return truth(answer) if answer is None or isinstance(answer, _JSON) else None
+
+
+_JSON: Final = (bool, int, float, str, list, dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """An expression as a predicate, looked at and compiled.
+
+    Args:
+        faults: sentences about what is malformed in it.
+        impure: what it reads and must not.
+        actor: the actor's fields that it needs, as the segments of their paths behind ``meta``.
+        computed: the computed values that it needs, by full name.
+        reads: every path it reads, sorted.
+        evaluate: the compiled expression; with faults or impure reads it raises ``ExpressionError``.
+    """
+
+    faults: tuple[str, ...]
+    impure: tuple[str, ...]
+    actor: tuple[Segments, ...]
+    computed: tuple[str, ...]
+    reads: tuple[str, ...]
+    evaluate: Evaluate
+
+    def missing(self, fields: Mapping[str, Any], computed: Mapping[str, Any]) -> list[str]:
+        """Return the paths that it needs and that are absent.
+
+        Args:
+            fields: as ``actor_fields`` gives them.
+            computed: computed values by full name.
+        """
+        absent = [f"meta.{'.'.join(segments)}" for segments in self.actor if not _is_there(fields, segments)]
+        return absent + [name for name in self.computed if not _is_known(computed, name)]
+
+
+def read_predicate(expression: Any) -> Predicate:
+    """Return an expression as a predicate; it may be malformed or impure, and then says so."""
+    faults = tuple(f"{path}: {message}" for path, message in check_expression(expression))
+    if faults:
+        return Predicate(faults, (), (), (), (), _undecided(faults[0]))
+    impure = tuple(impure_reads(expression))
+    reads = tuple(sorted(paths_read(expression)))
+    if impure:
+        told = f"A predicate is a function of data, computed values and {ACTOR}; it cannot read {', '.join(impure)}."
+        return Predicate((), impure, (), (), reads, _undecided(told))
+    wanted = sorted(set(needed(expression)))
+    actor = tuple(parse_path(path)[1:] for path in wanted if path.startswith(ACTOR))
+    computed = tuple(path for path in wanted if path.startswith("computed."))
+    return Predicate((), (), actor, computed, reads, compile_expression(expression))
+
+
+def _undecided(message: str) -> Evaluate:
+    def fail(_: Scope) -> Any:
+        raise ExpressionError("INTERNAL_ERROR", message)
+
+    return fail
+
+
+def impure_reads(expression: Any) -> list[str]:
+    """Return the paths in a predicate that it must not read, sorted (INT-7.4.2b)."""
+    return sorted(path for path in paths_read(expression) if _is_impure(path))
+
+
+def _is_impure(path: str) -> bool:
+    root = path.partition(".")[0]
+    if root == "meta":
+        segments = parse_path(path)
+        return segments[1:2] != ("actor",) or (len(segments) > 2 and segments[2] not in _ACTOR_FIELDS)
+    return root in _OUTSIDE or (root.startswith("$") and root not in _WALK)
+
+
+def needed(expression: Any) -> Iterator[str]:
+    """Yield the paths below ``meta.actor`` and ``computed`` whose absence leaves a predicate undecided (INT-7.4.2e)."""
+    path = _place(expression)
+    if path is not None:
+        if path.startswith((ACTOR, "computed.")):
+            yield path
+        return
+    excused: tuple[Any, ...] = ()
+    inner = operands(expression)
+    if kind_of(expression) == "isNull":
+        excused = inner
+    elif kind_of(expression) == "coalesce":
+        excused = inner[:-1]
+    for one in inner:
+        if not any(one is other for other in excused) or _place(one) is None:
+            yield from needed(one)
+
+
+def _place(node: Any) -> str | None:
+    """Return the path that a ``get``, or ``field`` of one, stands for; None for anything else."""
+    if kind_of(node) == "get":
+        path = node["path"]
+        return path if isinstance(path, str) else None
+    if kind_of(node) != "field" or "\\" in node["property"] or "." in node["property"]:
+        return None
+    outer = _place(node["object"])
+    return None if outer is None else f"{outer}.{node['property']}"
+
+
+def actor_fields(actor: ActorRef | None) -> FrozenDict:
+    """Return what a predicate may read below ``meta``: the actor, under both of its vocabularies, or nothing."""
+    if actor is None:
+        return _NOBODY
+    return FrozenDict({"actor": freeze({**actor.to_wire(), "id": actor.actor_id, "type": actor.kind})})
+
+
+_NOBODY: Final = FrozenDict()
+
+
+def _is_there(root: Any, segments: Segments) -> bool:
+    for name in segments:
+        if isinstance(root, dict):
+            if name not in root:
+                return False
+            root = root[name]
+        elif isinstance(root, list) and name == "length":
+            root = len(root)
+        elif isinstance(root, list) and (index := array_index(name)) is not None and index < len(root):
+            root = root[index]
+        else:
+            return False
+    return True
+
+
+def _is_known(computed: Mapping[str, Any], path: str) -> bool:
+    """Tell whether a computed value is there, or one inside of which the path leads."""
+    while path not in computed:
+        path = path.rpartition(".")[0]
+        if not path:
+            return False
+    return True

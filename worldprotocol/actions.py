@@ -1,0 +1,165 @@
+"""``World.actions``: what an actor may do in a state, for screens, for tools of language models, and why.
+
+It reads the log and asks ``projections.catalog``; it needs no right to act. For façade, bridge and ``worldctl``.
+Source: intent specification 7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Mode, Pruning
+from projections.descriptors import ActionDescriptor, descriptors_of
+from projections.explaining import Explanation, explain_catalog
+from projections.tools import ToolSet, tools_of
+from world.actor import ActorRef
+from world.core import Domain, DomainSchema, recompute, unchecked_schema
+from world.core.execution import Execution
+from world.errors import Refused
+from world.frozen import FrozenDict
+from world.limits import Limits
+from world.snapshot import SnapshotView
+from world.time_limit import TimeLimit
+from world.views.archive import Archive
+
+__all__ = ["Actions"]
+
+
+class Actions:
+    """The actions of a realm, seen from one world and by one actor.
+
+    Args:
+        archive: past worlds.
+        domain: the domain at hand; without it, or under another schema, what the log says of its schema counts, and
+            values that Python functions compute are not known.
+        limits: ``max_call_ms`` is the time that one call of a local predicate may take.
+    """
+
+    def __init__(self, archive: Archive, domain: Domain | None = None, limits: Limits | None = None) -> None:
+        """Look at a realm's actions."""
+        self._archive = archive
+        self._domain = domain
+        self._projector = CatalogProjector(TimeLimit((limits or Limits()).max_call_ms))
+
+    def catalog(self, actor_id: str | None = None, **wishes: Any) -> ActionCatalog:
+        """Return the catalog for an actor; arguments and errors as for ``request``."""
+        return self._projector.project_action_catalog(self.request(actor_id, **wishes))
+
+    def tools(self, actor_id: str | None = None, **wishes: Any) -> ToolSet:
+        """Return the catalog as tools of a language model; arguments and errors as for ``request``."""
+        return tools_of(self.catalog(actor_id, **wishes))
+
+    def explain(self, actor_id: str | None = None, **wishes: Any) -> tuple[ActionCatalog, list[Explanation]]:
+        """Return the catalog, and why every action is in it or is not; see ``request``."""
+        return explain_catalog(self.request(actor_id, **wishes), self._projector)
+
+    def request(
+        self,
+        actor_id: str | None = None,
+        *,
+        mode: Mode = "llm",
+        pruning: Pruning | Mapping[str, Any] | None = None,
+        branch: str | None = None,
+        at: str | None = None,
+    ) -> CatalogRequest:
+        """Return what a catalog is made from.
+
+        Args:
+            actor_id: who acts; None is nobody in particular, and what depends on the actor is unknown then.
+            mode: for whom it is shown.
+            pruning: what is left out, as ``Pruning`` or in wire form.
+            branch: whose head to look at; None is the active one's. The actions are those of the schema in force.
+            at: a past world to look at in place of a head, with the actions of its own schema.
+
+        Raises:
+            Refused: ``UNKNOWN_ACTOR``, ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``, ``INVALID_VALUE``.
+        """
+        actor = None if actor_id is None else self.actor(actor_id)
+        world, schema_hash = self.place(branch, at)
+        view = self.view(world, schema_hash)
+        options = pruning if isinstance(pruning, Pruning) else Pruning.read(dict(pruning or {}), "$.pruning")
+        return CatalogRequest(schema_hash, view, actor, self._descriptors(schema_hash), mode, options)
+
+    def actor(self, actor_id: str) -> ActorRef:
+        """Return a registered actor; raises ``Refused`` ``UNKNOWN_ACTOR``."""
+        known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
+        if known is None:
+            raise Refused("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r}.", actor_id=actor_id)
+        return ActorRef.read(known)
+
+    def place(self, branch: str | None = None, at: str | None = None) -> tuple[str, str]:
+        """Return the world that is looked at, and the schema under which.
+
+        Raises:
+            Refused: ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``.
+        """
+        if at is not None:
+            return at, self._archive.sealed(at).schema_hash
+        active, heads, in_force = self._archive.peek(
+            lambda realm: (realm.active, {one.name: one.head for one in realm.branches.values()}, realm.schema_hash)
+        )
+        name = active if branch is None else branch
+        if name not in heads:
+            raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there is {', '.join(sorted(heads))}.")
+        return heads[name], in_force
+
+    def view(self, world_id: str, schema_hash: str) -> SnapshotView:
+        """Return the data and computed values of a world, as far as they are known here."""
+        data = self._archive.state(world_id)
+        return SnapshotView(data, self.computed(data, schema_hash))
+
+    def computed(self, data: FrozenDict, schema_hash: str) -> FrozenDict:
+        """Return the computed values of data under a schema; without its functions those of expressions alone."""
+        domain = self._at_hand(schema_hash)
+        return recompute(_Portable(_without_functions(self._recorded(schema_hash))) if domain is None else domain, data)
+
+    def _descriptors(self, schema_hash: str) -> tuple[ActionDescriptor, ...]:
+        domain = self._at_hand(schema_hash)
+        if domain is None:
+            return descriptors_of(self._recorded(schema_hash))
+        known = _KNOWN.get(domain)
+        if known is None or known[0] is not domain.schema:
+            known = _KNOWN[domain] = (domain.schema, descriptors_of(domain))
+        return known[1]
+
+    def _at_hand(self, schema_hash: str) -> Domain | None:
+        return self._domain if self._domain is not None and self._domain.schema.hash == schema_hash else None
+
+    def _recorded(self, schema_hash: str) -> DomainSchema:
+        """Return the schema that the log holds under this hash."""
+        for adopted in self._archive.adopted_domains():
+            if adopted.schema_hash == schema_hash:
+                return unchecked_schema(adopted.schema)
+        raise Refused("UNKNOWN_WORLD", f"The log holds no schema {schema_hash[:12]}.")
+
+
+_KNOWN: WeakKeyDictionary[Domain, tuple[DomainSchema, tuple[ActionDescriptor, ...]]] = WeakKeyDictionary()
+"""Descriptors of domains as of a schema: to make one is dear, a pydantic model's JSON Schema above all."""
+
+
+def _without_functions(schema: DomainSchema) -> DomainSchema:
+    """Return a schema without the values that Python functions compute, and without those that need them."""
+    gone: set[str] = set()
+    for spec in schema.computed:  # every one stands behind those it depends on
+        if spec.python is not None or not gone.isdisjoint(spec.inner):
+            gone.add(spec.name)
+    return replace(schema, computed=tuple(spec for spec in schema.computed if spec.name not in gone))
+
+
+@dataclass(frozen=True, slots=True)
+class _Portable:
+    """A schema as a program whose computed values are all expressions."""
+
+    schema: DomainSchema
+
+    def run_action(self, execution: Execution) -> NoReturn:
+        raise Refused("PYTHON_REQUIRED", f"Nothing executes the action {execution.action_id!r} here.")
+
+    def computed_function(self, name: str) -> NoReturn:
+        raise Refused("PYTHON_REQUIRED", f"Nothing computes {name!r} here.")
+
+    def local_predicate(self, _action: str) -> None:
+        return None
