@@ -11,7 +11,7 @@ be used. ``authority.policyfile`` alone imports this. Source: design section 6; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -97,7 +97,7 @@ def value_at(path: tuple[Name, ...], case: Case, missing: Any = None) -> Any:
     return missing if found is _MISSING else found
 
 
-def _walk(value: Any, below: tuple[Name, ...], case: Case) -> Any:
+def _walk(value: Any, below: Sequence[Name], case: Case) -> Any:
     for step in below:
         if type(step) is tuple:
             step = value_at(step, case, _MISSING)
@@ -131,13 +131,14 @@ def _only_name(get: Getter, name: str) -> Getter:
 
 
 def _whether(path: tuple[Name, ...]) -> Getter:
-    if len(path) < 3 and path[0] not in _VALUES:  # a field that every case has
+    get, below = getter_of(path)
+    if not below:  # a field that every case has
         return lambda case: True
-    whole, last = path[:-1], path[-1:]
+    *whole, last = below
 
     def take(case: Case) -> Any:
-        value = value_at(whole, case, _MISSING)
-        return _walk(value, last, case) is not _MISSING if isinstance(value, dict) else _MISSING
+        value = _walk(get(case), whole, case) if whole else get(case)
+        return last in value if isinstance(value, dict) else _MISSING
 
     return take
 

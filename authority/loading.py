@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from authority.policy import Policy
-from authority.policy_text import is_policy_file
+from authority.policy_text import is_policy_file, read_file
 from authority.words import told
 from world.errors import Refused
 from world.references import load_reference
@@ -37,15 +37,20 @@ def policy_from_reference(reference: str, *, name: str | None = None, base: Path
 
 
 def policy_from_file(path: Path) -> Policy:
-    """Return the policy that a file of rules holds, ``rules.toml`` or ``rules.yaml``.
+    """Return the policy that a file of rules holds: ``rules.toml``, ``rules.yaml``, ``rules.cedar``.
 
     Raises:
-        Refused: ``NOT_LOADED`` where the file cannot be read; ``INVALID_POLICY`` with ``details["faults"]``, each
-            ``{"path", "message", "line"}``.
+        Refused: ``NOT_LOADED`` where the file, or the package for its language, cannot be read; ``INVALID_POLICY``
+            with ``details["faults"]``, each ``{"path", "message", "line"}``.
     """
-    from authority.policyfile import policy_from_file as read  # its library takes 150 ms to import
+    text = read_file(path)
+    if path.suffix == ".cedar":
+        from authority.cedar import policy_from_cedar  # an extra
 
-    return read(path)
+        return policy_from_cedar(text, path.name)
+    from authority.policyfile import policy_from_text  # its library takes 150 ms to import
+
+    return policy_from_text(text, path.name)
 
 
 def policy_from_entry_point(point: EntryPoint) -> Policy:

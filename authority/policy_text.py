@@ -1,7 +1,7 @@
 """The text of a policy file, TOML or YAML, as plain data in which every part knows its line.
 
-``authority.policyfile`` and ``authority.loading`` import this. Strict: a key that stands twice, an anchor, a tag or a
-second document is refused, because people read such files differently from machines.
+The readers of policy files and ``authority.loading`` import this. Strict: a key that stands twice, an anchor, a tag or
+a second document is refused, because people read such files differently from machines.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from authority.words import told
 from world.errors import Refused
 
 MAX_BYTES: Final = 1_048_576
@@ -22,7 +24,7 @@ MAX_BYTES: Final = 1_048_576
 MAX_DEPTH: Final = 16
 """Levels of a policy file in YAML; a policy has four."""
 
-SUFFIXES: Final = (".toml", ".yaml", ".yml")
+SUFFIXES: Final = (".toml", ".yaml", ".yml", ".cedar")
 """How the names of policy files end."""
 
 Place = tuple[str | int, ...]
@@ -62,8 +64,30 @@ class Written:
 
 
 def is_policy_file(reference: str) -> bool:
-    """Tell whether a reference names a policy file: ``rules.toml``, ``house/rules.yaml``."""
+    """Tell whether a reference names a policy file: ``rules.toml``, ``house/rules.yaml``, ``house.cedar``."""
     return reference.endswith(SUFFIXES)
+
+
+def invalid_file(file: str, faults: list[dict[str, Any]]) -> Refused:
+    """Return the refusal of a policy file that tells all its faults, each ``{"path", "message", "line"}``."""
+    words = "; ".join(f"line {fault['line']}, {fault['path']}: {fault['message']}" for fault in faults)
+    return Refused("INVALID_POLICY", f"{file} is no valid policy: {words.rstrip('.')}.", faults=faults, reference=file)
+
+
+def read_file(path: Path) -> str:
+    """Return the text of a policy file.
+
+    Raises:
+        Refused: ``NOT_LOADED`` where it cannot be read, is no UTF-8, or has more than ``MAX_BYTES``.
+    """
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused("NOT_LOADED", f"{path.name} cannot be read: {told(error)}.", reference=str(path)) from None
+    if len(content) > MAX_BYTES:
+        raise Refused("NOT_LOADED", f"{path.name} has more than {MAX_BYTES} bytes.", reference=str(path))
+    return text
 
 
 def read_text(text: str, *, is_toml: bool) -> Written:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,10 +19,10 @@ from authority.cel import Condition, read_when, value_at
 from authority.cel_text import Read, WrongCondition, read_path
 from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject
 from authority.policy import MAX_RULES, Policy
-from authority.policy_text import MAX_BYTES, Place, Written, read_text
+from authority.policy_text import Place, Written, invalid_file, read_text
 from authority.scope import MAX_PATTERNS, parse_pattern
 from authority.source import RuleSource
-from authority.words import MAX_NAME, MAX_WORDS, is_name, told
+from authority.words import MAX_NAME, MAX_WORDS, is_name
 from world.canonical import canonical_text, digest
 from world.errors import Refused
 from world.frozen import FrozenDict, freeze
@@ -148,23 +147,6 @@ class FileRule:
         return _KINDS[self.entry.verdict](words)
 
 
-def policy_from_file(path: Path) -> Policy:
-    """Return the policy that a file holds.
-
-    Raises:
-        Refused: ``NOT_LOADED`` where the file cannot be read; ``INVALID_POLICY`` with ``details["faults"]``, each
-            ``{"path", "message", "line"}``.
-    """
-    try:
-        content = path.read_bytes()
-        text = content.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused("NOT_LOADED", f"{path.name} cannot be read: {told(error)}.", reference=str(path)) from None
-    if len(content) > MAX_BYTES:
-        raise Refused("NOT_LOADED", f"{path.name} has more than {MAX_BYTES} bytes.", reference=str(path))
-    return policy_from_text(text, path.name)
-
-
 def policy_from_text(text: str, file: str) -> Policy:
     """Return the policy that a text holds.
 
@@ -178,11 +160,11 @@ def policy_from_text(text: str, file: str) -> Policy:
     try:
         written = read_text(text, is_toml=file.endswith(".toml"))
     except Refused as refused:
-        raise _invalid(file, [_fault("$", refused.message, _line_in(refused.message))]) from None
+        raise invalid_file(file, [_fault("$", refused.message, _line_in(refused.message))]) from None
     try:
         entry = PolicyEntry.model_validate(written.data)
     except ValidationError as error:
-        raise _invalid(file, list(_shape_faults(error, written))) from None
+        raise invalid_file(file, list(_shape_faults(error, written))) from None
     faults = [*_name_faults(entry, written)]
     rules: list[FileRule] = []
     for at, one in enumerate(entry.rules):
@@ -192,7 +174,7 @@ def policy_from_text(text: str, file: str) -> Policy:
         else:
             faults += made
     if faults:
-        raise _invalid(file, sorted(faults, key=lambda fault: int(fault["line"])))
+        raise invalid_file(file, sorted(faults, key=lambda fault: int(fault["line"])))
     return Policy(entry.name, rules, version=entry.version)
 
 
@@ -318,11 +300,6 @@ def _line_in(message: str) -> int:
 
 def _shown_place(place: Place) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
-
-
-def _invalid(file: str, faults: list[dict[str, Any]]) -> Refused:
-    told_ = "; ".join(f"line {fault['line']}, {fault['path']}: {fault['message']}" for fault in faults)
-    return Refused("INVALID_POLICY", f"{file} is no valid policy: {told_.rstrip('.')}.", faults=faults, reference=file)
 
 
 _NOTHING: Final = object()

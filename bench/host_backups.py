@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from bench.turns import Timed, in_turns, seconds, show
-
 from host.backups import Backups
 from host.workspace import Workspace
 from world.klis.resource import canonical_resource
@@ -50,8 +49,7 @@ def fill(folder: Path, turn: int, files: int, size: int) -> None:
         with open(place / f"{number}.bin", "wb") as file:
             file.write(head)
             if size > 1 << 20:
-                for _ in range(size >> 20):
-                    file.write(os.urandom(1 << 10) * (1 << 10))
+                file.writelines(os.urandom(1 << 10) * (1 << 10) for _ in range(size >> 20))
             else:
                 file.write(os.urandom(size // 2).hex().encode())
     os.sync()
@@ -142,7 +140,8 @@ def _works(ground: Ground) -> dict[str, Timed]:
 
 def measure(place: Path, files: int = SMALL_FILES, large: int = LARGE_BYTES) -> None:
     """Print what it takes for many small files and for a large one."""
-    print(f"  this file system {'has' if reflinks(place) else 'has no'} reflinks; a backup is on the disk when it returns")
+    has = "has" if reflinks(place) else "has no"
+    print(f"  this file system {has} reflinks; a backup is on the disk when it returns")
     for name, count, size in (("small", files, SMALL_BYTES), ("large", 1, large)):
         folder = place / f"backups-{name}"
         folder.mkdir()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from bench.turns import Timed, in_turns, seconds
-
 from host.confinement import ALLOW, Call, Runtime, Verdict, rules_for, start
 from host.confinement.calls import Decide
 from host.confinement.landlock import Rules
@@ -90,8 +89,9 @@ def measure(place: Path, opens: int = OPENS) -> None:
             found["strace -f -e trace=%file"] = lambda: ground.spawned(count, *strace, "-e", "trace=%file")
         return found
 
-    both = {f"{name} {kind}": work for kind, count in (("loop", opens), ("none", 0)) for name, work in works(count).items()}
-    found = in_turns(both, ROUNDS)
+    loops = {f"{name} loop": work for name, work in works(opens).items()}
+    none = {f"{name} none": work for name, work in works(0).items()}
+    found = in_turns(loops | none, ROUNDS)
     base = found["plain loop"] - found["plain none"]
     print(f"  a shell that opens one file {opens:,} times; the shell's own start and end are taken off")
     for name in works(0):

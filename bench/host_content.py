@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.turns import Timed, in_turns, seconds, show
-
 from host.workspace import Workspace
 from host.workspace.scan import Scan, differences, take
 
@@ -85,8 +84,7 @@ def _git(root: Path, folder: Path) -> dict[str, Timed]:
     if not shutil.which("git"):
         return {}
     env = {"GIT_DIR": str(folder), "GIT_WORK_TREE": str(root), "GIT_CONFIG_GLOBAL": os.devnull}
-    run = _shell(root, "git init -q && git config core.excludesFile /dev/null && echo .klock > $GIT_DIR/info/exclude", **env)
-    run()
+    _shell(root, "git init -q && echo .klock > $GIT_DIR/info/exclude", **env)()
     first = _shell(root, "rm -f $GIT_DIR/index && git add -A", **env)
     return {
         "git add -A, nothing known yet": first,

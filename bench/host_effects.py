@@ -1,4 +1,4 @@
-"""Journaled effects per second, durable: SQLite FULL, one proposal at a time and many at once, against the bare driver."""
+"""Journaled effects per second, SQLite FULL, one proposal at a time and many at once, against the bare driver."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from bench.turns import Timed, in_turns, seconds
 from pydantic import BaseModel
 
+from bench.turns import Timed, in_turns, seconds
 from host import handler
 from world.core import ActionContext, Domain, effect, set_
 from world.log import LoggedEvent

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.turns import Timed, in_turns
-
 from host.observation import Operations, Watch
 from host.observation.audit import Interception
 from host.workspace import Workspace

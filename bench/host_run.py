@@ -127,7 +127,7 @@ class _Stopwatch:
 def tell_parts(folder: Path) -> None:
     """Run ``true`` once, governed, in this process, and print what the parts took."""
     begin = time.perf_counter()
-    import worldprotocol.cli.opening  # noqa: F401
+    import worldprotocol.cli.opening
     import worldprotocol.runs.command
     from host import builtin  # noqa: F401
     from host.backups import Backups
@@ -159,11 +159,11 @@ def tell_parts(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     with World.from_config(config, workspace=worldprotocol.cli.opening.workspace_of(config)) as world:
         premises = world.host.premises
-        places = worldprotocol.cli.opening.Path(folder)
-        scope = [{"predicate": "CONSUMES", "resource": "FILE:/src/*"}, {"predicate": "MUTATES", "resource": "FILE:/out/*"}]
+        wanted = {"CONSUMES": "FILE:/src/*", "MUTATES": "FILE:/out/*"}
+        scope = [{"predicate": predicate, "resource": resource} for predicate, resource in wanted.items()]
         manifest = {"ver": "1.0", "agent_id": "bench", "session_id": world.new_id(), "scope": scope}
         run = world.host.begin(manifest, Wishes())
-        wishes = running.CommandWishes(cwd=str(places))
+        wishes = running.CommandWishes(cwd=str(folder))
         result = watch.measured("the run: the rest", running.run_command)(run, premises, ["true"], wishes)
         assert result.outcome == "completed", result
     for name, taken in watch.taken.items():

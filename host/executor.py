@@ -22,13 +22,15 @@ Sources: design sections 4, 5, 8; HC-compute, HC-handlers, HC-context; INT-13.5,
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from host.answers import Answered, EffectPlace, shown
+from host.confinement import RunningCommand
+from host.confinement.descendants import RUN
 from host.effects import (
     MAX_TIME_LIMIT_MS,
     Done,
@@ -225,7 +227,9 @@ class Host:
         try:
             if self._premises is None:
                 raise Refused("WORKSPACE_MISSING", "There is no workspace at hand to restore the backup to.")
-            return Performed(place.read(Done(self._premises.restore(place.requirement.params["backup"]))))
+            params = place.requirement.params
+            told = self._premises.restore(params["backup"], fresh=bool(params.get("fresh")))
+            return Performed(place.read(Done(told)))
         except (Refused, OSError) as error:
             code = error.code if isinstance(error, Refused) else "RESTORE_FAILED"
             return Performed(place.failed(code, shown(error)), retryable=isinstance(error, OSError))
@@ -241,7 +245,7 @@ class Host:
             operations = premises.operations(watch.declaration)
             watch.check(premises.seen(handler.triples(requirement.params)), depth="effect")
             around = partial(Interception, watch, operations)
-        lasting = _Lasting(told)
+        lasting = _Lasting(told, watch)
         info = EffectCallInfo(
             effect_type=requirement.type,
             idempotency_key=idempotency_key(order.intent.intent_id, requirement.id),
@@ -258,21 +262,21 @@ class Host:
             clock=self._clock,
             is_cancelled=lambda: lasting.why_over() is not None,
             check=lasting.check,
-            start=start_unconfined if watch is None or premises is None else partial(premises.start, watch),
+            start=partial(
+                _marked,
+                start_unconfined if watch is None or premises is None else partial(premises.start, watch),
+                order.proposal_id,
+            ),
         )
-        ending: Ended | TimedOut | GivenUp | NotStarted | None = None
-        try:
-            ending = self._workers.run(
-                f"effect {requirement.type}",
-                lambda: handler(requirement.params, info),
-                place.answer,
-                time_limit_ms=limit,
-                around=around,
-                why_over=told.why_over,
-            )
-        finally:
-            if not isinstance(ending, Ended):
-                lasting.end(requirement.type, watch)
+        ending = self._workers.run(
+            f"effect {requirement.type}",
+            lambda: handler(requirement.params, info),
+            place.answer,
+            time_limit_ms=limit,
+            around=around,
+            why_over=lasting.why_over,
+            give_up=lambda: lasting.end(requirement.type),
+        )
         if watch is not None and watch.violations:
             raise watch.violations[0].error
         return _with_seen(self._ended(place, handler, ending), watch)
@@ -366,19 +370,23 @@ class LeasesLost(Exception):
 
 
 class _Lasting:
-    """How long a handler may touch anything: as long as the log wants its effect, and somebody waits for it.
+    """How long a handler may touch anything: as long as the log wants its effect, it is true to what was declared for
+    it, and somebody waits for it.
 
     A handler that was given up may still be running in its thread, when the leases are somebody else's already.
     """
 
-    def __init__(self, told: EffectCall) -> None:
+    def __init__(self, told: EffectCall, watch: Watch | None) -> None:
         self._told = told
+        self._watch = watch
         self._ended = False
 
     def why_over(self) -> tuple[str, str] | None:
         """Ask the log from within an effect's session; what the engine itself reads is not the effect's doing."""
         if self._ended:
             return "NOT_WANTED", "Nobody waits for this effect any more."
+        if self._watch is not None and self._watch.is_over:
+            return KLIS_SCOPE_VIOLATION, "It attempted what was not declared for it."
         with exempt():
             return self._told.why_over()
 
@@ -388,12 +396,19 @@ class _Lasting:
         if over is not None:
             raise LeasesLost(*over)
 
-    def end(self, effect: str, watch: Watch | None) -> None:
+    def end(self, effect: str) -> None:
         """Let what may still be running touch nothing any more."""
         self._ended = True
-        if watch is not None:
+        if self._watch is not None:
             told = f"Nobody waits for {effect} any more; what still runs of it may touch nothing."
-            watch.end(ScopeViolationError(KLIS_SCOPE_VIOLATION, told))
+            self._watch.end(ScopeViolationError(KLIS_SCOPE_VIOLATION, told))
+
+
+def _marked(
+    start: Callable[..., RunningCommand], proposal_id: str, argv: Sequence[str], *, env: Mapping[str, str], **more: Any
+) -> RunningCommand:
+    """Start a command that can be told to be of a proposal also by who takes over when this process was killed."""
+    return start(argv, env={**env, RUN: proposal_id}, **more)
 
 
 def _is_violation(result: EffectResult) -> bool:

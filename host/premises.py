@@ -22,7 +22,7 @@ from host.observation.watch import Watch
 from host.workspace import Workspace
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
-from world.klis.resource import canonical_resource
+from world.klis.resource import Resource, canonical_resource
 from world.klis.triple import Triple
 
 __all__ = ["CHANGES", "Premises"]
@@ -185,11 +185,18 @@ class Premises:
         self.backups.take(backup_id, resources, at=at, note=note)
         return True
 
-    def restore(self, backup_id: str) -> Mapping[str, Any]:
+    def restore(
+        self, backup_id: str, *, only: Sequence[Resource] | None = None, fresh: bool = False
+    ) -> Mapping[str, Any]:
         """Give back what was backed up.
+
+        Args:
+            backup_id: the verdict's id.
+            only: these places of it; None is all.
+            fresh: put also what is unchanged on new inodes, because somebody may still hold it open.
 
         Raises:
             Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
         """
-        done = self.backups.restore(backup_id)
+        done = self.backups.restore(backup_id, only=only, fresh=fresh)
         return {"restored": list(done.restored), "removed": list(done.removed), "failed": list(done.failed)}

@@ -23,6 +23,9 @@ __all__ = ["MAX_ABANDONED", "Ended", "GivenUp", "NotStarted", "TimedOut", "Worke
 STILL_WANTED_S: Final = 0.25
 """How often it is asked whether work that runs is still wanted, in seconds."""
 
+STOPS_S: Final = 1.0
+"""How long work that was given up has to come to an end before anybody builds on it, in seconds."""
+
 MAX_ABANDONED: Final = 64
 """Threads given up and still running, from which on no more are started."""
 
@@ -91,6 +94,7 @@ class Workers:
         time_limit_ms: int,
         around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
         why_over: Callable[[], tuple[str, str] | None] = lambda: None,
+        give_up: Callable[[], None] = lambda: None,
     ) -> Ended | TimedOut | GivenUp | NotStarted:
         """Run work and wait for it no longer than its time.
 
@@ -102,6 +106,8 @@ class Workers:
             time_limit_ms: milliseconds.
             around: makes a context in which the work is done, in its thread, what it awaits included.
             why_over: asked now and then while it runs: why nobody wants it any more, as code and sentence.
+            give_up: called when it is given up. What it is just about to do may come to its end then: it has a moment,
+                so that whatever it did is there when it is undone.
         """
         if self.still_running() >= self._max_abandoned:
             return NotStarted(f"{self._max_abandoned} handlers that took too long are still running")
@@ -120,7 +126,10 @@ class Workers:
                 over = why_over() if ended is None else None
         finally:  # also when the waiting itself is interrupted
             if ended is None:
+                give_up()
                 self._abandon(job, thread)
+        if ended is None:
+            thread.join(STOPS_S)
         return ended or (TimedOut() if over is None else GivenUp(*over))
 
     def still_running(self) -> int:

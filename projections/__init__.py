@@ -4,9 +4,22 @@
 
 ``record_of`` says what is written down about it, and ``recheck_projection`` goes the way again from the
 record. ``Guard`` asks projections without trusting them. A system may also produce an intent itself
-(``direct``). Source: the intent specification, sections 3 to 14.
+(``direct``).
+
+    SnapshotView, actor, the schema's actions --CatalogProjector--> ActionCatalog --tools_of--> ToolSet
+
+Catalogs tell which actions there are for an actor in a state. Source: the intent specification, sections 3 to 15.
 """
 
+from projections.catalog import (
+    ActionCatalog,
+    ActionCatalogProjector,
+    CatalogProjector,
+    CatalogRequest,
+    ProjectedAction,
+    Pruning,
+    static_catalog,
+)
 from projections.contract import (
     DIRECT_PREFIX,
     ROUTER,
@@ -16,7 +29,10 @@ from projections.contract import (
     ask,
     projection,
 )
+from projections.deciding import Availability
+from projections.descriptors import ActionDescriptor, descriptors_of
 from projections.direct import check_direct, direct, is_direct
+from projections.explaining import Explanation, explain_catalog
 from projections.guard import Guard, guarded
 from projections.issuer import Issuer, IssueRequest
 from projections.loading import ENTRY_POINTS, find_projections, load_projections
@@ -30,30 +46,45 @@ from projections.registry import (
     Routed,
 )
 from projections.results import Answer, Nothing, ProjectionResult, Selected
+from projections.tools import Tool, ToolSet, action_type, tool_name, tools_of
 
 __all__ = [
     "DIRECT_PREFIX",
     "ENTRY_POINTS",
     "ROUTER",
+    "ActionCatalog",
+    "ActionCatalogProjector",
+    "ActionDescriptor",
     "Answer",
     "Asking",
+    "Availability",
+    "CatalogProjector",
+    "CatalogRequest",
     "Directly",
+    "Explanation",
     "FunctionProjection",
     "Guard",
     "IssueRequest",
     "Issuer",
     "Nothing",
+    "ProjectedAction",
     "Projection",
     "ProjectionRecord",
     "ProjectionRegistry",
     "ProjectionRequest",
     "ProjectionResult",
+    "Pruning",
     "Registered",
     "Routed",
     "Selected",
+    "Tool",
+    "ToolSet",
+    "action_type",
     "ask",
     "check_direct",
+    "descriptors_of",
     "direct",
+    "explain_catalog",
     "find_projections",
     "guarded",
     "is_direct",
@@ -61,5 +92,8 @@ __all__ = [
     "projection",
     "recheck_projection",
     "record_of",
+    "static_catalog",
+    "tool_name",
+    "tools_of",
     "worth_recording",
 ]

@@ -117,7 +117,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def descriptors_of(domain: Domain | DomainSchema) -> tuple[ActionDescriptor, ...]:
-    """Return the descriptors of all actions, in the order in which they were declared.
+    """Return the descriptors of all actions, in the order of the schema, whose members stand in canonical order.
 
     Args:
         domain: with its Python functions, or the schema alone; then local predicates and the constraints of pydantic

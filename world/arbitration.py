@@ -102,7 +102,7 @@ def arbitrate(work: Work, proposal: Proposal, ruling: Ruling, wanted: Wanted) ->
 def _follow(work: Work, proposal: Proposal, ruling: Ruling, verdict: VerdictGiven) -> None:
     """Do what a verdict about a proposal asks for; Wait asks for nothing."""
     if verdict.status == "Granted":
-        decide(work, proposal, ruling, verdict_id=verdict.verdict_id)
+        decide(work, proposal, ruling, granted=verdict)
         return
     ledger = work.realm.klis
     dies = ledger.session(verdict.agent_id, verdict.session_id).dies
@@ -164,7 +164,7 @@ def supersede(work: Work, proposal: Proposal) -> None:
     work.desk().release_session(proposal.submitted.actor["actorId"], proposal.proposal_id, work.klis_now)
 
 
-def decide(work: Work, proposal: Proposal, ruling: Ruling, *, verdict_id: str | None = None) -> None:
+def decide(work: Work, proposal: Proposal, ruling: Ruling, *, granted: VerdictGiven | None = None) -> None:
     """Record the one decision about a proposal; an approved one starts when its turn is."""
     record = DecisionRecord(
         decision_id=work.ids.new_id(),
@@ -179,7 +179,13 @@ def decide(work: Work, proposal: Proposal, ruling: Ruling, *, verdict_id: str | 
     )
     work.emit(
         proposal.proposal_id,
-        DecisionMade(at=work.at, proposal_id=proposal.proposal_id, decision=record.to_wire(), verdict_id=verdict_id),
+        DecisionMade(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            decision=record.to_wire(),
+            verdict_id=None if granted is None else granted.verdict_id,
+            backup=None if granted is None else granted.backup,
+        ),
     )
     if ruling.verdict == "approve":
         start_next(work, proposal.submitted.execution_key)

@@ -17,6 +17,7 @@ from world.event import Event as Event
 from world.event import Wire
 from world.run_events import RunAmended as RunAmended
 from world.run_events import RunClosed as RunClosed
+from world.run_events import RunCompared as RunCompared
 from world.run_events import RunObserved as RunObserved
 from world.run_events import RunOpened as RunOpened
 from world.run_events import RunRolledBack as RunRolledBack
@@ -176,12 +177,17 @@ class HumanTimedOut(Event, frozen=True, kw_only=True):
 
 
 class DecisionMade(Event, frozen=True, kw_only=True):
-    """The one terminal decision about a proposal; ``verdict_id`` is the verdict that granted its leases."""
+    """The one terminal decision about a proposal.
+
+    ``verdict_id`` is the verdict that granted its leases, and ``backup`` says whether a backup was made for them; logs
+    of before that was recorded do not say it.
+    """
 
     TOPIC: ClassVar[str] = "decision.made"
     proposal_id: str
     decision: Wire
     verdict_id: str | None = None
+    backup: bool | None = None
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
@@ -453,6 +459,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     RunViolated,
     RunAmended,
     RunRolledBack,
+    RunCompared,
     RunClosed,
 )
 TOPICS: Mapping[str, type[Event]] = {kind.TOPIC: kind for kind in EVENT_TYPES}

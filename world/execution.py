@@ -62,6 +62,8 @@ def start_next(work: Work, key: str) -> None:
     realm = work.realm
     while key not in realm.running and realm.queues.get(key):
         proposal = realm.proposals[realm.queues[key][0]]
+        if lacks_workspace(work, proposal):
+            return
         branch = realm.branches[proposal.branch]
         if work.attempt(partial(work.snapshot, branch.head)) is not None:
             return  # nothing can be computed there at the moment; `recover` tries again
@@ -104,6 +106,11 @@ def go_on(work: Work, proposal: Proposal) -> None:
     finish(work, proposal, head, outcome)
 
 
+def lacks_workspace(work: Work, proposal: Proposal) -> bool:
+    """Tell whether only a process that has the workspace may execute this: its leases were backed up there (KO-3.3)."""
+    return bool(proposal.backup) and work.executor.keeper is None
+
+
 def lost_leases(realm: Realm, proposal: Proposal) -> bool:
     """Tell whether the leases that a proposal was granted were revoked (KM-2.2)."""
     agent = proposal.submitted.actor["actorId"]
@@ -135,8 +142,20 @@ def finish(work: Work, proposal: Proposal, parent: str, outcome: Outcome) -> Non
     if outcome.error is None or not _has_to_give_back(work, proposal):
         seal(work, proposal, parent, outcome)
         return
+    try:
+        _give_back(work, proposal, outcome.error)
+    except Refused as refused:  # an error that the log cannot hold is told as one, like a world
+        action = proposal.submitted.intent["body"]["type"]
+        _give_back(work, proposal, ErrorValue("WORLD_TOO_LARGE", refused.message, action, "", work.at))
+
+
+def _give_back(work: Work, proposal: Proposal, error: ErrorValue) -> None:
+    """Request that the workspace be given back as it was; ``error`` is what the execution is sealed with then."""
     action, intent_id = proposal.submitted.intent["body"]["type"], proposal.submitted.intent["intentId"]
-    params = freeze({"backup": proposal.verdict_id, "error": outcome.error.to_wire()})
+    told: dict[str, Any] = {"backup": proposal.verdict_id, "error": error.to_wire()}
+    if proposal.may_linger:
+        told["fresh"] = True
+    params = freeze(told)
     place = "$rollback"
     name = requirement_id(work.realm.schema_hash, intent_id, action, place, ROLLBACK, params)
     request(work, proposal, Requirement(name, ROLLBACK, params, action, place))
@@ -149,6 +168,8 @@ def _has_to_give_back(work: Work, proposal: Proposal) -> bool:
     keeper = work.executor.keeper
     if keeper is None or lost_leases(work.realm, proposal):
         return False
+    if proposal.backup is not None:
+        return proposal.backup
     return keeper.needs(leased_by(work.realm, proposal))
 
 
@@ -266,6 +287,8 @@ def fulfil(work: Work, task: Task, performed: Performed) -> None:
     name = task.requirement.id
     under_way = None if proposal is None else proposal.requested.get(name)
     if proposal is None or under_way is None or under_way.attempt != task.attempt:
+        if proposal is not None:
+            _tell_seen(work, task.proposal_id, performed)  # it happened all the same
         reason = "nobody waits for this result any more"
         work.emit(
             task.proposal_id,

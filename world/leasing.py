@@ -104,8 +104,8 @@ class Leasing:
         ids = list(lease_ids)
 
         def command(work: Work) -> list[LeaseRenewed]:
-            desk, now = work.desk(), work.klis_now
-            return [desk.heartbeat(one, now, agent_id=agent_id, session_id=session_id, ttl_ms=ttl_ms) for one in ids]
+            desk, holder = work.desk(), {"agent_id": agent_id, "session_id": session_id}
+            return [desk.heartbeat(one, work.klis_now, **holder, ttl_ms=ttl_ms) for one in ids]
 
         return self._do(command)
 

@@ -231,8 +231,12 @@ class Keeper(Protocol):
         """
         ...
 
-    def restore(self, backup_id: str) -> Mapping[str, Any]:
+    def restore(self, backup_id: str, *, fresh: bool = False) -> Mapping[str, Any]:
         """Give back what was backed up; returns ``{"restored", "removed", "failed"}``, lists of resources.
+
+        Args:
+            backup_id: the verdict's id.
+            fresh: put also what is unchanged on new inodes, because somebody may still hold it open.
 
         Raises:
             Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.

@@ -52,6 +52,8 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
 TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
 ROLLBACK: Final = "workspace.restore"
 """The effect by which a failed execution gives back what it had leased for change; the engine alone asks for it."""
+GIVEN_UP: Final = frozenset({"EFFECT_TIMED_OUT", "CANCELLED", "LEASES_REVOKED", "NOT_WANTED", "KLIS_SCOPE_VIOLATION"})
+"""Codes of effects whose handlers may still run, though nobody waits for them any more."""
 INGRESS: Final = frozenset({"submitted", "evaluating"})
 
 
@@ -61,7 +63,9 @@ class Proposal:
 
     ``journal`` holds effect results by requirement id in wire form, ``requested`` the effects under way, ``in_doubt``
     those of which nobody knows whether they happened, ``failures`` the last failure of those that are made again, and
-    ``rollback`` the result of giving the workspace back as it was.
+    ``rollback`` the result of giving the workspace back as it was. ``backup`` tells whether its leases were backed up,
+    None where that was not recorded; ``may_linger``, whether a handler was given up or a worker vanished, so that
+    something that was begun may still hold files open.
     """
 
     submitted: ProposalSubmitted
@@ -72,6 +76,8 @@ class Proposal:
     answers: list[Mapping[str, Any]] = field(default_factory=list)
     decision: Mapping[str, Any] | None = None
     verdict_id: str | None = None
+    backup: bool | None = None
+    may_linger: bool = False
     started: ExecutionStarted | None = None
     requested: dict[str, EffectRequested] = field(default_factory=dict)
     in_doubt: dict[str, EffectRequested] = field(default_factory=dict)
@@ -224,7 +230,7 @@ def _timed_out(proposal: Proposal, event: HumanTimedOut) -> None:
 
 def _decided(proposal: Proposal, event: DecisionMade) -> None:
     _move(proposal, "approved" if event.decision["decision"] == "approved" else "rejected")
-    proposal.decision, proposal.verdict_id = event.decision, event.verdict_id
+    proposal.decision, proposal.verdict_id, proposal.backup = event.decision, event.verdict_id, event.backup
 
 
 def _superseded(proposal: Proposal, event: ProposalSuperseded) -> None:
@@ -239,6 +245,7 @@ def _started(proposal: Proposal, event: ExecutionStarted) -> None:
         _require(proposal, "executing", event)
         if (event.now, event.seed, event.on_world) != (first.now, first.seed, first.on_world):
             raise _contradiction(proposal, event, "its frozen time, seed and world changed")
+        proposal.may_linger = True
     proposal.started = event
 
 
@@ -256,12 +263,17 @@ def _fulfilled(proposal: Proposal, event: EffectFulfilled) -> None:
     if event.requirement_id in proposal.journal:
         raise _contradiction(proposal, event, f"effect {event.requirement_id} was fulfilled before")
     asked = _under_way(proposal, event)
+    proposal.may_linger |= _was_given_up(event.result.get("error"))
     proposal.failures.pop(event.requirement_id, None)
     proposal.requested_at.pop(event.requirement_id, None)
     if asked.requirement["type"] == ROLLBACK:
         proposal.rollback = event.result
     else:
         proposal.journal[event.requirement_id] = event.result
+
+
+def _was_given_up(error: Mapping[str, Any] | None) -> bool:
+    return error is not None and error["code"] in GIVEN_UP
 
 
 def _under_way(proposal: Proposal, event: EffectFulfilled | EffectInDoubt) -> EffectRequested:
@@ -275,6 +287,7 @@ def _retried(proposal: Proposal, event: EffectRetried) -> None:
     _require(proposal, "executing", event)
     if event.requirement_id not in proposal.requested:
         raise _contradiction(proposal, event, f"effect {event.requirement_id} is not under way")
+    proposal.may_linger |= _was_given_up(event.error)
     proposal.failures[event.requirement_id] = event
 
 

@@ -32,6 +32,7 @@ from world.events import (
     ProposalSubmitted,
     RunAmended,
     RunClosed,
+    RunCompared,
     RunObserved,
     RunOpened,
     RunRolledBack,
@@ -356,7 +357,7 @@ def _nothing(realm: Realm, event: ProjectionRecorded) -> None:
     """Records of projections change no state (INT-12.1)."""
 
 
-def _seen(realm: Realm, event: RunObserved | RunViolated | RunAmended | RunRolledBack) -> None:
+def _seen(realm: Realm, event: RunObserved | RunViolated | RunAmended | RunRolledBack | RunCompared) -> None:
     """What was seen of a run changes no state; it is about one that is open, or a proposal's effects."""
     if event.run_id not in realm.runs and event.run_id not in realm.proposals:
         raise DamagedLog("UNKNOWN_RUN", f"{event.TOPIC} names run {event.run_id}, which is not open.")
@@ -392,5 +393,6 @@ _STEPS: Final[Mapping[type[Event], Callable[[Realm, Any], None]]] = {
     RunViolated: _seen,
     RunAmended: _seen,
     RunRolledBack: _seen,
+    RunCompared: _seen,
     RunClosed: _closed,
 }

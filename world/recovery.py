@@ -11,7 +11,7 @@ from world.canonical import canonical_bytes
 from world.core import EffectResult
 from world.errors import Refused
 from world.events import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
-from world.execution import fulfil_with, go_on, request, start_next, why_over
+from world.execution import fulfil_with, go_on, lacks_workspace, request, start_next, why_over
 from world.frozen import freeze
 from world.proposal import Proposal
 from world.snapshot import ErrorValue, Requirement
@@ -44,6 +44,8 @@ def recover(work: Work) -> None:
 
 def _is_abandoned(work: Work, proposal: Proposal) -> bool:
     assert proposal.started is not None
+    if lacks_workspace(work, proposal):
+        return False
     if proposal.in_doubt and not proposal.requested:
         return False  # it waits for a person, whoever runs
     if proposal.started.worker == work.workers.me:
@@ -126,7 +128,7 @@ def resolve(
 
     Raises:
         Refused: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``INVALID_VALUE``, ``NOT_CANONICAL``,
-            ``EVENT_TOO_LARGE``.
+            ``EVENT_TOO_LARGE``, ``NO_WORKSPACE`` where its leases were backed up and there is none.
     """
     _check_choice(work, choice, reason, value)
     work.require_actor(by)
@@ -135,10 +137,21 @@ def resolve(
     if proposal is None or len(doubts) != 1:
         told = f"has {len(doubts)} effects in doubt; say which (--effect)" if doubts else "has no such effect in doubt"
         raise Refused("NOT_IN_DOUBT", f"Proposal {proposal_id} {told}. `worldctl stuck` lists them.")
+    _require_workspace(work, proposal)
     result = EffectResult(freeze(value))
     if choice == "fail":
         result = _doubtful(work, proposal, doubts[0], f"Whether it happened is not known ({by}: {reason}).")
     _resolve(work, proposal, doubts[0], choice, by=by, reason=reason, result=result)
+
+
+def _require_workspace(work: Work, proposal: Proposal) -> None:
+    if lacks_workspace(work, proposal):
+        raise Refused(
+            "NO_WORKSPACE",
+            f"Proposal {proposal.proposal_id} goes on only where its workspace is at hand, to give that back should it "
+            "fail: add [workspace] with root to world.toml, or open the realm with workspace=...",
+            proposal_id=proposal.proposal_id,
+        )
 
 
 def _check_choice(work: Work, choice: str, reason: str, value: Any) -> None:
@@ -190,7 +203,8 @@ def cancel(work: Work, proposal_id: str, *, by: str, reason: str) -> None:
         reason: why, for the record.
 
     Raises:
-        Refused: ``NOT_RUNNING`` where it is not approved, or has ended; ``REASON_MISSING``.
+        Refused: ``NOT_RUNNING`` where it is not approved, or has ended; ``REASON_MISSING``; ``NO_WORKSPACE`` where
+            it would end now, its leases were backed up, and there is no workspace.
     """
     proposal = work.realm.proposals.get(proposal_id)
     if proposal is None or proposal.status not in ("approved", "executing"):
@@ -198,6 +212,8 @@ def cancel(work: Work, proposal_id: str, *, by: str, reason: str) -> None:
         raise Refused("NOT_RUNNING", f"Proposal {proposal_id} {state}; only what is approved can be called off.")
     if not isinstance(reason, str) or not reason.strip():
         raise Refused("REASON_MISSING", "To call an execution off takes a reason; the log keeps it.")
+    if proposal.status == "executing" and (proposal.in_doubt or not proposal.requested):
+        _require_workspace(work, proposal)
     if proposal.cancelled is None:
         work.emit(proposal_id, ExecutionCancelled(at=work.at, proposal_id=proposal_id, by=by, reason=reason))
     for name in list(proposal.in_doubt):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from world.event import Event, Wire
 
-__all__ = ["RunAmended", "RunClosed", "RunObserved", "RunOpened", "RunRolledBack", "RunViolated"]
+__all__ = ["RunAmended", "RunClosed", "RunCompared", "RunObserved", "RunOpened", "RunRolledBack", "RunViolated"]
 
 
 class RunOpened(Event, frozen=True, kw_only=True):
@@ -73,18 +73,26 @@ class RunRolledBack(Event, frozen=True, kw_only=True):
     failed: list[str] = []
 
 
+class RunCompared(Event, frozen=True, kw_only=True):
+    """What the comparison of contents found: ``changes`` of the run, and ``foreign`` ones, which others made."""
+
+    TOPIC: ClassVar[str] = "run.compared"
+    run_id: str
+    changes: list[Wire] = []
+    foreign: list[Wire] = []
+
+
 class RunClosed(Event, frozen=True, kw_only=True):
     """A governed run ended: ``completed``, ``failed``, ``violated``, ``lost`` its leases, or ``interrupted``.
 
-    ``unused`` is what it declared and did not make use of, which is no violation (KO-4). ``foreign`` are changes of
-    the workspace that others made meanwhile.
+    ``unused`` is what it declared and did not make use of, which is no violation (KO-4); ``more_unused`` says how much
+    of that is not spelt out.
     """
 
     TOPIC: ClassVar[str] = "run.closed"
     run_id: str
     outcome: str
     unused: list[Wire] = []
-    changes: list[Wire] = []
-    foreign: list[Wire] = []
+    more_unused: int = 0
     exit_code: int | None = None
     reason: str | None = None

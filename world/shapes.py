@@ -175,7 +175,8 @@ SHAPES: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "run.opened": (("declared", list[_Triple]),),
     "run.observed": (("observed", list[_Observation]),),
     "run.violated": (("violation", _Violation),),
-    "run.closed": (("unused", list[_Triple]), ("changes", list[_Change]), ("foreign", list[_Change])),
+    "run.compared": (("changes", list[_Change]), ("foreign", list[_Change])),
+    "run.closed": (("unused", list[_Triple]),),
 }
 """By topic: the attributes of its payload that hold embedded values, and their shapes."""
 

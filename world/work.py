@@ -133,7 +133,7 @@ class PastAt:
 
 @dataclass(slots=True)
 class Work:
-    """What a command works with; ``at`` is the time recorded in every event it emits, ms since 1970."""
+    """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970."""
 
     realm: Realm
     lookup: Lookup
@@ -176,7 +176,13 @@ class Work:
 
     def desk(self) -> Desk:
         """Return the lease desk of the realm; what it says about requests is also put into ``verdicts``."""
-        return Desk(self.realm.klis, emit=self._emit_klis, new_id=self.ids.new_id, before_grant=self._back_up)
+        return Desk(
+            self.realm.klis,
+            emit=self._emit_klis,
+            new_id=self.ids.new_id,
+            before_grant=self._back_up,
+            now=self._later,
+        )
 
     def _back_up(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
         """Back up what leases let their holder change, before they are granted (KO-7)."""
@@ -185,6 +191,11 @@ class Work:
             return False
         note = {"agentId": session.agent_id, "sessionId": session.session_id}
         return keeper.take(verdict_id, triples, at=now, note=note)
+
+    def _later(self) -> int:
+        """Look at the clock again, for what is recorded from now on."""
+        self.at = max(self.at, self.clock.now_ms())
+        return self.klis_now
 
     @property
     def klis_now(self) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -160,7 +160,7 @@ class Bridge:
         else:
             self._told.schedule(reaction)
 
-    async def views(self) -> AsyncIterator[SnapshotView]:
+    async def views(self) -> AsyncGenerator[SnapshotView, None]:
         """Yield the new view whenever the branch's head moves, from when the iteration begins; see ``subscribe``."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Queue[SnapshotView]()
         unsubscribe = self.subscribe(lambda view: loop.call_soon_threadsafe(arrived.put_nowait, view))
@@ -190,7 +190,11 @@ class Bridge:
         return self._world.act(self._actor_id, wanted.type, wanted.input, scope=scope, note=note, branch=self._branch)
 
     def set(self, path: str, value: Any) -> Proposal:
-        """Dispatch ``field.set`` with ``{path, value}``; whether there is such an action, the schema says (15.4)."""
+        """Dispatch ``field.set`` with ``{path, value}``, an action that the schema may have (15.4).
+
+        Raises:
+            Refused: ``UNKNOWN_ACTION`` where it has none, and as ``dispatch``.
+        """
         return self.dispatch({"type": "field.set", "input": {"path": path, "value": value}})
 
     async def dispatch_async(self, body: IntentBody | Mapping[str, Any], *, note: str | None = None) -> Proposal:

@@ -310,6 +310,7 @@ class World:
             raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` (World.create) founds it.")
         if realm.enforcement != mode:
             self._acting.choose_enforcement(by=OPERATOR)
+        self.host.end_orphans()
         self._acting.settle()
         if self._composed.executor.premises is not None:
             self.host.look_after()

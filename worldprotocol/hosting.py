@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -12,18 +13,22 @@ from world.errors import Refused
 from world.klis.predicate import Predicate
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
+from world.realm import Realm
 from world.recovery import Choice
-from worldprotocol.leases import Leases
+from worldprotocol.leases import Cancel, Leases
 from worldprotocol.runs.backups import BackupDesk
 from worldprotocol.runs.declaring import manifest_of_places, url_resource
 from worldprotocol.runs.governed import GovernedRun, Wishes
 from worldprotocol.runs.listing import RunLine, list_runs
+from worldprotocol.runs.orphans import end_orphans
 from worldprotocol.runs.recovering import recover_runs
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.session import Session
 from worldprotocol.runs.verification import VerificationLog, read_verification
 
 __all__ = ["Hosting"]
+
+_LOGGER = logging.getLogger("worldprotocol")
 
 NOTES_KEPT_MS: Final = 30 * 86_400_000
 """How long the notes of effects are kept, in ms: one made again after that does not know what it had done."""
@@ -98,12 +103,19 @@ class Hosting:
             name = session or self._ids.new_id()
             document = manifest_of_places(premises.workspace, agent=agent, session=name, places=places)
         chosen = document
-        return Session(premises, lambda: self.begin(chosen, wishes or Wishes()))
+        return Session(premises, lambda cancel: self.begin(chosen, wishes or Wishes(), cancel=cancel))
 
-    def begin(self, manifest: Mapping[str, Any], wishes: Wishes) -> GovernedRun:
+    def begin(self, manifest: Mapping[str, Any], wishes: Wishes, *, cancel: Cancel | None = None) -> GovernedRun:
         """Get the leases for a run; who runs something opens it and ends it. See ``GovernedRun``."""
         return GovernedRun.begin(
-            self._protocol, self._leases, self.premises, self._ids, manifest, wishes, worker=self._protocol.worker
+            self._protocol,
+            self._leases,
+            self.premises,
+            self._ids,
+            manifest,
+            wishes,
+            worker=self._protocol.worker,
+            cancel=cancel,
         )
 
     def verification(self, run_id: str) -> VerificationLog:
@@ -133,6 +145,16 @@ class Hosting:
         """
         return BackupDesk(self._protocol.archive, self.premises, self._protocol.now_ms(), self._protocol)
 
+    def end_orphans(self) -> None:
+        """End what effects had started and left behind when their worker was killed, before anybody takes over."""
+
+        def begun(realm: Realm) -> list[tuple[str, str]]:
+            return [(name, one.started.worker) for name, one in realm.proposals.items() if one.started is not None]
+
+        for proposal_id, worker in self._protocol.archive.peek(begun):
+            if self._protocol.is_gone(worker) and end_orphans(proposal_id) is None:
+                _LOGGER.warning("Proposal %s: processes of its effects cannot be ended.", proposal_id)
+
     def look_after(self) -> None:
         """Do what is due in the workspace: end what was cut off, and remove what nobody needs any more."""
         self.recover()
@@ -148,7 +170,7 @@ class Hosting:
         Raises:
             Refused: ``NO_WORKSPACE``.
         """
-        return recover_runs(self._protocol, premises or self.premises)
+        return recover_runs(self._protocol, self._leases, premises or self.premises)
 
     # Executions
 
@@ -192,7 +214,8 @@ class Hosting:
             value: what the action receives.
 
         Raises:
-            Refused: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``NOT_CANONICAL``.
+            Refused: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``INVALID_VALUE``, ``NOT_CANONICAL``,
+                ``EVENT_TOO_LARGE``, ``NO_WORKSPACE``.
         """
         return self._protocol.resolve(proposal_id, effect, choice, by=by, reason=reason, value=value)
 
@@ -200,6 +223,6 @@ class Hosting:
         """Call an approved execution off: what is under way is given up, what it did to files is undone, it fails.
 
         Raises:
-            Refused: ``NOT_RUNNING``, ``REASON_MISSING``.
+            Refused: ``NOT_RUNNING``, ``REASON_MISSING``, ``NO_WORKSPACE``.
         """
         return self._protocol.cancel(proposal_id, by=by, reason=reason)

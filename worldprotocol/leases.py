@@ -32,7 +32,7 @@ from world.protocol import WorldProtocol
 from world.views.archive import Archive, decoded
 from worldprotocol.assemble import Follower, LoggedEvent
 
-__all__ = ["Held", "Leases"]
+__all__ = ["Cancel", "Held", "Leases"]
 
 POLL_MS: Final = 100
 """How often who waits looks for what other processes did; what this one does is seen at once."""
@@ -118,6 +118,10 @@ class Held:
                 if refused.code not in LOST:  # ended so long ago that nobody remembers
                     raise
 
+    def stop_beating(self) -> None:
+        """Send no heartbeats any more; the leases end when their time is over."""
+        self._stop()
+
     def __enter__(self) -> Self:
         self.keep_alive()
         return self
@@ -164,21 +168,24 @@ class Held:
             thread.join()
 
 
-class _Cancel:
+class Cancel:
     """Lets another thread break off a wait."""
 
     def __init__(self) -> None:
+        """Begin with nothing to break off."""
         self.told = threading.Event()
         self._follower: Follower | None = None
         self._mutex = threading.Lock()
 
     def watch(self, follower: Follower) -> None:
+        """Break this one off when it is told."""
         with self._mutex:
             self._follower = follower
             if self.told.is_set():
                 follower.stop()
 
     def tell(self) -> None:
+        """Break the wait off."""
         with self._mutex:
             self.told.set()
             if self._follower is not None:
@@ -221,7 +228,7 @@ class Leases:
         retry: bool = False,
         by: str | None = None,
         require_signature: bool = False,
-        cancel: _Cancel | None = None,
+        cancel: Cancel | None = None,
     ) -> Held:
         """Get leases, waiting for them where the rules let this agent wait; use the result as a context manager.
 
@@ -282,7 +289,7 @@ class Leases:
 
     async def acquire_async(self, **wanted: Any) -> Held:
         """Get leases without blocking the loop; arguments, result and errors as for ``acquire``."""
-        cancel = _Cancel()
+        cancel = Cancel()
         asking = _apart(lambda: self.acquire(cancel=cancel, **wanted), "worldprotocol-acquire", unclaimed=Held.release)
         try:
             await asyncio.wait([asking])
@@ -309,7 +316,7 @@ class Leases:
         left: float | None,
         by: str,
         require_signature: bool,
-        cancel: _Cancel | None,
+        cancel: Cancel | None,
     ) -> VerdictGiven:
         """Ask once, and wait where that is the answer; return the last verdict."""
         may_wait = left is None or left > 0
@@ -350,7 +357,7 @@ class Leases:
         raise _cancelled(request_id)
 
     def _wait(
-        self, request_id: str, position: int, left: float | None, cancel: _Cancel | None
+        self, request_id: str, position: int, left: float | None, cancel: Cancel | None
     ) -> VerdictGiven | RequestWithdrawn | None:
         """Wait for the last word about a request; None where it was taken back here."""
         topics = [VerdictGiven.TOPIC, RequestWithdrawn.TOPIC]

@@ -21,18 +21,20 @@ _RESERVE_BYTES: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a rollback was asked for.
 
     Args:
         also_remove: names of further paths that are to go.
         backup_id: which backup.
         only: the resources that are to be restored; None for all.
+        fresh: whether files that are as they were are put anew, too.
     """
 
     also_remove: list[str]
     backup_id: str
     only: list[str] | None
+    fresh: bool = False
 
 
 class _Journal(msgspec.Struct, frozen=True):

@@ -26,8 +26,11 @@ class Plan:
 
     Args:
         remove: what is to go, with everything below.
+        remove_alone: entries that are to go without what may be in them, the innermost first: it is somebody else's.
+        alone: places of which only the entry itself was saved, so that nothing below them may be removed.
         put: files, links and others to be put in place, the first name of a hard-linked file before the others.
         folders: directories to be made.
+        renewed: those of ``put`` that are as they were, and are put anew all the same.
         settle: files and links of which only mode, owner or times differ, and their inode numbers.
         kept: every directory that was saved.
         askew: those of them whose mode, owner or times differ.
@@ -35,7 +38,10 @@ class Plan:
     """
 
     remove: list[bytes] = field(default_factory=list)
+    remove_alone: list[bytes] = field(default_factory=list)
+    alone: set[bytes] = field(default_factory=set)
     put: dict[bytes, Entry] = field(default_factory=dict)
+    renewed: set[bytes] = field(default_factory=set)
     folders: dict[bytes, Entry] = field(default_factory=dict)
     settle: dict[bytes, tuple[Entry, int]] = field(default_factory=dict)
     kept: dict[bytes, Entry] = field(default_factory=dict)
@@ -44,7 +50,12 @@ class Plan:
 
 
 def make_plan(
-    ground: Ground, backup: BackupSet, *, also_remove: Iterable[bytes], only: Sequence[Resource] | None
+    ground: Ground,
+    backup: BackupSet,
+    *,
+    also_remove: Iterable[bytes],
+    only: Sequence[Resource] | None,
+    fresh: bool = False,
 ) -> Plan:
     """Compare a workspace with a backup.
 
@@ -53,22 +64,25 @@ def make_plan(
         backup: what it was like.
         also_remove: further paths that are to go, unless the backup knows that they were there.
         only: the resources that are to be restored; None for all.
+        fresh: put files anew that are as they were, too.
 
     Raises:
         OSError: the workspace cannot be read.
     """
-    return _Comparison(ground, backup, only).plan(also_remove)
+    return _Comparison(ground, backup, only, fresh).plan(also_remove)
 
 
 class _Comparison:
-    def __init__(self, ground: Ground, backup: BackupSet, only: Sequence[Resource] | None) -> None:
+    def __init__(self, ground: Ground, backup: BackupSet, only: Sequence[Resource] | None, fresh: bool) -> None:
         self._ground = ground
         self._backup = backup
         self._only = only
+        self._fresh = fresh
         self._device = os.fstat(ground.workspace.fd).st_dev
         self._settled_ns = int(backup.settled_ns)
         self._there = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
         self._leading = {folder for place in self._there for folder in parents(place)} | {b""}
+        self._trees = {path_of(place.name) for place in backup.places if place.subtree}
         self._inodes: dict[str, tuple[int, int]] = {}
         self._plan = Plan(above={entry.relative: entry for entry in backup.above})
 
@@ -80,8 +94,16 @@ class _Comparison:
         for folder, entries in sorted(by_folder.items()):
             self._compare_folder(folder, entries)
         self._compare_links(wanted)
-        self._plan.remove = _topmost(set(self._extras()) | set(self._further(also_remove)))
+        extras, further = set(self._extras()), set(self._further(also_remove))
+        alone = {place for place in extras - further if not self._is_in_tree(place)}
+        self._plan.remove = _topmost((extras | further) - alone)
+        self._plan.remove_alone = sorted(alone, reverse=True)
+        self._plan.alone = {place for place in wanted if not self._is_in_tree(place)}
         return self._plan
+
+    def _is_in_tree(self, place: bytes) -> bool:
+        """Tell whether everything below a place was saved with it."""
+        return place in self._trees or any(folder in self._trees for folder in (*parents(place), b""))
 
     def _is_asked(self, place: bytes) -> bool:
         if self._only is None:
@@ -96,12 +118,13 @@ class _Comparison:
         for place in self._backup.places:
             relative = path_of(place.name)
             if relative not in self._there or place.subtree:
-                yield from self._extras_at(relative)
+                yield from self._extras_at(relative, below=place.subtree)
             if self._ground.workspace.lower_case:
                 for spelled in self._ground.spellings(recorded_resource(place.resource)):
+                    self._trees |= {spelled} if place.subtree else set()
                     yield from self._extras_at(spelled, below=place.subtree)
 
-    def _extras_at(self, relative: bytes, *, below: bool = True) -> Iterable[bytes]:
+    def _extras_at(self, relative: bytes, *, below: bool) -> Iterable[bytes]:
         if self._ground.look(relative) is None:
             return
         if self._is_extra(relative):
@@ -150,16 +173,18 @@ class _Comparison:
             self._plan.kept[place] = entry
             if not is_settled(entry, seen):
                 self._plan.askew.add(place)
-        elif not self._is_untouched(entry, seen):
-            if not _SAME[entry.kind](entry, seen, handle, name):
-                self._make(place, entry)
-            elif not is_settled(entry, seen):
-                self._settle(place, entry, seen)
+        elif not self._is_untouched(entry, seen) and not _SAME[entry.kind](entry, seen, handle, name):
+            self._make(place, entry)
+        elif not self._is_untouched(entry, seen) and not is_settled(entry, seen):
+            self._settle(place, entry, seen)
+        elif self._fresh and entry.kind == "file":
+            self._make(place, entry)
+            self._plan.renewed.add(place)
         if entry.kind == "file":
             self._inodes[entry.name] = (seen.st_dev, seen.st_ino)
 
     def _settle(self, place: bytes, entry: Entry, seen: os.stat_result) -> None:
-        if entry.kind != "file" and seen.st_nlink > 1:  # a link or pipe whose other name may belong to another entry
+        if (entry.kind == "file" and self._fresh) or (entry.kind != "file" and seen.st_nlink > 1):
             self._make(place, entry)
         else:
             self._plan.settle[place] = (entry, seen.st_ino)
@@ -180,16 +205,19 @@ class _Comparison:
         files = [(place, entry) for place, entry in wanted.items() if entry.kind == "file"]
         taken: set[tuple[int, int]] = set()
         for place, entry in files:
-            if not self._has_first(entry, wanted) and place not in self._plan.put:
+            if not self._has_first(entry, wanted) and self._is_left(place):
                 inode = self._inodes[entry.name]
                 if inode in taken:
                     self._put_anew(place, entry)
                 taken.add(inode)
         for place, entry in files:
-            if self._has_first(entry, wanted) and place not in self._plan.put:
-                first_is_new = path_of(entry.same_as) in self._plan.put
+            if self._has_first(entry, wanted) and self._is_left(place):
+                first_is_new = not self._is_left(path_of(entry.same_as))
                 if first_is_new or self._inodes[entry.name] != self._inodes[entry.same_as]:
                     self._put_anew(place, entry)
+
+    def _is_left(self, place: bytes) -> bool:
+        return place not in self._plan.put or place in self._plan.renewed
 
     @staticmethod
     def _has_first(entry: Entry, wanted: dict[bytes, Entry]) -> bool:
@@ -197,6 +225,7 @@ class _Comparison:
 
     def _put_anew(self, place: bytes, entry: Entry) -> None:
         self._plan.settle.pop(place, None)
+        self._plan.renewed.discard(place)
         self._plan.put[place] = entry
 
 

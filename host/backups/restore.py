@@ -55,6 +55,8 @@ def carry_out(ground: Ground, area: Area, store: ObjectStore, plan: Plan, *, bac
     work = _Work(ground, area, store, plan)
     for place in plan.remove:
         work.step(place, work.remove)
+    for place in plan.remove_alone:
+        work.step(place, work.remove_alone)
     work.make_folders()
     work.put_all()
     for place, (entry, inode) in plan.settle.items():
@@ -103,6 +105,17 @@ class _Work:
         try:
             with self._ground.folder(folder) as handle:
                 remove_tree(handle, name)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        self._touched.add(folder)
+        self.removed.add(name_of(place))
+
+    def remove_alone(self, place: bytes) -> None:
+        """Remove an entry, but nothing that is in it: only the entry was anybody's to make."""
+        folder, name = split(place)
+        try:
+            with self._ground.folder(folder) as handle:
+                _remove_entry(handle, name)
         except (FileNotFoundError, NotADirectoryError):
             return
         self._touched.add(folder)
@@ -245,7 +258,7 @@ class _Work:
     def _put(self, place: bytes, entry: Entry, staged: str) -> None:
         folder, name = split(place)
         with self._ground.folder(folder) as handle:
-            _make_way(handle, name)
+            _make_way(handle, name, alone=place in self._plan.alone)
             try:
                 os.rename(staged, name, src_dir_fd=self._area.handle("temporary"), dst_dir_fd=handle)
             except OSError as error:
@@ -253,7 +266,11 @@ class _Work:
                     raise
                 self._put_beside(handle, name, entry)
         self._touched.add(folder)
-        self.restored.add(entry.name)
+        self._tell_put(place, entry)
+
+    def _tell_put(self, place: bytes, entry: Entry) -> None:
+        if place not in self._plan.renewed:
+            self.restored.add(entry.name)
 
     def _put_beside(self, handle: int, name: bytes, entry: Entry) -> None:
         """Put a file in place on another file system than that of the backups."""
@@ -286,7 +303,7 @@ class _Work:
         with self._ground.folder(first_folder) as source, self._ground.folder(folder) as handle:
             try:
                 os.link(first_name, beside, src_dir_fd=source, dst_dir_fd=temporary, follow_symlinks=False)
-                _make_way(handle, name)
+                _make_way(handle, name, alone=place in self._plan.alone)
                 os.rename(beside, name, src_dir_fd=temporary, dst_dir_fd=handle)
             except OSError as error:
                 if error.errno != errno.EXDEV:
@@ -295,7 +312,7 @@ class _Work:
             finally:
                 self._area.discard(beside)  # a rename of a file over another name of it does nothing
         self._touched.add(folder)
-        self.restored.add(entry.name)
+        self._tell_put(place, entry)
 
     def settle(self, place: bytes, entry: Entry, inode: int) -> None:
         """Set mode, owner and time right of what is otherwise as it was."""
@@ -320,14 +337,33 @@ class _Work:
                 self.reasons.setdefault(name_of(folder), f"{error.strerror or error}")
 
 
-def _make_way(handle: int, name: bytes) -> None:
-    """Remove a directory that stands where something else belongs; all else is simply renamed over."""
+def _remove_entry(handle: int, name: bytes) -> None:
+    """Remove a file, a link or an empty directory."""
+    try:
+        os.unlink(name, dir_fd=handle)
+    except IsADirectoryError:
+        try:
+            os.rmdir(name, dir_fd=handle)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            raise OSError(errno.ENOTEMPTY, "it is a folder with something in it that is not part of this") from None
+
+
+def _make_way(handle: int, name: bytes, *, alone: bool) -> None:
+    """Remove a directory that stands where something else belongs; all else is simply renamed over.
+
+    Args:
+        handle: the folder.
+        name: in it.
+        alone: what is in the directory may not go.
+    """
     try:
         seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
     except FileNotFoundError:
         return
     if stat.S_ISDIR(seen.st_mode):
-        remove_tree(handle, name)
+        _remove_entry(handle, name) if alone else remove_tree(handle, name)
 
 
 def _settle_name(handle: int, name: bytes, entry: Entry, seen: os.stat_result) -> None:

@@ -180,17 +180,24 @@ class Backups:
     # restoring
 
     def restore(
-        self, backup_id: str, *, also_remove: Iterable[bytes] = (), only: Iterable[Resource] | None = None
+        self,
+        backup_id: str,
+        *,
+        also_remove: Iterable[bytes] = (),
+        only: Iterable[Resource] | None = None,
+        fresh: bool = False,
     ) -> Restored:
         """Bring everything that was saved back to how it was, and remove what came to be in its place (KO-3.3).
 
-        What is as it was is not touched. Each file is there whole, as before or as saved, at any moment. A rollback
-        that is cut off goes on with ``finish_interrupted``.
+        What is as it was is not touched, unless it is to be ``fresh``. Of a place that is no subtree only the entry
+        itself is removed: a folder that came to be there stays, and is told, while it is not empty. Each file is there
+        whole, as before or as saved, at any moment. A rollback that is cut off goes on with ``finish_interrupted``.
 
         Args:
             backup_id: which backup.
             also_remove: further paths below the root that the session made; what the backup knows stays.
             only: restore only what these resources cover; None for all.
+            fresh: put files that are as they were anew, too, so that no handle that is still open leads to any.
 
         Returns:
             What was done; ``failed`` names what could not be restored, and asking again tries that again.
@@ -203,6 +210,7 @@ class Backups:
             also_remove=sorted(name_of(place) for place in set(also_remove) if is_plain(place)),
             backup_id=check_id(backup_id),
             only=None if only is None else [resource.text for resource in only],
+            fresh=fresh,
         )
         with self._restoring() as area, area.locked():
             if backup_id in unfinished(area):
@@ -245,13 +253,13 @@ class Backups:
         further = [path_of(name) for name in order.also_remove]
         with explained("RESTORE_FAILED", f"The rollback to the backup {backup_id} could not begin"):
             try:
-                plan = make_plan(self._ground, backup, also_remove=further, only=only)
+                plan = make_plan(self._ground, backup, also_remove=further, only=only, fresh=order.fresh)
             except PermissionError:  # a folder is closed to its owner; its mode comes back at the end
                 _verify(store, backup.entries)
                 begin(area, order)
                 for place in backup.places:
                     widen_all(self._ground, path_of(place.name), subtree=True)
-                plan = make_plan(self._ground, backup, also_remove=further, only=only)
+                plan = make_plan(self._ground, backup, also_remove=further, only=only, fresh=order.fresh)
             _verify(store, plan.put.values())
             begin(area, order)
         done = carry_out(self._ground, area, store, plan, backup_id=backup_id)

@@ -125,10 +125,8 @@ def _environment(params: ProcessRun, call: EffectCallInfo) -> dict[str, str]:
 
 def _started(call: EffectCallInfo, command: list[str], folder: int, environment: dict[str, str]) -> Child:
     pipe = subprocess.PIPE
-    # What was opened, whatever its name leads to by now.
-    cwd = os.readlink(f"/proc/self/fd/{folder}")
-    try:
-        return Child(call.start(command, cwd=cwd, env=environment, stdin=pipe, stdout=pipe, stderr=pipe))
+    try:  # in what was opened, whatever its name leads to by now
+        return Child(call.start(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe))
     except Refused as refused:
         code = _CODES.get(refused.code, "PROCESS_NOT_STARTED")
         raise Fault(code, refused.message, {"command": command[0]}) from None

@@ -41,7 +41,7 @@ _SCRIPT_HINT: Final = "a script needs a first line like #!/bin/sh"
 def start(
     argv: Sequence[Text],
     *,
-    cwd: Text | os.PathLike[str],
+    cwd: Text | os.PathLike[str] | int,
     env: Mapping[str, str],
     rules: Rules | None,
     decide: Decide | None,
@@ -52,11 +52,13 @@ def start(
     stderr: Stream = None,
     limits: Mapping[int, tuple[int, int]] | None = None,
 ) -> RunningCommand:
-    """Start a command in a process group of its own.
+    """Start a command in a process group of its own; it is killed when the thread that starts it ends.
+
+    That is how a command ends with an engine that is killed: a thread that starts one outlives it.
 
     Args:
         argv: the command and its arguments; a command without a slash is looked for on the PATH of ``env``.
-        cwd: the folder to start in.
+        cwd: the folder to start in; a descriptor is the folder that was opened, whatever its name leads to by now.
         env: the whole environment; the mark of `host.confinement.descendants` is added.
         rules: what Landlock lets it do; None is no Landlock.
         decide: is asked before every watched call, in a thread of its own; None is no watcher.
@@ -74,14 +76,19 @@ def start(
     if unconfined:
         rules = decide = None
     _require(rules, decide)
-    folder = os.path.abspath(os.fsencode(cwd))
-    executable = _find(argv, folder, env)
+    if isinstance(cwd, int):
+        folder = b"/proc/self/fd/%d" % cwd
+        executable = _below(_find(argv, folder, env), folder)
+    else:
+        folder = os.path.abspath(os.fsencode(cwd))
+        executable = _find(argv, folder, env)
     mark = new_mark()
     given = {
         "argv": [os.fsencode(argument) for argument in argv],
         "env": {os.fsencode(name): os.fsencode(value) for name, value in {**env, MARK: mark}.items()},
         "executable": executable,
-        "cwd": folder,
+        "cwd": cwd if isinstance(cwd, int) else folder,
+        "parent": os.getpid(),
         "limits": dict(limits or {}),
         "filter": None if decide is None else program(MACHINES[machine()]),
         "machine": machine(),
@@ -138,6 +145,11 @@ def _find(argv: Sequence[Text], folder: bytes, env: Mapping[str, str]) -> bytes:
     )
 
 
+def _below(path: bytes, folder: bytes) -> bytes:
+    """Return a path as it is for who is in that folder already: who is confined cannot look through our descriptor."""
+    return b"." + path.removeprefix(folder) if path.startswith(folder + b"/") else path
+
+
 class _Launch:
     """The talk with the launcher until it has become the command."""
 
@@ -155,7 +167,9 @@ class _Launch:
             with open(described, "wb", closefd=False) as file:
                 file.write(marshal.dumps(self._given | {"socket": self._theirs.fileno(), "ruleset": rules}))
             os.lseek(described, 0, os.SEEK_SET)
-            passed = [described, self._theirs.fileno(), *([] if rules is None else [rules])]
+            folder = self._given["cwd"]
+            lent = [one for one in (rules, folder) if isinstance(one, int)]
+            passed = [described, self._theirs.fileno(), *lent]
             arguments = [sys.executable, "-I", "-S", _LAUNCHER, str(described)]
             return subprocess.Popen(
                 arguments, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=passed, process_group=0
@@ -209,12 +223,16 @@ class _Launch:
     def _refusal(self, code: str, error: int, what: str) -> Refused:
         why = os.strerror(error)
         message = {
-            "NOT_A_FOLDER": f"The command cannot start in {os.fsdecode(self._given['cwd'])!r}: {why}.",
+            "NOT_A_FOLDER": f"The command cannot start in {self._folder()!r}: {why}.",
             "COMMAND_NOT_FOUND": f"{self._shown!r} or the interpreter that it names does not exist.",
             "COMMAND_NOT_EXECUTABLE": f"{self._shown!r} cannot be executed ({why}); {_SCRIPT_HINT}, and what is run "
             "must be declared or belong to the system.",
         }.get(code, f"The command was not started, as it could not be confined: {what} failed ({why}).")
         return Refused(code, message, command=self._shown, errno=error)
+
+    def _folder(self) -> str:
+        folder = self._given["cwd"]
+        return os.readlink(f"/proc/self/fd/{folder}") if isinstance(folder, int) else os.fsdecode(folder)
 
     def close(self) -> None:
         self._ours.close()

@@ -15,10 +15,13 @@ from typing import Final
 
 import psutil
 
-__all__ = ["MARK", "end_all", "members", "new_mark"]
+__all__ = ["MARK", "RUN", "end_all", "members", "new_mark"]
 
 MARK: Final = "WORLDPROTOCOL_COMMAND"
 """The environment variable that marks a command and what it starts."""
+
+RUN: Final = "WORLDPROTOCOL_RUN"
+"""The environment variable that tells whose they are: a run's id, or a proposal's; known also to who comes later."""
 
 _PAUSE_S: Final = 0.005
 

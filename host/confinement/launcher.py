@@ -21,6 +21,8 @@ TYPE_CHECKING = False  # importing `typing` takes longer than starting the inter
 if TYPE_CHECKING:
     from typing import Any
 
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER = 1
@@ -45,8 +47,8 @@ def main(specification: int) -> None:
 
     Args:
         specification: a file descriptor that the mapping is read from: ``socket`` (descriptor), ``argv``, ``env``,
-            ``executable`` and ``cwd`` (bytes), ``limits`` (by number: soft and hard), ``ruleset`` (descriptor or None),
-            ``filter`` (a BPF program or None), ``machine``.
+            ``executable`` (bytes), ``cwd`` (bytes or descriptor), ``parent`` (process), ``limits`` (by number: soft and
+            hard), ``ruleset`` (descriptor or None), ``filter`` (a BPF program or None), ``machine``.
     """
     with open(specification, "rb") as file:
         given = marshal.loads(file.read())
@@ -54,6 +56,8 @@ def main(specification: int) -> None:
     connection = given["socket"]
     os.set_inheritable(connection, False)
     try:
+        if not tie(libc, given["parent"]):
+            return
         listener = confine(libc, given)
         tell(connection, "ready" if listener is None else f"listener {listener}")
         if os.read(connection, 1) != b"g":
@@ -67,10 +71,25 @@ def main(specification: int) -> None:
         tell(connection, f"failed {code} {error} {what}")
 
 
+def tie(libc: Any, parent: int) -> bool:
+    """Have the command killed when who started it is killed; tell whether that one is still there.
+
+    The kernel ties it to the thread that started it, not to the process: threads that start commands wait for their
+    end (the handlers' threads of `host.worker`, and the one that runs `worldctl run`), also when nobody waits for them
+    any more. It holds through execution, except of a program that changes the user or its privileges, and not for what
+    the command starts: that is found by its mark (`worldprotocol.runs.orphans`).
+    """
+    if libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0))):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
+    return os.getppid() == parent
+
+
 def confine(libc: Any, given: dict[str, Any]) -> int | None:
     """Put limits, Landlock and the filter on, in this order; return the descriptor that questions are asked on."""
     try:
         os.chdir(given["cwd"])
+        if isinstance(given["cwd"], int):
+            os.close(given["cwd"])
     except OSError as error:
         raise Failed("NOT_A_FOLDER", error.errno or 0, "entering the folder") from None
     if given["limits"]:

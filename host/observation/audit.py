@@ -156,6 +156,8 @@ def _judge(bond: Bond, handler: Handler, args: tuple[Any, ...]) -> None:
         # The watch remembers its error, which must not hold the agent's frames by its trace for as long.
         stopped = ScopeViolationError(error.code, error.message, **error.details)
         error.__traceback__ = None
+        if error.code == KLIS_UNOBSERVABLE:
+            bond.watch.refused(stopped, depth="process")
         raise stopped from None
     except Exception as error:  # fails closed
         if sys is not None and not sys.is_finalizing():

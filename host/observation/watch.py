@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from world.errors import ScopeViolationError
-from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration, Seen, violation
+from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration, Seen, outside_resource, violation
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 
@@ -96,6 +96,7 @@ class Watch:
         self._new: dict[tuple[Seen, Depth], Observation] = {}
         self._made: set[str] = set()
         self._violations: list[Violation] = []
+        self._known_violations: set[tuple[Seen, Depth]] = set()
         self._untold = 0
         self._ended_by: ScopeViolationError | None = None
 
@@ -146,6 +147,28 @@ class Watch:
             self._record([one for one in seen if one not in outside], depth)
         return [self._violated(one, depth, blocked=False) for one in outside]
 
+    def refused(self, error: ScopeViolationError, *, depth: Depth) -> None:
+        """Take in that a call was stopped because nothing could follow it: that is a violation like any other.
+
+        Args:
+            error: what the agent is told.
+            depth: by what it was stopped.
+        """
+        what = str(error.details.get("call", "what cannot be observed"))
+        seen = Seen(Predicate.MUTATES, outside_resource(what), what, outside=what)
+        told = Violation(
+            seen, depth, ScopeViolationError(error.code, error.message, **{**error.details, "declared": []})
+        )
+        with self._mutex:
+            is_new = (seen, depth) not in self._known_violations
+            if is_new:
+                self._known_violations.add((seen, depth))
+                self._violations.append(told)
+            if self.is_strict:
+                self._ended_by = self._ended_by or told.error
+        if is_new:
+            self._on_violation(told)
+
     def end(self, error: ScopeViolationError) -> None:
         """End the session: nothing is let pass any more."""
         with self._mutex:
@@ -187,6 +210,8 @@ class Watch:
         return seen.resource.key in self._made or not self._made.isdisjoint(seen.resource.ancestors)
 
     def _record(self, seen: Sequence[Seen], depth: Depth) -> None:
+        # What was there before and only moved is not what the session made.
+        is_moved = any(one.predicate is Predicate.RENAMES and not self._is_ones_own(one) for one in seen)
         for one in seen:
             key = (one, depth)
             known = self._seen.get(key)
@@ -194,15 +219,16 @@ class Watch:
                 known = self._seen[key] = self._new[key] = Observation(one, depth)
             else:
                 known.count += 1
-            if one.predicate is Predicate.PROVIDES and one.resource.type == "FILE":
+            if one.predicate is Predicate.PROVIDES and one.resource.type == "FILE" and not is_moved:
                 self._made.add(one.resource.key)
 
     def _violated(self, seen: Seen, depth: Depth, *, blocked: bool) -> ScopeViolationError:
         error = violation(self.declaration, seen)
         told = Violation(seen, depth, error, blocked)
         with self._mutex:
-            is_new = told not in self._violations
+            is_new = (seen, depth) not in self._known_violations
             if is_new:
+                self._known_violations.add((seen, depth))
                 self._violations.append(told)
             if self.is_strict:
                 self._ended_by = self._ended_by or error

@@ -40,6 +40,10 @@ _BECAME_ANOTHER: Final = {errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ESTALE}
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
+_Known = tuple[int, int, int, int, int, bytes]
+"""Size, mtime, ctime, inode, device, digest."""
+
+
 class Stamp(NamedTuple):
     """What one entry was.
 
@@ -77,16 +81,25 @@ class Stamp(NamedTuple):
 class Scan(Mapping[bytes, Stamp]):
     """One look at a workspace: stamps by path below the root, the root itself at ``b""``; immutable."""
 
-    __slots__ = ("_stamps", "hashed", "unreadable")
+    __slots__ = ("_stamps", "certain", "hashed", "unreadable")
 
-    def __init__(self, stamps: Mapping[bytes, Stamp], *, hashed: int = 0, unreadable: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self,
+        stamps: Mapping[bytes, Stamp],
+        *,
+        hashed: int = 0,
+        unreadable: tuple[bytes, ...] = (),
+        certain: Mapping[bytes, _Known] | None = None,
+    ) -> None:
         """Hold what a look found.
 
         Args:
             stamps: by path below the root.
             hashed: how many files were read; the others were known.
             unreadable: files that may not be read and folders that may not be listed.
+            certain: what the next look may believe without reading.
         """
+        self.certain = certain or {}
         self._stamps = dict(stamps)
         self.hashed = hashed
         self.unreadable = unreadable
@@ -124,6 +137,7 @@ def take(
     *,
     ignore: Callable[[bytes], bool] | None = None,
     cache: Path | None,
+    known: Scan | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Scan:
     """Look at everything in a workspace but the engine's own folder; no link is followed.
@@ -133,12 +147,13 @@ def take(
         ignore: tells of a path below the root whether to leave it out, with everything below it.
         cache: a file of the last look, read where it is sound and written anew; None hashes everything. It must stand
             where agents cannot write.
+        known: an earlier look of this process, which is believed in place of what the cache file says by now.
         progress: told after each folder how many entries were looked at.
 
     Raises:
         OSError: a file or folder could not be read for another reason than permissions.
     """
-    look = _Look(_Cache(cache))
+    look = _Look(_Cache(cache, None if known is None else known.certain))
     with workspace.parent(b"") as (root, name):
         look.add(b"", os.stat(name, dir_fd=root), root, name)
     for path, folder, found in workspace.folders(ignore=ignore, unreadable=look.cannot_list):
@@ -146,8 +161,8 @@ def take(
             look.add(path + b"/" + entry.name if path else entry.name, entry.stat, folder, entry.name)
         if progress is not None:
             progress(len(look.stamps))
-    look.cache.write(look.stamps)
-    return Scan(look.stamps, hashed=look.hashed, unreadable=tuple(look.unreadable))
+    certain = look.cache.write(look.stamps)
+    return Scan(look.stamps, hashed=look.hashed, unreadable=tuple(look.unreadable), certain=certain)
 
 
 def differences(before: Mapping[bytes, Stamp], after: Mapping[bytes, Stamp]) -> list[Difference]:
@@ -206,6 +221,10 @@ class _Look:
 
     def add(self, path: bytes, seen: os.stat_result, folder: int, name: bytes) -> None:
         """Take the stamp of an entry of an open folder; what vanished is left out."""
+        known = self.cache.digest(path, seen)
+        if known is not None:  # nearly every entry of nearly every look
+            self.stamps[path] = _stamp("file", seen, known)
+            return
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 self.stamps[path] = self._stamp(path, seen, folder, name)
@@ -253,17 +272,19 @@ class _Look:
 
 
 def _stamp(kind: Kind, seen: os.stat_result, content: bytes | None) -> Stamp:
-    return Stamp(
-        kind,
-        stat.S_IMODE(seen.st_mode),
-        seen.st_uid,
-        seen.st_gid,
-        seen.st_size,
-        seen.st_mtime_ns,
-        seen.st_ctime_ns,
-        seen.st_ino,
-        seen.st_dev,
-        content,
+    return Stamp._make(
+        (
+            kind,
+            stat.S_IMODE(seen.st_mode),
+            seen.st_uid,
+            seen.st_gid,
+            seen.st_size,
+            seen.st_mtime_ns,
+            seen.st_ctime_ns,
+            seen.st_ino,
+            seen.st_dev,
+            content,
+        )
     )
 
 
@@ -285,41 +306,50 @@ def _content(source: int) -> tuple[os.stat_result, bytes]:
     return seen, digest.digest()
 
 
-_Known = tuple[int, int, int, int, int, bytes]
-"""Size, mtime, ctime, inode, device, digest."""
-
-
 class _Cache:
     """The digests of the last look, for files that are as they were."""
 
-    def __init__(self, place: Path | None) -> None:
+    def __init__(self, place: Path | None, believed: Mapping[bytes, _Known] | None = None) -> None:
         self._place = place
-        self._known: dict[bytes, _Known] = {}
+        self._known: Mapping[bytes, _Known] = believed or {}
         self._began: os.stat_result | None = None
         if place is None:
             return
         with contextlib.suppress(OSError):  # where no cache can be, everything is hashed
             place.parent.mkdir(parents=True, exist_ok=True)
             self._began = _now_there(place)
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            self._known = _read(place)
+        if believed is None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                self._known = _read(place)
 
     def digest(self, path: bytes, seen: os.stat_result) -> bytes | None:
-        """Return what a file holds, None where that is not certain."""
+        """Return what a file holds, None where that is not certain, and for everything else than a file."""
         known = self._known.get(path)
-        return known[5] if known is not None and known[:5] == _identity(seen) else None
+        if known is None or not stat.S_ISREG(seen.st_mode):
+            return None
+        size, mtime, ctime, ino, dev, content = known
+        is_same = (
+            ctime == seen.st_ctime_ns
+            and mtime == seen.st_mtime_ns
+            and size == seen.st_size
+            and ino == seen.st_ino
+            and dev == seen.st_dev
+        )
+        return content if is_same else None
 
-    def write(self, stamps: Mapping[bytes, Stamp]) -> None:
+    def write(self, stamps: Mapping[bytes, Stamp]) -> Mapping[bytes, _Known]:
         """Keep what will still be certain at the next look; a cache that cannot be written is not worth an error."""
         if self._place is None or self._began is None:
-            return
+            return {}
         # Another device has a clock of its own, so nothing is certain about when its files changed.
         began, device = self._began.st_mtime_ns, self._began.st_dev
         known = {
-            path: (each.size, each.mtime_ns, each.ctime_ns, each.ino, each.dev, each.content)
-            for path, each in stamps.items()
-            if each.kind == "file" and each.content and each.dev == device and max(each.mtime_ns, each.ctime_ns) < began
+            path: (size, mtime, ctime, ino, dev, content)
+            for path, (kind, _, _, _, size, mtime, ctime, ino, dev, content) in stamps.items()
+            if kind == "file" and content and dev == device and mtime < began and ctime < began
         }
+        if known == self._known:
+            return known
         body = msgspec.msgpack.encode(known)
         beside = self._place.with_name(f"{self._place.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(OSError):
@@ -328,10 +358,7 @@ class _Cache:
                 beside.replace(self._place)
             finally:
                 beside.unlink(missing_ok=True)
-
-
-def _identity(seen: os.stat_result) -> tuple[int, int, int, int, int]:
-    return seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, seen.st_dev
+        return known
 
 
 def _now_there(place: Path) -> os.stat_result:

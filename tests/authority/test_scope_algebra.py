@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,3 +171,27 @@ def test_a_common_pattern_too_long_to_be_written_is_refused():
     with pytest.raises(Refused) as refused:
         restrict(scope(left), [scope(right)])
     assert refused.value.code == "INVALID_VALUE"
+
+
+SMALL = tuple(".".join(names) for length in (1, 2) for names in product(("a", "b", "*"), repeat=length))
+PLACES = tuple(names for length in range(4) for names in product(("a", "b", "other"), repeat=length))
+
+
+def _allowed(patterns):
+    """Return the places of a small universe in which these patterns allow to write."""
+    return {names for names in PLACES if scope_allows(patterns, set_(format_path(names), 1))}
+
+
+def test_in_a_small_universe_within_and_intersection_are_what_the_sets_of_places_say():
+    lists = [*((one,) for one in SMALL), *combinations(SMALL, 2)]
+    allowed = {patterns: _allowed(patterns) for patterns in lists}
+    for left, right in product(lists, repeat=2):
+        assert is_within(left, right) is (allowed[left] <= allowed[right]), (left, right)
+        assert _known(allowed, intersection(left, right)) == allowed[left] & allowed[right], (left, right)
+
+
+def _known(allowed, patterns):
+    key = tuple(sorted(one.removeprefix("data.") for one in patterns))
+    if key not in allowed:
+        allowed[key] = _allowed(patterns)
+    return allowed[key]

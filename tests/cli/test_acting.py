@@ -107,6 +107,39 @@ def test_an_intent_is_submitted_and_its_outcome_told(realm):
     assert outside["failure"]["code"] == "SCOPE_VIOLATION"
 
 
+RULES = """\
+name = "shop"
+[[rules]]
+id = "small"
+when = "intent.input.amount <= 3"
+verdict = "approve"
+"""
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_a_policy_file_is_adopted_by_its_name_once_world_toml_names_it(template, tmp_path):
+    shutil.copytree(template, tmp_path / "realm")
+    realm = Realm(tmp_path / "realm")
+    (realm.folder / "rules.toml").write_text(RULES)
+    assert "add it there" in realm("policy", "adopt", "rules.toml", code=1).err
+    config = (realm.folder / "world.toml").read_text()
+    (realm.folder / "world.toml").write_text(config.replace("policies = [", 'policies = ["rules.toml", '))
+    assert realm("policy", "adopt", "rules.toml", "--json").json["adopted"] is True
+    assert realm("policy", "adopt", "rules.toml", "--json").json == realm("policy", "adopt", "shop", "--json").json
+    notes = {one["name"]: one["note"] for one in realm("policy", "list", "--json").json}
+    assert notes == {"house": "in force", "shop": "in force"}
+    (realm.folder / "rules.toml").write_text(RULES.replace("amount", "amount >"))
+    assert "line 4, $.rules[0].when: line 1, column 23" in realm("policy", "adopt", "rules.toml", code=2).err
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_init_takes_a_policy_file_from_the_current_folder(tmp_path):
+    (tmp_path / "rules.toml").write_text(RULES)
+    realm = Realm(tmp_path)
+    realm("init", "shop", "--domain", f"{COUNTER}:counter", "--policy", "rules.toml")
+    assert tomllib.loads((tmp_path / "shop" / "world.toml").read_text())["policies"] == ["../rules.toml"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [

@@ -13,6 +13,7 @@ import pytest
 
 from host.backups import Backups
 from host.workspace import Workspace
+from tests.cli.inside import Inside
 from tests.cli.realm import Realm, founded
 from tests.golden.garden import garden
 from world.clock import ManualClock
@@ -41,7 +42,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def realm(template: Path, tmp_path: Path) -> Realm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    return Realm(tmp_path)
+    return Inside(tmp_path)
 
 
 def the_backup(realm: Realm) -> dict[str, Any]:
@@ -198,7 +199,8 @@ def test_a_rollback_that_was_cut_off_is_told_by_doctor_and_finished_by_the_next_
 def test_a_rollback_that_cannot_be_finished_is_told(realm: Realm) -> None:
     name = the_backup(realm)["backupId"]
     (realm.folder / f".klock/backups/restoring/{name}.json").write_text("{")
-    assert f"The rollback to backup {name} is not done" in realm("settle").err
+    said = Realm(realm.folder)("settle").err  # a process of its own, whose warnings go to stderr
+    assert f"The rollback to backup {name} is not done" in said
 
 
 def test_a_realm_without_backups_says_so(tmp_path: Path) -> None:

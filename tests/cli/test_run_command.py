@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, Realm, Said, environment, founded
 from world.events import RunAmended, RunClosed
 
@@ -39,7 +40,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def realm(template: Path, tmp_path: Path) -> Realm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    return Realm(tmp_path)
+    return Inside(tmp_path)
 
 
 def run(realm: Realm, *words: str, script: str, agent: str = "old", code: int = 0, given: str = "", **env: str) -> Said:
@@ -322,7 +323,7 @@ def test_what_a_failed_permissive_command_did_is_undone_with_what_it_was_lent_on
 
 @pytest.mark.requirement("KO-5.1")
 def test_an_opaque_tool_is_taken_to_change_its_working_directory(realm: Realm) -> None:
-    inside = Realm(realm.folder / "src")
+    inside = Inside(realm.folder / "src")
     script = "echo 2 > x.py; echo new > new.py; mkdir made; echo in > made/in"
     run(inside, "--unconfined", script=script, WORLD_CONFIG="../world.toml", WORLD_LOG="../world.db")
     record = last(realm)
@@ -336,7 +337,7 @@ def test_an_opaque_tool_is_taken_to_change_its_working_directory(realm: Realm) -
 
 @pytest.mark.requirement("KO-5.1")
 def test_confined_a_tool_without_a_declaration_may_do_nothing_and_is_not_run(realm: Realm) -> None:
-    inside = Realm(realm.folder / "src")
+    inside = Inside(realm.folder / "src")
     told = run(inside, script="true", code=125, WORLD_CONFIG="../world.toml", WORLD_LOG="../world.db")
     assert "NOTHING_DECLARED" in told.err
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.inside import Inside
 from tests.cli.realm import ROOT, Realm, founded
 from world.errors import Refused
 from world.events import RunClosed, RunObserved, RunOpened
@@ -30,7 +31,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     governed(realm, *words, script="cat a.txt a.txt > /dev/null; echo two > a.txt; exit 0")
     governed(realm, "--reads", "a.txt", "--session", "good", "--permissive", script="echo new > docs/new")
     governed(realm, "--reads", "a.txt", script="exit 3", agent="other", code=3)
-    return realm
+    return Inside(folder)
 
 
 def governed(realm: Realm, *words: str, script: str, agent: str = "ann", code: int = 0) -> None:
@@ -106,7 +107,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id_and_what_is_ambiguous_is_list
 
 @pytest.mark.requirement("KO-4")
 def test_what_is_seen_of_a_proposals_effects_is_shown_with_it(tmp_path: Path) -> None:
-    realm = Realm(tmp_path)
+    realm = Inside(tmp_path)
     realm("init", "--domain", f"{ROOT / 'tests/pipeline/workshop.py'}:workshop")
     with (tmp_path / "world.toml").open("a") as config:
         config.write('\n[workspace]\nroot = "work"\n')

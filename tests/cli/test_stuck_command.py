@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.inside import Inside
 from tests.cli.realm import ROOT, Realm, Said, founded, sale
 
 COURIER = ROOT / "tests/cli/courier.py"
@@ -17,7 +18,7 @@ COURIER = ROOT / "tests/cli/courier.py"
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a realm in which the sending of a parcel is in doubt: its process was killed before the answer came."""
-    realm = Realm(tmp_path_factory.mktemp("courier"))
+    realm = Inside(tmp_path_factory.mktemp("courier"))
     realm("init", "--domain", f"{COURIER}:courier", "--effects", f"{COURIER}:handlers")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
     realm("actor", "add", "bob", "--kind", "human", "--auto-approve")
@@ -34,7 +35,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def realm(template: Path, tmp_path: Path) -> Realm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    return Realm(tmp_path)
+    return Inside(tmp_path)
 
 
 def in_doubt(realm: Realm) -> dict[str, Any]:

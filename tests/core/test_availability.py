@@ -174,6 +174,7 @@ def test_what_a_predicate_needs_is_found_without_evaluating_it(expression: Any, 
         ("meta.actor.meta.none", False),
         ("meta.actor.meta.rank", True),
         ("meta.actor.meta.role.x", True),
+        ("meta.actor.meta.a\\.b", True),
         ("meta.actor.meta.teams.1", False),
         ("meta.actor.meta.teams.2", True),
         ("meta.actor.meta.teams.length", False),
@@ -258,7 +259,7 @@ def test_a_local_function_is_asked_before_the_action_runs() -> None:
 
 
 @pytest.mark.requirement("IC-available", "INT-3.4b")
-@pytest.mark.parametrize("answer", [1 // 1, "yes", True, [0]])
+@pytest.mark.parametrize("answer", [1, "yes", True, [0]])
 def test_a_local_functions_answer_counts_by_its_truth(answer: Any) -> None:
     domain = door()
     domain.available("enter")(lambda ctx: answer)
@@ -311,7 +312,6 @@ def test_a_local_function_is_no_part_of_the_portable_schema() -> None:
     assert local.schema.portable == plain.schema.portable
     assert local.schema.hash == plain.schema.hash
     assert set(local.sources()) - set(plain.sources()) == {"available:enter"}
-    assert Domain.of_schema(load_schema({**plain.schema.portable, "actions": {"go": {"flow": {"kind": "halt"}}}}))
 
 
 @pytest.mark.requirement("INT-3.4b")

@@ -78,7 +78,7 @@ def damage(folder: Path) -> None:
     (root / "g").chmod(0o600)
 
 
-RESOURCES = [file("/d/*"), file("/f"), file("/g"), file("/new")]
+RESOURCES = [file("/d/*"), file("/f"), file("/g"), file("/new/*")]
 
 
 def take(place: Workspace, backup_id: str) -> None:

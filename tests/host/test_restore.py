@@ -87,8 +87,8 @@ def test_the_same_size_and_time_do_not_hide_another_content(place: Workspace) ->
     assert path.read_text() == "good"
 
 
-def test_what_was_missing_is_removed_with_everything_below(place: Workspace) -> None:
-    backups = saved(place, "/new", "/deep/er/new")
+def test_a_subtree_that_was_missing_is_removed_with_everything_below(place: Workspace) -> None:
+    backups = saved(place, "/new/*", "/deep/er/new")
     make(place.root, {"new/a/b": "b", "deep/er/new": "x"})
     done = backups.restore("one", also_remove=[b"deep"])
     assert done.removed == ["/deep", "/new"]

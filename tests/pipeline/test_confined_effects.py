@@ -1,4 +1,4 @@
-"""``process.run`` in a proposal: the command is held to what the proposal was granted, by the system where it can be."""
+"""``process.run`` in a proposal: the command is held to what the proposal was granted, by the system where possible."""
 
 from __future__ import annotations
 

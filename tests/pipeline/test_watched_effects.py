@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from host import Failed, handler
-from tests.pipeline.works import Held, acting, check_log, running, vanish
-from tests.pipeline.workshop import a_workshop, contents, step, workshop
-from world.clock import ManualClock, SequentialIds
-from world.errors import Refused, ScopeViolationError
-from world.events import EffectFulfilled, ProposalFailed, RunObserved, RunRolledBack, RunViolated, WorldSealed
-from worldprotocol.facade import World
+from host import handler
+from tests.pipeline.works import Held, acting, check_log, running
+from tests.pipeline.workshop import AFTER, ALL, BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
+from world.clock import SequentialIds
+from world.errors import ScopeViolationError
+from world.events import EffectFulfilled, ProposalFailed, RunObserved, RunRolledBack, RunViolated
 
 pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
 
@@ -32,13 +31,7 @@ def address(tmp_path: Path) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "ws"
-    folder.mkdir()
-    (folder / "a.txt").write_text("a")
-    (folder / "b.txt").write_text("b")
-    (folder / "sub").mkdir()
-    (folder / "sub" / "deep.txt").write_text("deep")
-    return folder
+    return furnished(tmp_path / "ws")
 
 
 @pytest.fixture
@@ -64,26 +57,6 @@ def server() -> Iterator[tuple[str, list[str]]]:
     http.shutdown()
     http.server_close()
     thread.join()
-
-
-ALL: dict[str, Any] = {
-    "consumes": ["FILE:/a.txt"],
-    "mutates": ["FILE:/b.txt", "FILE:/new.txt"],
-    "provides": ["FILE:/made.txt", "FILE:/folder"],
-    "deletes": ["FILE:/sub/*"],
-    "renames": [{"old": "FILE:/a.txt", "new": "FILE:/moved.txt"}],
-}
-STEPS = [
-    step("file.read", path="/a.txt"),
-    step("file.append", path="/b.txt", text="b"),
-    step("file.write", path="/new.txt", text="new"),
-    step("file.create", path="/made.txt", text="made"),
-    step("file.mkdir", path="/folder"),
-    step("file.delete", path="/sub", tree=True),
-    step("file.rename", from_="/a.txt", to="/moved.txt"),
-]
-BEFORE = {"a.txt": "a", "b.txt": "b", "sub": "/", "sub/deep.txt": "deep"}
-AFTER = {"b.txt": "bb", "folder": "/", "made.txt": "made", "moved.txt": "a", "new.txt": "new"}
 
 
 def check(address: str, domain: Any = workshop) -> Any:
@@ -191,6 +164,17 @@ def test_an_action_that_fails_by_itself_gives_back_what_it_changed(address: str,
         assert contents(root) == BEFORE
         assert failed.rollback is not None
         assert failed.to_wire()["rollback"]["failed"] == []
+    check(address)
+
+
+@pytest.mark.requirement("KO-3.3", "WP-exec")
+def test_an_action_that_fails_with_more_than_the_log_can_hold_is_undone_and_ends_too(address: str, root: Path) -> None:
+    with a_workshop(address, root) as world:
+        failed = world.act("ann", "shout", {**ALL, "steps": STEPS})
+        assert failed.error is not None
+        assert (failed.status, failed.error["code"]) == ("failed", "WORLD_TOO_LARGE")
+        assert contents(root) == BEFORE
+        assert world.act("ann", "run", {**ALL, "steps": STEPS}).status == "completed"
     check(address)
 
 
@@ -385,6 +369,62 @@ def test_a_handler_that_catches_the_violation_or_says_that_all_is_well_gains_not
     check(address)
 
 
+@pytest.mark.requirement("KO-3.3", "WP-exec")
+def test_what_an_effect_was_just_doing_when_it_was_called_off_is_undone_too(address: str, root: Path) -> None:
+    begun = threading.Event()
+
+    @handler("slow")
+    def slow(params: Any, call: Any) -> Any:
+        with (root / "b.txt").open("a") as file:
+            begun.set()
+            while not call.is_cancelled():
+                threading.Event().wait(0.01)
+            threading.Event().wait(0.2)  # its last write is on its way
+            file.write("late")
+
+    with a_workshop(address, root, effects=[slow]) as world:
+        with acting(world, "ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")]}) as ended:
+            assert begun.wait(30)
+            world.host.cancel(running(world), by="bob", reason="enough")
+        assert ended[0].error["code"] == "CANCELLED"
+        assert contents(root) == BEFORE
+        assert world.host.verification(ended[0].proposal_id).rollbacks[0].restored == ["/b.txt"]
+    check(address)
+
+
+@pytest.mark.requirement("KO-3", "KO-3.3")
+def test_a_handler_that_goes_on_for_long_after_its_violation_is_not_waited_for(address: str, root: Path) -> None:
+    asked: list[bool] = []
+
+    def linger(_params: Any, call: Any) -> Any:
+        with suppress(ScopeViolationError):
+            (root / "a.txt").write_text("mine")
+        asked.append(call.is_cancelled())
+        with pytest.raises(Exception, match="not declared"):
+            call.check()
+        assert ended.wait(60)
+
+    ended = threading.Event()
+    held = Held(linger)
+    held.may_go.set()
+
+    @handler("linger", time_limit_ms=3_600_000)
+    def lingering(params: Any, call: Any) -> Any:
+        return held(params, call)
+
+    with a_workshop(address, root, effects=[lingering]) as world:
+        failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("linger")]})
+        assert failed.error is not None
+        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
+        assert failed.error["message"].startswith("Agent attempted MUTATES on /a.txt")
+        assert asked == [True]
+        assert not held.over.is_set()
+        ended.set()
+        assert held.over.wait(30)
+        assert contents(root) == BEFORE
+    check(address)
+
+
 @pytest.mark.requirement("KO-3")
 def test_a_handler_that_starts_a_process_or_a_thread_is_watched_there_too(address: str, root: Path) -> None:
     @handler("start")
@@ -464,147 +504,4 @@ def test_a_violation_at_a_name_that_is_no_text_is_recorded(address: str, root: P
         assert failed.error is not None
         assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
         assert world.act("ann", "run", {}).status == "completed"
-    check(address)
-
-
-# Leases and backups
-
-
-@pytest.mark.requirement("KO-3.3", "KM-2.2")
-def test_who_lost_the_leases_gives_nothing_back_because_it_may_be_somebody_elses(address: str, root: Path) -> None:
-    held = Held()
-
-    @handler("slow")
-    def slow(params: Any, call: Any) -> Any:
-        return held(params, call)
-
-    steps = [step("file.append", path="/b.txt", text="!"), step("slow")]
-    with a_workshop(address, root, effects=[slow]) as world:
-        with acting(world, "ann", "run", {"mutates": ["FILE:/b.txt"], "steps": steps}) as ended:
-            assert held.begun.wait(30)
-            leases = [lease.lease_id for lease in world.realm().klis.leases.values()]
-            world.leases.desk.revoke(leases, by="operator", reason="runaway")
-            other = world.act("bob", "run", {"mutates": ["FILE:/b.txt"], "steps": steps[:1]})
-            assert other.status == "completed"
-            held.may_go.set()
-        assert ended[0].error["code"] == "LEASES_REVOKED"
-        assert ended[0].rollback is None
-        assert contents(root)["b.txt"] == "b!!"
-    check(address)
-
-
-@pytest.mark.requirement("KO-7")
-def test_where_no_backup_can_be_made_nothing_is_granted_and_the_proposal_says_why(
-    address: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with a_workshop(address, root) as world:
-        premises = world.host.premises
-
-        def full(*given: Any, **more: Any) -> Any:
-            raise Refused("BACKUP_FAILED", "The disk is full; make room on it.")
-
-        with monkeypatch.context() as broken:
-            broken.setattr(premises.backups, "take", full)
-            rejected = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
-        assert rejected.status == "rejected"
-        assert rejected.decision_record is not None
-        assert "The disk is full; make room on it." in rejected.decision_record.reason
-        assert world.realm().klis.leases == {}
-        assert contents(root) == BEFORE
-        assert world.act("ann", "run", {"consumes": ["FILE:/a.txt"], "steps": STEPS[:1]}).status == "completed"
-        assert world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]}).status == "completed"
-    check(address)
-
-
-@pytest.mark.requirement("KO-3.3", "WP-exec")
-def test_a_rollback_that_its_process_did_not_finish_is_finished_by_the_next(
-    address: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2], "give_up": True}
-    with a_workshop(address, root) as world:
-        monkeypatch.setattr(world.host.premises.backups, "restore", lambda *_given, **_more: vanish(None, None))
-        with pytest.raises(KeyboardInterrupt):
-            world.act("ann", "run", plan)
-        name = running(world)
-        assert contents(root)["b.txt"] == "bb"
-    given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("later")}
-    with World.open(address, domain=workshop, workspace=root, **given) as world:
-        assert contents(root) == BEFORE
-        ended = world.proposal(name)
-        assert ended.error is not None
-        assert (ended.status, ended.error["code"]) == ("failed", "GIVEN_UP")
-        assert world.host.verification(name).rollbacks[0].restored == ["/b.txt"]
-    check(address)
-
-
-@pytest.mark.requirement("KO-3.3")
-def test_what_cannot_be_given_back_is_told_and_the_proposal_ends_all_the_same(
-    address: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2], "give_up": True}
-    tries: list[str] = []
-    with a_workshop(address, root) as world:
-
-        def broken(backup: str, **more: Any) -> Any:
-            tries.append(backup)
-            raise OSError(5, "Input/output error")
-
-        monkeypatch.setattr("world.execution.MAX_BACKOFF_MS", 1)
-        monkeypatch.setattr(world.host.premises.backups, "restore", broken)
-        failed = world.act("ann", "run", plan)
-        assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "GIVEN_UP")
-        assert len(tries) == 4
-        (back,) = world.host.verification(failed.proposal_id).rollbacks
-        assert "Input/output error" in back.failed[0]
-    check(address)
-
-
-@pytest.mark.requirement("HC-journal", "KO-3.3")
-def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it_off(address: str, root: Path) -> None:
-    @handler("crash")
-    def crash(params: Any, call: Any) -> Any:
-        (root / "b.txt").write_text("half")
-        raise KeyboardInterrupt
-
-    plan = {"mutates": ["FILE:/b.txt"], "steps": [step("crash")]}
-    with a_workshop(address, root, effects=[crash]) as world:
-        with pytest.raises(KeyboardInterrupt):
-            world.act("ann", "run", plan)
-        name = running(world)
-    for seed in ("second", "third"):
-        given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(seed), "effects": [crash]}
-        with World.open(address, domain=workshop, workspace=root, **given) as world:
-            assert len(world.host.stuck()) == 1
-            assert contents(root)["b.txt"] == "half"  # a person may want to look
-            if seed == "third":
-                failed = world.host.cancel(name, by="bob", reason="away with it")
-                assert failed.error is not None
-                assert failed.error["code"] == "CANCELLED"
-                assert contents(root) == BEFORE
-    check(address)
-
-
-@pytest.mark.requirement("HC-handlers")
-def test_without_a_workspace_nothing_is_watched_and_file_effects_say_what_is_missing(address: str) -> None:
-    with World.create(address, domain=workshop) as world:
-        world.register("ann", "human", binding={"kind": "auto_approve"})
-        failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
-        assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_NO_WORKSPACE"
-        assert failed.rollback is None
-    check(address)
-
-
-def test_a_handler_that_says_what_is_wrong_is_no_violation(address: str, root: Path) -> None:
-    @handler("no", touches=[("CONSUMES", "FILE:/a.txt")])
-    def no(params: Any, call: Any) -> Any:
-        return Failed("NO", "not like this")
-
-    with a_workshop(address, root, effects=[no]) as world:
-        failed = world.act("ann", "run", {"consumes": ["FILE:/a.txt"], "steps": [step("no")]})
-        assert failed.error is not None
-        assert failed.error["code"] == "NO"
-        assert not [event for _, event in world.events() if isinstance(event, RunViolated)]
-        assert [event.outcome for _, event in world.events() if isinstance(event, WorldSealed)][-1] == "failed"
     check(address)

@@ -188,5 +188,7 @@ def check_log(address: str, **parts: Any) -> Any:
         assert told.ok, told.to_wire()
         checked = recheck(looked, every=True)
         assert checked.ok, checked.to_wire()
-        assert looked.archive.fold_realm().branches == looked.realm().branches
+        again, known = looked.archive.fold_realm(), looked.realm()
+        assert (again.branches, again.proposals, again.queues) == (known.branches, known.proposals, known.queues)
+        assert again.klis.leases.keys() == known.klis.leases.keys()
     return checked

@@ -65,6 +65,13 @@ def run(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
     return [set_("told", told)]
 
 
+@workshop.action("shout", version="1", manifest=_DECLARED)
+def shout(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
+    for step in input.steps:
+        yield effect(step["effect"], **step["params"])
+    ctx.fail("LOUD", "a" * (9 << 20))
+
+
 @workshop.action("insist", version="1", manifest=_DECLARED)
 def insist(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
     told = []
@@ -99,3 +106,33 @@ def contents(root: Path) -> Mapping[str, str]:
         for path in sorted(root.rglob("*"))
         if ".klock" not in path.relative_to(root).parts
     }
+
+
+ALL: dict[str, Any] = {
+    "consumes": ["FILE:/a.txt"],
+    "mutates": ["FILE:/b.txt", "FILE:/new.txt"],
+    "provides": ["FILE:/made.txt", "FILE:/folder"],
+    "deletes": ["FILE:/sub/*"],
+    "renames": [{"old": "FILE:/a.txt", "new": "FILE:/moved.txt"}],
+}
+STEPS = [
+    step("file.read", path="/a.txt"),
+    step("file.append", path="/b.txt", text="b"),
+    step("file.write", path="/new.txt", text="new"),
+    step("file.create", path="/made.txt", text="made"),
+    step("file.mkdir", path="/folder"),
+    step("file.delete", path="/sub", tree=True),
+    step("file.rename", from_="/a.txt", to="/moved.txt"),
+]
+BEFORE = {"a.txt": "a", "b.txt": "b", "sub": "/", "sub/deep.txt": "deep"}
+AFTER = {"b.txt": "bb", "folder": "/", "made.txt": "made", "moved.txt": "a", "new.txt": "new"}
+
+
+def furnished(folder: Path) -> Path:
+    """Return a new workspace with what ``BEFORE`` says in it."""
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    (folder / "b.txt").write_text("b")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "deep.txt").write_text("deep")
+    return folder

@@ -14,7 +14,7 @@ import pytest
 
 from tests.runs.realm import a_workspace, opened, text_of
 from world.errors import Refused, ScopeViolationError
-from world.events import LeasesReleased, RunAmended, RunClosed, RunObserved, RunOpened, RunRolledBack, RunViolated
+from world.events import LeasesReleased, RunAmended, RunClosed, RunCompared, RunObserved, RunOpened, RunRolledBack, RunViolated
 from worldprotocol import World
 from worldprotocol.runs.governed import Wishes
 
@@ -39,7 +39,7 @@ def test_a_session_that_keeps_to_its_word_is_recorded_from_beginning_to_end(tmp_
         assert session.outcome == "completed"
         run_id = session.run.run_id
         kinds = [type(event) for event in events_of(world, run_id)]
-        assert (kinds[0], kinds[-1], set(kinds[1:-1])) == (RunOpened, RunClosed, {RunObserved})
+        assert (kinds[0], kinds[-1], set(kinds[1:-1])) == (RunOpened, RunClosed, {RunObserved, RunCompared})
         assert not world.realm().klis.leases
         assert not world.realm().runs
         told = world.host.verification(run_id).to_wire()

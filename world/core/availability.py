@@ -24,7 +24,7 @@ from world.core.python_action import ComputedView
 from world.core.scope import Scope
 from world.core.values import ExpressionError, kind_of, truth
 from world.frozen import FrozenDict, freeze
-from world.paths import Segments, array_index, parse_path
+from world.paths import Segments, array_index, format_path, parse_path
 from world.snapshot import SnapshotView
 
 __all__ = [
@@ -126,7 +126,7 @@ class Predicate:
             fields: as ``actor_fields`` gives them.
             computed: computed values by full name.
         """
-        absent = [f"meta.{'.'.join(segments)}" for segments in self.actor if not _is_there(fields, segments)]
+        absent = [format_path(("meta", *segments)) for segments in self.actor if not _is_there(fields, segments)]
         return absent + [name for name in self.computed if not _is_known(computed, name)]
 
 

@@ -53,6 +53,7 @@ class Desk:
         emit: Callable[[Event], None],
         new_id: Callable[[], str],
         before_grant: BeforeGrant | None = None,
+        now: Callable[[], int] | None = None,
     ) -> None:
         """Serve a ledger.
 
@@ -62,7 +63,10 @@ class Desk:
             new_id: makes an id that was never used.
             before_grant: told the verdict's id, the session and the triples before they are granted; returns whether it
                 backed something up, and refuses where it should have and could not (KO-7).
+            now: tells the time, ms since 1970, after a backup was made: that takes its time, and leases live from when
+                it is done; None where a backup takes none.
         """
+        self._now = now
         self._before_grant = before_grant
         self._ledger = ledger
         self._emit = emit
@@ -171,7 +175,7 @@ class Desk:
                 DELETES on, ``QUEUE_FULL``, ``MANIFEST_REPLAYED``, ``INVALID_WAIT``, ``ALREADY_WAITING`` for the id of a
                 request in the queue.
         """
-        self.advance(now)
+        now = self._advanced(now)
         ledger = self._ledger
         ttl = None if until_sealed else self._ttl(ttl_ms)
         if wait_ms is not None and (type(wait_ms) is not int or not 0 < wait_ms < 1 << 53):
@@ -205,7 +209,7 @@ class Desk:
 
     def withdraw(self, request_id: str, now: int, *, reason: str = "cancelled") -> bool:
         """Take a request out of the queue; returns False where it does not wait (any more)."""
-        self.advance(now)
+        now = self._advanced(now)
         request = self._ledger.requests.get(request_id)
         if request is None:
             return False
@@ -230,7 +234,7 @@ class Desk:
         Raises:
             Refused: ``LEASE_NOT_ACTIVE``, ``NOT_THE_HOLDER``, ``INVALID_TTL``, ``CLOCK_STEPPED_BACK``.
         """
-        self.advance(now)
+        now = self._advanced(now)
         lease = self._own(lease_id, agent_id, session_id)
         if lease.expires_at is None or lease.ttl_ms is None or lease.hold_until is None:
             raise Refused("LEASE_NOT_TIMED", f"Lease {lease_id} ends with its proposal; it needs no heartbeat.")
@@ -254,7 +258,7 @@ class Desk:
         Raises:
             Refused: ``UNKNOWN_LEASE``, ``NOT_THE_HOLDER``, ``CLOCK_STEPPED_BACK``.
         """
-        self.advance(now)
+        now = self._advanced(now)
         states: dict[str, str] = {}
         active: dict[str, Lease] = {}
         for lease_id in lease_ids:
@@ -291,7 +295,7 @@ class Desk:
         Raises:
             Refused: ``CLOCK_STEPPED_BACK``.
         """
-        self.advance(now)
+        now = self._advanced(now)
         freed: list[Triple] = []
         for agent_id, session_id in sessions:
             session = self._ledger.sessions.get((agent_id, session_id))
@@ -310,7 +314,7 @@ class Desk:
         """
         if not reason.strip():
             raise Refused("REASON_MISSING", "To revoke a lease takes a reason; the log keeps it.")
-        self.advance(now)
+        now = self._advanced(now)
         states: dict[str, str] = {}
         active = {}
         for lease_id in lease_ids:
@@ -347,6 +351,14 @@ class Desk:
         return len(due)
 
     # Within
+
+    def _advanced(self, now: int) -> int:
+        """Let time pass until ``now``, and return what time it is then: a backup that was made meanwhile took its."""
+        self.advance(now)
+        while now < self._ledger.clock:
+            now = self._ledger.clock
+            self.advance(now)
+        return now
 
     def _check_clock(self, now: int) -> None:
         if now < self._ledger.clock:
@@ -438,6 +450,7 @@ class Desk:
         if verdict.status == "Granted":
             if self._before_grant is not None:
                 backup = self._before_grant(verdict_id, session, triples, now)
+                now = max(now, self._now()) if backup and self._now is not None else now
             token = self._ledger.last_token
             for triple in triples:
                 token += 1
@@ -501,6 +514,7 @@ class Desk:
         turns.add_behind(changed, only_holders=joined is not None)
         turns.add(also)
         for request in turns:
+            now = max(now, ledger.clock)  # a backup for one before it took its time
             name, session, triples = request.request_id, request.session, request.triples
             if _terminal(session, triples):
                 self._emit(RequestWithdrawn(at=now, request_id=name, reason="terminal"))

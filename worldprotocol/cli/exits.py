@@ -22,6 +22,7 @@ USAGE_CODES: Final = frozenset(
         "INTENT_TOO_LARGE",
         "INTERNAL_CONTRADICTION",
         "LINE_TOO_LONG",
+        "LOCAL_PREDICATE",
         "LOG_NOT_FOUND",
         "MANIFEST_TOO_LARGE",
         "NOT_A_DIRECT_INTENT",

@@ -118,7 +118,7 @@ def _log_from_folder(log: str | None, folder: Path) -> str:
 
 def _from_folder(reference: str, folder: Path) -> str:
     """Write a reference to a file of the current folder as seen from the realm's folder."""
-    is_whole = reference.endswith((*FILES, ".toml"))  # a domain in data, a policy file
+    is_whole = reference.endswith((*FILES, ".toml", ".cedar"))  # a domain in data, a policy file
     path, colon, attribute = (reference, "", "") if is_whole else reference.partition(":")
     is_file = is_whole or path.endswith((*FILES, ".py"))
     if not is_file or Path(path).is_absolute() or not Path(path).exists():

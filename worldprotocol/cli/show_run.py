@@ -84,6 +84,8 @@ def _run_lines(wire: Mapping[str, Any]) -> Iterator[str]:
     yield from _listed("widened by", widened)
     yield from _rollbacks(wire["rollbacks"])
     yield from _listed("not used", [_triple(one) for one in wire.get("unused", ())])
+    if wire.get("moreUnused"):
+        yield from _field("", f"and {wire['moreUnused']} more, which nobody wrote down")
     yield from _listed("changes", [f"{one['kind']:<9}{one['resource']}" for one in wire.get("changes", ())])
     yield from _listed("of others", [f"{one['kind']:<9}{one['resource']}" for one in wire.get("foreign", ())])
 

@@ -10,36 +10,26 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final
 
-from host.confinement import (
-    ALLOW,
-    Call,
-    Deny,
-    Rules,
-    RunningCommand,
-    Runtime,
-    Verdict,
-    landlock,
-    rules_for,
-    start,
-    watcher,
-)
+from host.confinement import Access, Rules, RunningCommand, Runtime, landlock, rules_for, start, watcher
 from host.observation import Operations, tracing
+from host.observation.system_calls import judged_by
 from host.observation.tracing import TraceReader
 from host.premises import Premises
-from world.errors import Refused, ScopeViolationError
-from world.klis.observation import Seen
+from world.errors import Refused
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
 from worldprotocol.runs.orphans import RUN
 
 __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
+
+_CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that the command gets in our place."""
@@ -127,18 +117,20 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
         "command",
         stop=running.stop,
         held_by=(*held_by, *(("strace",) if wishes.trace else ())),
-        is_held_wholly=not wishes.unconfined,
+        cannot_reach=running.cannot_reach,
         command=argv,
     )
     try:
         with _private_folder() as private:
             code = running.run(argv, private)
     except BaseException as error:
-        run.end("interrupted", reason=f"{type(error).__name__}: {error}")
+        with _undisturbed():
+            run.end("interrupted", reason=f"{type(error).__name__}: {error}")
         raise
     outcome: Outcome = "completed" if code == 0 else "failed"
     reason = None if code == 0 else f"The command ended with exit code {code}."
-    ended = run.end(outcome, exit_code=code, reason=reason)
+    with _undisturbed():
+        ended = run.end(outcome, exit_code=code, reason=reason)
     return CommandResult(run.run_id, ended, code, running.why or run.lost or reason)
 
 
@@ -151,6 +143,7 @@ class _Running:
         self._wishes = wishes
         self._command: RunningCommand | None = None
         self._operations: Operations | None = None
+        self._granted: tuple[bytes, ...] | None = None
         self.why: str | None = None
 
     def stop(self, why: str) -> None:
@@ -176,13 +169,15 @@ class _Running:
                 execute=wishes.read,
             )
             rules = self._rules(runtime)
+            self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
         traced, trace = self._traced(argv, private)
         command = start(
             traced,
             cwd=wishes.cwd or os.getcwd(),
             env=env,
             rules=rules,
-            decide=None if wishes.unconfined else self._decide,
+            decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
+            report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
             unconfined=wishes.unconfined,
         )
         self._command = command
@@ -241,62 +236,12 @@ class _Running:
                 if not traced.is_blocked:
                     self._run.watch.note(traced.seen, depth="trace")
 
-    def _decide(self, call: Call) -> Verdict:
-        try:
-            self._run.watch.check(self._seen(call), depth="child")
-        except ScopeViolationError:
-            return Deny()
-        return ALLOW
-
-    def _seen(self, call: Call) -> list[Seen]:
-        operations = self._operations
-        assert operations is not None
-        return what_happens(operations, call)
-
-
-def what_happens(operations: Operations, call: Call) -> list[Seen]:
-    """Return what a watched system call does."""
-    paths, told = call.paths, _told(call)
-    match call.name:
-        case "open":
-            return operations.opened(paths[0], call.flags, call=told)
-        case "unlink" | "rmdir":
-            return operations.deleted(paths[0], call=told)
-        case "rename":
-            return operations.renamed(paths[0], paths[1], exchange=bool(call.flags & 2), call=told)
-        case "mkdir" | "mknod":
-            return operations.made(paths[0], call=told)
-        case "link":
-            return operations.linked(paths[0], paths[1], symbolic=False, call=told)
-        case "symlink":
-            return operations.linked(paths[0], paths[1], symbolic=True, call=told)
-        case "execve":
-            return operations.started(paths[0], call.argv, cwd=call.cwd or None, call=told)
-        case "connect" | "sendto" | "bind":
-            return _talks(operations, call, told)
-        case _:  # truncate, chmod, chown, utime, setxattr, removexattr
-            return operations.changed(paths[0], follow=call.follows, call=told)
-
-
-def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
-    address = call.address
-    if address is None or address.family == "other":
-        return []
-    if address.family == "unix":
-        if call.name != "bind":
-            return operations.local_socket(address.path, call=told) if address.path else []
-        return operations.made(address.path, call=told) if address.path.startswith(b"/") else []
-    if call.name == "bind":
-        return operations.bound(address.host, address.port, call=told)
-    return operations.connected(address.host, address.port, call=told)
-
-
-def _told(call: Call) -> str:
-    named: list[Any] = [os.fsdecode(path) for path in call.paths]
-    if call.address is not None and call.address.host:
-        named.append(f"{call.address.host}:{call.address.port}")
-    text = f"{call.name}({', '.join(map(repr, named))})"
-    return text.encode("utf-8", "backslashreplace").decode()
+    def cannot_reach(self, relative: bytes) -> bool:
+        """Tell whether the kernel lets the command change nothing at a path below the root of the workspace."""
+        if self._granted is None:
+            return False
+        path = os.path.join(self._premises.workspace.root_bytes, relative)
+        return not any(path == place or path.startswith(place.rstrip(b"/") + b"/") for place in self._granted)
 
 
 @contextmanager
@@ -312,21 +257,30 @@ def _private_folder() -> Iterator[str]:
 @contextmanager
 def _signals_to(command: RunningCommand) -> Iterator[None]:
     """Let the command have the signals that this process gets; nothing is done where we are not the main thread."""
+    with _handling(lambda number, _: command.send_signal(number)):
+        yield
 
-    def pass_on(number: int, _: FrameType | None) -> None:
-        command.send_signal(number)
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no signal break off the end of a run: what is half undone helps nobody, and it does not take long."""
+    with _handling(lambda _number, _frame: None):
+        yield
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
     try:
         for number in PASSED_ON:
-            before[number] = signal.signal(number, pass_on)
+            before[number] = signal.signal(number, handler)
     except ValueError:
         pass
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def check_can_be_confined(*, unconfined: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,17 +20,18 @@ from host.observation.audit import exempt
 from host.premises import CHANGES, Premises
 from host.workspace.scan import Difference, Scan, differences, take
 from world.clock import IdSource
-from world.errors import Refused, WorldProtocolError
-from world.events import VerdictGiven
+from world.errors import Refused
 from world.klis.manifest import read_manifest
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
+from world.klis.resource import Resource
 from world.klis.triple import Triple, read_triple
 from world.protocol import WorldProtocol
-from world.views.archive import decoded
-from worldprotocol.leases import Held, Leases
+from world.realm import Realm
+from worldprotocol.leases import Cancel, Held, Leases
 from worldprotocol.runs.record import RunRecord
 from worldprotocol.runs.retention import prune_sometimes
+from worldprotocol.runs.undoing import give_back, granted_since
 
 __all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "Wishes"]
 
@@ -38,6 +40,9 @@ Kind = Literal["python", "command"]
 Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
 
 LOST: Final = "Its leases were lost: they expired or were revoked."
+
+MAX_UNUSED: Final = 1_000
+"""Unused claims that the record spells out."""
 
 LOOK_S: Final = 0.5
 """How often it is looked whether the leases are still there, in seconds."""
@@ -122,7 +127,7 @@ class GovernedRun:
         self._before: Scan | None = None
         self._position = 0
         self._others: list[Triple] = []
-        self._is_held_wholly = False
+        self._cannot_reach: Callable[[bytes], bool] = lambda _: False
 
     @classmethod
     def begin(
@@ -135,8 +140,10 @@ class GovernedRun:
         wishes: Wishes,
         *,
         worker: str,
+        cancel: Cancel | None = None,
     ) -> GovernedRun:
-        """Get the leases of a manifest, waiting as Wait-Die lets it, and prepare a run under them.
+        """Get the leases of a manifest, waiting as Wait-Die lets it, and prepare a run under them; ``cancel`` breaks
+        the waiting off from another thread.
 
         Raises:
             Refused: what ``Leases.acquire`` refuses, a backup that cannot be made among it; then nothing was granted.
@@ -148,6 +155,7 @@ class GovernedRun:
             retry=wishes.retry,
             by=wishes.by,
             require_signature=wishes.require_signature,
+            cancel=cancel,
         )
         try:
             settings, types = protocol.archive.peek(lambda realm: (realm.klis.in_force, realm.klis.types))
@@ -170,7 +178,7 @@ class GovernedRun:
         *,
         stop: Callable[[str], None],
         held_by: Sequence[str],
-        is_held_wholly: bool = False,
+        cannot_reach: Callable[[bytes], bool] = lambda _: False,
         command: Sequence[str] = (),
     ) -> None:
         """Take down what is there, record the beginning, and keep the leases alive from now on.
@@ -179,11 +187,12 @@ class GovernedRun:
             kind: what runs.
             stop: ends what runs, told why, when a violation ends the run or its leases are lost.
             held_by: what holds it to its declaration, for the record.
-            is_held_wholly: whether nothing undeclared can be this run's doing, so that other changes are others'.
+            cannot_reach: tells of a path below the root whether the system lets what runs change nothing there, so that
+                what changed is somebody else's doing.
             command: what is run.
         """
         self._stop = stop
-        self._is_held_wholly = is_held_wholly
+        self._cannot_reach = cannot_reach
         with exempt():
             try:
                 self.held.keep_alive()
@@ -212,28 +221,54 @@ class GovernedRun:
             How it ended indeed: lost leases and violations count for more.
         """
         with exempt():
-            self._ended.set()
             try:
-                found = self._compared()
-                ended, why = self._outcome(outcome, reason)
-                if ended in ("violated", "interrupted") or (ended == "failed" and not self._wishes.keep):
-                    self._give_back(found.undeclared)
-                self.record.closed(
-                    outcome=ended,
-                    exit_code=exit_code,
-                    reason=why,
-                    unused=[
-                        {"predicate": one.predicate.value, "resource": one.resource.text} for one in self.watch.unused()
-                    ],
-                    changes=[self._told(one) for one in found.changes],
-                    foreign=[self._told(one) for one in found.foreign],
-                )
+                ended = self._end(outcome, exit_code, reason)
+            except BaseException as error:
+                self._end_anyhow(error)
+                raise
             finally:
-                for held in (self.held, *self._more):
-                    with suppress(Refused):
-                        held.release()
+                self._ended.set()
             prune_sometimes(self._protocol, self._premises)
         return ended
+
+    def _end(self, outcome: Outcome, exit_code: int | None, reason: str | None) -> Outcome:
+        found = self._compared()
+        ended, why = self._outcome(outcome, reason)
+        if ended in ("violated", "interrupted") or (ended == "failed" and not self._wishes.keep):
+            self._give_back(found.undeclared)
+        self.record.compared([self._told(one) for one in found.changes], [self._told(one) for one in found.foreign])
+        unused = self.watch.unused()
+        self.record.closed(
+            outcome=ended,
+            exit_code=exit_code,
+            reason=why,
+            unused=[{"predicate": one.predicate.value, "resource": one.resource.text} for one in unused[:MAX_UNUSED]],
+            more_unused=max(0, len(unused) - MAX_UNUSED),
+        )
+        self._release()
+        return ended
+
+    def _end_anyhow(self, error: BaseException) -> None:
+        """Undo and close a run whose end could not be found out; where that fails too, the next start does it.
+
+        The leases are kept then until their time is over: nobody is let in to what is half done.
+        """
+        reason = f"Its end could not be found out, so it was undone: {type(error).__name__}: {error}"
+        try:
+            if self._lost is None:
+                self._give_back([])
+            self.record.closed(outcome="interrupted" if self._lost is None else "lost", reason=reason)
+            self._release()
+        except Exception as another:  # noqa: BLE001  # the first error is the one that is raised
+            _LOGGER.warning("Run %s was left open; the next start ends it: %s", self.run_id, another)
+            for held in (self.held, *self._more):
+                held.stop_beating()
+
+    def _release(self) -> None:
+        """Give the leases back, at last: what was done is recorded and what went wrong is undone."""
+        for held in (self.held, *self._more):
+            with suppress(Refused):
+                held.release()
 
     def was_there(self, path: bytes) -> bool:
         """Tell whether something stood at a path of the workspace before the run; True where nobody looked."""
@@ -280,11 +315,13 @@ class GovernedRun:
 
     def _look_after(self) -> None:
         """End the run when its leases are gone: somebody else may be at work there by now."""
+        heard = time.monotonic()
         while not self._ended.wait(LOOK_S):
             try:
                 lost = not all(held.is_active for held in (self.held, *self._more))
-            except WorldProtocolError:
-                continue  # the log is away for a moment; the heartbeats say when it is too long
+                heard = time.monotonic()
+            except Exception:  # noqa: BLE001  # the log is away; after the time of a lease it may be anybody's
+                lost = time.monotonic() - heard > max(self.held.ttl_ms, 1) / 1000
             if lost:
                 self._lost = LOST
                 self._stop(self._lost)
@@ -300,6 +337,7 @@ class GovernedRun:
             premises.workspace,
             ignore=premises.is_unwatched,
             cache=premises.workspace.private / "scan-cache",
+            known=self._before,
             progress=self._wishes.progress,
         )
 
@@ -322,7 +360,7 @@ class GovernedRun:
             if declared is not None:
                 found.changes.append(difference)
                 self.watch.note([declared], depth="content")
-            elif self._is_held_wholly or any(_allows(other, resource.key, resource.ancestors) for other in others):
+            elif self._cannot_reach(difference.relative) or _is_of(others, resource):
                 found.foreign.append(difference)
             else:
                 found.changes.append(difference)
@@ -330,22 +368,14 @@ class GovernedRun:
                 self.watch.note(seen[:1], depth="content")
         return found
 
-    def _held_by_others(self, realm: Any) -> list[Triple]:
-        own = (self.held.agent, self.held.session)
-        return [
-            lease.triple
-            for lease in realm.klis.leases.values()
-            if (lease.session.agent_id, lease.session.session_id) != own and lease.triple.predicate in CHANGES
-        ]
+    def _held_by_others(self, realm: Realm) -> list[Triple]:
+        own = set(self.held.lease_ids)
+        held = [lease.triple for lease in realm.klis.leases.values() if lease.lease_id not in own]
+        return [triple for triple in held if triple.predicate in CHANGES]
 
     def _granted_meanwhile(self) -> list[Triple]:
-        own = (self.held.agent, self.held.session)
-        found = []
-        for logged in self._protocol.archive.log.read(self._position, topics=[VerdictGiven.TOPIC]):
-            event = decoded(logged)
-            if isinstance(event, VerdictGiven) and (event.agent_id, event.session_id) != own:
-                found += [read_triple(lease) for lease in event.leases]
-        return [triple for triple in found if triple.predicate in CHANGES]
+        own = [one.verdict.verdict_id for one in (self.held, *self._more)]
+        return granted_since(self._protocol.archive, self._position, but=own)
 
     def _outcome(self, outcome: Outcome, reason: str | None) -> tuple[Outcome, str | None]:
         if self._lost is None and not self.held.is_active:
@@ -363,11 +393,13 @@ class GovernedRun:
             verdict = held.verdict
             if not self._premises.needs([read_triple(lease) for lease in verdict.leases]):
                 continue
-            try:
-                told = self._premises.restore(verdict.verdict_id)
-            except (Refused, OSError) as error:
-                told = {"failed": [str(error)]}
-            self.record.rolled_back(verdict.verdict_id, {name: list(names) for name, names in told.items()})
+            if not held.is_active:
+                self._lost = LOST
+                self.record.rolled_back(verdict.verdict_id, {"failed": [f"nothing was given back: {LOST}"]})
+                continue
+            own = [one.verdict.verdict_id for one in (self.held, *self._more)]
+            told = give_back(self._premises, self._protocol.archive, verdict.verdict_id, own=own)
+            self.record.rolled_back(verdict.verdict_id, told)
         if undeclared:
             left = "it was not leased, so nothing of it was saved, and it may be others'; it was left as it is"
             failed = [f"{self._told(one)['resource']} ({one.kind}): {left}" for one in undeclared]
@@ -377,6 +409,8 @@ class GovernedRun:
         return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}
 
 
-def _allows(triple: Triple, key: str, ancestors: Sequence[str]) -> bool:
-    resource = triple.resource
-    return resource.key == key or (triple.covers and resource.key in ancestors)
+def _is_of(others: Sequence[Triple], resource: Resource) -> bool:
+    """Tell whether somebody else may have changed a place under leases."""
+    return any(
+        one.resource.key == resource.key or (one.covers and one.resource.key in resource.ancestors) for one in others
+    )

@@ -1,4 +1,4 @@
-"""What a governed command had started and left behind, when the process that watched over it was killed."""
+"""What a run's command, or a proposal's effect, had left behind when the process that watched over it was killed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Final
 
 import psutil
 
-__all__ = ["RUN", "end_orphans"]
+from host.confinement.descendants import RUN
 
-RUN: Final = "WORLDPROTOCOL_RUN"
-"""The environment variable by which a command, and what it starts, can be told to be of a run."""
+__all__ = ["RUN", "end_orphans"]
 
 PATIENCE_S: Final = 5.0
 PAUSE_S: Final = 0.005
@@ -23,7 +22,7 @@ def end_orphans(run_id: str) -> int | None:
     """Kill what is left of a run, again until nobody is; returns how many there were, None where some cannot be ended.
 
     Args:
-        run_id: whose.
+        run_id: whose: a run's id, or a proposal's.
     """
     until = time.monotonic() + PATIENCE_S
     ended: set[int] = set()

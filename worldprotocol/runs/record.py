@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from host.observation import Observation, Violation, Watch
 from host.observation.audit import exempt
-from world.events import Event, RunAmended, RunClosed, RunObserved, RunOpened, RunRolledBack, RunViolated, VerdictGiven
+from world.events import (
+    Event,
+    RunAmended,
+    RunClosed,
+    RunCompared,
+    RunObserved,
+    RunOpened,
+    RunRolledBack,
+    RunViolated,
+    VerdictGiven,
+)
 from world.protocol import WorldProtocol
 from world.work import Work
 
-__all__ = ["RunRecord"]
+__all__ = ["RunRecord", "parts"]
 
 FLUSH_S: Final = 1.0
 """How long something that was seen may wait before it is written, in seconds."""
 
 MAX_IN_EVENT: Final = 1_000
-"""Observations of one event."""
+"""Observations, changes or names in one event."""
 
 
 class RunRecord:
@@ -85,8 +95,21 @@ class RunRecord:
         )
 
     def rolled_back(self, verdict_id: str, told: Mapping[str, list[str]]) -> None:
-        """Record what was given back."""
-        self._write(lambda at: RunRolledBack(at=at, run_id=self.run_id, verdict_id=verdict_id, **told))
+        """Record what was given back, in as many events as it takes."""
+        for some in parts(told):
+            self._write(partial(self._rolled_back, verdict_id, some))
+
+    def _rolled_back(self, verdict_id: str, told: Mapping[str, list[str]], at: int) -> RunRolledBack:
+        return RunRolledBack(at=at, run_id=self.run_id, verdict_id=verdict_id, **told)
+
+    def compared(self, changes: list[dict[str, str]], foreign: list[dict[str, str]]) -> None:
+        """Record what the comparison of contents found, in as many events as it takes."""
+        if changes or foreign:
+            for some in parts({"changes": changes, "foreign": foreign}):
+                self._write(partial(self._compared, some))
+
+    def _compared(self, found: Mapping[str, list[dict[str, str]]], at: int) -> RunCompared:
+        return RunCompared(at=at, run_id=self.run_id, **found)
 
     def closed(self, **told: Any) -> None:
         """Record the end; see ``world.events.RunClosed``."""
@@ -130,3 +153,10 @@ class RunRecord:
 
         with exempt():
             self._protocol.run(command)
+
+
+def parts(told: Mapping[str, list[Any]]) -> Iterator[dict[str, list[Any]]]:
+    """Yield the lists in pieces that fit into an event; at least one, though it is empty."""
+    longest = max(map(len, told.values()), default=0)
+    for start in range(0, max(longest, 1), MAX_IN_EVENT):
+        yield {name: values[start : start + MAX_IN_EVENT] for name, values in told.items()}

@@ -1,7 +1,7 @@
 """After a crash: runs whose process vanished are ended, and what they had leased for change is given back (KO-3.3).
 
-Who came after is not undone: where another run was granted the same place meanwhile, its backup is the newer one, and
-what the vanished run left there stays as it is, and is told.
+Who came after is not undone: where others were granted the same place meanwhile, what the vanished run left there stays
+as it is, and is told. While something is given back, leases keep everybody out.
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ from typing import Final
 from host.premises import Premises
 from world.errors import Refused
 from world.events import RunClosed, RunOpened, RunRolledBack
-from world.klis.resource import Resource, canonical_resource
 from world.protocol import WorldProtocol
 from world.realm import Realm
 from world.work import Work
+from worldprotocol.leases import LOST, Leases
 from worldprotocol.runs.orphans import end_orphans
+from worldprotocol.runs.record import parts
+from worldprotocol.runs.undoing import Told, give_back
 from worldprotocol.runs.verification import VerificationLog, read_verification
 
 __all__ = ["recover_runs"]
+
+IN_THE_WAY: Final = frozenset({"DIED", "WAIT_TIMED_OUT", "WAIT_CANCELLED"})
+"""Refusals of leases that say that somebody else is there."""
 
 FORGOTTEN_MS: Final = 600_000
 """How old a run must be, in ms, to be closed because its leases ended."""
@@ -30,13 +35,14 @@ FORGOTTEN_MS: Final = 600_000
 _LOGGER = logging.getLogger("worldprotocol")
 
 
-def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[VerificationLog]:
+def recover_runs(protocol: WorldProtocol, leases: Leases, premises: Premises) -> list[VerificationLog]:
     """End the runs whose process vanished; returns their records, oldest first.
 
     A command outlives a watcher that was killed; it is ended before anything is given back.
 
     Args:
         protocol: acts on the log.
+        leases: keep others out while something is given back.
         premises: the workspace.
     """
     for finished in premises.backups.finish_interrupted():
@@ -54,7 +60,7 @@ def recover_runs(protocol: WorldProtocol, premises: Premises) -> list[Verificati
             if end_orphans(opened.run_id) is None:
                 _LOGGER.warning("Run %s: its processes cannot be ended, so it is left open.", opened.run_id)
                 continue
-            _end(protocol, premises, opened)
+            _end(protocol, leases, premises, opened)
             done.append(read_verification(protocol.archive, opened.run_id))
     return done
 
@@ -96,50 +102,93 @@ def _one_at_a_time(premises: Premises) -> Iterator[None]:
         yield
 
 
-def _end(protocol: WorldProtocol, premises: Premises, opened: RunOpened) -> None:
-    """Give back what a run left, and record its end; whoever else does the same meanwhile is not in the way."""
+def _end(protocol: WorldProtocol, leases: Leases, premises: Premises, opened: RunOpened) -> None:
+    """Give back what a run left, record its end, and let others in."""
     record = read_verification(protocol.archive, opened.run_id)
-    rollbacks = []
-    for verdict_id in (*(one.verdict_id for one in reversed(record.amendments)), opened.verdict_id):
-        told = _give_back(premises, verdict_id)
-        if told is not None:
-            rollbacks.append((verdict_id, told))
+    amended = list(reversed(record.amendments))
+    own_leases = [*opened.lease_ids, *(name for one in amended for name in one.lease_ids)]
+    verdicts = [*(one.verdict_id for one in amended), opened.verdict_id]
+    rollbacks: list[tuple[str, Told]] = []
+    try:
+        with _nobody_else(protocol, leases, premises, opened, own_leases, verdicts) as fences:
+            for verdict_id in verdicts:
+                if _is_saved(premises, verdict_id):
+                    own = [*verdicts, *fences]
+                    told = give_back(premises, protocol.archive, verdict_id, own=own, fresh=True)
+                    rollbacks.append((verdict_id, told))
+            _close(
+                protocol, opened, own_leases, rollbacks, "Its process vanished; what it left half done was given back."
+            )
+    except Refused as refused:
+        if refused.code not in IN_THE_WAY:
+            raise
+        rollbacks = [(name, {"failed": [f"nothing was given back: {refused.message}"]}) for name in verdicts]
+        _close(protocol, opened, own_leases, rollbacks, "Its process vanished, and others are at work there by now.")
+
+
+@contextmanager
+def _nobody_else(
+    protocol: WorldProtocol,
+    leases: Leases,
+    premises: Premises,
+    opened: RunOpened,
+    own_leases: Sequence[str],
+    verdicts: Sequence[str],
+) -> Iterator[list[str]]:
+    """Keep everybody out of what a run had leased: by its own leases, or, where they have ended, by new ones.
+
+    Yields:
+        The verdicts that were granted for this.
+
+    Raises:
+        Refused: one of ``IN_THE_WAY``, where somebody is there.
+    """
+    try:
+        protocol.leasing.heartbeat(own_leases, agent_id=opened.agent_id, session_id=opened.session_id)
+    except Refused as refused:
+        if refused.code not in LOST:
+            raise
+    else:
+        yield []
+        return
+    saved = [name for name in verdicts if _is_saved(premises, name)]
+    places = dict.fromkeys(text for name in saved for text in premises.backups.get(name).resources)
+    if not places:
+        yield []
+        return
+    session = f"recovery of {opened.run_id}"
+    with leases.acquire(agent=opened.agent_id, session=session, resources=list(places), timeout=0) as held:
+        yield [held.verdict.verdict_id]
+
+
+def _is_saved(premises: Premises, verdict_id: str) -> bool:
+    try:
+        premises.backups.get(verdict_id)
+    except Refused as refused:
+        if refused.code != "NO_SUCH_BACKUP":
+            raise
+        return False
+    return True
+
+
+def _close(
+    protocol: WorldProtocol,
+    opened: RunOpened,
+    own_leases: Sequence[str],
+    rollbacks: Sequence[tuple[str, Told]],
+    reason: str,
+) -> None:
     stream = f"run:{opened.run_id}"
 
     def command(work: Work) -> None:
         if opened.run_id not in work.realm.runs:
             return
         for verdict_id, told in rollbacks:
-            event = RunRolledBack(at=work.at, run_id=opened.run_id, verdict_id=verdict_id, **told)
-            work.emit(stream, event)
-        reason = "Its process vanished; what it left half done was given back."
+            for some in parts(told):
+                work.emit(stream, RunRolledBack(at=work.at, run_id=opened.run_id, verdict_id=verdict_id, **some))
         work.emit(stream, RunClosed(at=work.at, run_id=opened.run_id, outcome="interrupted", reason=reason))
-        work.desk().release_session(opened.agent_id, opened.session_id, work.klis_now)
+        left = [name for name in own_leases if name in work.realm.klis.leases]
+        if left:
+            work.desk().release(left, work.klis_now, agent_id=opened.agent_id, session_id=opened.session_id)
 
     protocol.run(command)
-
-
-def _give_back(premises: Premises, verdict_id: str) -> dict[str, list[str]] | None:
-    """Restore one backup where nobody came after; None where there is none."""
-    try:
-        own = premises.backups.get(verdict_id)
-    except Refused as refused:
-        return None if refused.code == "NO_SUCH_BACKUP" else {"failed": [refused.message]}
-    places = [canonical_resource(text) for text in own.resources]
-    later = [
-        info
-        for info in premises.backups.list()
-        if info.at > own.at and info.backup_id != verdict_id and _meet(places, info.resources)
-    ]
-    if later:
-        return {"failed": [f"{text}: others were granted it since, so it was left as it is" for text in own.resources]}
-    try:
-        told = premises.restore(verdict_id)
-    except (Refused, OSError) as error:
-        return {"failed": [str(error)]}
-    return {name: list(names) for name, names in told.items()}
-
-
-def _meet(places: Sequence[Resource], others: Sequence[str]) -> bool:
-    found = [canonical_resource(text) for text in others]
-    return any(one.overlaps(other) for one in places for other in found)

@@ -19,6 +19,7 @@ from host.observation.audit import Interception
 from host.premises import Premises
 from world.errors import Refused, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION
+from worldprotocol.leases import Cancel
 from worldprotocol.runs.governed import GovernedRun, Outcome
 
 __all__ = ["Session"]
@@ -34,8 +35,9 @@ class Session:
     ``LEASE_LOST`` where the leases were lost on the way.
     """
 
-    def __init__(self, premises: Premises, begin: Callable[[], GovernedRun]) -> None:
-        """Prepare; ``begin`` gets the leases."""
+    def __init__(self, premises: Premises, begin: Callable[[Cancel], GovernedRun]) -> None:
+        """Prepare; ``begin`` gets the leases, unless its waiting is broken off."""
+        self._cancel = Cancel()
         self._premises = premises
         self._begin = begin
         self._run: GovernedRun | None = None
@@ -72,7 +74,15 @@ class Session:
 
     async def __aenter__(self) -> Self:
         """Do what ``with`` does, the waiting in a thread of its own."""
-        await asyncio.to_thread(self._open)
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._cancel.tell()
+            await asyncio.wait([opening])
+            if opening.exception() is None:  # it had begun already
+                await asyncio.to_thread(self._close, asyncio.CancelledError("cancelled while it began"))
+            raise
         self._watch()
         return self
 
@@ -84,14 +94,19 @@ class Session:
         await asyncio.shield(asyncio.to_thread(self._close, error))
 
     def _open(self) -> None:
-        run = self._begin()
+        run = self._begin(self._cancel)
         run.open("python", stop=self._stop, held_by=HELD_BY)
         self._run = run
 
     def _watch(self) -> None:
         run = self.run
         self._interception = Interception(run.watch, self._premises.operations(run.watch.declaration))
-        self._interception.__enter__()
+        try:
+            self._interception.__enter__()
+        except BaseException as error:
+            self._interception = None
+            self._close(error)
+            raise
 
     def _unwatch(self) -> None:
         if self._interception is not None:

@@ -11,6 +11,7 @@ from world.events import (
     Event,
     RunAmended,
     RunClosed,
+    RunCompared,
     RunObserved,
     RunOpened,
     RunRolledBack,
@@ -36,6 +37,8 @@ class VerificationLog:
         violations: those outside of the declaration.
         amendments: what the scope was widened by.
         rollbacks: what was given back.
+        changes: what the comparison of contents found of the run's doing.
+        foreign: what it found that others did meanwhile.
         closed: how it ended; None while it is open.
         status: of the proposal, where it is about the effects of one.
     """
@@ -46,6 +49,8 @@ class VerificationLog:
     violations: list[Mapping[str, Any]] = field(default_factory=list)
     amendments: list[RunAmended] = field(default_factory=list)
     rollbacks: list[RunRolledBack] = field(default_factory=list)
+    changes: list[Mapping[str, Any]] = field(default_factory=list)
+    foreign: list[Mapping[str, Any]] = field(default_factory=list)
     closed: RunClosed | None = None
     status: str | None = None
 
@@ -82,6 +87,9 @@ class VerificationLog:
             self.amendments.append(event)
         elif isinstance(event, RunRolledBack):
             self.rollbacks.append(event)
+        elif isinstance(event, RunCompared):
+            self.changes += event.changes
+            self.foreign += event.foreign
         elif isinstance(event, RunClosed):
             self.closed = event
 
@@ -115,8 +123,9 @@ class VerificationLog:
             ],
         }
         if closed is not None:
-            wire |= {"closedAt": closed.at, "unused": closed.unused, "changes": closed.changes}
-            wire |= {"foreign": closed.foreign}
+            wire |= {"closedAt": closed.at, "unused": closed.unused, "changes": self.changes, "foreign": self.foreign}
+            if closed.more_unused:
+                wire["moreUnused"] = closed.more_unused
             if closed.exit_code is not None:
                 wire["exitCode"] = closed.exit_code
             if closed.reason is not None:

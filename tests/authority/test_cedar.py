@@ -1,0 +1,174 @@
+"""Policies in Cedar: permit approves, forbid rejects, and what Cedar passes over refuses."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import cedarpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from authority import PolicyRegistry, StandardAuthority, policy_from_file, recheck_ruling
+from authority.cedar import policy_from_cedar
+from tests.authority.cases import ASKING, by_policy, make_case, scope
+from world.canonical import canonical_bytes, read_json
+from world.errors import Refused
+
+SCOPE = scope("data.balance")
+HOUSE = """\
+// What the house allows.
+@id("small")
+@reason("small enough")
+permit(principal, action == Action::"pay", resource)
+when { context.input has amount && context.input.amount <= 20 };
+
+@id("covered") forbid(principal, action, resource) // ; no more than there is
+when { context.input has amount && context.input.amount > resource.data.balance };
+
+@id("people")
+@reason("people may; always")
+permit(principal, action, resource) when { principal.kind == "human" };
+"""
+
+
+def house():
+    return policy_from_cedar(HOUSE, "house.cedar")
+
+
+def a_case(amount=5, balance=100, **more):
+    given_ = {} if amount is None else {"amount": amount}
+    return make_case(by_policy(), given=given_, data={"balance": balance}, action="pay", **more)
+
+
+@pytest.mark.parametrize(
+    ("case", "verdict", "answers"),
+    [
+        (a_case(), "approve", ["approve", "none", "none"]),
+        (a_case(50), "reject", ["none", "none", "none"]),
+        (a_case(50, kind="human"), "approve", ["none", "none", "approve"]),
+        (a_case(5, 3), "reject", ["approve", "reject", "none"]),
+        (a_case(5, 3, kind="human"), "reject", ["approve", "reject", "approve"]),
+        (a_case(None), "reject", ["none", "none", "none"]),
+        (a_case("5"), "reject", ["error", "error", "none"]),
+        (a_case(5, None), "reject", ["approve", "error", "none"]),
+        (a_case(5, 0.12345), "reject", ["error", "error", "error"]),
+    ],
+)
+@pytest.mark.requirement("CARD-policy")
+def test_a_cedar_file_is_a_policy_that_judges(case, verdict, answers):
+    ruling = house().evaluate(case, ASKING)
+    assert (ruling.verdict, [one.answer for one in ruling.trace]) == (verdict, answers)
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_a_cedar_rule_keeps_its_file_its_line_and_its_text():
+    told = house().description
+    assert [(one["rule"], one["source"], one["language"]) for one in told["rules"]] == [
+        ("small", "house.cedar:2", "cedar"),
+        ("covered", "house.cedar:7", "cedar"),
+        ("people", "house.cedar:10", "cedar"),
+    ]
+    assert told["rules"][0]["description"] == "small enough"
+    assert told["rules"][1]["parameters"]["policy"].startswith('@id("covered") forbid(')
+    assert read_json(canonical_bytes(told)) == told
+    assert policy_from_cedar(HOUSE.replace("20", "21"), "house.cedar").hash != house().hash
+    assert policy_from_cedar(HOUSE.replace("What the house", "What"), "house.cedar").hash == house().hash
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "holds"),
+    [
+        ('principal == Actor::"bot" && principal.kind == "agent" && !(principal has name)', {}, True),
+        ('action == Action::"pay" && resource == Branch::"main" && resource.world == "world-1"', {}, True),
+        ('context.nowMs == 1700000000000 && context.now == datetime("2023-11-14T22:13:20.000Z")', {}, True),
+        (
+            'context.scope.contains("data.balance") && context.earlierAttempts == 0',
+            {"proposed": SCOPE},
+            True,
+        ),
+        ("context has scope", {}, False),
+        ('context.manifest.isEmpty() && context.key != ""', {}, True),
+        ('principal.meta has team && principal.meta.team == "blue"', {}, False),
+        ("context.input has nothing", {}, False),
+    ],
+)
+def test_a_cedar_policy_reads_what_a_case_holds(policy, more, holds):
+    text = f'@id("a") permit(principal, action, resource) when {{ {policy} }};'
+    ruling = policy_from_cedar(text, "a.cedar").evaluate(a_case(**more), ASKING)
+    assert [one.answer for one in ruling.trace] == ["approve" if holds else "none"], ruling.reason
+
+
+@pytest.mark.parametrize(
+    ("given_", "why"),
+    [
+        ({"amount": 5, "by": {"__entity": {"type": "Actor", "id": "ann"}}}, "context.input.by has a field __entity"),
+        ({"__extn": {"fn": "decimal", "arg": "1.0"}}, "context.input has a field __extn"),
+        ({"amount": [1, None]}, "context.input.amount[1] is null"),
+        ({"amount": 1e300}, "context.input.amount is 1e+300"),
+        ({"amount": 2.5}, "type error: expected long"),
+    ],
+)
+def test_what_cedar_cannot_hold_refuses_and_the_trace_says_so(given_, why):
+    ruling = house().evaluate(make_case(given=given_, data={"balance": 9}, action="pay", kind="human"), ASKING)
+    assert ruling.verdict == "reject"
+    assert why in ruling.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "holds no policy"),
+        ("// nothing\n", 1, "holds no policy"),
+        ("\npermit(principal, action, resource);", 2, "it has no @id"),
+        ('@id("a b") permit(principal, action, resource);', 1, "it has no @id"),
+        ('@id("a") permit(principal, action, resource)', 1, ""),
+        ('@id("a")\npermit(principal ==, action, resource);', 1, "unexpected token"),
+        ('@id("a") permit(principal == ?principal, action, resource);', 1, "template"),
+    ],
+)
+def test_a_cedar_file_that_is_wrong_is_refused_with_the_line(text, line, words):
+    with pytest.raises(Refused) as refused:
+        policy_from_cedar(text, "house.cedar")
+    assert refused.value.code == "INVALID_POLICY"
+    assert [fault["line"] for fault in refused.value.details["faults"]] == [line]
+    assert words in refused.value.message
+
+
+def test_two_cedar_policies_of_one_name_are_refused():
+    with pytest.raises(Refused, match="are called small"):
+        policy_from_cedar(HOUSE.replace('"covered"', '"small"'), "house.cedar")
+
+
+def test_without_its_package_a_cedar_file_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "house.cedar").write_text(HOUSE, encoding="utf-8")
+    assert PolicyRegistry().load("house.cedar", base=tmp_path).hash == house().hash
+    monkeypatch.setitem(sys.modules, "cedarpy", None)
+    with pytest.raises(Refused, match=r"world-protocol\[cedar\]") as refused:
+        policy_from_file(tmp_path / "house.cedar")
+    assert refused.value.code == "NOT_LOADED"
+
+
+def test_a_cedar_policy_travels_between_processes():
+    assert pickle.loads(pickle.dumps(house())).evaluate(a_case(), ASKING) == house().evaluate(a_case(), ASKING)
+
+
+AMOUNTS = st.none() | st.integers(-5, 120)
+
+
+@given(AMOUNTS, st.integers(0, 100), st.sampled_from(["human", "agent"]), st.sampled_from(["pay", "look"]))
+@pytest.mark.requirement("CARD-policy", "CARD-replay")
+def test_where_nothing_fails_the_ruling_is_what_cedar_says_of_all_policies_together(amount, balance, kind, action):
+    given_ = {} if amount is None else {"amount": amount}
+    case = make_case(by_policy(), given=given_, data={"balance": balance}, action=action, kind=kind)
+    request = {"principal": 'Actor::"bot"', "action": f'Action::"{action}"', "resource": 'Branch::"main"'}
+    entities: list[dict] = [
+        {"uid": {"type": "Actor", "id": "bot"}, "attrs": {"kind": kind}, "parents": []},
+        {"uid": {"type": "Branch", "id": "main"}, "attrs": {"data": {"balance": balance}}, "parents": []},
+    ]
+    told = cedarpy.is_authorized({**request, "context": {"input": given_}}, HOUSE, entities)
+    authority = StandardAuthority(PolicyRegistry([house()]))
+    ruling = authority.judge(case)
+    assert (ruling.verdict == "approve") is told.allowed
+    assert recheck_ruling(StandardAuthority(PolicyRegistry([house()])), case, ruling) is None

@@ -1,0 +1,74 @@
+"""Giving back what a run had leased for change, and never what somebody did who came after it (KO-3.3).
+
+Who came after is known from the log: every verdict that was granted there since. Whoever restores has made sure that
+nobody is let in meanwhile, by holding leases there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from host.premises import CHANGES, Premises
+from world.errors import Refused
+from world.events import VerdictGiven
+from world.klis.resource import Resource, canonical_resource
+from world.klis.triple import Triple, read_triple
+from world.views.archive import Archive, decoded
+
+__all__ = ["Told", "give_back", "granted_since"]
+
+Told = dict[str, list[str]]
+
+
+def granted_since(archive: Archive, position: int, *, but: Iterable[str]) -> list[Triple]:
+    """Return what was granted for change behind an event of the log.
+
+    Args:
+        archive: of the log.
+        position: the event.
+        but: verdicts that do not count.
+    """
+    own = frozenset(but)
+    found: list[Triple] = []
+    for logged in archive.log.read(position, topics=[VerdictGiven.TOPIC]):
+        event = decoded(logged)
+        if isinstance(event, VerdictGiven) and event.verdict_id not in own:
+            found += [triple for triple in map(read_triple, event.leases) if triple.predicate in CHANGES]
+    return found
+
+
+def give_back(
+    premises: Premises, archive: Archive, verdict_id: str, *, own: Iterable[str], fresh: bool = False
+) -> Told:
+    """Restore the backup of one verdict where nobody came after; what is left as it is stands under ``failed``.
+
+    Args:
+        premises: the workspace.
+        archive: of the log.
+        verdict_id: whose backup.
+        own: the verdicts of the same run.
+        fresh: put also what seems unchanged on new inodes, because somebody may still hold it open.
+    """
+    try:
+        info = premises.backups.get(verdict_id)
+        ((position, *_),) = archive.rows("verdict", of_verdict=verdict_id) or [(0,)]
+        later = granted_since(archive, int(position), but=own)
+        places = [canonical_resource(text, lower_case=premises.workspace.lower_case) for text in info.resources]
+        free = [place for place in places if not any(_meet(place, other) for other in later)]
+        taken = [place.text for place in places if place not in free]
+        told: Mapping[str, Iterable[str]] = {}
+        if free:
+            told = premises.restore(verdict_id, only=free if taken else None, fresh=fresh)
+    except (Refused, OSError) as error:
+        return {"failed": [str(error)]}
+    given: Told = {name: list(names) for name, names in told.items()}
+    given["failed"] = [
+        *given.get("failed", ()),
+        *(f"{text}: others were granted it since, so it was left as it is" for text in taken),
+    ]
+    return given
+
+
+def _meet(place: Resource, other: Triple) -> bool:
+    resource = other.resource
+    return place.overlaps(resource) or (other.covers and resource.key in place.ancestors)
