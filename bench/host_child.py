@@ -14,10 +14,10 @@ from host.confinement import ALLOW, Call, Runtime, Verdict, rules_for, start
 from host.confinement.calls import Decide
 from host.confinement.landlock import Rules
 from host.observation import Operations, Watch
+from host.observation.system_calls import what_happens
 from host.workspace import Workspace
 from world.klis.observation import Declaration
 from world.klis.triple import read_triple
-from worldprotocol.runs.command import what_happens
 
 OPENS: Final = 2_000
 ROUNDS: Final = 7

@@ -19,7 +19,7 @@ from host.observation.audit import exempt
 from host.observation.operations import Operations, RuntimePaths
 from host.observation.system_calls import judged_by
 from host.observation.watch import Watch
-from host.workspace import Workspace
+from host.workspace import IGNORE, PRIVATE, Workspace
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
 from world.klis.resource import Resource, canonical_resource
@@ -82,7 +82,8 @@ class Premises:
     def readable(self) -> tuple[bytes, ...]:
         """What belongs to the system and may be read without being declared, absolute."""
         modules = (path for path in self.runtime.modules if self.workspace.relative(path) is None)
-        return (*self.runtime.read, *modules)
+        own = os.path.join(self.workspace.root_bytes, PRIVATE, IGNORE)
+        return (*self.runtime.read, *modules, *([own] if os.path.exists(own) else []))
 
     @property
     def writable(self) -> tuple[bytes, ...]:
@@ -182,6 +183,7 @@ class Premises:
         resources = resources_to_save(triples)
         if not resources:
             return False
+        self.workspace.make_private()
         self.backups.take(backup_id, resources, at=at, note=note)
         return True
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from host.workspace import PRIVATE, Workspace
+from host.workspace import IGNORE, PRIVATE, Workspace
 from world.errors import Refused
 from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
@@ -138,6 +138,8 @@ class Operations:
         self._freed = paths.freed(workspace.root_bytes)
         self._private = _prefixes((*paths.private, os.path.join(workspace.root_bytes, PRIVATE)))
         self._below = _prefixes([workspace.root_bytes])
+        own = os.path.join(workspace.root_bytes, PRIVATE)
+        self._for_git = frozenset({own, os.path.join(own, IGNORE)})
         self._hosts = tuple(sorted(set(hosts)))
         self._confined = confined
         self._addresses: dict[str, str] = {}
@@ -321,6 +323,8 @@ class Operations:
         """
         real = _resolved(absolute, follow=follow)
         place = real + b"/"
+        if predicate is Predicate.CONSUMES and real in self._for_git:
+            return []
         if not place.startswith(self._private):
             inside = place.startswith(self._below)
             if place.startswith(self._freed[predicate is not Predicate.CONSUMES, inside]):

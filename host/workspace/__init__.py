@@ -6,11 +6,12 @@ Source: design section 8; KLIS-6; KO-5.2.
 """
 
 from host.workspace.names import name_of, path_of
-from host.workspace.root import PRIVATE, Workspace
+from host.workspace.root import IGNORE, PRIVATE, Workspace
 from host.workspace.safe import Entry, Found, Kind, kind_of
 from host.workspace.scan import Difference, Scan, Stamp, differences, take
 
 __all__ = [
+    "IGNORE",
     "PRIVATE",
     "Difference",
     "Entry",

@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -40,10 +40,12 @@ from host.workspace.way import MAX_LINKS, locate, real_place
 from world.errors import Refused
 from world.klis.resource import Resource, canonical_resource
 
-__all__ = ["PRIVATE", "Workspace"]
+__all__ = ["IGNORE", "PRIVATE", "Workspace"]
 
 PRIVATE: Final = b".klock"
 """The engine's own folder at the root."""
+IGNORE: Final = b".gitignore"
+"""A file in it that keeps it out of git, and that git may read."""
 _CHUNK: Final = 1 << 20
 _ANY_LENGTH: Final = 1 << 30
 """What stands on the disk has a name, however long; only manifests are held to lengths."""
@@ -91,6 +93,22 @@ class Workspace:
         folder, self.fd = self.fd, -1
         if folder >= 0:
             os.close(folder)
+
+    def make_private(self) -> None:
+        """Make the engine's own folder, kept out of git; where that cannot be, whoever needs it says so."""
+        with suppress(OSError):
+            with suppress(FileExistsError):
+                os.mkdir(PRIVATE, 0o700, dir_fd=self.fd)
+            folder = os.open(PRIVATE, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                file = os.open(IGNORE, flags, 0o644, dir_fd=folder)
+                try:
+                    os.write(file, b"*\n")
+                finally:
+                    os.close(file)
+            finally:
+                os.close(folder)
 
     def __enter__(self) -> Workspace:
         return self

@@ -7,16 +7,21 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from projections.catalog import ProjectedAction, static_catalog
 from projections.descriptors import ActionDescriptor, descriptors_of
 from projections.explaining import explain_catalog
-from tests.projections.catalogs import PROJECTOR, SIX, eq, get, lit, local, request, types
+from tests.projections.catalogs import ANN, PROJECTOR, SIX, eq, get, lit, local, request, types
+from world.actor import ActorRef
 from world.canonical import canonical_text
-from world.core import Domain, LocalPredicate, load_domain
+from world.core import Domain, LocalPredicate, availability, load_domain, recompute
 from world.frozen import FrozenDict, freeze
 from world.snapshot import SnapshotView
+
+BOT = ActorRef(actor_id="bot", kind="agent")
 
 
 class Sale(BaseModel):
@@ -152,3 +157,43 @@ def test_long_values_are_shortened_and_what_must_not_be_read_is_not() -> None:
 def test_a_projected_action_shows_what_it_has() -> None:
     (one,) = static_catalog(request(ActionDescriptor("a"))).actions
     assert one == ProjectedAction("a", one.availability)
+
+
+# --- the catalog and the core -------------------------------------------------------------------------
+
+LEAVES = st.sampled_from(
+    [get("left"), get("computed.few"), get("meta.actor.kind"), get("meta.actor.meta.role"), get("meta.actor.meta.rank"),
+     lit(True), lit(False), lit(None), lit(2), lit("editor"), lit("human")]
+)  # fmt: skip
+PREDICATES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["eq", "neq", "gt", "lt"]), inner, inner).map(
+            lambda parts: {"kind": parts[0], "left": parts[1], "right": parts[2]}
+        ),
+        st.tuples(st.sampled_from(["and", "or", "coalesce"]), st.lists(inner, min_size=1, max_size=3)).map(
+            lambda parts: {"kind": parts[0], "args": parts[1]}
+        ),
+        st.tuples(st.sampled_from(["not", "isNull"]), inner).map(lambda parts: {"kind": parts[0], "arg": parts[1]}),
+    ),
+    max_leaves=6,
+)
+
+
+@given(PREDICATES, st.integers(0, 3), st.sampled_from([ANN, BOT, None]))
+@pytest.mark.requirement("INT-7.4.2a", "INT-7.4.5", "INV-AC5")
+def test_what_a_catalog_is_sure_of_the_core_decides_in_the_same_way(
+    predicate: Any, left: int, actor: ActorRef | None
+) -> None:
+    domain = Domain("urn:test:sure", version="1.0.0", state=Stock)
+    domain.computed("few", expr={"kind": "lt", "left": get("left"), "right": lit(2)})
+    domain.action("act", version="1", available=predicate)(lambda ctx: [])
+    data = FrozenDict({"left": left})
+    view = SnapshotView(data, recompute(domain, data))
+    asked = request(*descriptors_of(domain), actor=actor, view=view, pruning={"policy": "mark_only"})
+    (one,) = PROJECTOR.project_action_catalog(asked).actions
+    decided = availability(domain, view, "act", actor)
+    if one.availability.status != "unknown":
+        assert decided is (one.availability.status == "available")
+    if one.availability.reason == "missing_context" and actor is ANN:
+        assert "meta.actor.meta.rank" in repr(predicate) or "None" in repr(predicate)

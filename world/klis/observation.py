@@ -105,7 +105,7 @@ class Declaration:
         self._by_key: dict[str, set[Predicate]] = {}
         self._subtrees: dict[str, set[Predicate]] = {}
         self._hosts: set[tuple[str, int]] = set()
-        self._above: set[str] = set()
+        self._above: set[str] = {"FILE:/"}  # an interpreter looks around where it is started
         for triple in dict.fromkeys(triples):
             self.add(triple)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,7 +10,7 @@ import click
 from worldprotocol.cli.options import Command, Desk, with_desk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from worldprotocol.facade import World
     from worldprotocol.runs.command import CommandResult
@@ -70,11 +68,8 @@ def run(desk: Desk, argv: tuple[str, ...], report: str | None, **asked: Any) -> 
     The exit code is the command's own, but for 120: it violated its scope; 121: its leases were lost; 123: it died, ask
     again; 124: it waited too long; 125: refused, nothing was run; 126: not executable; 127: no such command.
     """
-    with _uncollected():
-        import host.builtin  # noqa: F401
-        import worldprotocol.runs.command  # noqa: F401
-        from world.errors import WorldProtocolError
-        from worldprotocol.cli.opening import open_with_workspace
+    from world.errors import WorldProtocolError
+    from worldprotocol.cli.opening import open_with_workspace
 
     try:
         with open_with_workspace(desk) as world:
@@ -83,18 +78,6 @@ def run(desk: Desk, argv: tuple[str, ...], report: str | None, **asked: Any) -> 
     except WorldProtocolError as error:
         return _refused(desk, error)
     return {"violated": VIOLATED, "lost": LOST}.get(result.outcome, result.exit_code)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Import without collecting garbage: there is none, and looking for it takes a twelfth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[str, Any]) -> CommandResult:

@@ -333,6 +333,7 @@ class GovernedRun:
         if not self._wishes.compare:
             return None
         premises = self._premises
+        premises.workspace.make_private()
         return take(
             premises.workspace,
             ignore=premises.is_unwatched,

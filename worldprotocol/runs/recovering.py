@@ -95,9 +95,8 @@ def _open_runs(protocol: WorldProtocol) -> list[RunOpened]:
 @contextmanager
 def _one_at_a_time(premises: Premises) -> Iterator[None]:
     """Keep other processes from recovering too: they could undo the work of whoever was let in after the first."""
-    folder = premises.workspace.private
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with (folder / "recovering").open("wb") as file:
+    premises.workspace.make_private()
+    with (premises.workspace.private / "recovering").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
