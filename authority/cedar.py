@@ -1,4 +1,4 @@
-"""Policies in Cedar: every ``permit`` approves and every ``forbid`` rejects, each a rule of its own.
+"""Policies in Cedar: permit approves, forbid rejects, each a rule of its own.
 
 Who acts is the principal ``Actor::"bot"``, what is wanted the action ``Action::"pay"``, and where the resource
 ``Branch::"main"`` with the base world's data. What Cedar would pass over, an error in one of its policies, refuses

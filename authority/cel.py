@@ -87,6 +87,9 @@ def getter_of(path: tuple[Name, ...]) -> tuple[Getter, tuple[Name, ...]]:
     """Return who gets the beginning of a path from a case, and the names below that."""
     if path[0] in _VALUES:
         return _VALUES[str(path[0])], path[1:]
+    if path[:2] == ("base", "computed") and len(path) > 2 and isinstance(path[2], str):
+        full = f"computed.{path[2]}"
+        return lambda case: case.view.computed.get(full, _MISSING), path[3:]
     return _FIELDS[str(path[0]), str(path[1])], path[2:]
 
 
@@ -132,8 +135,8 @@ def _only_name(get: Getter, name: str) -> Getter:
 
 def _whether(path: tuple[Name, ...]) -> Getter:
     get, below = getter_of(path)
-    if not below:  # a field that every case has
-        return lambda case: True
+    if not below:
+        return lambda case: get(case) is not _MISSING
     *whole, last = below
 
     def take(case: Case) -> Any:

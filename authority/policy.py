@@ -177,7 +177,8 @@ def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, time_li
     except (KeyboardInterrupt, PastTimeLimit):
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a rule raises, sys.exit() too, refuses
-        return Fault(told(error))
+        is_told = isinstance(error, Refused) and error.code == "CONDITION_FAILED"  # in words of ours
+        return Fault(bounded(str(error)) if is_told else told(error))
     if opinion is None or type(opinion) in OPINIONS:
         return opinion
     return Fault(nonsense(policy.rules[at].name, opinion))
