@@ -142,6 +142,7 @@ class _Running:
         self._premises = premises
         self._wishes = wishes
         self._command: RunningCommand | None = None
+        self._early: list[int] = []
         self._operations: Operations | None = None
         self._granted: tuple[bytes, ...] | None = None
         self.why: str | None = None
@@ -151,6 +152,13 @@ class _Running:
         self.why = self.why or why
         if self._command is not None:
             self._command.kill_group()
+
+    def signal(self, number: int) -> None:
+        """Let the command have a signal that this process got; one that comes before it is there waits for it."""
+        if self._command is None:
+            self._early.append(number)
+        else:
+            self._command.send_signal(number)
 
     def run(self, argv: Sequence[str], private: str) -> int:
         """Start the command and wait for its end; returns its exit code as a shell tells it."""
@@ -171,25 +179,27 @@ class _Running:
             rules = self._rules(runtime)
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
         traced, trace = self._traced(argv, private)
-        command = start(
-            traced,
-            cwd=wishes.cwd or os.getcwd(),
-            env=env,
-            rules=rules,
-            decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
-            report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
-            unconfined=wishes.unconfined,
-        )
-        self._command = command
-        try:
-            if self.why is not None:  # while it was being started
-                command.kill_group()
-            with _signals_to(command):
+        with _handling(lambda number, _: self.signal(number)):  # before it is there: it may be quick
+            command = start(
+                traced,
+                cwd=wishes.cwd or os.getcwd(),
+                env=env,
+                rules=rules,
+                decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
+                report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
+                unconfined=wishes.unconfined,
+            )
+            self._command = command
+            try:
+                if self.why is not None:  # while it was being started
+                    command.kill_group()
+                while self._early:
+                    command.send_signal(self._early.pop(0))
                 code = command.wait()
-        finally:
-            command.close()
-            if trace is not None:
-                self._read_trace(trace, found or argv[0])
+            finally:
+                command.close()
+                if trace is not None:
+                    self._read_trace(trace, found or argv[0])
         return code if code >= 0 else 128 - code
 
     def _rules(self, runtime: Runtime) -> Rules:
@@ -255,13 +265,6 @@ def _private_folder() -> Iterator[str]:
 
 
 @contextmanager
-def _signals_to(command: RunningCommand) -> Iterator[None]:
-    """Let the command have the signals that this process gets; nothing is done where we are not the main thread."""
-    with _handling(lambda number, _: command.send_signal(number)):
-        yield
-
-
-@contextmanager
 def _undisturbed() -> Iterator[None]:
     """Let no signal break off the end of a run: what is half undone helps nobody, and it does not take long."""
     with _handling(lambda _number, _frame: None):
@@ -270,6 +273,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals that are passed on; nothing is done where we are not the main thread."""
     before: dict[signal.Signals, Any] = {}
     try:
         for number in PASSED_ON:
