@@ -74,6 +74,12 @@ class Premises:
         """A folder of the engine's own, for what effects have to remember across a crash."""
         return self.workspace.private / "effects"
 
+    def is_own(self, resource: Resource) -> bool:
+        """Tell whether a FILE resource is the engine's own: the log, the backups."""
+        path = os.path.join(self.workspace.root_bytes, self.workspace.path_of(resource))
+        own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
+        return any(path == place or path.startswith(place + b"/") for place in own)
+
     def is_unwatched(self, relative: bytes) -> bool:
         """Tell whether the content at a place is not compared: the log's own files, and what the operator named."""
         return any(relative == name or relative.startswith(name + b"/") for name in self._unwatched)
@@ -201,4 +207,5 @@ class Premises:
             Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
         """
         done = self.backups.restore(backup_id, only=only, fresh=fresh)
-        return {"restored": list(done.restored), "removed": list(done.removed), "failed": list(done.failed)}
+        failed = [f"{name}: {done.reasons[name]}" if name in done.reasons else name for name in done.failed]
+        return {"restored": list(done.restored), "removed": list(done.removed), "failed": failed}

@@ -496,7 +496,7 @@ def encode_event(event: Event) -> bytes:
             wire[name] = value
     state = canonical_bytes(wire)
     try:
-        _DECODERS[event.TOPIC].decode(state)
+        check_shapes(event.TOPIC, _DECODERS[event.TOPIC].decode(state))
     except msgspec.ValidationError as error:
         raise Refused("INVALID_VALUE", f"{event.TOPIC} cannot be recorded: {error}.", topic=event.TOPIC) from None
     return state

@@ -133,7 +133,7 @@ class _Patch(_Closed):
 
 class _Triple(_Open):
     predicate: str
-    resource: _Id
+    resource: str
 
 
 class _Observation(_Triple):
@@ -150,7 +150,7 @@ class _Violation(_Triple):
 
 class _Change(_Open):
     kind: str
-    resource: _Id
+    resource: str
 
 
 class _Projected(_Open):

@@ -103,7 +103,9 @@ class Actions:
         )
         name = active if branch is None else branch
         if name not in heads:
-            raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there is {', '.join(sorted(heads)) or 'none'}.")
+            raise Refused(
+                "UNKNOWN_BRANCH", f"There is no branch {name!r}; there is {', '.join(sorted(heads)) or 'none'}."
+            )
         return heads[name], in_force
 
     def view(self, world_id: str, schema_hash: str) -> SnapshotView:

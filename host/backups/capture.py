@@ -212,7 +212,7 @@ def _hard_link(entry: Entry, outside: int) -> Refused:
         "HARD_LINK_OUTSIDE",
         f"{entry.name} has {outside} further name(s) (hard links) outside of what the manifest names, so a change of "
         "one is a change of the other and a rollback would part them. Name them all, replace the file by a copy of its "
-        "own (cp, then mv), or allow hard links for this run.",
+        "own (cp, then mv), or allow them ([workspace] hard_links of world.toml).",
         name=entry.name,
         links=entry.links,
     )

@@ -25,7 +25,7 @@ from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
 from world.klis.resource import Resource, canonical_resource
 
-__all__ = ["Operations", "RuntimePaths"]
+__all__ = ["Operations", "RuntimePaths", "printable"]
 
 _SYSTEM: Final = (b"/usr", b"/lib", b"/lib64", b"/lib32", b"/bin", b"/sbin", b"/opt", b"/etc", b"/proc", b"/sys")
 _DEVICES: Final = tuple(
@@ -269,7 +269,7 @@ class Operations:
         if name in _NAME_SERVICES:
             return []
         if not name or name.startswith(b"\0"):
-            told = "abstract socket " + _printable(name[1:])
+            told = "abstract socket " + printable(name[1:])
             return [Seen(Predicate.MUTATES, outside_resource(told), call, outside=told)]
         return self.changed(path, cwd=cwd, call=call)
 
@@ -278,7 +278,7 @@ class Operations:
         try:
             resource = canonical_resource(f"URL:{url}")
         except Refused:
-            return [Seen(Predicate.MUTATES, outside_resource(_printable(url.encode())), call, outside=url)]
+            return [Seen(Predicate.MUTATES, outside_resource(printable(url.encode())), call, outside=url)]
         return [Seen(_METHODS.get(method.upper(), Predicate.MUTATES), resource, call)]
 
     def started(
@@ -286,13 +286,13 @@ class Operations:
     ) -> list[Seen]:
         """Return what starting a process is: the process, and what an opaque tool may do where it works (KO-5.1)."""
         name = os.path.basename(os.fsencode(executable or (argv[0] if argv else b"?")))
-        process = canonical_resource(f"PROCESS:{_printable(name) or '?'}")
+        process = canonical_resource(f"PROCESS:{printable(name) or '?'}")
         if self._confined:
             return [Seen(Predicate.PROVIDES, process, call, is_held=True)]
         folder = os.getcwdb() if cwd is None else cwd
         relative = self._workspace.relative(folder, follow=True)
         if relative is None:
-            told = _printable(folder)
+            told = printable(folder)
             where = Seen(Predicate.MUTATES, outside_resource(told), call, outside=told, opaque_of=process)
         else:
             place = self._workspace.resource_at(relative, subtree=True)
@@ -325,7 +325,8 @@ class Operations:
         place = real + b"/"
         if predicate is Predicate.CONSUMES and real in self._for_git:
             return []
-        if not place.startswith(self._private):
+        is_engines = place.startswith(self._private)
+        if not is_engines:
             inside = place.startswith(self._below)
             if place.startswith(self._freed[predicate is not Predicate.CONSUMES, inside]):
                 return []
@@ -333,8 +334,8 @@ class Operations:
                 relative = real[len(self._below[0]) :]
                 resource = self._workspace.resource_at(relative, subtree=subtree)
                 return [Seen(predicate, resource, call, looks=looks)]
-        told = _printable(real)
-        return [Seen(predicate, outside_resource(told), call, outside=told)]
+        told = printable(real)
+        return [Seen(predicate, outside_resource(told), call, outside=told, is_engines=is_engines)]
 
     @staticmethod
     def _stat(absolute: bytes) -> os.stat_result | None:
@@ -388,9 +389,10 @@ def _url(host: str, port: int) -> Resource:
     try:
         return canonical_resource(f"URL:{scheme}://{place}:{port}/")
     except Refused:
-        return outside_resource(f"{_printable(host.encode())}:{port}")
+        return outside_resource(f"{printable(host.encode())}:{port}")
 
 
-def _printable(name: bytes) -> str:
+def printable(name: bytes) -> str:
+    """Return a name as a text that can be shown and recorded, whatever its bytes are."""
     text = name.decode("utf-8", "backslashreplace")
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

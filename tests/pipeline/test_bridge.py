@@ -140,7 +140,10 @@ def test_a_subscriber_is_told_every_new_view_in_order_until_it_leaves(world: Wor
 
 
 @pytest.mark.requirement("WP-events")
-def test_a_subscriber_that_raises_disturbs_nobody(bridge: Bridge, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscriber_that_raises_disturbs_nobody(
+    bridge: Bridge, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("world.subscribers"), "disabled", False)  # import-linter switches loggers off
     views: list[SnapshotView] = []
 
     def broken(view: SnapshotView) -> None:

@@ -128,24 +128,46 @@ def number_in(file: Path, engine: subprocess.Popen[bytes]) -> int:
 
 @pytest.mark.requirement("KO-3")
 def test_a_handler_that_was_given_up_writes_into_no_file_by_what_it_still_has_open(address: str, root: Path) -> None:
-    may_go, over = threading.Event(), threading.Event()
+    opened, may_go, over = threading.Event(), threading.Event(), threading.Event()
 
-    @handler("slow", time_limit_ms=200)
+    @handler("slow")
     def slow(_params: Any, _call: Any) -> Any:
         with (root / "b.txt").open("r+") as file:
+            opened.set()
             assert may_go.wait(PATIENCE_S)
             file.write("LATE")
         over.set()
 
     with a_workshop(address, root, effects=[slow]) as world:
-        failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")]})
-        assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_TIMED_OUT"
+        with acting(world, "ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")]}) as ended:
+            assert opened.wait(PATIENCE_S)
+            world.host.cancel(running(world), by="bob", reason="enough")
+        assert ended[0].status == "failed"
         assert rollback_of(world)["fresh"] is True
         with world.leases.acquire(agent="bob", resource="FILE:/b.txt"):
             may_go.set()
             assert over.wait(PATIENCE_S)
             assert contents(root) == BEFORE
+    check_log(address, domain=workshop)
+
+
+def test_files_are_put_anew_also_where_a_later_attempt_answered_in_time(address: str, root: Path) -> None:
+    over = threading.Event()
+
+    @handler("slow", time_limit_ms=200, idempotent=True, retries=1, backoff_ms=1)
+    def slow(_params: Any, call: Any) -> Any:
+        if call.attempt == 1:
+            over.wait(PATIENCE_S)
+        return {}
+
+    inode = (root / "b.txt").stat().st_ino
+    with a_workshop(address, root, effects=[slow]) as world, (root / "b.txt").open():
+        failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")], "give_up": True})
+        over.set()
+        assert failed.error is not None
+        assert rollback_of(world)["fresh"] is True
+        assert (root / "b.txt").stat().st_ino != inode
+        assert contents(root) == BEFORE
     check_log(address, domain=workshop)
 
 
@@ -209,7 +231,7 @@ def test_who_has_no_workspace_does_not_start_what_was_backed_up_there(address: s
         return held(params, call)
 
     with a_workshop(address, root, effects=[vanish]) as world:
-        with acting(world, "ann", "run", {"steps": [step("vanish")]}, execution_key="till") as first:
+        with acting(world, "ann", "run", {"steps": [step("vanish")]}, scope=[], execution_key="till") as first:
             assert held.begun.wait(PATIENCE_S)
             plan = {"mutates": ["FILE:/b.txt"], "steps": [step("file.append", path="/b.txt", text="!")]}
             second = world.act("bob", "run", plan, execution_key="till")

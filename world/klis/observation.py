@@ -52,6 +52,7 @@ class Seen:
         looks: whether only the names in a directory are read: who may use something may look for it.
         opaque_of: for what an opaque tool may do to its working directory: the process it is, which may have been
             declared by hand instead (KO-5.1).
+        is_engines: whether it is the engine's own file, which nobody may touch, wherever it lies.
         is_held: whether something else holds it to the declaration, so that it is recorded and not judged.
     """
 
@@ -63,6 +64,7 @@ class Seen:
     looks: bool = field(default=False, compare=False)
     opaque_of: Resource | None = field(default=None, compare=False)
     is_held: bool = field(default=False, compare=False)
+    is_engines: bool = field(default=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -219,13 +221,27 @@ def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:
         details["path"] = seen.outside
     return ScopeViolationError(
         KLIS_SCOPE_VIOLATION,
-        f"Agent attempted {seen.predicate} on {seen.name} but {told}. "
+        f"Agent attempted {seen.predicate} on {seen.name} but {told}. {_what_to_do(declaration, seen)}"
         f"The agent is {declaration.agent_id!r}, its session {declaration.session_id}.",
         **details,
     )
 
 
+def _what_to_do(declaration: Declaration, seen: Seen) -> str:
+    """Return a sentence for the commonest first encounters."""
+    if seen.is_engines:
+        return ""
+    if seen.outside is not None and seen.predicate is Predicate.CONSUMES:
+        return "What agents need to read there is named in [workspace] read of world.toml, or by --allow-read. "
+    folder = seen.resource.ancestors[-1:] if seen.predicate is Predicate.PROVIDES else ()
+    if any(triple.resource.ancestors[-1:] == folder for triple in declaration.triples if folder):
+        return "Tools that write a new file and put it in place need its folder declared, with /*. "
+    return ""
+
+
 def _what_was_declared(seen: Seen, there: list[Triple]) -> str:
+    if seen.is_engines:
+        return "that is the engine's own"
     if seen.outside is not None:
         return "that lies outside of the workspace"
     if not there:

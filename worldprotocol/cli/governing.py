@@ -19,6 +19,7 @@ VIOLATED: Final = 120
 LOST: Final = 121
 DIED: Final = 123
 WAITED_TOO_LONG: Final = 124
+NOT_ENDED: Final = 122
 REFUSED: Final = 125
 NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
@@ -29,6 +30,7 @@ CODES: Final = {
     "WAIT_CANCELLED": WAITED_TOO_LONG,
     "COMMAND_NOT_EXECUTABLE": NOT_EXECUTABLE,
     "COMMAND_NOT_FOUND": NOT_FOUND,
+    "RUN_NOT_ENDED": NOT_ENDED,
 }
 """Exit codes of what keeps a command from being run; everything else is ``REFUSED``."""
 
@@ -65,12 +67,14 @@ def run(desk: Desk, argv: tuple[str, ...], report: str | None, **asked: Any) -> 
     ends it with everything that it started, and what it changed is put back; so is what a command did that failed,
     unless --keep is given. `worldctl show RUN` tells it all afterwards.
 
-    The exit code is the command's own, but for 120: it violated its scope; 121: its leases were lost; 123: it died, ask
-    again; 124: it waited too long; 125: refused, nothing was run; 126: not executable; 127: no such command.
+    The exit code is the command's own, but for 120: it violated its scope; 121: its leases were lost; 122: it ran, but
+    its end could not be recorded; 123: it died, ask again; 124: it waited too long; 125: refused, nothing was run; 126:
+    not executable; 127: no such command. Broken off before it began, it is 130 (Ctrl-C) or 143.
     """
     from world.errors import WorldProtocolError
     from worldprotocol.cli.opening import open_with_workspace
 
+    _check_report(report)
     try:
         with open_with_workspace(desk) as world:
             result = _governed(desk, world, argv, asked)
@@ -78,6 +82,16 @@ def run(desk: Desk, argv: tuple[str, ...], report: str | None, **asked: Any) -> 
     except WorldProtocolError as error:
         return _refused(desk, error)
     return {"violated": VIOLATED, "lost": LOST}.get(result.outcome, result.exit_code)
+
+
+def _check_report(report: str | None) -> None:
+    """Refuse a report that cannot be written before anything is run."""
+    if report not in (None, "-"):
+        try:
+            with open(str(report), "a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            raise click.UsageError(f"--report {report} cannot be written: {error.strerror}.") from None
 
 
 def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[str, Any]) -> CommandResult:
@@ -118,6 +132,8 @@ def _manifest(world: World, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         if is_declared or asked["agent"] or asked["session"]:
             raise click.UsageError("A manifest says all; leave out --agent, --session and the places.")
         return read_object(asked["manifest"], what="--manifest")
+    if asked["agent"] == "":
+        raise click.UsageError("--agent is empty; say whose command it is, or leave it out.")
     agent = asked["agent"] or _user()
     session = asked["session"] or world.new_id()
     workspace = world.host.premises.workspace
@@ -150,6 +166,12 @@ def _tell(desk: Desk, world: World, result: CommandResult, report: str | None) -
 
     if result.reason is not None and result.outcome != "completed":
         click.echo(f"worldctl: {result.outcome}: {result.reason}", err=True)
+    for one in result.not_given_back:
+        click.echo(f"worldctl: not given back: {one}", err=True)
+    if result.not_given_back:
+        click.echo(
+            "worldctl: `worldctl backups list` names the backup, `worldctl backups restore` tries again", err=True
+        )
     desk.out.remark(f"The verification log: worldctl show {result.run_id}")
     if report is None and not desk.json:
         return

@@ -18,10 +18,11 @@ from typing import Any, Final
 
 from host.confinement import Access, Rules, RunningCommand, Runtime, landlock, rules_for, start, watcher
 from host.observation import Operations, tracing
+from host.observation.operations import printable
 from host.observation.system_calls import judged_by
 from host.observation.tracing import TraceReader
 from host.premises import Premises
-from world.errors import Refused
+from world.errors import Refused, WorldProtocolError
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
@@ -63,12 +64,14 @@ class CommandResult:
         outcome: of the run.
         exit_code: of the command, as a shell tells it: 128 and the signal's number where one ended it.
         reason: one sentence, where there is something to say.
+        not_given_back: what should have been undone and was not, each with the reason.
     """
 
     run_id: str
     outcome: Outcome
     exit_code: int
     reason: str | None = None
+    not_given_back: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
         stop=running.stop,
         held_by=(*held_by, *(("strace",) if wishes.trace else ())),
         cannot_reach=running.cannot_reach,
-        command=argv,
+        command=[printable(os.fsencode(argument)) for argument in argv],
     )
     try:
         with _private_folder() as private:
@@ -129,9 +132,18 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
         raise
     outcome: Outcome = "completed" if code == 0 else "failed"
     reason = None if code == 0 else f"The command ended with exit code {code}."
-    with _undisturbed():
-        ended = run.end(outcome, exit_code=code, reason=reason)
-    return CommandResult(run.run_id, ended, code, running.why or run.lost or reason)
+    try:
+        with _undisturbed():
+            ended = run.end(outcome, exit_code=code, reason=reason)
+    except (WorldProtocolError, OSError) as error:
+        raise Refused(
+            "RUN_NOT_ENDED",
+            f"The command ended with exit code {code}, but the run could not be ended as it should ({error}). What it "
+            "did was undone, or the next start undoes it; `worldctl settle` is one.",
+            run_id=run.run_id,
+            exit_code=code,
+        ) from error
+    return CommandResult(run.run_id, ended, code, running.why or run.lost or reason, tuple(run.not_given_back))
 
 
 class _Running:

@@ -50,6 +50,8 @@ def manifest_of_places(
             scope += [{"predicate": predicate.value, "resource": text} for text in _resources(workspace, name)]
     for old, new in renames:
         (source,), (target,) = list(_resources(workspace, old))[:1], list(_resources(workspace, new))[:1]
+        if source.endswith("/*") and not target.endswith("/*"):
+            target = f"{target}/*"  # a folder becomes a folder
         scope.append({"predicate": Predicate.RENAMES.value, "resource": source, "to": target})
     if not scope:
         raise Refused(

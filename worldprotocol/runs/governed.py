@@ -120,6 +120,7 @@ class GovernedRun:
             declaration, strict=wishes.mode == "strict", on_violation=self._violated, amend=self._amended
         )
         self.record = RunRecord(protocol, self.run_id, self.watch)
+        self.not_given_back: list[str] = []
         self._more: list[Held] = []
         self._stop: Callable[[str], None] = lambda _why: None
         self._ended = threading.Event()
@@ -148,6 +149,7 @@ class GovernedRun:
         Raises:
             Refused: what ``Leases.acquire`` refuses, a backup that cannot be made among it; then nothing was granted.
         """
+        _refuse_private(protocol, premises, manifest)
         held = leases.acquire(
             manifest=manifest,
             ttl_ms=wishes.ttl_ms,
@@ -400,6 +402,7 @@ class GovernedRun:
                 continue
             own = [one.verdict.verdict_id for one in (self.held, *self._more)]
             told = give_back(self._premises, self._protocol.archive, verdict.verdict_id, own=own)
+            self.not_given_back += told.get("failed", ())
             self.record.rolled_back(verdict.verdict_id, told)
         if undeclared:
             left = "it was not leased, so nothing of it was saved, and it may be others'; it was left as it is"
@@ -408,6 +411,18 @@ class GovernedRun:
 
     def _told(self, difference: Difference) -> dict[str, str]:
         return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}
+
+
+def _refuse_private(protocol: WorldProtocol, premises: Premises, manifest: Mapping[str, Any]) -> None:
+    """Refuse what is the engine's own before anybody waits for it."""
+    settings, types = protocol.archive.peek(lambda realm: (realm.klis.in_force, realm.klis.types))
+    for triple in read_manifest(manifest, settings=settings, types=types).declared:
+        if triple.resource.type == "FILE" and premises.is_own(triple.resource):
+            raise Refused(
+                "PRIVATE_PATH",
+                f"{triple.resource.text} is the engine's own; nobody can be granted anything there. Leave it out.",
+                resource=triple.resource.text,
+            )
 
 
 def _is_of(others: Sequence[Triple], resource: Resource) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from host.backups import Restored
 from host.premises import Premises
 from world.errors import Refused
 from world.events import RunClosed, RunOpened, RunRolledBack
@@ -45,7 +46,7 @@ def recover_runs(protocol: WorldProtocol, leases: Leases, premises: Premises) ->
         leases: keep others out while something is given back.
         premises: the workspace.
     """
-    for finished in premises.backups.finish_interrupted():
+    for finished in _finished(premises):
         for name in finished.failed:
             why = finished.reasons.get(name, "it could not be given back")
             _LOGGER.warning("The rollback to backup %s is not done: %s: %s", finished.backup_id, name, why)
@@ -63,6 +64,15 @@ def recover_runs(protocol: WorldProtocol, leases: Leases, premises: Premises) ->
             _end(protocol, leases, premises, opened)
             done.append(read_verification(protocol.archive, opened.run_id))
     return done
+
+
+def _finished(premises: Premises) -> list[Restored]:
+    """Finish rollbacks that were cut off; where backups cannot be used, nothing is granted for change either."""
+    try:
+        return premises.backups.finish_interrupted()
+    except Refused as refused:
+        _LOGGER.warning("%s", refused)
+        return []
 
 
 def _close_if_forgotten(protocol: WorldProtocol, opened: RunOpened) -> None:
