@@ -434,7 +434,9 @@ def _attempt(order: Order) -> tuple[Snapshot, Invocation, ComputeContext]:
     body = order.intent.body
     return (
         order.snapshot,
-        Invocation(body.type, body.input, order.intent.intent_id, order.intent.meta.origin.actor),  # INV-I5
+        Invocation(
+            body.type, body.input, order.intent.intent_id, order.actor or order.intent.meta.origin.actor
+        ),  # INV-I5
         ComputeContext(now=order.now, random_seed=order.seed),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from world.actor import ActorRef
 from world.core import EffectResult
 from world.errors import Refused
 from world.events import (
@@ -226,6 +227,7 @@ def order_of(proposal: Proposal, base: Snapshot) -> Order:
         now=proposal.started.now,
         seed=proposal.started.seed,
         journal=proposal.effect_journal(),
+        actor=ActorRef.read(proposal.submitted.actor),
     )
 
 

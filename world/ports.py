@@ -128,6 +128,7 @@ class Order:
         now: the time frozen for this execution, ms since 1970.
         seed: the random seed frozen for this execution, from the intentId.
         journal: results of the effects made so far, by requirement id.
+        actor: who acts, as registered when the intent was submitted; None is whom the intent names.
     """
 
     proposal_id: str
@@ -137,6 +138,7 @@ class Order:
     now: int
     seed: str
     journal: Mapping[str, EffectResult] = field(default_factory=dict)
+    actor: ActorRef | None = None
 
 
 @dataclass(frozen=True, slots=True)

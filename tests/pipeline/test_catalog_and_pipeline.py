@@ -204,3 +204,23 @@ def test_predicates_declared_later_are_seen(world: World) -> None:
     assert statuses(world)["shut"] == "available"
     domain.available("shut")(lambda ctx: False)
     assert statuses(world)["shut"] == "unavailable"
+
+
+@pytest.mark.requirement("IC-available", "INT-7.4.2a", "INT-7.4.5", "INV-AC5")
+def test_the_core_knows_the_actor_when_it_decides(log_url: str) -> None:
+    domain = Domain("urn:test:vault", version="1.0.0", state=Gate)
+    role = {"kind": "eq", "left": get("meta.actor.meta.role"), "right": {"kind": "lit", "value": "keeper"}}
+    domain.action("open", version="1", available=role)(lambda ctx: [set_("passed", 1)])
+    domain.action("look", version="1")(lambda ctx: [])
+    domain.available("look")(lambda ctx: ctx.actor.kind == "human")
+    with World.create(log_url, domain=domain, clock=ManualClock(1_000, 1), ids=SequentialIds()) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"}, meta={"role": "keeper"})
+        world.register("bob", "human", binding={"kind": "auto_approve"})
+        world.register("bot", "agent", binding={"kind": "auto_approve"}, meta={"role": "guest"})
+        assert {name: statuses(world, name)["open"] for name in ("ann", "bob", "bot")} == {
+            "ann": "available", "bob": "missing_context", "bot": "unavailable",
+        }  # fmt: skip
+        assert {name: world.act(name, "open").status for name in ("ann", "bob", "bot")} == {
+            "ann": "completed", "bob": "failed", "bot": "failed",
+        }  # fmt: skip
+        assert [world.act(name, "look").status for name in ("ann", "bot")] == ["completed", "failed"]
