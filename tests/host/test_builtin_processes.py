@@ -72,6 +72,20 @@ def test_a_command_starts_in_a_folder_of_the_workspace_and_nowhere_else(files: F
     assert failed(run(files, "pwd", cwd="/file")).code == "FILE_NOT_A_FOLDER"
 
 
+def test_a_folder_that_takes_the_place_of_the_opened_one_is_not_followed(files: Files, tmp_path: Path) -> None:
+    (files.root / "sub").mkdir()
+
+    def swap() -> None:  # the last thing that happens before the command is started
+        if not (files.root / "moved").exists():
+            (files.root / "sub").rename(files.root / "moved")
+            (files.root / "sub").symlink_to(tmp_path)
+
+    told = run(files, "sh", "-c", "pwd -P; echo made > file", cwd="/sub", told={"check": swap})
+    assert told["stdout"] == f"{files.root.resolve()}/moved\n"
+    assert (files.root / "moved" / "file").exists()
+    assert not (tmp_path / "file").exists()
+
+
 def test_the_environment_is_small_and_holds_the_idempotency_key(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
     told = files.make("process.run", key="k:1", argv=["env"], env={"MINE": "a b"})
