@@ -375,3 +375,20 @@ def test_what_may_not_be_read_is_named_and_compared_as_far_as_it_can_be(ws):
         after = take(ws, cache=None)
     assert told(differences(before, after)) == [("changed", b"secret")]
     os.chmod(ws.root / "closed", 0o700)
+
+
+def test_a_file_of_holes_is_looked_at_by_its_data_alone(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    place = root / "big"
+    with place.open("wb") as file:
+        file.truncate(300 << 30)
+    with Workspace(root) as workspace:
+        before = take(workspace, cache=None)
+        with place.open("r+b") as file:
+            file.seek(200 << 30)
+            file.write(b"data")
+        after = take(workspace, cache=None)
+        assert [one.kind for one in differences(before, after)] == ["changed"]
+        os.utime(place, ns=(1, 1))
+        assert [one.kind for one in differences(after, take(workspace, cache=None))] == ["touched"]
