@@ -20,9 +20,9 @@ from world.ports import Executor, Performed
 from world.proposal import ROLLBACK
 from world.realm import Realm
 from world.snapshot import ErrorValue
-from world.work import Task
+from world.work import Task, Work
 
-__all__ = ["make_effect"]
+__all__ = ["Recording", "make_effect"]
 
 STILL_WANTED_S: Final = 0.25
 """How often it is looked whether an effect that waits is still wanted, in seconds."""
@@ -71,3 +71,25 @@ def _why_over(task: Task, peek: Peek) -> tuple[str, str] | None:
 
     told: tuple[str, str] | None = peek(ask)
     return told
+
+
+class Recording:
+    """Takes up the effects that follow from a result, which every unit records first.
+
+    Args:
+        task: the effect.
+        performed: its result.
+    """
+
+    __slots__ = ("is_left", "performed", "task", "tasks")
+
+    def __init__(self, task: Task, performed: Performed) -> None:
+        """Wait to be recorded."""
+        self.task = task
+        self.performed = performed
+        self.tasks: list[Task] = []
+        self.is_left = False  # nobody will come for the tasks
+
+    def __call__(self, work: Work) -> None:
+        """Hand over what follows, as a command of its own caller."""
+        work.tasks += self.tasks

@@ -37,8 +37,8 @@ from world.klis.stored import ledger_to_wire
 from world.leasing import Leasing
 from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
-from world.making import make_effect
-from world.ports import Authority, Executor, Performed
+from world.making import Recording, make_effect
+from world.ports import Authority, Executor
 from world.proposal import Proposal
 from world.realm import Realm, fold
 from world.recovery import Choice, cancel, recover, resolve
@@ -141,7 +141,7 @@ class WorldProtocol:
         self._snapshots: dict[str, Snapshot] = {}
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
-        self._unrecorded: list[tuple[Task, Performed]] = []
+        self._unrecorded: list[Recording] = []
         self._unsettled = False
         self._ledger_kept = 0
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
@@ -415,8 +415,14 @@ class WorldProtocol:
         except BaseException:
             self._performing.discard(claim)
             raise
-        self._unrecorded.append((task, performed))  # should recording it fail now, the next unit does
-        _, tasks = self._group.submit(_nothing)
+        recording = Recording(task, performed)
+        self._unrecorded.append(recording)  # should recording it fail now, the next unit does
+        try:
+            _, tasks = self._group.submit(recording)
+        except BaseException:
+            recording.is_left = True
+            self._orphans += recording.tasks
+            raise
         return cast(list[Task], tasks)
 
     def _run_batch(self, batch: list[Pending[Command, Any]]) -> None:
@@ -440,9 +446,10 @@ class WorldProtocol:
         with self._log.write() as transaction:
             work, rows = self._begin(transaction)
             recorded = self._unrecorded[:]
-            for task, result in recorded:
-                fulfil(work, task, result)
-            own, work.tasks = work.tasks, []
+            for done in recorded:
+                fulfil(work, done.task, done.performed)
+                done.tasks, work.tasks = work.tasks, []  # whoever made the effect makes the next one
+            left = [task for done in recorded if done.is_left for task in done.tasks]
             fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
             unsettled = self._unsettled
             if fits:
@@ -451,7 +458,7 @@ class WorldProtocol:
                 if unsettled or work.realm.is_effect_overdue(work.at):
                     recover(work)
                 carry_on(work)
-            others, work.tasks = work.tasks, own
+            others, work.tasks = left + work.tasks, []
             outcomes = [_outcome(work, pending, others, fits=fits) for pending in commands]
             if work.emitted:
                 self._add_checkpoints(work, rows)
@@ -463,7 +470,7 @@ class WorldProtocol:
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
-            claim = (done[0].proposal_id, done[0].requirement.id)
+            claim = (done.task.proposal_id, done.task.requirement.id)
             if claim not in work.claimed:
                 self._performing.discard(claim)
         self._unsettled = self._unsettled and not unsettled
@@ -536,15 +543,11 @@ class WorldProtocol:
         self._snapshots.clear()
 
 
-def _nothing(work: Work) -> None:
-    """Ask for nothing but what every unit does first: recording results, and what is due."""
-
-
 def _outcome(
     work: Work, pending: Pending[Command, Any], others: list[Task], *, fits: bool
 ) -> tuple[Pending[Command, Any], Any, Exception | None]:
     """Run one command; its result comes with the effects it asked for, and ``others`` gets those of what went on."""
-    if not fits and pending.command is not _nothing and not getattr(pending.command, "any_schema", False):
+    if not fits and not isinstance(pending.command, Recording) and not getattr(pending.command, "any_schema", False):
         refused = Refused(
             "SCHEMA_MISMATCH",
             "Another domain came into force since this realm was opened; open it again with that domain.",

@@ -26,6 +26,7 @@ Name = Literal[
     "removexattr",
     "connect",
     "bind",
+    "listen",
     "sendto",
     "execve",
 ]
@@ -62,7 +63,8 @@ class Call:
             was given); the executable for ``execve``; none for sockets.
         flags: ``os.O_*`` for ``open``, ``RENAME_*`` for ``rename`` (2 exchanges), else the call's own, or 0.
         follows: whether the last name, where it is a link, stands for what the link leads to.
-        address: for ``connect``, ``bind`` and ``sendto``.
+        address: for ``connect``, ``bind`` and ``sendto``; for ``listen`` what the socket is bound to, with port 0 while
+            the kernel has still to choose one.
         argv: for ``execve``; cut after 64 arguments and 4096 bytes each.
         cwd: the working directory, for ``execve``; else empty.
     """

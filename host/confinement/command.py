@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from host.confinement import landlock, watcher
+from host.confinement.bpf import program
 from host.confinement.calls import Decide
 from host.confinement.descendants import MARK, end_all, members, new_mark
 from host.confinement.kernel import IS_LINUX, machine, pidfd_getfd
 from host.confinement.landlock import Rules
-from host.confinement.syscalls import MACHINES, program
+from host.confinement.syscalls import MACHINES
 from host.confinement.terminal import Terminal
 from host.confinement.watcher import Watcher
 from world.errors import Refused
@@ -62,7 +63,7 @@ def start(
         env: the whole environment; the mark of `host.confinement.descendants` is added.
         rules: what Landlock lets it do; None is no Landlock.
         decide: is asked before every watched call, in a thread of its own; None is no watcher.
-        report: is told what ``decide`` raised.
+        report: is told what ``decide`` raised, and what keeps the watcher from answering; it should end the command.
         unconfined: start it without Landlock and without watcher, whatever is given.
         stdin: as `subprocess.Popen` takes it; a terminal is lent to the command.
         stdout: as `subprocess.Popen` takes it.
@@ -158,6 +159,8 @@ class _Launch:
         self._rules = rules
         self._shown = os.fsdecode(executable)
         self._ours, self._theirs = socket.socketpair()
+        for end in (self._ours, self._theirs):  # whatever timeout this process has by default
+            end.setblocking(True)
 
     def begin(self, stdin: Stream, stdout: Stream, stderr: Stream) -> subprocess.Popen[bytes]:
         """Start the launcher."""

@@ -10,12 +10,12 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import psutil
 
-__all__ = ["MARK", "RUN", "end_all", "members", "new_mark"]
+__all__ = ["MARK", "RUN", "end_all", "is_of", "members", "new_mark"]
 
 MARK: Final = "WORLDPROTOCOL_COMMAND"
 """The environment variable that marks a command and what it starts."""
@@ -61,6 +61,23 @@ def members(root: int, mark: str, groups: Iterable[int]) -> set[int]:
                 found.add(child)
                 ahead.append(child)
     return {pid for pid in found if pid != os.getpid() and _lives(pid)}
+
+
+def is_of(groups: Collection[int], pid: int) -> bool:
+    """Tell whether a process or thread belongs to a watched command; one that has ended is nobody's, and may.
+
+    Args:
+        groups: all groups and sessions that the command is known to have made, its first one too.
+        pid: of the process or thread.
+
+    Raises:
+        ProcessLookupError: there is none.
+    """
+    try:
+        state, _, group, session = _standing(pid)
+        return state in (b"Z", b"X") or ((group in groups or session in groups) and _is_watched(pid))
+    except (OSError, ValueError, IndexError):
+        raise ProcessLookupError(pid) from None
 
 
 def end_all(root: int, mark: str, groups: Callable[[], Iterable[int]], *, patience_s: float = 5.0) -> bool:

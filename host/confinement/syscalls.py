@@ -1,19 +1,32 @@
-"""The system calls that are watched, by number and shape, and the filter (classic BPF) that stops them.
+"""The system calls that are not simply let through, by number: watched, aimed at processes, absent or forbidden.
 
-The kernel looks at numbers and plain arguments only; what a pointer leads to is read by `host.confinement.tracee`.
+`host.confinement.bpf` makes the kernel's filter of these tables. A command reaches no process but its own, and nothing
+that all the machine shares: its clock, name, modules, keys, swap. It makes no namespaces either, since with its own
+mounts names would mean something else than what is decided on: so browsers and container tools have to run without
+their own sandboxes (Chromium: ``--no-sandbox``).
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from host.confinement.calls import Name
 
-__all__ = ["GROUPS", "MACHINES", "Machine", "Shape", "program", "watched"]
+__all__ = [
+    "ABSENT",
+    "AIMED",
+    "ARGUED",
+    "FORBIDDEN",
+    "GROUPS",
+    "MACHINES",
+    "Aim",
+    "Machine",
+    "Shape",
+    "aimed",
+    "watched",
+]
 
 Follows = Literal["never", "always", "open", "how", "unless nofollow", "if follow"]
 
@@ -84,6 +97,7 @@ _CALLS: Final[dict[str, tuple[int | None, int | None, Shape]]] = {
     "utimensat": (280, 88, Shape("utime", _AT, flags=3, follows="unless nofollow")),
     "connect": (42, 203, Shape("connect")),
     "bind": (49, 200, Shape("bind")),
+    "listen": (50, 201, Shape("listen")),
     "sendto": (44, 206, Shape("sendto")),
     "sendmsg": (46, 211, Shape("sendto")),
     "sendmmsg": (307, 269, Shape("sendto")),
@@ -94,9 +108,52 @@ _CALLS: Final[dict[str, tuple[int | None, int | None, Shape]]] = {
 GROUPS: Final = {"setsid": (112, 157), "setpgid": (109, 154)}
 """Calls by which a process leaves its group: noticed, so that all descendants can be found and ended."""
 
-# Work that is handed over in shared memory, and ways to a file that have no name or are too new to be read here:
-# as if the kernel did not have them; programs fall back to the calls above.
-_ABSENT: Final = {
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Where a call says which process it is about.
+
+    Args:
+        processes: the arguments with the numbers of processes or threads; 0 is the caller.
+        which: the argument that tells what the number is of, or None where it is of a process.
+        process: its value for a process.
+        group: its value for a process group.
+        user: its value for all processes of a user.
+        own: whether the filter lets the call pass that names 0; it is the first argument then.
+    """
+
+    processes: tuple[int, ...] = (0,)
+    which: int | None = None
+    process: int = 0
+    group: int = 1
+    user: int = 2
+    own: bool = False
+
+
+_OWN: Final = Aim(own=True)
+
+AIMED: Final[dict[str, tuple[int, int, Aim]]] = {
+    "prlimit64": (302, 261, _OWN),
+    "sched_setparam": (142, 118, _OWN),
+    "sched_setscheduler": (144, 119, _OWN),
+    "sched_setaffinity": (203, 122, _OWN),
+    "sched_setattr": (314, 274, _OWN),
+    "migrate_pages": (256, 238, _OWN),
+    "move_pages": (279, 239, _OWN),
+    "setpriority": (141, 140, Aim((1,), which=0)),
+    "ioprio_set": (251, 30, Aim((1,), which=0, process=1, group=2, user=3)),
+    "process_vm_readv": (310, 270, Aim()),
+    "process_vm_writev": (311, 271, Aim()),
+    "kcmp": (312, 272, Aim((0, 1))),
+    "pidfd_open": (434, 434, Aim()),
+    "ptrace": (101, 117, Aim((1,))),
+}
+"""Calls on processes: they wait until it is known whether the process belongs to the command."""
+
+# Work that is handed over in shared memory, ways to a file that have no name or are too new to be read here, and flags
+# behind a pointer: as if the kernel did not have them; programs fall back to other calls.
+ABSENT: Final[dict[str, tuple[int | None, int | None]]] = {
+    "clone3": (435, 435),
     "io_uring_setup": (425, 425),
     "setxattrat": (463, 463),
     "removexattrat": (466, 466),
@@ -104,8 +161,9 @@ _ABSENT: Final = {
     "file_setattr": (469, 469),
     "uselib": (134, None),
 }
-# What would move the ground under the names that are checked, or concerns the whole machine.
-_FORBIDDEN: Final = {
+# What would move the ground under the names that are checked, reaches into other processes by a descriptor, or concerns
+# the whole machine.
+FORBIDDEN: Final[dict[str, tuple[int | None, int | None]]] = {
     "chroot": (161, 51),
     "pivot_root": (155, 41),
     "mount": (165, 40),
@@ -118,18 +176,48 @@ _FORBIDDEN: Final = {
     "mount_setattr": (442, 442),
     "setns": (308, 268),
     "open_by_handle_at": (304, 265),
+    "pidfd_getfd": (438, 438),
+    "process_madvise": (440, 440),
     "acct": (163, 89),
     "swapon": (167, 224),
     "swapoff": (168, 225),
     "reboot": (169, 142),
+    "create_module": (174, None),
     "init_module": (175, 105),
     "finit_module": (313, 273),
     "delete_module": (176, 106),
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
     "bpf": (321, 280),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "adjtimex": (159, 171),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "nfsservctl": (180, 42),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "perf_event_open": (298, 241),
+    "fanotify_init": (300, 262),
+    "lookup_dcookie": (212, 18),
+    "userfaultfd": (323, 282),
 }
-_TERMINAL_INPUT: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into the terminal that we give back later
+ARGUED: Final = {
+    "ioctl": (16, 29),
+    "clone": (56, 220),
+    "unshare": (272, 97),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+}
+"""Calls that the filter lets through or not by their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +228,16 @@ class Machine:
         column: of the tables of this module.
         audit: how the kernel names it to filters (AUDIT_ARCH_*).
         foreign: system call numbers from here on belong to another calling convention, or None.
-        ioctl: the number of ioctl.
     """
 
     column: Literal[0, 1]
     audit: int
     foreign: int | None
-    ioctl: int
 
 
 MACHINES: Final = {
-    "x86_64": Machine(0, 0xC000003E, 0x40000000, 16),
-    "aarch64": Machine(1, 0xC00000B7, None, 29),
+    "x86_64": Machine(0, 0xC000003E, 0x40000000),
+    "aarch64": Machine(1, 0xC00000B7, None),
 }
 
 
@@ -161,56 +247,6 @@ def watched(machine: Machine) -> dict[int, tuple[str, Shape]]:
     return {number: (name, shape) for number, name, shape in found if number is not None}
 
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
-_KILL, _ERRNO, _NOTIFY, _ALLOW = 0x80000000, 0x00050000, 0x7FC00000, 0x7FFF0000
-
-
-def program(machine: Machine) -> bytes:
-    """Return the filter: watched calls wait for an answer, some do not exist, some are forbidden, the rest passes."""
-    code = [_op(_LOAD, _ARCH), _op(_EQUAL, machine.audit, 1, 0), _op(_RETURN, _KILL), _op(_LOAD, _NUMBER)]
-    if machine.foreign is not None:
-        code += [_op(_AT_LEAST, machine.foreign, 0, 1), _op(_RETURN, _ERRNO | errno.ENOSYS)]
-    column = machine.column
-    sendto = _CALLS["sendto"][column]
-    code += _sendto(sendto) + _ioctl(machine.ioctl)
-    notified = [*(entry[column] for entry in _CALLS.values()), *(entry[column] for entry in GROUPS.values())]
-    for action, numbers in (
-        (_NOTIFY, notified),
-        (_ERRNO | errno.ENOSYS, [entry[column] for entry in _ABSENT.values()]),
-        (_ERRNO | errno.EPERM, [entry[column] for entry in _FORBIDDEN.values()]),
-    ):
-        for number in numbers:
-            if number is not None and number != sendto:
-                code += [_op(_EQUAL, number, 0, 1), _op(_RETURN, action)]
-    return b"".join([*code, _op(_RETURN, _ALLOW)])
-
-
-def _sendto(number: int | None) -> list[bytes]:
-    """Without an address (the fifth argument) it is a mere ``send``, which needs no answer."""
-    low = _ARGUMENTS + 8 * 4
-    return [
-        _op(_EQUAL, number or 0, 0, 6),
-        _op(_LOAD, low),
-        _op(_EQUAL, 0, 0, 3),
-        _op(_LOAD, low + 4),
-        _op(_EQUAL, 0, 0, 1),
-        _op(_RETURN, _ALLOW),
-        _op(_RETURN, _NOTIFY),
-    ]
-
-
-def _ioctl(number: int) -> list[bytes]:
-    first, second = _TERMINAL_INPUT
-    return [
-        _op(_EQUAL, number, 0, 5),
-        _op(_LOAD, _ARGUMENTS + 8),
-        _op(_EQUAL, first, 1, 0),
-        _op(_EQUAL, second, 0, 1),
-        _op(_RETURN, _ERRNO | errno.EPERM),
-        _op(_RETURN, _ALLOW),
-    ]
-
-
-def _op(code: int, value: int, true: int = 0, false: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, true, false, value)
+def aimed(machine: Machine) -> dict[int, Aim]:
+    """Return where every call on processes names them, by its number."""
+    return {entry[machine.column]: entry[2] for entry in AIMED.values()}

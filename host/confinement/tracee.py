@@ -9,15 +9,16 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import socket
 import struct
 from collections.abc import Iterator
 from typing import Final
 
 from host.confinement.calls import Address, Call
-from host.confinement.kernel import read_memory
+from host.confinement.kernel import pidfd_getfd, read_memory
 from host.confinement.syscalls import Shape
 
-__all__ = ["Tracee", "Unreadable", "read_call", "resolve"]
+__all__ = ["Tracee", "Unreadable", "bound_to", "read_call", "resolve", "signed"]
 
 _AT_FDCWD: Final = -100
 _AT_SYMLINK_NOFOLLOW, _AT_SYMLINK_FOLLOW, _AT_REMOVEDIR, _AT_EMPTY_PATH = 0x100, 0x400, 0x200, 0x1000
@@ -111,6 +112,43 @@ class Tracee:
         """Return the path of an opened file, or None for what has no name: a pipe, a socket, a removed file."""
         return _opened(self._proc + b"fd/%d" % descriptor)
 
+    def socket(self, descriptor: int) -> socket.socket:
+        """Return our own handle of a socket; whatever its owner does with the descriptor, it is this one.
+
+        Raises:
+            Unreadable: EBADF or ENOTSOCK, or EACCES where the process is closed to us, or the thread does not share its
+                descriptors with the process.
+        """
+        try:
+            link = os.readlink(self._proc + b"fd/%d" % descriptor)
+        except OSError:
+            raise Unreadable(errno.EBADF) from None
+        if not link.startswith(b"socket:"):
+            raise Unreadable(errno.ENOTSOCK)
+        try:
+            copy = pidfd_getfd(self.process(), descriptor)
+        except OSError:
+            raise Unreadable(errno.EACCES) from None
+        blocks = os.get_blocking(copy)
+        try:
+            found = socket.socket(fileno=copy)
+        except OSError:
+            os.close(copy)
+            raise Unreadable(errno.EACCES) from None
+        os.set_blocking(copy, blocks)  # where this process has a default timeout, Python has just changed it
+        if link != b"socket:[%d]" % os.fstat(copy).st_ino:
+            found.close()
+            raise Unreadable(errno.EACCES)
+        return found
+
+    def process(self) -> int:
+        """Return the process that the thread belongs to; the thread's own number when it is gone."""
+        try:
+            with open(self._proc + b"status", "rb") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith(b"Tgid:"))
+        except (OSError, StopIteration, ValueError):
+            return self.pid
+
 
 def _opened(link: bytes) -> bytes | None:
     try:
@@ -176,7 +214,8 @@ def resolve(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
     return unfollowed or at or b"/"
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """Return the ``int`` that the kernel takes from a register."""
     value &= 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
@@ -204,7 +243,7 @@ def read_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, 
 
 def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
     if shape.fd is not None:
-        opened = tracee.file(_signed(arguments[shape.fd]))
+        opened = tracee.file(signed(arguments[shape.fd]))
         return None if opened is None else Call(shape.name, syscall, tracee.pid, (opened,), follows=True)
     flags, resolves = shape.fixed, 0
     if shape.flags is not None:
@@ -218,7 +257,7 @@ def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int,
         if shape.name == "symlink" and index == 0:
             paths.append(tracee.text(arguments[argument]))
             continue
-        fd = None if folder is None else _signed(arguments[folder])
+        fd = None if folder is None else signed(arguments[folder])
         may_be_null = shape.name == "utime" and folder is not None
         path = _path(tracee, fd, arguments[argument], follows and index == 0, empty, may_be_null, resolves)
         if path is None and shape.name == "link":
@@ -249,7 +288,7 @@ def _complete(
 def _new_name(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
     """A file that has no name gets one."""
     folder, argument = shape.paths[1]
-    fd = None if folder is None else _signed(arguments[folder])
+    fd = None if folder is None else signed(arguments[folder])
     path = _path(tracee, fd, arguments[argument], False, False, False, 0)
     return None if path is None else Call("mknod", syscall, tracee.pid, (path,))
 
@@ -333,8 +372,7 @@ def _address(tracee: Tracee, syscall: str, raw: bytes) -> Address | None:
     if family == _AF_INET and len(raw) >= 8:
         return Address("inet", str(ipaddress.IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big"))
     if family == _AF_INET6 and len(raw) >= 24:
-        host = ipaddress.IPv6Address(raw[8:24])
-        return Address("inet6", str(host.ipv4_mapped or host), int.from_bytes(raw[2:4], "big"))
+        return Address("inet6", _numeric(ipaddress.IPv6Address(raw[8:24])), int.from_bytes(raw[2:4], "big"))
     if family == _AF_UNIX:
         return _local(tracee, raw[2:])
     return Address("other", f"family {family}")
@@ -347,3 +385,22 @@ def _local(tracee: Tracee, name: bytes) -> Address:
     if not path.startswith(b"/"):
         path = tracee.folder(None) + b"/" + path
     return Address("unix", path=resolve(path, tracee.pid) or b"")
+
+
+def _numeric(host: ipaddress.IPv6Address) -> str:
+    return str(host.ipv4_mapped or host)
+
+
+def bound_to(talking: socket.socket) -> Address | None:
+    """Return where an internet socket is bound; None for other sockets.
+
+    Args:
+        talking: the socket. While it is not bound, the port is 0 and the host any.
+    """
+    if talking.family == socket.AF_INET:
+        host, port = talking.getsockname()
+        return Address("inet", host, port)
+    if talking.family == socket.AF_INET6:
+        host, port, *_ = talking.getsockname()
+        return Address("inet6", _numeric(ipaddress.IPv6Address(host.partition("%")[0])), port)
+    return None

@@ -1,14 +1,15 @@
 """The supervisor of a command's system calls: each waits in the kernel until somebody here has decided on it.
 
-What it gives: no call that opens, makes, removes, renames or changes a file, talks to an address or starts a program
-happens in the command or in any of its descendants, however they were started, before ``decide`` allowed it; a denied
-call fails with an error and changes nothing. When the supervisor ends, later calls
-fail with ENOSYS.
+What it gives: no call that opens, makes, removes, renames or changes a file, talks to an address, listens or starts a
+program happens in the command or in any of its descendants, however they were started, before ``decide`` allowed it; a
+denied call fails with an error and changes nothing. Limits, priorities and memory of processes that are not the
+command's own are out of its reach. When the supervisor ends, later calls fail with ENOSYS.
 
 What it does not give: an allowed call is carried out by the kernel, which reads the arguments again. A process that
 changes them in that moment (another of its threads overwrites the path, or swaps a folder for a link) may reach what
 was not decided on. Then Landlock is the wall, which looks at opened files and not at names, and the comparison of
-contents finds what changed inside of it. Calls on descriptors that are open already (read, write) are not
+contents finds what changed inside of it. Only ``listen`` is performed by the supervisor, on the very socket that was
+decided on. Calls on descriptors that are open already (read, write) are not
 watched, and programs whose memory is closed to the supervisor cannot open anything.
 """
 
@@ -25,10 +26,11 @@ from collections.abc import Callable
 from typing import Final
 
 from host.confinement.calls import Call, Decide, Deny
+from host.confinement.descendants import is_of
 from host.confinement.kernel import IS_LINUX, machine, system_call
 from host.confinement.landlock import Support
-from host.confinement.syscalls import GROUPS, MACHINES, watched
-from host.confinement.tracee import Tracee, Unreadable, read_call
+from host.confinement.syscalls import GROUPS, MACHINES, Aim, aimed, watched
+from host.confinement.tracee import Tracee, Unreadable, bound_to, read_call, signed
 
 if sys.platform != "win32":
     import fcntl
@@ -43,6 +45,8 @@ _ANSWER: Final = struct.Struct("=Qqii")
 _GET_ACTION_AVAILABLE, _GET_SIZES = 2, 3
 _USER_NOTIF: Final = 0x7FC00000
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+_PERFORMED: Final = -1
+"""In place of an errno: the supervisor has done itself what was asked for."""
 _GONE: Final = frozenset({errno.ENOENT, errno.EINTR})
 
 
@@ -73,7 +77,8 @@ class Watcher:
         listener: the descriptor that the kernel asks on; it belongs to the watcher from now on.
         launcher: the process whose calls pass until it has asked to execute the command.
         decide: says what to do with a call. It runs in the watcher's thread, so calls of the whole command wait for it.
-        report: is told what ``decide`` raised; the call was denied with EACCES then.
+        report: is told what ``decide`` raised; the call was denied with EACCES then. Also what keeps the watcher from
+            hearing of calls: it has ended then, and all calls fail. Either way the command should be ended.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Watcher:
         self._decide = decide
         self._report = report
         self._calls = watched(MACHINES[machine()])
+        self._aims = aimed(MACHINES[machine()])
         self._groups = {numbers[MACHINES[machine()].column]: name for name, numbers in GROUPS.items()}
         self._known = {launcher}
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)[::-1]
@@ -128,6 +134,9 @@ class Watcher:
                         return  # nobody is left who could ask
                     if descriptor == self._listener:
                         self._answer_one()
+        except OSError as failure:  # nobody hears the questions any more
+            self._decide = _refuse
+            self._tell(failure)
         finally:
             os.close(self._listener)
 
@@ -147,19 +156,23 @@ class Watcher:
         except BaseException as failure:  # noqa: BLE001 - whatever goes wrong, the call must be answered, and not allowed
             denied = errno.EACCES
             self._tell(failure)
-        answer = _ANSWER.pack(number, 0, -denied, 0 if denied else _CONTINUE)
+        answer = _ANSWER.pack(number, 0, -max(denied, 0), 0 if denied else _CONTINUE)
         with contextlib.suppress(OSError):  # who asked is gone
             fcntl.ioctl(self._listener, _SEND, answer)
 
     def _error(self, number: int, pid: int, call: int, arguments: tuple[int, ...]) -> int:
-        """Return the errno to deny a call with, or 0."""
+        """Return the errno to deny a call with, or 0, or that it was performed."""
         if call in self._groups:
             return self._regroup(self._groups[call], pid, arguments)
+        if call in self._aims:
+            return self._reached(self._aims[call], arguments)
         syscall, shape = self._calls[call]
         if pid == self._launcher:
             if shape.name == "execve":
                 self._launcher = None
             return 0
+        if shape.name == "listen":
+            return self._listen(number, pid, call, arguments)
         calls = list(read_call(Tracee(pid), syscall, shape, arguments))
         if not self._waits(number):
             return errno.EINTR
@@ -168,6 +181,40 @@ class Watcher:
     def _verdict(self, call: Call) -> int:
         verdict = self._decide(call)
         return verdict.errno if isinstance(verdict, Deny) else 0
+
+    def _listen(self, number: int, pid: int, call: int, arguments: tuple[int, ...]) -> int:
+        with Tracee(pid).socket(signed(arguments[0])) as talking:
+            address = bound_to(talking)
+            if not self._waits(number):
+                return errno.EINTR
+            asked = Call("listen", "listen", pid, address=address)
+            denied = errno.EACCES if self._decide is _refuse else 0 if address is None else self._verdict(asked)
+            if denied:
+                return denied
+            try:
+                system_call(call, talking.fileno(), signed(arguments[1]))
+            except OSError as error:
+                return error.errno or errno.EACCES
+        return _PERFORMED
+
+    def _reached(self, aim: Aim, arguments: tuple[int, ...]) -> int:
+        """Refuse what is aimed at processes of somebody else; all processes of a user are never the command's alone."""
+        if self._decide is _refuse:
+            return errno.EACCES
+        kind = aim.process if aim.which is None else signed(arguments[aim.which])
+        named = [signed(arguments[index]) for index in aim.processes]
+        if kind == aim.user:
+            return errno.EPERM
+        if kind == aim.group:
+            return 0 if named[0] in (0, *self._known) else errno.EPERM
+        return next((error for one in named if (error := self._standing(one))), 0)
+
+    def _standing(self, pid: int) -> int:
+        """Return the errno for what is aimed at a process, or 0."""
+        try:
+            return 0 if pid == 0 or is_of(self._known, pid) else errno.EPERM
+        except ProcessLookupError:
+            return errno.ESRCH
 
     def _waits(self, number: int) -> bool:
         try:
@@ -180,11 +227,13 @@ class Watcher:
         """Note a new group or session; a group of somebody else is refused, as its end would not be this one's."""
         if self._decide is _refuse:
             return errno.EACCES
-        own = _process_of(pid)
+        own = Tracee(pid).process()
         if name == "setsid":
             self._known.add(own)
             return 0
         target, group = (value & 0xFFFFFFFF for value in arguments[:2])
+        if target not in (0, own) and (error := self._standing(target)):
+            return error
         wanted = group or target or own
         if group and group not in self._known and group != (target or own):
             return errno.EPERM
@@ -198,12 +247,3 @@ class Watcher:
 
 def _refuse(_: Call) -> Deny:
     return Deny(errno.EACCES)
-
-
-def _process_of(thread: int) -> int:
-    """Return the process that a thread belongs to."""
-    try:
-        with open(f"/proc/{thread}/status", "rb") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith(b"Tgid:"))
-    except (OSError, StopIteration, ValueError):
-        return thread

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
 from host.confinement.calls import ALLOW, Call, Decide, Deny, Verdict
 from host.observation.operations import Operations
 from host.observation.watch import Watch
 from world.errors import ScopeViolationError
-from world.klis.observation import Seen
+from world.klis.observation import Seen, outside_resource
+from world.klis.predicate import Predicate
 
 __all__ = ["judged_by", "what_happens"]
+
+_ANY_PORT: Final = "listening at any port"
 
 
 def judged_by(watch: Watch, operations: Operations) -> Decide:
@@ -50,7 +53,7 @@ def what_happens(operations: Operations, call: Call) -> list[Seen]:
             return operations.linked(paths[0], paths[1], symbolic=True, call=told)
         case "execve":
             return operations.started(paths[0], call.argv, cwd=call.cwd or None, call=told)
-        case "connect" | "sendto" | "bind":
+        case "connect" | "sendto" | "bind" | "listen":
             return _talks(operations, call, told)
         case _:  # truncate, chmod, chown, utime, setxattr, removexattr
             return operations.changed(paths[0], follow=call.follows, call=told)
@@ -64,7 +67,9 @@ def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
         if call.name != "bind":
             return operations.local_socket(address.path, call=told) if address.path else []
         return operations.made(address.path, call=told) if address.path.startswith(b"/") else []
-    if call.name == "bind":
+    if call.name == "listen" and not address.port:  # the kernel would choose one, at every address of this machine
+        return [Seen(Predicate.PROVIDES, outside_resource(_ANY_PORT), told, outside=_ANY_PORT)]
+    if call.name in ("bind", "listen"):
         return operations.bound(address.host, address.port, call=told)
     return operations.connected(address.host, address.port, call=told)
 

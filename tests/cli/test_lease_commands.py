@@ -221,7 +221,7 @@ def test_explain_says_what_it_does_not_find(realm: Realm) -> None:
 
 def test_the_verdict_on_a_proposal_is_explained_by_the_proposal(realm: Realm) -> None:
     done = realm("submit", "sell", "--actor", "ann", "--input", '{"item": "tea"}', "--json").json
-    told = realm("explain", done["proposalId"], "--json").json
+    told = realm("explain", done["proposalId"], "--json").json["leases"]
     assert told["status"] == "Granted"
     assert told["asked"] == [{"predicate": "MUTATES", "resource": "STATE:/main/*"}]
     assert [one["topic"] for one in told["after"]] == ["lease.released"]

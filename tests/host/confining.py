@@ -25,6 +25,7 @@ from host.confinement import (
     watcher,
 )
 from host.observation import Operations, RuntimePaths
+from host.observation.system_calls import what_happens
 from host.workspace import Workspace
 from world.errors import Refused
 from world.klis.observation import Declaration, Seen
@@ -63,6 +64,8 @@ def holding(workspace: Workspace, declared: list[Triple], temporary: Path) -> De
 
 def _seen(operations: Operations, call: Call) -> list[Seen]:
     place = call.address
+    if call.name == "listen":
+        return what_happens(operations, call)
     if place is not None and place.family != "unix":
         asked = operations.bound if call.name == "bind" else operations.connected
         return asked(place.host, place.port)

@@ -141,9 +141,7 @@ def test_connections_requests_and_local_sockets(operations: Operations, root: Pa
     assert operations.connected("9.9.9.9", 53) == []  # names have to be looked up
     assert told(operations.bound("127.0.0.1", 8080)) == ["PROVIDES URL:tcp://127.0.0.1:8080/"]
     assert operations.bound("0.0.0.0", 0) == []
-    assert told(operations.requested("get", "https://Example.com/api/../v1")) == [
-        "CONSUMES URL:https://example.com/v1"
-    ]
+    assert told(operations.requested("get", "https://Example.com/api/../v1")) == ["CONSUMES URL:https://example.com/v1"]
     for method, predicate in (("POST", "MUTATES"), ("PUT", "MUTATES"), ("PATCH", "MUTATES"), ("DELETE", "DELETES")):
         assert told(operations.requested(method, "https://example.com/v1")) == [
             f"{predicate} URL:https://example.com/v1"

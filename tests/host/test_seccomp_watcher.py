@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.confinement import ALLOW, Address, Call, Deny, RunningCommand, tracee, watcher
-from host.confinement.syscalls import GROUPS, MACHINES, program, watched
+from host.confinement.bpf import program
+from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, watched
 from host.confinement.tracee import Unreadable, resolve
 from tests.host.confining import PATIENCE_S, PYTHON, Ground, allow, can_hold, ground, noting
 
@@ -39,8 +40,11 @@ def answer(code: bytes, arch: int, number: int, *arguments: int) -> int:
             (register,) = struct.unpack_from("=I", data, value)
         elif operation == 0x06:
             return value
+        elif operation == 0x54:
+            register &= value
         else:
-            at += true if (register == value if operation == 0x15 else register >= value) else false
+            tests = {0x15: register == value, 0x35: register >= value, 0x45: bool(register & value)}
+            at += true if tests[operation] else false
 
 
 @pytest.fixture(params=MACHINES)
@@ -57,14 +61,76 @@ def test_every_watched_call_waits(kind):
 
 
 @given(number=st.integers(0, 600))
-def test_all_other_calls_pass_or_do_not_exist(number):
+def test_all_other_calls_pass(number):
     for kind in MACHINES.values():
-        stopped = {*watched(kind), *(numbers[kind.column] for numbers in GROUPS.values())}
-        given = answer(program(kind), kind.audit, number)
-        if number in stopped:
-            assert given == NOTIFY or watched(kind)[number][0] == "sendto"
-        else:
-            assert given in (ALLOWED, ERRNO | errno.ENOSYS, ERRNO | errno.EPERM)
+        known = {*watched(kind)}
+        for table in (GROUPS, AIMED, ABSENT, FORBIDDEN, ARGUED):
+            known |= {entry[kind.column] for entry in table.values()}
+        if number not in known:
+            assert answer(program(kind), kind.audit, number, 1, 2, 3, 4, 5, 6) == ALLOWED
+
+
+def test_each_number_stands_in_one_table_only(kind):
+    tables = (GROUPS, AIMED, ABSENT, FORBIDDEN, ARGUED)
+    numbers = [entry[kind.column] for table in tables for entry in table.values() if entry[kind.column] is not None]
+    numbers += watched(kind)
+    assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.requirement("KO-5.2")
+def test_what_concerns_the_whole_machine_is_forbidden_whatever_the_arguments(kind):
+    code = program(kind)
+    for table, error in ((FORBIDDEN, errno.EPERM), (ABSENT, errno.ENOSYS)):
+        for name, numbers in table.items():
+            if numbers[kind.column] is not None:
+                for arguments in ((0,) * 6, (1, 2, 3, 4, 5, 6)):
+                    assert answer(code, kind.audit, numbers[kind.column], *arguments) == ERRNO | error, name
+
+
+def test_what_is_aimed_at_a_process_waits_unless_it_is_the_callers_own(kind):
+    code = program(kind)
+    for name, (*numbers, aim) in AIMED.items():
+        number = numbers[kind.column]
+        if name == "ptrace":
+            answers = [answer(code, kind.audit, number, request, 7) for request in (16, 0x4206, 0, 7, 12)]
+            assert answers == [NOTIFY, NOTIFY, ALLOWED, ALLOWED, ALLOWED]
+            continue
+        assert answer(code, kind.audit, number, 7, 0, 1 << 32) == NOTIFY, name
+        assert answer(code, kind.audit, number, 0xFFFFFFFF, 0, 1) == NOTIFY, name
+        assert answer(code, kind.audit, number, 0, 0, 1) == (ALLOWED if aim.own else NOTIFY), name
+        assert answer(code, kind.audit, number, 1 << 32, 0, 1) == (ALLOWED if aim.own else NOTIFY), name
+    reads = AIMED["prlimit64"][kind.column]
+    assert answer(code, kind.audit, reads, 7, 1, 0, 9) == ALLOWED
+
+
+def test_threads_and_children_are_made_but_no_namespaces(kind):
+    clone, unshare = (ARGUED[name][kind.column] for name in ("clone", "unshare"))
+    code = program(kind)
+    for flags in (0x01200011, 0x3D0F00, 0x4111, 17):  # fork, a thread, vfork and spawn, a plain child
+        assert answer(code, kind.audit, clone, flags) == ALLOWED
+    for bit in (0x20000, *(1 << place for place in range(25, 31))):
+        assert answer(code, kind.audit, clone, bit | 17) == ERRNO | errno.EPERM
+        assert answer(code, kind.audit, unshare, bit) == ERRNO | errno.EPERM
+    assert answer(code, kind.audit, unshare, 0x80) == ERRNO | errno.EPERM
+    assert answer(code, kind.audit, unshare, 0x600) == ALLOWED
+
+
+@pytest.mark.parametrize("name", ["socket", "socketpair"])
+def test_sockets_are_of_families_whose_addresses_are_judged(kind, name):
+    code, number = program(kind), ARGUED[name][kind.column]
+    denied = ERRNO | errno.EACCES
+    options = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    for family in (1, 2, 10):
+        assert answer(code, kind.audit, number, family, 1 | options, 0) == ALLOWED
+        assert answer(code, kind.audit, number, family, 2, 0) == ALLOWED
+    for family in (2, 10):
+        assert answer(code, kind.audit, number, family, 3 | options, 1) == denied
+        assert answer(code, kind.audit, number, family, 10, 3) == denied
+    for protocol in range(1, 22):
+        assert answer(code, kind.audit, number, 16, 3, protocol) == denied
+    assert answer(code, kind.audit, number, 16, 3 | options, 0) == ALLOWED
+    for family in {*range(46)} - {1, 2, 10, 16}:
+        assert answer(code, kind.audit, number, family, 1, 0) == denied
 
 
 def test_sending_without_an_address_needs_no_answer(kind):
@@ -82,8 +148,12 @@ def test_other_conventions_and_ways_around_are_closed(kind):
     assert answer(code, 0x40000003, 5) == KILL
     assert answer(code, kind.audit, 425) == ERRNO | errno.ENOSYS
     assert answer(code, kind.audit, 429) == ERRNO | errno.EPERM
-    assert answer(code, kind.audit, kind.ioctl, 0, 0x5412) == ERRNO | errno.EPERM
-    assert answer(code, kind.audit, kind.ioctl, 0, 0x5401) == ALLOWED
+    ioctl = ARGUED["ioctl"][kind.column]
+    for request in (0x5412, 0x541C, 0x40086602, 0x401C5820, 0x40806685):
+        assert answer(code, kind.audit, ioctl, 0, request) == ERRNO | errno.EPERM
+        assert answer(code, kind.audit, ioctl, 0, request | 1 << 32) == ERRNO | errno.EPERM
+    for request in (0x5401, 0x80086601, 0x801C581F):  # also to read the flags of files
+        assert answer(code, kind.audit, ioctl, 0, request) == ALLOWED
     if kind.foreign is not None:
         assert answer(code, kind.audit, kind.foreign | 2) == ERRNO | errno.ENOSYS
 

@@ -25,7 +25,7 @@ def a_workspace(folder: Path) -> Path:
 @contextmanager
 def opened(folder: Path, **parts: Any) -> Iterator[World]:
     """Open the realm beside the workspace, founded on first use."""
-    with World.open_or_create(folder / "log.db", domain=garden, workspace=folder / "w", **parts) as world:
+    with World.open_or_create(folder / "log.db", domain=garden, **{"workspace": folder / "w", **parts}) as world:
         yield world
 
 

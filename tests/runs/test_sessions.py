@@ -14,7 +14,16 @@ import pytest
 
 from tests.runs.realm import a_workspace, opened, text_of
 from world.errors import Refused, ScopeViolationError
-from world.events import LeasesReleased, RunAmended, RunClosed, RunCompared, RunObserved, RunOpened, RunRolledBack, RunViolated
+from world.events import (
+    LeasesReleased,
+    RunAmended,
+    RunClosed,
+    RunCompared,
+    RunObserved,
+    RunOpened,
+    RunRolledBack,
+    RunViolated,
+)
 from worldprotocol import World
 from worldprotocol.runs.governed import Wishes
 
@@ -175,7 +184,7 @@ def test_tasks_and_threads_of_a_session_belong_to_it_and_two_sessions_do_not_mee
         return f"{name} {session.outcome}"
 
     async def main(world: World) -> list[str]:
-        return await asyncio.gather(agent(world, "ann", "src", False), agent(world, "bob", "docs", True))
+        return list(await asyncio.gather(agent(world, "ann", "src", False), agent(world, "bob", "docs", True)))
 
     with opened(tmp_path) as world:
         assert asyncio.run(main(world)) == ["ann completed", "bob violated"]
@@ -196,7 +205,7 @@ def test_what_a_child_process_of_a_session_did_is_found_in_the_content(tmp_path:
     }
     with opened(tmp_path) as world:
         session = world.host.session(manifest=manifest)
-        with pytest.raises(ScopeViolationError, match="MUTATES on /notes.txt"), session:
+        with pytest.raises(ScopeViolationError, match=r"MUTATES on /notes\.txt"), session:
             (root / "src" / "a.py").write_text("two")
             subprocess.run([sys.executable, "-I", "-c", script, str(root / "notes.txt")], check=True)
         (violation,) = world.host.verification(session.run.run_id).violations
@@ -261,7 +270,9 @@ def test_a_run_whose_process_vanished_is_given_back_at_the_next_start(tmp_path: 
         "        session.run.record.flush()\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    child = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parents[2], timeout=60)
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parents[2], timeout=60, check=False
+    )
     assert child.returncode == -9
     assert text_of(root)["src/a.py"] == "half done"
     with opened(tmp_path) as world:
@@ -277,12 +288,13 @@ def test_places_are_declared_as_people_write_them(tmp_path: Path, root: Path, mo
     monkeypatch.chdir(root / "src")
     with opened(tmp_path) as world:
         host = world.host
-        for wrong, code in (
+        several: tuple[tuple[dict[str, Any], str], ...] = (
             ({"reads": ["*.c"]}, "NO_MATCH"),
             ({"reads": ["../../elsewhere"]}, "OUTSIDE_WORKSPACE"),
             ({}, "NOTHING_DECLARED"),
             ({"writes": ["/**"]}, "GLOBAL_SCOPE"),
-        ):
+        )
+        for wrong, code in several:
             with pytest.raises(Refused) as refused, host.session(agent="ann", **wrong):
                 raise AssertionError("it must not begin")
             assert refused.value.code == code

@@ -1,8 +1,8 @@
-"""``worldctl explain``: why a verdict was what it was, and what became of it."""
+"""``worldctl explain``: why a proposal was decided, or a verdict given, as it was, and what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,22 +25,38 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
 
 
 @command("explain")
-@click.argument("named", metavar="VERDICT")
-@click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
+@click.argument("named", metavar="PROPOSAL|VERDICT")
+@click.option(
+    "--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest; and what conditions read."
+)
 def explain(desk: Desk, named: str, redact: bool) -> None:
-    """Explain a verdict, by the beginning of its id, or the last one about a proposal or request, by the whole id.
+    """Explain a proposal or a verdict about leases, by the beginning of its id, or the last verdict about a request.
 
-    Who asked for what, what was in the way, the cell of the matrix and the two ages, and what happened next.
+    Of a proposal: every rule in order, where it stands, what it said and why, which one decided and what was overruled,
+    the values that conditions of policy files read, the answers of people, and the last verdict about its leases. Of a
+    verdict: who asked for what, what was in the way, the cell of the matrix and the two ages, and what happened next.
     """
+    from worldprotocol.cli.explain_proposal import explain_proposal, proposal_lines
+
+    with desk.look() as world:
+        proposal_id, found = _find(world, named)
+        lease = None if found is None else _verdict_wire(world, *found, redact=redact)
+        wire = lease if proposal_id is None else explain_proposal(desk, world, proposal_id, lease, redact=redact)
+    assert wire is not None
+    if desk.json:
+        desk.out.document(wire)
+        return
+    for line in _lines(wire) if proposal_id is None else proposal_lines(wire, _lines):
+        desk.out.text(line)
+
+
+def _verdict_wire(world: World, position: int, verdict: VerdictGiven, *, redact: bool) -> dict[str, Any]:
     from world.views.leases import explain as explained
     from world.views.leases import redacted
 
     shown: Any = redacted if redact else str
-    with desk.look() as world:
-        position, verdict = _find(world, named)
-        why = explained(world.realm().klis, verdict, _asked(world, position, verdict), shown)
-        after = list(_after(world, position, verdict))
-    wire = {
+    why = explained(world.realm().klis, verdict, _asked(world, position, verdict), shown)
+    return {
         "verdictId": verdict.verdict_id,
         "position": position,
         "at": verdict.at,
@@ -57,39 +73,41 @@ def explain(desk: Desk, named: str, redact: bool) -> None:
         "rule": why.rule,
         "retryAfterMs": verdict.retry_after_ms,
         "leases": [{**one, "resource": shown(one["resource"])} for one in verdict.leases],
-        "after": after,
+        "after": list(_after(world, position, verdict)),
     }
-    if desk.json:
-        desk.out.document(wire)
-        return
-    for line in _lines(wire):
-        desk.out.text(line)
 
 
-def _find(world: World, named: str) -> tuple[int, VerdictGiven]:
+def _find(world: World, named: str) -> tuple[str | None, tuple[int, VerdictGiven] | None]:
+    """Return the proposal, if it is one, and the verdict: the named one, or the last one about it."""
     from world.errors import Refused
     from world.events import VerdictGiven
     from world.views.archive import decoded
 
     bounds = {"low": named, "high": named + "\U0010ffff", "most": 20}
-    found = [str(row[0]) for row in world.archive.rows("verdict_prefix", **bounds)] if named else []
-    if named in found or len(found) == 1:
-        name = named if named in found else found[0]
-        position = int(world.archive.rows("verdict", of_verdict=name)[0][0])
+    verdicts = [str(row[0]) for row in world.archive.rows("verdict_prefix", **bounds)] if named else []
+    proposals = [str(row[0]) for row in world.archive.rows("proposal_prefix", **bounds)] if named else []
+    found = [named] if named in verdicts + proposals else verdicts + proposals
+    if len(found) > 1:
+        listed = "\n".join(f"  {one}" for one in found)
+        raise Refused(
+            "AMBIGUOUS",
+            f"{named!r} begins several verdicts and proposals; write more of it:\n{listed}",
+            candidates=found,
+        )
+    if found and found[0] in verdicts:
+        position = int(world.archive.rows("verdict", of_verdict=found[0])[0][0])
         event = decoded(world.log.event_at(position))
         assert isinstance(event, VerdictGiven)
-        return position, event
-    if found:
-        listed = "\n".join(f"  {one}" for one in found)
-        raise Refused("AMBIGUOUS", f"{named!r} begins several verdicts; write more of it:\n{listed}", candidates=found)
-    about = [(at, event) for at, event in _verdicts(world, 0) if event.request_id == named]
-    if not about:
+        return None, (position, event)
+    request = found[0] if found else named
+    about = [(at, event) for at, event in _verdicts(world, 0) if event.request_id == request]
+    if not found and not about:
         raise Refused(
             "NOT_FOUND",
-            f"No verdict has an id that begins with {named!r}, and none is about a request of that id; "
-            "`worldctl log --topic verdict.given` lists them.",
+            f"No proposal and no verdict has an id that begins with {named!r}, and no verdict is about a request of "
+            "that id; `worldctl log --topic verdict.given` lists them.",
         )
-    return about[-1]
+    return found[0] if found else None, about[-1] if about else None
 
 
 def _verdicts(world: World, after: int) -> Iterator[tuple[int, VerdictGiven]]:
@@ -142,7 +160,7 @@ def _after(world: World, position: int, verdict: VerdictGiven) -> Iterator[dict[
             yield {**told, "leaseIds": sorted(own & set(event.lease_ids)), **why}
 
 
-def _lines(wire: dict[str, Any]) -> Iterator[str]:
+def _lines(wire: Mapping[str, Any]) -> Iterator[str]:
     from worldprotocol.fate import moment
 
     again = ", judged again in the queue" if wire["cause"] == "queue" else ""

@@ -56,7 +56,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "actions": Entry("actions:actions", "List the actions an actor may take, for people and models, and why."),
         "blame": Entry("blame:blame", "Say who last touched a value, and why it was allowed."),
         "waits": Entry("waits:waits", "Say who waits for whose leases."),
-        "explain": Entry("explain:explain", "Explain a verdict: what was in the way, and what came next."),
+        "explain": Entry("explain:explain", "Explain a proposal rule by rule, or a verdict about leases."),
         "worlds": Entry("worlds:worlds", "Draw the lineage of worlds as a tree."),
     },
     "Prove": {

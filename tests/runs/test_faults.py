@@ -1,0 +1,225 @@
+"""Runs whose end goes wrong, and what others must never lose by it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.realm import a_workspace, opened, text_of
+from world.errors import Refused, ScopeViolationError, StorageFull
+from world.events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated
+from worldprotocol import World
+from worldprotocol.runs.governed import GovernedRun
+from worldprotocol.runs.recovering import FORGOTTEN_MS
+from worldprotocol.runs.session import Session
+
+BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return a_workspace(tmp_path)
+
+
+def of_run(world: World, run_id: str, *kinds: type) -> list[Any]:
+    found = [event for _, event in world.events() if getattr(event, "run_id", None) == run_id]
+    return [event for event in found if not kinds or isinstance(event, kinds)]
+
+
+def vanish(folder: Path, body: str) -> None:
+    """Run Python in a session of another process, and kill that process in the middle."""
+    script = (
+        "import os, signal, sys; from pathlib import Path; from tests.runs.realm import opened\n"
+        "from worldprotocol import Wishes\n"
+        "folder = Path(sys.argv[1]); root = folder / 'w'\n"
+        f"with opened(folder) as world:\n{body}\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    child = subprocess.run([sys.executable, "-c", script, str(folder)], cwd=ROOT, timeout=120, check=False)
+    assert child.returncode == -signal.SIGKILL
+
+
+@pytest.mark.requirement("KO-4")
+def test_many_long_names_are_recorded_in_as_many_events_as_it_takes(tmp_path: Path, root: Path) -> None:
+    with opened(tmp_path) as world:
+        with world.host.session(agent="ann", writes=["/src/**"]) as session:
+            for number in range(2_500):
+                (root / "src" / f"{number:0>220}").touch()
+        compared = of_run(world, session.run.run_id, RunCompared)
+        assert [len(event.changes) for event in compared] == [1_000, 1_000, 500]
+        assert session.outcome == "completed"
+        deep = "/".join(["n" * 200] * 8)
+        with world.host.session(agent="ann", writes=["/src/**"]) as session:
+            (root / "src" / deep).mkdir(parents=True)
+        assert any(deep in one["resource"] for one in world.host.verification(session.run.run_id).changes)
+
+
+@pytest.mark.requirement("KO-3.3")
+@pytest.mark.parametrize("error", [OSError("gone"), KeyboardInterrupt()])
+def test_an_end_that_cannot_be_found_out_is_undone_before_others_are_let_in(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    with opened(tmp_path) as world:
+        session = world.host.session(agent="ann", writes=["/src/**"])
+
+        def broken(_: GovernedRun) -> Any:
+            raise error
+
+        with pytest.raises(type(error)), session:
+            (root / "src" / "a.py").write_text("two")
+            monkeypatch.setattr(GovernedRun, "_compared", broken)
+        (closed,) = of_run(world, session.run.run_id, RunClosed)
+        assert closed.outcome == "interrupted"
+        assert not world.realm().klis.leases
+    assert text_of(root) == BEFORE
+
+
+@pytest.mark.requirement("KO-3", "KO-4")
+def test_a_violation_is_recorded_though_the_log_was_away_when_it_happened(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as world:
+        session = world.host.session(agent="ann", writes=["/src/**"])
+        with pytest.raises((ScopeViolationError, StorageFull)), session:
+            run = world.host._protocol.run
+            monkeypatch.setattr(world.host._protocol, "run", lambda *_: (_ for _ in ()).throw(StorageFull("X", "full")))
+            with suppress(StorageFull, ScopeViolationError):
+                (root / "notes.txt").write_text("never")
+            monkeypatch.setattr(world.host._protocol, "run", run)
+        assert [event.violation["resource"] for event in of_run(world, session.run.run_id, RunViolated)] == [
+            "FILE:/notes.txt"
+        ]
+    assert text_of(root) == BEFORE
+
+
+@pytest.mark.requirement("KO-3.2a", "KO-4")
+def test_what_cannot_be_followed_is_a_violation_like_any_other(tmp_path: Path, root: Path) -> None:
+    with opened(tmp_path) as world:
+        session = world.host.session(agent="ann", writes=["/src/**"])
+        with pytest.raises(ScopeViolationError), session:
+            (root / "src" / "a.py").write_text("two")
+            with suppress(ScopeViolationError):
+                os.fork()
+        assert session.outcome == "violated"
+        assert len(of_run(world, session.run.run_id, RunViolated)) == 1
+    assert text_of(root) == BEFORE
+
+
+@pytest.mark.requirement("KO-3")
+def test_what_was_only_moved_is_not_what_the_session_made(tmp_path: Path, root: Path) -> None:
+    manifest = {
+        "ver": "1.0",
+        "session_id": "s",
+        "agent_id": "ann",
+        "scope": [{"predicate": "RENAMES", "resource": "FILE:/src/*", "to": "FILE:/dst/*"}],
+    }
+    with opened(tmp_path) as world:
+        session = world.host.session(manifest=manifest)
+        with pytest.raises(ScopeViolationError, match=r"DELETES on /dst/a\.py"), session:
+            (root / "src").rename(root / "dst")
+            (root / "dst" / "a.py").unlink()
+    assert text_of(root) == BEFORE
+
+
+@pytest.mark.requirement("KO-3.3")
+def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root: Path) -> None:
+    vanish(
+        tmp_path,
+        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(mode='permissive')):\n"
+        "        (root / 'src/a.py').write_text('changed')\n"
+        "        (root / 'src/b.py').write_text('new')\n"
+        "        (root / 'notes.txt').write_text('amended')",
+    )
+    with opened(tmp_path):
+        assert text_of(root) == BEFORE
+
+
+@pytest.mark.requirement("KO-3.3")
+def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -> None:
+    vanish(
+        tmp_path,
+        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms=1)):\n"
+        "        (root / 'src/a.py').write_text('half done')\n"
+        "        world.host._leases",
+    )
+    with opened(tmp_path, workspace=None) as blind:  # knows no workspace, so it makes no backup
+        held = blind.leases.acquire(agent="bob", resource="FILE:/src/a.py", timeout=20)
+        (root / "src" / "a.py").write_text("bob's")
+        with opened(tmp_path) as world:
+            (closed,) = [event for _, event in world.events() if isinstance(event, RunClosed)]
+            assert closed.outcome == "interrupted"
+            assert held.is_active
+    assert text_of(root)["src/a.py"] == "bob's"
+
+
+@pytest.mark.requirement("KO-3.3", "KP-4b")
+def test_recovery_releases_only_what_the_vanished_run_held(tmp_path: Path, root: Path) -> None:
+    (root / "docs").mkdir()
+    vanish(
+        tmp_path,
+        "    with world.host.session(agent='ann', session='s', writes=['/src/**']):\n"
+        "        (root / 'src/a.py').write_text('half done')",
+    )
+    with opened(tmp_path, workspace=None) as world:
+        held = world.leases.acquire(agent="ann", session="s", resource="FILE:/docs/*", timeout=20)
+        with opened(tmp_path):
+            assert text_of(root) == BEFORE
+        assert held.is_active
+        held.release()
+
+
+def test_a_run_of_a_worker_that_is_not_known_to_be_gone_is_closed_when_its_leases_ended_long_ago(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vanish(
+        tmp_path,
+        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms=1)):\n"
+        "        (root / 'src/a.py').write_text('half done')",
+    )
+    monkeypatch.setattr("world.protocol.WorldProtocol.is_gone", lambda *_: False)  # as if on another machine
+    with opened(tmp_path) as world:
+        (opened_,) = [event for _, event in world.events() if isinstance(event, RunOpened)]
+        assert world.realm().runs
+        monkeypatch.setattr(
+            "world.protocol.WorldProtocol.now_ms", lambda self: self._clock.now_ms() + FORGOTTEN_MS + 1_000
+        )
+        monkeypatch.setattr("worldprotocol.runs.recovering.FORGOTTEN_MS", -1)
+        world.settle()
+        (closed,) = of_run(world, opened_.run_id, RunClosed)
+        assert (closed.outcome, of_run(world, opened_.run_id, RunRolledBack)) == ("lost", [])
+    assert text_of(root)["src/a.py"] == "half done"
+
+
+def test_a_session_that_is_cancelled_while_it_waits_leaves_nothing_behind(tmp_path: Path, root: Path) -> None:
+    async def main(world: World) -> None:
+        session: Session = world.host.session(agent="old", writes=["/src/**"])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3), session:
+                raise AssertionError("it must not begin")
+
+    with opened(tmp_path) as world:
+        world.leases.desk.register_agent("old", by="operator", priority=1)
+        held = world.leases.acquire(agent="young", resource="FILE:/src/*", timeout=0)
+        asyncio.run(main(world))
+        held.release()
+        assert not world.realm().klis.leases
+        assert not world.realm().klis.requests
+        assert not world.realm().runs
+
+
+def test_the_engines_own_files_are_granted_to_nobody(tmp_path: Path, root: Path) -> None:
+    with opened(tmp_path) as world:
+        for place in ("/.klock/backups/**", "/.klock/x"):
+            with pytest.raises(Refused) as refused, world.host.session(agent="ann", writes=[place]):
+                raise AssertionError("it must not begin")
+            assert refused.value.code == "PRIVATE_PATH"
+        assert threading.active_count() < 50
