@@ -93,7 +93,7 @@ def test_a_condition_that_does_not_hold_and_the_default_are_told(tmp_path: Path)
     with opened(tmp_path) as world:
         world.register("eve", "agent", binding=BOUND)
         done = world.act("eve", "sell", {"item": "tea", "count": 6})
-        granted = world.act("bot", "sell", {"item": "tea"})
+        granted = world.act("bot", "sell", {"item": "tea", "count": 1})
         past = world.act("bot", "sell", {"item": "cake", "count": 3})
         world.act("ann", "sell", {"item": "tea", "count": 7})
     realm = Realm(tmp_path)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.observation import tracing
 from host.observation.operations import Operations, RuntimePaths
 from host.observation.strace_lines import Ended, Lines, SystemCall, descriptor_path, string
 from host.observation.tracing import Traced, TraceReader, command, is_there
@@ -279,7 +278,7 @@ def test_a_real_command_is_traced_with_its_own_exit_code_or_refused_where_strace
 
 
 def test_without_strace_a_trace_is_refused_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(tracing.shutil, "which", lambda _name: None)
+    monkeypatch.setattr("shutil.which", lambda _name: None)
     with pytest.raises(Refused, match="install it") as caught:
         command(["true"], 1)
     assert caught.value.code == "NO_TRACER"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from world.klis.resource import canonical_resource
 from world.klis.triple import Triple
 
 
-def told(text: str, **known: object) -> list[str]:
+def told(text: str, **known: Any) -> list[str]:
     """Return what a call does, as lines; what is only assumed of an opaque tool ends in a question mark."""
     return [
         f"{seen.predicate} {seen.resource.text}{'?' if seen.opaque_of else ''}" for seen in read_call(text, **known)

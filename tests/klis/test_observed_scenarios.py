@@ -171,7 +171,13 @@ def test_what_a_lease_lets_its_holder_change_was_backed_up_before(predicate, res
 def test_only_what_was_granted_is_backed_up_and_nothing_of_the_workspace_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     closed = []
-    monkeypatch.setattr(Scratch, "close", lambda self, close=Scratch.close: closed.append(folders()) or close(self))
+    close = Scratch.close
+
+    def noted(self: Scratch) -> None:
+        closed.append(folders())
+        close(self)
+
+    monkeypatch.setattr(Scratch, "close", noted)
 
     def folders() -> list[Path]:
         return [path for path in tmp_path.glob("klis-*/.klock/backups/**/*") if path.is_file()]
