@@ -28,7 +28,7 @@ Found = tuple[Impurity, str]
 
 _IMPORTING: Final = ("<frozen importlib._bootstrap>", "_find_and_load")
 _NEVER_BY_IMPORT: Final = frozenset({"network", "processes", "threads", "interpreter", "mutation"})
-_LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "pydantic"}
+_LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "host", "pydantic"}
 
 
 def watched(call: Callable[[], Any]) -> tuple[Any, Found | None]:

@@ -207,8 +207,8 @@ def test_public_names_are_these_and_all_are_there():
     assert worldprotocol.__all__ == [
         "ActionContext", "Approve", "Case", "DamagedLog", "Diverged", "Domain", "Done", "Escalate", "Failed",
         "IntentBody", "IntentInstance", "IntentScope", "LogBusy", "Narrow", "Nothing", "Policy", "ProjectionRequest",
-        "Received", "Refused", "Reject", "Selected", "SourceEvent", "StorageFull", "World", "WorldProtocolError",
-        "effect", "handler", "merge", "projection", "rule", "set_", "unset",
+        "Received", "Refused", "Reject", "ScopeViolationError", "Selected", "SourceEvent", "StorageFull", "Wishes",
+        "World", "WorldProtocolError", "effect", "handler", "merge", "projection", "rule", "set_", "unset",
     ]  # fmt: skip
     for name in worldprotocol.__all__:
         assert getattr(worldprotocol, name) is not None

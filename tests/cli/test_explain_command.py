@@ -136,3 +136,51 @@ def test_a_ruling_without_rules_is_explained_too(tmp_path: Path) -> None:
         done = world.act("ann", "sell", {"item": "tea"})
     told = json.loads(Realm(tmp_path)("explain", done.proposal_id, "--json").out)
     assert (told["authority"], told["rules"], told["policy"], told["byDefault"]) == ("auto_approve", [], None, False)
+
+
+def asked(realm: Realm, action: str, given: Any, *words: str, actor: str = "bot") -> Any:
+    wish = json.dumps({"type": action, "input": given})
+    return realm("policy", "ask", "--actor", actor, "--intent", "-", *words, "--json", given=wish).json
+
+
+@pytest.mark.requirement("CARD-policy", "CARD-audit")
+def test_a_hypothetical_case_is_judged_and_nothing_is_recorded(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        size = world.log.head().size
+    realm = Realm(tmp_path)
+    told = asked(realm, "sell", {"item": "cake", "count": 3})
+    assert (told["kind"], told["verdict"], told["inForce"]) == ("hypothetical", "approve", True)
+    assert told["approvedScope"] == {"allowedPaths": ["data.stock.*", "data.sold"]}
+    assert roles(told)["small_sales_pass"] == ("approve", "agreed")
+    told = asked(realm, "sell", {"item": "cake", "count": 3}, "--set", "base.data.stock.cake=2")
+    assert (told["verdict"], told["decidedBy"]) == ("reject", ["nothing_beyond_the_stock"])
+    assert told["rules"][3]["reads"]["base.data.stock[intent.input.item]"] == 2
+    told = asked(realm, "charge", {"amount": 1}, "--set", "intent.input.amount=7")
+    assert (told["verdict"], told["ask"], told["input"]) == ("wait", ["ann"], {"amount": 7})
+    assert asked(realm, "sell", {"item": "tea"}, actor="ann")["authority"] == "auto_approve"
+    with World.look(tmp_path / "world.db") as world:
+        assert world.log.head().size == size
+    wish = tmp_path / "wish.json"
+    wish.write_text('{"type": "sell", "input": {"item": "tea", "count": 9}}')
+    words = realm("policy", "ask", "--actor", "bot", "--intent", str(wish)).out
+    assert words.startswith("nothing was submitted")
+    assert "bots_touch_the_shelf narrow, decided" in words
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_another_policy_is_asked_by_its_file(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "strict.toml").write_text(RULES.replace("<= 5", "<= 2").replace('name = "till"', 'name = "strict"'))
+    realm = Realm(tmp_path)
+    told = asked(realm, "sell", {"item": "tea", "count": 3}, "--policy", "strict.toml", actor="ann")
+    assert (told["verdict"], told["byDefault"], told["inForce"]) == ("reject", True, False)
+    assert (told["policy"]["name"], told["authority"]) == ("strict", "policy_rules:strict")
+    wish = '{"type": "sell"}'
+    for words, code, ends in (
+        (["--actor", "nobody"], "UNKNOWN_ACTOR", 1),
+        (["--actor", "bot", "--set", "base.world=1"], "INVALID_PATH", 2),
+        (["--actor", "bot", "--set", "nowMs=never"], "INVALID_VALUE", 2),
+        (["--actor", "bot", "--set", "intent.type=fly"], "UNKNOWN_ACTION", 1),
+    ):
+        said = realm("policy", "ask", "--intent", "-", *words, "--json", given=wish, code=ends)
+        assert said.json["error"]["code"] == code

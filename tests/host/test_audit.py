@@ -336,24 +336,24 @@ def test_an_opaque_tool_may_run_where_all_that_it_could_change_is_declared(site:
 
 
 @pytest.mark.requirement("KO-3")
-def test_forking_is_refused_and_says_what_to_do(site: Site) -> None:
-    with site.session("MUTATES /*"):
-        for call in (
-            os.fork,
-            os.forkpty,
-            lambda: pty.spawn(["true"]),
-            lambda: os.spawnv(os.P_WAIT, "/bin/true", ["x"]),
-        ):
-            with blocked("cannot be observed", "subprocess") as caught:
+def test_forking_is_refused_says_what_to_do_and_is_a_violation_like_any_other(site: Site) -> None:
+    refused: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
+        (os.fork, ("cannot be observed", "subprocess")),
+        (os.forkpty, ("cannot be observed", "subprocess")),
+        (lambda: pty.spawn(["true"]), ("cannot be observed", "subprocess")),
+        (lambda: os.spawnv(os.P_WAIT, "/bin/true", ["x"]), ("cannot be observed", "subprocess")),
+        (multiprocessing.get_context("fork").Process(target=print).start, ("spawn",)),
+        (lambda: os.execv("/bin/true", ["true"]), ("replace the process",)),
+        (lambda: os.chroot("/"), ("names of files",)),
+    ]
+    for call, told in refused:
+        with site.session("MUTATES /*"):
+            with blocked(*told) as caught:
                 call()
             assert caught.value.code == "KLIS_UNOBSERVABLE"
-        with blocked("spawn"):
-            multiprocessing.get_context("fork").Process(target=print).start()
-        with blocked("replace the process"):
-            os.execv("/bin/true", ["true"])
-        with blocked("names of files"):
-            os.chroot("/")
-        assert not site.watch.is_over
+            assert site.watch.is_over
+            (violation,) = site.watch.violations
+            assert (violation.blocked, violation.error.code) == (True, "KLIS_UNOBSERVABLE")
 
 
 @pytest.mark.requirement("KO-5.1")

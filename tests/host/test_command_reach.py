@@ -367,3 +367,41 @@ def test_a_watcher_that_cannot_hear_says_so_and_nothing_is_allowed(monkeypatch):
         os.fstat(listener)
     assert isinstance(watching._decide(Call("open", "open", 1)), Deny)
     os.close(other)
+
+
+def test_a_command_is_ended_by_who_is_told_that_its_watcher_cannot_hear(ground):
+    """An own limit of one descriptor is less than the watcher looks at."""
+    if not can_hold(None, allow):
+        return
+    reported: list[BaseException] = []
+    told, commands = threading.Event(), []
+
+    def report(failure: BaseException) -> None:
+        reported.append(failure)
+        if getattr(failure, "errno", None) == errno.EINVAL:
+            os.killpg(commands[0].pid, 9)
+            told.set()
+
+    def only_started(call: Call):
+        return Deny() if call.name == "mkdir" else allow(call)
+
+    code = """
+import os
+os.read(0, 1)
+for _ in range(2):
+    try: os.mkdir('new')
+    except OSError: pass
+os.read(0, 1)
+"""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ground.start([PYTHON, "-I", "-S", "-c", code], stdin=-1, decide=only_started, report=report) as command:
+        commands.append(command)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+        try:
+            command.streams[0].write(b"x")
+            command.streams[0].flush()
+            assert told.wait(PATIENCE_S)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert command.wait(PATIENCE_S) == -9
+    assert not (ground.root / "new").exists()

@@ -8,16 +8,18 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from host import Failed, handler
 from tests.golden.garden import FOLDER, record
+from tests.pipeline.workshop import a_workshop, step
 from world.canonical import canonical_bytes
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLog, Refused, ScopeViolationError
 from world.events import EnforcementChosen, decode_event, encode_event
 from world.log import NewEvent, event_leaf, open_log
 from world.log.merkle import tree_root
@@ -41,6 +43,28 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("damaged") / "world.db"
     record(str(place)).close()
     return place
+
+
+@pytest.fixture(scope="module")
+def governed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a log in which an effect was made again, and a governed run violated its scope."""
+    folder = tmp_path_factory.mktemp("governed")
+    (folder / "w").mkdir()
+    tries: list[int] = []
+
+    @handler("flaky", idempotent=True, retries=1, backoff_ms=1)
+    def flaky(_: Any, call: Any) -> Any:
+        tries.append(call.attempt)
+        return Failed("BUSY", "not now", retryable=True) if len(tries) == 1 else None
+
+    with a_workshop(str(folder / "world.db"), folder / "w", effects=[flaky]) as world:
+        assert world.act("ann", "run", {"steps": [step("flaky")]}).status == "completed"
+        session = world.host.session(agent="ann", writes=["/made/**"], reads=["/x"])
+        with suppress(ScopeViolationError), session:
+            (folder / "w" / "made").mkdir()
+            (folder / "w" / "other").touch()
+        assert session.outcome == "violated"
+    return folder / "world.db"
 
 
 @pytest.fixture
@@ -200,8 +224,10 @@ def rename(value: Any, path: tuple[str | int, ...]) -> None:
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("topic", sorted(SHAPES))
 def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
-    original: Path, tmp_path: Path, worldctl: Run, topic: str
+    original: Path, governed: Path, tmp_path: Path, worldctl: Run, topic: str
 ) -> None:
+    if topic.startswith("run.") or topic == "effect.retried":
+        original = governed
     with World.look(original) as world:
         position, payload = next(
             (logged.position, json.loads(logged.state)) for logged in world.log.read(topics=[topic])
@@ -238,7 +264,7 @@ def test_an_event_is_looked_into_when_it_is_decoded(topic: str, state: dict[str,
 
 
 @pytest.mark.requirement("CARD-audit")
-@pytest.mark.parametrize("table", ["wp_proposal", "wp_world", "wp_branch", "wp_landmark", "wp_checkpoint"])
+@pytest.mark.parametrize("table", ["wp_proposal", "wp_world", "wp_branch", "wp_landmark", "wp_checkpoint", "wp_run"])
 def test_a_lost_table_of_the_index_is_a_finding_and_is_made_again(address: str, worldctl: Run, table: str) -> None:
     worlds = worldctl(address, "worlds")
     sql(address, f"DROP TABLE {table}")

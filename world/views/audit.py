@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, func, select
 
 from world.canonical import canonical_bytes, read_json
 from world.errors import DamagedLog, Refused
-from world.events import Event, ProposalSubmitted, VerdictGiven, WorldSealed
+from world.events import Event, ProposalSubmitted, RunClosed, RunOpened, VerdictGiven, WorldSealed
 from world.klis.ledger import Ledger
 from world.klis.stored import read_ledger
 from world.log import EventLog, Statement, compiled
@@ -23,7 +23,17 @@ from world.log.url import Backend
 from world.proposal import PROPOSAL_EVENTS
 from world.realm import LANDMARKS, Realm
 from world.replay import KnownWorld
-from world.views.index import CHECKPOINTS, METADATA, PROPOSALS, VERDICTS, VIEW_NAME, VIEW_VERSION, WORLDS, statement
+from world.views.index import (
+    CHECKPOINTS,
+    METADATA,
+    PROPOSALS,
+    RUNS,
+    VERDICTS,
+    VIEW_NAME,
+    VIEW_VERSION,
+    WORLDS,
+    statement,
+)
 
 WHOLE: Final = 20_000
 """Events up to which everything in the index is compared."""
@@ -64,6 +74,7 @@ class IndexAudit:
         self._bad_checkpoints: list[tuple[int, str]] = []
         self._kept = self._kept_ledger() if is_live else None
         self._verdicts: dict[str, tuple[int, str, str]] = {}
+        self._runs: dict[str, list[Any]] = {}
 
     def take(self, event: Event, position: int, world: KnownWorld | None) -> None:
         """Take in an event that was folded; ``world`` is the one restored last."""
@@ -77,6 +88,13 @@ class IndexAudit:
             self._counts["verdicts"] += 1
             if self._counts["verdicts"] % self._every == 0:
                 self._verdicts[event.verdict_id] = position, event.request_id, event.status
+        elif isinstance(event, RunOpened):
+            self._counts["runs"] += 1
+            if self._counts["runs"] % self._every == 0:
+                self._runs[event.run_id] = [event.run_id, event.agent_id, event.session_id, position, None]
+        elif isinstance(event, RunClosed):
+            if event.run_id in self._runs:
+                self._runs[event.run_id][-1] = position
         elif event.TOPIC in LANDMARKS:
             self._landmarks.append(position)
 
@@ -134,14 +152,21 @@ class IndexAudit:
             yield realm.position, "the branches in the index are not those of the events"
         if [row[0] for row in self._indexed("landmarks")] != self._landmarks:
             yield realm.position, "the landmarks in the index are not those of the events"
-        for name in ("proposals", "worlds", "verdicts"):
+        for name in ("proposals", "worlds", "verdicts", "runs"):
             [(number,)] = self._rows(f"count_{name}")
             if number != self._counts[name]:
                 yield realm.position, f"the index has {number} {name}, the events have {self._counts[name]}"
+        yield from self._row_differences()
+
+    def _row_differences(self) -> Iterator[tuple[int, str]]:
         for verdict_id, stands in self._verdicts.items():
             rows = [tuple(row) for row in self._indexed("verdict", of_verdict=verdict_id)]
             if rows != [stands]:
                 yield stands[0], f"verdict {verdict_id} stands in the index as {rows}"
+        for run_id, line in self._runs.items():
+            rows = [tuple(row) for row in self._indexed("run", of_run=run_id)]
+            if rows != [tuple(line)]:
+                yield line[3], f"run {run_id} stands in the index as {rows}"
         for world_id, expected in self._worlds.items():
             rows = [tuple(row) for row in self._indexed("world", of_world=world_id)]
             if rows != [expected]:
@@ -225,6 +250,7 @@ def _statement(name: str, backend: Backend) -> Statement:
         ),
         "count_proposals": select(func.count()).select_from(PROPOSALS).where(PROPOSALS.c.log_id == mine),
         "count_worlds": select(func.count()).select_from(WORLDS).where(WORLDS.c.log_id == mine),
+        "count_runs": select(func.count()).select_from(RUNS).where(RUNS.c.log_id == mine),
         "count_verdicts": select(func.count()).select_from(VERDICTS).where(VERDICTS.c.log_id == mine),
         "checkpointed": select(CHECKPOINTS.c.world_id).where(CHECKPOINTS.c.log_id == mine),
     }

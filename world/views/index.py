@@ -191,6 +191,9 @@ _SOURCES: Final[Mapping[str, Any]] = {
     .where(_R.log_id == _LOG)
     .order_by(_R.opened_pos.desc())
     .limit(bindparam("most")),
+    "run": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos).where(
+        _R.log_id == _LOG, _R.run_id == bindparam("of_run")
+    ),
     "runs_of_session": select(_R.run_id)
     .where(_R.log_id == _LOG, _R.session_id == bindparam("of_session"))
     .order_by(_R.opened_pos),

@@ -30,7 +30,7 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
     "--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest; and what conditions read."
 )
 def explain(desk: Desk, named: str, redact: bool) -> None:
-    """Explain a proposal or a verdict about leases, by the beginning of its id, or the last verdict about a request.
+    """Explain a proposal (also by its intent or decision) or a verdict, by how its id begins, or a request by its id.
 
     Of a proposal: every rule in order, where it stands, what it said and why, which one decided and what was overruled,
     the values that conditions of policy files read, the answers of people, and the last verdict about its leases. Of a
@@ -82,10 +82,13 @@ def _find(world: World, named: str) -> tuple[str | None, tuple[int, VerdictGiven
     from world.errors import Refused
     from world.events import VerdictGiven
     from world.views.archive import decoded
+    from worldprotocol.cli.finding import candidates
 
     bounds = {"low": named, "high": named + "\U0010ffff", "most": 20}
     verdicts = [str(row[0]) for row in world.archive.rows("verdict_prefix", **bounds)] if named else []
     proposals = [str(row[0]) for row in world.archive.rows("proposal_prefix", **bounds)] if named else []
+    if named and not verdicts + proposals:
+        proposals = [name for kind, name in candidates(world, named) if kind in ("intent", "decision")]
     found = [named] if named in verdicts + proposals else verdicts + proposals
     if len(found) > 1:
         listed = "\n".join(f"  {one}" for one in found)

@@ -86,7 +86,7 @@ def ruling_lines(wire: Mapping[str, Any]) -> Iterator[str]:
         yield f"  within    {as_text(wire['approvedScope'])}"
     policy = wire["policy"]
     if policy is not None:
-        place = f", adopted by event {policy['position']}" if policy["position"] is not None else ", not adopted"
+        place = "" if policy["position"] is None else f", adopted by event {policy['position']}"
         yield f"  policy    {policy['name']} {policy['hash'][:12]}{place}"
 
 

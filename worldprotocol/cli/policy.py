@@ -1,4 +1,4 @@
-"""``worldctl policy``: which policies are in force."""
+"""``worldctl policy``: which policies are in force, and what they would say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from typing import Any
 import click
 
 from worldprotocol.cli.options import Desk, Group, with_desk
+from worldprotocol.cli.policy_ask import ask
+from worldprotocol.cli.policy_backtest import backtest
 
 
 @click.group("policy", cls=Group)
 def policy() -> None:
-    """Adopt policies, and list them."""
+    """Adopt policies, list them, ask them, and try them on what was recorded."""
+
+
+policy.add_command(ask)
+policy.add_command(backtest)
 
 
 @policy.command("adopt")

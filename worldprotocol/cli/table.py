@@ -34,7 +34,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
     "Act": {
         "init": Entry("init:init", "Found a realm: world.toml and a log."),
         "actor": Entry("actor:actor", "Register actors and bind them to an authority."),
-        "policy": Entry("policy:policy", "Adopt policies, and list them."),
+        "policy": Entry("policy:policy", "Adopt policies, list, ask and backtest them."),
         "submit": Entry("submit:submit", "Submit intents or source events."),
         "inbox": Entry("inbox:inbox", "List the proposals that wait for people."),
         "decide": Entry("decide:decide", "Answer a proposal that waits for people."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from host.observation import tracing
 from host.premises import Premises
 from world.clock import SystemClock
+from world.errors import DamagedLog
 from worldprotocol.assemble import premises_of
 from worldprotocol.cli.checkup import Check
 from worldprotocol.cli.opening import workspace_of
@@ -70,7 +71,10 @@ def _kept(world: World, premises: Premises) -> Iterator[Check]:
 
 def _open_runs(world: World) -> Check:
     workers = ProcessWorkers()
-    runs = world.archive.peek(lambda realm: list(realm.runs.values()))
+    try:
+        runs = world.archive.peek(lambda realm: list(realm.runs.values()))
+    except DamagedLog:  # what is damaged is told by the checks of the log
+        return Check("runs", False, "not known: the log or its index is damaged", "mend the log first")
     gone = [run.run_id for run in runs if workers.is_gone(run.worker)]
     facts = f"{len(runs)} open" + (f"; of {len(gone)} the process vanished" if gone else "")
     return Check("runs", not gone, facts, "run `worldctl settle`: it gives back what they left" if gone else "")

@@ -1,0 +1,197 @@
+"""Asking an authority about a case that nobody submitted: what would be decided, and why.
+
+Nothing is recorded: the realm is open for looking only. ``worldctl policy ask`` imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
+from authority.loading import policy_from_reference
+from world.actor import ActorRef
+from world.clock import SystemClock
+from world.decision import Ruling
+from world.errors import Refused
+from world.frozen import FrozenDict, freeze
+from world.intent import IntentBody
+from world.patch import Patch, apply_patches
+from world.ports import Case
+from world.time_limit import TimeLimit
+from worldprotocol.cases import Cases
+from worldprotocol.facade import World
+
+HYPOTHETICAL: Final = "hypothetical"
+"""What stands for the id of a proposal that there is not."""
+
+SETTABLE: Final = ("actor.kind", "actor.name", "actor.meta", "intent.type", "intent.input", "base.data", "nowMs")
+"""Where a path begins that may be set for the question."""
+
+_ASKING: Final = ("ask", "timeoutMs", "onTimeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question and what the authority says to it.
+
+    Args:
+        case: as the authority saw it.
+        ruling: its ruling.
+        policy: the description of the policy that judged, None where none did.
+        in_force: whether that policy is the adopted one; a real proposal is rejected where it is not.
+    """
+
+    case: Case
+    ruling: Ruling
+    policy: Mapping[str, Any] | None
+    in_force: bool
+
+
+def ask(
+    world: World,
+    actor_id: str,
+    body: Mapping[str, Any],
+    *,
+    branch: str | None = None,
+    sets: Sequence[tuple[str, Any]] = (),
+    policy: Policy | None = None,
+) -> Asked:
+    """Ask what would be decided about an intent on the head of a branch now.
+
+    Args:
+        world: a realm that was opened with a domain and policies, for looking is enough.
+        actor_id: a registered actor.
+        body: the intent's body in wire form.
+        branch: whose head; None is the active one.
+        sets: paths (see ``SETTABLE``) and the values that are to stand there for this question.
+        policy: judge by this policy in place of the actor's binding; whom it asks is left as it is bound.
+
+    Raises:
+        Refused: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``UNKNOWN_ACTION``, ``UNKNOWN_BRANCH``, ``INVALID_PATH``,
+            ``PATH_NOT_FOUND``, ``TYPE_MISMATCH``, ``INVALID_VALUE``, ``SCHEMA_MISMATCH``, ``LOG_READ_ONLY``.
+    """
+    case = _case(world, actor_id, body, branch, sets)
+    realm = world.realm()
+    bound = realm.bindings.get(actor_id)
+    if policy is not None:
+        kept = {name: value for name, value in (bound or {}).items() if name in _ASKING}
+        bound = {"kind": "policy_rules", "policy": policy.name, **kept}
+    if bound is None:
+        raise Refused(
+            "ACTOR_NOT_BOUND",
+            f"{actor_id!r} has no authority binding; bind it first (`worldctl actor bind`), or name a policy.",
+            actor_id=actor_id,
+        )
+    case = replace(case, binding=freeze(bound))
+    parts = _parts(world)
+    registry = parts.policies if policy is None else PolicyRegistry([policy])
+    ruling = StandardAuthority(registry, time_limit=TimeLimit(parts.limits.max_call_ms)).judge(case)
+    if ruling.policy_hash is None:
+        return Asked(case, ruling, None, in_force=True)
+    name = str(bound["policy"])
+    adopted = realm.policies.get(name)
+    in_force = adopted is not None and adopted.policy_hash == ruling.policy_hash
+    return Asked(case, ruling, registry.describe(name), in_force)
+
+
+def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
+    """Return a policy by its name, or by a reference to it.
+
+    Args:
+        given: the name of a policy at hand; a policy file; or ``module:attribute``, ``file.py:attribute``.
+        references: what ``world.toml`` names.
+        folder: where those start; a reference that is given starts at the current folder.
+
+    Raises:
+        Refused: ``UNKNOWN_POLICY``, and what loading it refuses.
+    """
+    if is_policy_file(given):
+        return policy_from_reference(given)
+    registry = PolicyRegistry.installed()
+    for reference in references:
+        registry.load(reference, base=folder)
+    if given not in registry.names() and ":" in given:
+        return policy_from_reference(given)
+    return registry.get(given)
+
+
+def _parts(world: World) -> Any:
+    if world.parts is None:
+        raise Refused("LOG_READ_ONLY", "To ask, open the realm with its domain and policies.")
+    return world.parts
+
+
+def _case(
+    world: World,
+    actor_id: str,
+    body: Mapping[str, Any],
+    branch: str | None,
+    sets: Sequence[tuple[str, Any]],
+) -> Case:
+    parts = _parts(world)
+    realm = world.realm()
+    if realm.schema_hash != parts.domain.schema.hash:
+        raise Refused(
+            "SCHEMA_MISMATCH",
+            f"The log goes on under schema {realm.schema_hash[:12]}, the domain at hand has "
+            f"{parts.domain.schema.hash[:12]}; ask with the domain in force.",
+            in_force=realm.schema_hash,
+            at_hand=parts.domain.schema.hash,
+        )
+    if actor_id not in realm.actors:
+        raise Refused("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
+    head = world.branch(branch)
+    cases = Cases(world.archive, parts.domain)
+    told = _changed(
+        {
+            "actor": realm.actors[actor_id],
+            "intent": {"type": body.get("type"), "input": body.get("input")},
+            "base": {"data": world.data(head.head)},
+            "nowMs": SystemClock().now_ms(),
+        },
+        sets,
+    )
+    wanted = IntentBody.read({**body, **told["intent"]})
+    known = sorted(parts.domain.schema.actions)
+    if wanted.type not in known:
+        raise Refused("UNKNOWN_ACTION", f"The domain has no action {wanted.type!r}; it has {', '.join(known)}.")
+    actor = ActorRef.read(told["actor"])
+    intent = parts.issue(actor, wanted, realm.schema_hash)
+    attempts = world.archive.rows("attempts", of_key=intent.intent_key)
+    return cases.made(
+        intent,
+        actor,
+        {},
+        proposal_id=HYPOTHETICAL,
+        base_world=head.head,
+        view=cases.seen(told["base"]["data"]),
+        schema_hash=realm.schema_hash,
+        branch=head.name,
+        submitted_at=_moment(told["nowMs"]),
+        earlier_attempts=int(attempts[0][0] or 0) if attempts else 0,
+        before=world.log.head().size + 1,
+    )
+
+
+def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:
+    """Return what the question is about, with the values that were set."""
+    document: FrozenDict = freeze(dict(told))
+    for path, value in sets:
+        if not any(path == root or path.startswith((f"{root}.", f"{root}[")) for root in SETTABLE):
+            raise Refused(
+                "INVALID_PATH",
+                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}.",
+                path=path,
+                known=list(SETTABLE),
+            )
+        document = apply_patches(document, [Patch.from_wire({"op": "set", "path": path, "value": freeze(value)})])
+    return document
+
+
+def _moment(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise Refused("INVALID_VALUE", f"nowMs is a number of milliseconds since 1970, not {value!r:.60}.")
+    return value

@@ -1,0 +1,96 @@
+"""``worldctl policy ask``: what would be decided about an intent, and why; nothing is recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from worldprotocol.asking import Asked
+
+
+@command("ask")
+@click.option("--actor", required=True, metavar="ID", help="Who would act.")
+@click.option("--intent", "given", required=True, metavar="FILE|-", help='JSON: {"type", "input"?, "scopeProposal"?}.')
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Another value, for this question only.")
+@click.option("--policy", "named", metavar="P", help="Judge by this policy: a name at hand, a file, or a reference.")
+@click.option("--branch", metavar="NAME", help="The branch on whose head; the active one.")
+def ask(desk: Desk, actor: str, given: str, sets: tuple[str, ...], named: str | None, branch: str | None) -> None:
+    """Say what would be decided about an intent now, rule by rule, as `worldctl explain` says what was decided.
+
+    Nothing is recorded. --set changes what the question is about: a path that begins with actor.kind, actor.name,
+    actor.meta, intent.type, intent.input, base.data or nowMs; the value is JSON, or a text where it is none. What is
+    changed in the state need not obey the schema. Leases are not asked for.
+    """
+    from worldprotocol.asking import ask as asked_of
+    from worldprotocol.asking import policy_named
+    from worldprotocol.cli.explain_proposal import ruling_lines
+    from worldprotocol.cli.opening import composed
+    from worldprotocol.cli.reading import STDIN, read_object
+    from worldprotocol.explaining import trace_lines
+    from worldprotocol.recheck import open_to_recheck
+
+    body = read_object(given if given == STDIN else f"@{given}", what="--intent")
+    body = body.get("body", body)  # of a whole instance
+    values = [_set(one) for one in sets]
+    config = composed(desk)
+    policy = None if named is None else policy_named(named, config.policies, config.folder)
+    address = desk.log or config.log_address
+    with open_to_recheck(
+        address,
+        domain=config.domain or "",
+        policies=config.policies,
+        folder=config.folder,
+        limits=config.chosen_limits(),
+    ) as world:
+        wire = _wire(asked_of(world, actor, body, branch=branch, sets=values, policy=policy))
+    if desk.json:
+        desk.out.document(wire)
+        return
+    desk.out.text("nothing was submitted: this is what would be decided")
+    for line in (*ruling_lines(wire), *trace_lines(wire)):
+        desk.out.text(line)
+    if not wire["inForce"]:
+        desk.out.text("  note      that policy is not the one in force; a proposal would be judged by the adopted one")
+
+
+def _set(given: str) -> tuple[str, Any]:
+    from world.canonical import read_json
+    from world.errors import Refused
+
+    path, sign, text = given.partition("=")
+    if not sign or not path:
+        raise click.UsageError(f"--set {given!r}: write PATH=VALUE, such as intent.input.amount=5.")
+    try:
+        return path, read_json(text)
+    except Refused:
+        return path, text
+
+
+def _wire(asked: Asked) -> dict[str, Any]:
+    from worldprotocol.explaining import explain_trace
+
+    case, told = asked.case, asked.ruling.to_wire()
+    policy = None
+    if asked.policy is not None:
+        policy = {"name": asked.policy["name"], "hash": asked.policy["hash"], "position": None}
+    return {
+        "kind": "hypothetical",
+        "actor": case.actor.to_wire(),
+        "action": case.intent.body.type,
+        "input": case.intent.body.input,
+        "branch": case.branch,
+        "baseWorld": case.base_world,
+        "submittedAt": case.submitted_at,
+        "verdict": told["verdict"],
+        "authority": told["authority"],
+        "reason": told["reason"],
+        "approvedScope": told.get("approvedScope"),
+        "ask": told.get("ask", []),
+        "policy": policy,
+        "inForce": asked.in_force,
+        **explain_trace(told.get("trace", ()), asked.policy, case),
+    }
