@@ -20,7 +20,7 @@ from authority import Policy, PolicyRegistry, StandardAuthority
 from authority.policy import TIMED_OUT
 from world.core import Domain
 from world.decision import Ruling
-from world.events import ProposalJudged, ProposalSubmitted
+from world.events import ProposalJudged, ProposalSubmitted, WorldSealed
 from world.proposal import Proposal
 from world.views.archive import Archive, decoded
 from worldprotocol.asking import policy_named
@@ -136,12 +136,15 @@ class Judge:
         """
         found = Found()
         pending: OrderedDict[str, ProposalSubmitted] = OrderedDict()
-        for logged in self.archive.log.read(after, upto, topics=[ProposalSubmitted.TOPIC, ProposalJudged.TOPIC]):
+        topics = [ProposalSubmitted.TOPIC, ProposalJudged.TOPIC, WorldSealed.TOPIC]
+        for logged in self.archive.log.read(after, upto, topics=topics):
             event = decoded(logged)
             if isinstance(event, ProposalSubmitted):
                 pending[event.proposal_id] = event
                 if len(pending) > MAX_PENDING:
                     pending.popitem(last=False)
+            elif isinstance(event, WorldSealed):
+                self._cases.follow(event)
             elif isinstance(event, ProposalJudged):
                 told = pending.pop(event.proposal_id, None) or self._submitted(event.proposal_id, logged.position)
                 if told is not None and self._wanted.takes(told):

@@ -14,8 +14,10 @@ from world.actor import ActorRef
 from world.core import Domain, recompute
 from world.core.declared import declared_scope
 from world.errors import Refused
+from world.events import WorldSealed
 from world.frozen import FrozenDict, freeze
 from world.intent import IntentInstance
+from world.patch import Patch, apply_patches
 from world.ports import Case
 from world.proposal import Proposal
 from world.snapshot import SnapshotView
@@ -97,11 +99,19 @@ class Cases:
             Refused: ``UNKNOWN_WORLD``.
         """
         known = self._views.get(world_id)
-        if known is None:
-            known = self._views[world_id] = self.seen(self.archive.state(world_id))
-            if len(self._views) > MAX_VIEWS:
-                self._views.popitem(last=False)
-        return known
+        return self._keep(world_id, self.archive.state(world_id)) if known is None else known
+
+    def follow(self, sealed: WorldSealed) -> None:
+        """Keep the state of a world that comes by in the order of the log, where its parent's is kept: no look-ups."""
+        parent = self._views.get(sealed.parent or "")
+        if sealed.data is None and parent is not None:
+            self._keep(sealed.world_id, apply_patches(parent.data, map(Patch.from_wire, sealed.patches)))
+
+    def _keep(self, world_id: str, data: FrozenDict) -> SnapshotView:
+        view = self._views[world_id] = self.seen(data)
+        if len(self._views) > MAX_VIEWS:
+            self._views.popitem(last=False)
+        return view
 
     def seen(self, data: FrozenDict) -> SnapshotView:
         """Return what rules see of a state, its computed values included."""

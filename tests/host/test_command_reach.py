@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import threading
+from typing import Any
 
 import pytest
 
@@ -352,10 +353,10 @@ def test_a_watcher_that_cannot_hear_says_so_and_nothing_is_allowed(monkeypatch):
         def poll(self):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    monkeypatch.setattr(watcher.select, "poll", Deaf)
+    monkeypatch.setattr("select.poll", Deaf)
     if watcher.available().why_not is not None:
         return
-    reported: list[BaseException] = []
+    reported: list[Any] = []
     loud: list[object] = []
     monkeypatch.setattr(threading, "excepthook", loud.append)
     listener, other = os.pipe()
@@ -374,7 +375,8 @@ def test_a_command_is_ended_by_who_is_told_that_its_watcher_cannot_hear(ground):
     if not can_hold(None, allow):
         return
     reported: list[BaseException] = []
-    told, commands = threading.Event(), []
+    told = threading.Event()
+    commands: list[Any] = []
 
     def report(failure: BaseException) -> None:
         reported.append(failure)

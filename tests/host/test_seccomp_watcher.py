@@ -63,7 +63,7 @@ def test_every_watched_call_waits(kind):
 @given(number=st.integers(0, 600))
 def test_all_other_calls_pass(number):
     for kind in MACHINES.values():
-        known = {*watched(kind)}
+        known: set[object] = {*watched(kind)}
         for table in (GROUPS, AIMED, ABSENT, FORBIDDEN, ARGUED):
             known |= {entry[kind.column] for entry in table.values()}
         if number not in known:
@@ -82,9 +82,10 @@ def test_what_concerns_the_whole_machine_is_forbidden_whatever_the_arguments(kin
     code = program(kind)
     for table, error in ((FORBIDDEN, errno.EPERM), (ABSENT, errno.ENOSYS)):
         for name, numbers in table.items():
-            if numbers[kind.column] is not None:
+            number = numbers[kind.column]
+            if number is not None:
                 for arguments in ((0,) * 6, (1, 2, 3, 4, 5, 6)):
-                    assert answer(code, kind.audit, numbers[kind.column], *arguments) == ERRNO | error, name
+                    assert answer(code, kind.audit, number, *arguments) == ERRNO | error, name
 
 
 def test_what_is_aimed_at_a_process_waits_unless_it_is_the_callers_own(kind):
@@ -100,6 +101,7 @@ def test_what_is_aimed_at_a_process_waits_unless_it_is_the_callers_own(kind):
         assert answer(code, kind.audit, number, 0, 0, 1) == (ALLOWED if aim.own else NOTIFY), name
         assert answer(code, kind.audit, number, 1 << 32, 0, 1) == (ALLOWED if aim.own else NOTIFY), name
     reads = AIMED["prlimit64"][kind.column]
+    assert isinstance(reads, int)
     assert answer(code, kind.audit, reads, 7, 1, 0, 9) == ALLOWED
 
 

@@ -50,7 +50,7 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, redact: bool
     for topic in wishes["topics"]:
         _among(topic, TOPICS, "topic")
     now = SystemClock().now_ms()
-    since, until = (_time(wishes.pop(name), now) for name in ("since", "until"))
+    since, until = (moment_given(wishes.pop(name), now) for name in ("since", "until"))
     topics = list(wishes.pop("topics")) or None
     with desk.look() as world:
         _refuse_unknown(world, **wishes)
@@ -250,7 +250,7 @@ def summary(event: Any, about: dict[str, Any]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _time(text: str | None, now: int) -> int | None:
+def moment_given(text: str | None, now: int) -> int | None:
     """Return ms since 1970 of a time as people write it."""
     if text is None:
         return None

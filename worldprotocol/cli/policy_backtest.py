@@ -26,7 +26,7 @@ def backtest(desk: Desk, policy: str, jobs: int | None, **wishes: Any) -> int:
     """
     from world.clock import SystemClock
     from worldprotocol.backtest import Backtest, Setup, Wanted
-    from worldprotocol.cli.log import _time as moment_given
+    from worldprotocol.cli.log import moment_given
     from worldprotocol.cli.opening import composed
 
     now = SystemClock().now_ms()
