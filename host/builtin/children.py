@@ -58,12 +58,14 @@ class Ended:
         why: by itself, or killed because it was cancelled or took too long.
         stdout: what it said.
         stderr: what it complained of.
+        is_confined: whether the system held it to what was declared.
     """
 
     code: int
     why: Literal["by itself", "cancelled", "timed out"]
     stdout: Output
     stderr: Output
+    is_confined: bool = False
 
 
 class Child:
@@ -107,7 +109,7 @@ class Child:
                 pipes.drain()
         finally:
             command.close()
-        return Ended(command.wait(), why, stdout, stderr)
+        return Ended(command.wait(), why, stdout, stderr, command.is_confined)
 
 
 class _Pipes:

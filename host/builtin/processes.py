@@ -136,7 +136,10 @@ def _told(ended: Ended) -> dict[str, Any]:
     """Return how a command ended, with as much of its output's end as a result can hold."""
     kept = _KEPT_BYTES
     while True:
-        told: dict[str, Any] = {"exitCode": ended.code if ended.code >= 0 else None}
+        told: dict[str, Any] = {
+            "exitCode": ended.code if ended.code >= 0 else None,
+            "confined": ended.is_confined,
+        }
         if ended.code < 0:
             told["signal"] = _signal(-ended.code)
         for name, output in (("stdout", ended.stdout), ("stderr", ended.stderr)):

@@ -99,6 +99,7 @@ def start(
         process = launch.begin(stdin, stdout, stderr)
         terminal = Terminal.of(0 if stdin is None else stdin if isinstance(stdin, int) else stdin.fileno())
         command = RunningCommand(process, mark=mark, terminal=terminal)
+        command.is_confined = rules is not None and decide is not None
         try:
             launch.go(command, decide, report)
         except BaseException:
@@ -258,6 +259,7 @@ class RunningCommand:
         self._handle = os.pidfd_open(process.pid)
         self._is_closed = False
         self._code: int | None = None
+        self.is_confined = False
 
     @property
     def pid(self) -> int:

@@ -43,6 +43,7 @@ def test_a_command_runs_in_the_workspace_and_tells_what_it_said(files: Files) ->
     told = run(files, "sh", "-c", "pwd; echo bad >&2; echo made > file")
     assert told == {
         "exitCode": 0,
+        "confined": False,
         "stdout": f"{files.root.resolve()}\n",
         "stdoutBytes": len(str(files.root.resolve())) + 1,
         "stdoutTruncated": False,
