@@ -102,7 +102,6 @@ def test_what_a_command_of_a_killed_engine_had_started_is_ended_before_anybody_t
         engine.kill()
         engine.wait()
         assert select.select([outer], [], [], PATIENCE_S)[0], "the command lives on"
-        assert not select.select([orphan], [], [], 0)[0]
         with reopened(address, root) as world:
             assert select.select([orphan], [], [], 0)[0], "what it started lives on"
             (stuck,) = world.host.stuck()
