@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from host.backups import Backups, resources_to_save
-from host.confinement import RunningCommand, Runtime, landlock, rules_for, start, watcher
+from host.confinement import Rules, RunningCommand, Runtime, landlock, rules_for, start, watcher
 from host.observation.audit import exempt
 from host.observation.operations import Operations, RuntimePaths
 from host.observation.system_calls import judged_by
 from host.observation.watch import Watch
+from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
+from world.errors import Refused
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
 from world.klis.resource import Resource, canonical_resource
 from world.klis.triple import Triple
 
-__all__ = ["CHANGES", "Premises"]
-
-CHANGES: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
-"""The predicates that let their holder change a resource."""
+__all__ = ["Premises"]
 
 KEEP_MS: Final = 14 * 86_400_000
 """How long backups of ended sessions are kept, unless it is said otherwise; in ms."""
@@ -78,11 +77,11 @@ class Premises:
         """Tell whether a FILE resource is the engine's own: the log, the backups."""
         path = os.path.join(self.workspace.root_bytes, self.workspace.path_of(resource))
         own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
-        return any(path == place or path.startswith(place + b"/") for place in own)
+        return any(is_below(path, place) for place in own)
 
     def is_unwatched(self, relative: bytes) -> bool:
         """Tell whether the content at a place is not compared: the log's own files, and what the operator named."""
-        return any(relative == name or relative.startswith(name + b"/") for name in self._unwatched)
+        return any(is_below(relative, name) for name in self._unwatched)
 
     @property
     def readable(self) -> tuple[bytes, ...]:
@@ -136,12 +135,31 @@ class Premises:
     ) -> RunningCommand:
         if landlock.available().why_not is not None or watcher.available().why_not is not None:
             return start(argv, env=env, rules=None, decide=None, unconfined=True, **more)
-        found = shutil.which(argv[0], path=env.get("PATH"))
         private = [env["TMPDIR"]] if "TMPDIR" in env else []
-        runtime = Runtime.standard(command=found, private=[*private, *self.writable], read=self.readable)
+        command = shutil.which(argv[0], path=env.get("PATH"))
         operations = self.operations(watch.declaration, confined=True, write=private)
-        rules = rules_for(watch.declaration.triples, self.workspace, runtime)
+        rules = self.rules(watch.declaration.triples, command=command, private=private)
         return start(argv, env=env, rules=rules, decide=judged_by(watch, operations), **more)
+
+    def rules(
+        self,
+        triples: Iterable[Triple],
+        *,
+        command: str | None,
+        private: Iterable[str],
+        execute: Iterable[str] = (),
+    ) -> Rules:
+        """Return what the kernel is to let a command do: what was declared, and what it needs to run at all.
+
+        Args:
+            triples: what was declared.
+            command: what will be run.
+            private: folders of the command's own.
+            execute: further places to read and execute.
+        """
+        mine = [*private, *map(os.fsdecode, self.writable)]
+        runtime = Runtime.standard(command=command, private=mine, read=self.readable, execute=execute)
+        return rules_for(triples, self.workspace, runtime)
 
     def seen(self, triples: Iterable[tuple[str, str]]) -> list[Seen]:
         """Return what an effect says that it touches, as something that is seen.
@@ -176,6 +194,7 @@ class Premises:
         Raises:
             Refused: as ``take``.
         """
+        self._refuse_own(triples)
         resources = resources_to_save(triples)
         if resources:
             self.backups.prepare(resources)
@@ -186,6 +205,7 @@ class Premises:
         Raises:
             Refused: ``BACKUP_FAILED`` and the like; then the leases may not be granted.
         """
+        self._refuse_own(triples)
         resources = resources_to_save(triples)
         if not resources:
             return False
@@ -209,3 +229,13 @@ class Premises:
         done = self.backups.restore(backup_id, only=only, fresh=fresh)
         failed = [f"{name}: {done.reasons[name]}" if name in done.reasons else name for name in done.failed]
         return {"restored": list(done.restored), "removed": list(done.removed), "failed": failed}
+
+    def _refuse_own(self, triples: Sequence[Triple]) -> None:
+        """Refuse to grant what is the engine's own, to whomever."""
+        for triple in triples:
+            if triple.resource.type == "FILE" and self.is_own(triple.resource):
+                raise Refused(
+                    "PRIVATE_PATH",
+                    f"{triple.resource.text} is the engine's own; nobody can be granted anything there. Leave it out.",
+                    resource=triple.resource.text,
+                )

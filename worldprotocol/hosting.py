@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from host.builtin.notes import prune_notes
+from host.confinement.descendants import end_orphans
 from host.premises import Premises
 from world.clock import IdSource
 from world.errors import Refused
@@ -20,7 +21,6 @@ from worldprotocol.runs.backups import BackupDesk
 from worldprotocol.runs.declaring import manifest_of_places, url_resource
 from worldprotocol.runs.governed import GovernedRun, Wishes
 from worldprotocol.runs.listing import RunLine, list_runs
-from worldprotocol.runs.orphans import end_orphans
 from worldprotocol.runs.recovering import recover_runs
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.session import Session

@@ -5,6 +5,6 @@
 
 from host.backups.restore import Restored
 from host.backups.retention import Pruned
-from host.backups.store import BackupInfo, Backups, resources_to_save
+from host.backups.store import CHANGES, BackupInfo, Backups, resources_to_save
 
-__all__ = ["BackupInfo", "Backups", "Pruned", "Restored", "resources_to_save"]
+__all__ = ["CHANGES", "BackupInfo", "Backups", "Pruned", "Restored", "resources_to_save"]

@@ -30,10 +30,11 @@ from world.klis.predicate import Predicate
 from world.klis.resource import Resource, recorded_resource
 from world.klis.triple import Triple
 
-__all__ = ["BackupInfo", "Backups", "resources_to_save"]
+__all__ = ["CHANGES", "BackupInfo", "Backups", "resources_to_save"]
 
 _SUFFIX: Final = ".json"
-_CHANGING: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
+CHANGES: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
+"""The predicates that let their holder change a resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def resources_to_save(triples: Iterable[Triple]) -> list[Resource]:
     """
     found: dict[Resource, None] = {}
     for triple in triples:
-        if triple.resource.type == "FILE" and triple.predicate in _CHANGING:
+        if triple.resource.type == "FILE" and triple.predicate in CHANGES:
             found[replace(triple.resource, subtree=True) if triple.covers else triple.resource] = None
     return list(found)
 

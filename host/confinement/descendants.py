@@ -15,7 +15,7 @@ from typing import Final
 
 import psutil
 
-__all__ = ["MARK", "RUN", "end_all", "is_of", "members", "new_mark"]
+__all__ = ["MARK", "RUN", "end_all", "end_orphans", "is_of", "members", "new_mark"]
 
 MARK: Final = "WORLDPROTOCOL_COMMAND"
 """The environment variable that marks a command and what it starts."""
@@ -104,6 +104,29 @@ def end_all(root: int, mark: str, groups: Callable[[], Iterable[int]], *, patien
             return False
         time.sleep(_PAUSE_S)
     return True
+
+
+def end_orphans(run_id: str, *, patience_s: float = 5.0) -> int | None:
+    """Kill what a run's command, or a proposal's effect, left behind when the process that watched over it was killed.
+
+    Args:
+        run_id: whose: a run's id, or a proposal's.
+        patience_s: how long to look for survivors, in seconds.
+
+    Returns:
+        How many there were, None where some cannot be ended.
+    """
+    until, marked = time.monotonic() + patience_s, f"{RUN}={run_id}".encode()
+    ended: set[int] = set()
+    while left := {pid for pid in psutil.pids() if pid != os.getpid() and _has(pid, marked)}:
+        ended |= left
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            return None
+        time.sleep(_PAUSE_S)
+    return len(ended)
 
 
 def _kill_group(group: int) -> None:

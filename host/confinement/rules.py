@@ -18,6 +18,7 @@ from typing import Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 from host.confinement.landlock import Access, Rules
+from host.system_paths import DEVICES, PROGRAMS, SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
 from world.klis.resource import Resource
 from world.klis.triple import Triple
@@ -29,12 +30,7 @@ _CHANGE: Final = _CONSUME | Access.WRITE
 _ALL: Final = _CHANGE | Access.MAKE | Access.REMOVE | Access.REFER
 _OF_ONES_OWN: Final = Access.REMOVE | Access.REFER
 """What a command may do to what it made itself: which files these are, the watcher knows."""
-_SYSTEM: Final = (b"/usr", b"/lib", b"/lib64", b"/lib32", b"/bin", b"/sbin", b"/opt", b"/nix/store", b"/snap")
 _SETTINGS: Final = (b"/etc", b"/proc", b"/sys/devices/system/cpu", b"/sys/fs/cgroup", b"/etc/resolv.conf")
-_DEVICES: Final = tuple(
-    b"/dev/" + name for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"pts")
-)
-_SHARED_MEMORY: Final = b"/dev/shm"
 _NAME_RESOLUTION: Final = 53
 _PORTS: Final = {
     "http": 80,
@@ -98,10 +94,10 @@ class Runtime:
         """
         python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
         return cls(
-            execute=(*_SYSTEM, *map(os.fsencode, python), *_places_of(command), *map(os.fsencode, execute)),
+            execute=(*PROGRAMS, *map(os.fsencode, python), *_places_of(command), *map(os.fsencode, execute)),
             read=(*_SETTINGS, *map(os.fsencode, read)),
-            devices=_DEVICES,
-            private=(_SHARED_MEMORY, *map(os.fsencode, private)),
+            devices=DEVICES,
+            private=(SHARED_MEMORY, *map(os.fsencode, private)),
         )
 
     def grants(self) -> Iterator[tuple[bytes, Access]]:
@@ -125,7 +121,7 @@ def _places_of(command: str | bytes | None) -> list[bytes]:
     real = os.path.realpath(named)
     home = os.path.realpath(os.path.expanduser(b"~"))
     folders = (os.path.dirname(named), os.path.dirname(real))
-    return [real, *(folder for folder in folders if folder.count(b"/") > 1 and not _is_below(home, folder))]
+    return [real, *(folder for folder in folders if folder.count(b"/") > 1 and not is_below(home, folder))]
 
 
 def rules_for(triples: Iterable[Triple], workspace: Place, runtime: Runtime) -> Rules:
@@ -156,8 +152,8 @@ def rules_for(triples: Iterable[Triple], workspace: Place, runtime: Runtime) -> 
                 _add(exact if is_exact else wide, path, access)
     root = workspace.root_bytes
     for path, access in runtime.grants():
-        if not _is_below(root, path):
-            _add(wide if _is_below(path, root) else exact, path, access)
+        if not is_below(root, path):
+            _add(wide if is_below(path, root) else exact, path, access)
     widened = sorted(path for path, access in wide.items() if access & ~_granted(exact, path))
     for path, access in wide.items():
         _add(exact, path, access)
@@ -180,9 +176,9 @@ def _find(workspace: Place, resource: Resource) -> _Found:
     folder, name = os.path.split(os.path.join(root, relative))
     folder = os.path.realpath(folder)
     path = os.path.join(folder, name)
-    while not os.path.isdir(folder) and _is_below(folder, root):
+    while not os.path.isdir(folder) and is_below(folder, root):
         folder = os.path.dirname(folder)
-    if not _is_below(folder, root):
+    if not is_below(folder, root):
         return _Found(path, "outside", None)
     try:
         mode = os.lstat(path).st_mode
@@ -242,13 +238,9 @@ def _granted(grants: dict[bytes, Access], path: bytes) -> Access:
     """Return what is granted at a path by itself and by the folders above it."""
     granted = Access(0)
     for place, access in grants.items():
-        if _is_below(path, place):
+        if is_below(path, place):
             granted |= access
     return granted
-
-
-def _is_below(path: bytes, folder: bytes) -> bool:
-    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
 
 
 def _ports(triples: Iterable[Triple]) -> frozenset[int] | None:

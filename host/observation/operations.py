@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from host.system_paths import DEVICES, PROGRAMS, SHARED_MEMORY, is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from world.errors import Refused
 from world.klis.observation import Seen, outside_resource
@@ -27,11 +28,8 @@ from world.klis.resource import Resource, canonical_resource
 
 __all__ = ["Operations", "RuntimePaths", "printable"]
 
-_SYSTEM: Final = (b"/usr", b"/lib", b"/lib64", b"/lib32", b"/bin", b"/sbin", b"/opt", b"/etc", b"/proc", b"/sys")
-_DEVICES: Final = tuple(
-    b"/dev/" + name
-    for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"pts", b"shm", b"fd")
-)
+_SYSTEM: Final = (*PROGRAMS, b"/etc", b"/proc", b"/sys")
+_USABLE: Final = (*DEVICES, SHARED_MEMORY, b"/dev/fd")
 _NAME_SERVICES: Final = frozenset(
     {b"/run/nscd/socket", b"/var/run/nscd/socket", b"/run/systemd/resolve/io.systemd.Resolve"}
 )
@@ -69,7 +67,7 @@ class RuntimePaths:
         python = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))}
         return cls(
             read=(*_SYSTEM, *_real(python), *_real(read)),
-            write=(*_DEVICES, *_real(write)),
+            write=(*_USABLE, *_real(write)),
             private=_real(private),
             modules=_real(path for path in sys.path if os.path.isabs(path)),
         )
@@ -94,8 +92,8 @@ class RuntimePaths:
         return {
             (True, False): _prefixes(self.write),
             (False, False): _prefixes(outside),
-            (True, True): _prefixes(one for one in self.write if not _is_below(root, one)),
-            (False, True): _prefixes(one for one in inside if not _is_below(root, one)),
+            (True, True): _prefixes(one for one in self.write if not is_below(root, one)),
+            (False, True): _prefixes(one for one in inside if not is_below(root, one)),
         }
 
 
@@ -105,10 +103,6 @@ def _prefixes(folders: Iterable[bytes]) -> tuple[bytes, ...]:
 
 def _real(paths: Iterable[str | Path]) -> tuple[bytes, ...]:
     return tuple(sorted({os.fsencode(os.path.realpath(path)) for path in paths if str(path)}))
-
-
-def _is_below(path: bytes, folder: bytes) -> bool:
-    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
 
 
 Name = str | bytes | os.PathLike[str] | os.PathLike[bytes]

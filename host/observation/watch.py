@@ -159,15 +159,7 @@ class Watch:
         told = Violation(
             seen, depth, ScopeViolationError(error.code, error.message, **{**error.details, "declared": []})
         )
-        with self._mutex:
-            is_new = (seen, depth) not in self._known_violations
-            if is_new:
-                self._known_violations.add((seen, depth))
-                self._violations.append(told)
-            if self.is_strict:
-                self._ended_by = self._ended_by or told.error
-        if is_new:
-            self._on_violation(told)
+        self._take_in(told)
 
     def end(self, error: ScopeViolationError) -> None:
         """End the session: nothing is let pass any more."""
@@ -224,17 +216,20 @@ class Watch:
 
     def _violated(self, seen: Seen, depth: Depth, *, blocked: bool) -> ScopeViolationError:
         error = violation(self.declaration, seen)
-        told = Violation(seen, depth, error, blocked)
+        self._take_in(Violation(seen, depth, error, blocked))
+        return error
+
+    def _take_in(self, told: Violation) -> None:
+        """Remember a violation once, tell it once, and end a strict session with it."""
         with self._mutex:
-            is_new = (seen, depth) not in self._known_violations
+            is_new = (told.seen, told.depth) not in self._known_violations
             if is_new:
-                self._known_violations.add((seen, depth))
+                self._known_violations.add((told.seen, told.depth))
                 self._violations.append(told)
             if self.is_strict:
-                self._ended_by = self._ended_by or error
+                self._ended_by = self._ended_by or told.error
         if is_new:
             self._on_violation(told)
-        return error
 
 
 def _over(first: ScopeViolationError) -> ScopeViolationError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from host.confinement import Runtime
 from host.observation import Operations, RuntimePaths
 from host.workspace import Workspace
 from world.klis.observation import Seen
@@ -164,3 +165,12 @@ def test_names_that_are_no_text_have_resources_too(operations: Operations, root:
     name = os.path.join(os.fsencode(root), b"new\nline\xff")
     (seen,) = operations.opened(name, WRITES)
     assert seen.resource.text == "FILE:/new%0Aline%FF"
+
+
+def test_walls_and_watch_agree_on_what_belongs_to_the_system(root: Path) -> None:
+    with Workspace(root) as workspace:
+        operations = Operations(workspace, runtime=RuntimePaths.standard())
+        granted = Runtime.standard()
+        for folder in (*granted.execute, *granted.read, *granted.devices):
+            if os.path.isdir(folder):
+                assert operations.listed(folder) == [], folder

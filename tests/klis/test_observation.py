@@ -96,11 +96,11 @@ def test_an_opaque_tool_needs_its_working_directory_or_a_declaration_by_hand() -
     process = canonical_resource("PROCESS:build")
     both = [
         Seen(Predicate.PROVIDES, process),
-        Seen(Predicate.MUTATES, canonical_resource("FILE:/work/*"), opaque_of=process),
+        Seen(Predicate.MUTATES, canonical_resource("FILE:/site/*"), opaque_of=process),
     ]
     assert declaration(("PROVIDES", "PROCESS:build")).outside(both) == []
-    assert declaration(("MUTATES", "FILE:/work/*")).outside(both) == []
-    assert declaration(("MUTATES", "FILE:/work/a.txt")).outside(both) == [both[1]]
+    assert declaration(("MUTATES", "FILE:/site/*")).outside(both) == []
+    assert declaration(("MUTATES", "FILE:/site/a.txt")).outside(both) == [both[1]]
     assert declaration(("PROVIDES", "PROCESS:other")).outside(both) == [both[1]]
 
 

@@ -16,17 +16,18 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final
 
-from host.confinement import Access, Rules, RunningCommand, Runtime, landlock, rules_for, start, watcher
+from host.confinement import Access, Rules, RunningCommand, landlock, start, watcher
+from host.confinement.descendants import RUN
 from host.observation import Operations, tracing
 from host.observation.operations import printable
 from host.observation.system_calls import judged_by
 from host.observation.tracing import TraceReader
 from host.premises import Premises
+from host.system_paths import is_below
 from world.errors import Refused, WorldProtocolError
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
-from worldprotocol.runs.orphans import RUN
 
 __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
 
@@ -182,13 +183,7 @@ class _Running:
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
         rules = None
         if not wishes.unconfined:
-            runtime = Runtime.standard(
-                command=found,
-                private=[private, *self._premises.writable],
-                read=self._premises.readable,
-                execute=wishes.read,
-            )
-            rules = self._rules(runtime)
+            rules = self._rules(found, private)
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
         traced, trace = self._traced(argv, private)
         with _handling(lambda number, _: self.signal(number)):  # before it is there: it may be quick
@@ -214,19 +209,20 @@ class _Running:
                     self._read_trace(trace, found or argv[0])
         return code if code >= 0 else 128 - code
 
-    def _rules(self, runtime: Runtime) -> Rules:
+    def _rules(self, command: str | None, private: str) -> Rules:
         """Return what the kernel lets it do: what was declared.
 
         In permissive mode that may be widened on the way, and the kernel's rules cannot: it holds the workspace alone
         then, and what is in it only the watcher.
         """
-        run, workspace = self._run, self._premises.workspace
+        run, premises = self._run, self._premises
         triples = run.watch.declaration.triples
-        if run.watch.is_strict:
-            return rules_for(triples, workspace, runtime)
-        everything = workspace.resource_at(b"", subtree=True)
-        wider = [Triple(one, everything) for one in (Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES)]
-        return replace(rules_for([*triples, *wider], workspace, runtime), net_ports=None)
+        if not run.watch.is_strict:
+            everything = premises.workspace.resource_at(b"", subtree=True)
+            wider = (Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES)
+            triples = (*triples, *(Triple(one, everything) for one in wider))
+        rules = premises.rules(triples, command=command, private=[private], execute=self._wishes.read)
+        return rules if run.watch.is_strict else replace(rules, net_ports=None)
 
     def _traced(self, argv: Sequence[str], private: str) -> tuple[Sequence[str], int | None]:
         """Return what is run, and the descriptor of the trace."""
@@ -263,7 +259,7 @@ class _Running:
         if self._granted is None:
             return False
         path = os.path.join(self._premises.workspace.root_bytes, relative)
-        return not any(path == place or path.startswith(place.rstrip(b"/") + b"/") for place in self._granted)
+        return not any(is_below(path, place) for place in self._granted)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from host.backups import CHANGES
 from host.observation import Violation, Watch
 from host.observation.audit import exempt
-from host.premises import CHANGES, Premises
+from host.premises import Premises
 from host.workspace.scan import Difference, Scan, differences, take
 from world.clock import IdSource
 from world.errors import Refused
@@ -149,7 +150,6 @@ class GovernedRun:
         Raises:
             Refused: what ``Leases.acquire`` refuses, a backup that cannot be made among it; then nothing was granted.
         """
-        _refuse_private(protocol, premises, manifest)
         held = leases.acquire(
             manifest=manifest,
             ttl_ms=wishes.ttl_ms,
@@ -411,18 +411,6 @@ class GovernedRun:
 
     def _told(self, difference: Difference) -> dict[str, str]:
         return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}
-
-
-def _refuse_private(protocol: WorldProtocol, premises: Premises, manifest: Mapping[str, Any]) -> None:
-    """Refuse what is the engine's own before anybody waits for it."""
-    settings, types = protocol.archive.peek(lambda realm: (realm.klis.in_force, realm.klis.types))
-    for triple in read_manifest(manifest, settings=settings, types=types).declared:
-        if triple.resource.type == "FILE" and premises.is_own(triple.resource):
-            raise Refused(
-                "PRIVATE_PATH",
-                f"{triple.resource.text} is the engine's own; nobody can be granted anything there. Leave it out.",
-                resource=triple.resource.text,
-            )
 
 
 def _is_of(others: Sequence[Triple], resource: Resource) -> bool:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from host.backups import Restored
+from host.confinement.descendants import end_orphans
 from host.premises import Premises
 from world.errors import Refused
 from world.events import RunClosed, RunOpened, RunRolledBack
@@ -20,7 +21,6 @@ from world.protocol import WorldProtocol
 from world.realm import Realm
 from world.work import Work
 from worldprotocol.leases import LOST, Leases
-from worldprotocol.runs.orphans import end_orphans
 from worldprotocol.runs.record import parts
 from worldprotocol.runs.undoing import Told, give_back
 from worldprotocol.runs.verification import VerificationLog, read_verification

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from host.premises import CHANGES, Premises
+from host.backups import CHANGES
+from host.premises import Premises
 from world.errors import Refused
 from world.events import VerdictGiven
 from world.klis.resource import Resource, canonical_resource
