@@ -24,6 +24,8 @@ from world.events import (
     RunRolledBack,
     RunViolated,
 )
+from world.klis.settings import KlisSettings
+from world.limits import Limits
 from worldprotocol import World
 from worldprotocol.runs.governed import Wishes
 
@@ -318,3 +320,32 @@ def test_without_a_workspace_there_are_no_governed_runs(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refused:
         World.open(tmp_path / "log.db", domain=garden, workspace=tmp_path / "missing")
     assert refused.value.code == "WORKSPACE_MISSING"
+
+
+@pytest.mark.requirement("KP-4b")
+def test_the_leases_of_a_run_live_on_for_as_long_as_it_works(tmp_path: Path, root: Path) -> None:
+    with opened(tmp_path) as world:
+        with world.host.session(agent="ann", writes=["/src/**"], wishes=Wishes(ttl_ms=300)) as session:
+            granted = world.realm().klis.leases[session.run.held.lease_ids[0]].expires_at
+            assert granted is not None
+            while world.realm().klis.clock <= granted + 300:  # heartbeats alone move this clock on
+                threading.Event().wait(0.02)
+            assert session.run.held.is_active
+        assert session.outcome == "completed"
+
+
+@pytest.mark.requirement("KO-3")
+def test_where_case_does_not_tell_names_apart_it_does_not_for_agents_either(tmp_path: Path, root: Path) -> None:
+    limits = Limits(klis=KlisSettings(lower_case=True))
+    with opened(tmp_path, limits=limits) as world:
+        with world.host.session(agent="ann", writes=["/SRC/**"]) as session:
+            (root / "src" / "New.py").write_text("new")
+            with pytest.raises(Refused) as refused:
+                world.leases.acquire(agent="bob", resource="FILE:/src/new.py", timeout=0)
+            assert refused.value.code == "DIED"
+        assert session.outcome == "completed"
+        session = world.host.session(agent="ann", writes=["/Src/**"])
+        with pytest.raises(ScopeViolationError), session:
+            (root / "src" / "A.PY").write_text("undone")
+            (root / "notes.txt").write_text("never")
+    assert text_of(root) == {**BEFORE, "src/New.py": "new"}
