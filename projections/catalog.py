@@ -98,7 +98,7 @@ class CatalogRequest:
 
     Raises:
         Refused: ``INVALID_VALUE`` for an unknown mode, data that is no object, and two actions of one type;
-            ``NOT_CANONICAL`` for a snapshot that is no JSON.
+            ``NOT_CANONICAL`` for a snapshot or a hash that is no JSON.
     """
 
     schema_hash: str
@@ -112,6 +112,9 @@ class CatalogRequest:
         view = SnapshotView(freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed"))
         object.__setattr__(self, "snapshot", view)
         object.__setattr__(self, "actions", tuple(self.actions))
+        if not isinstance(self.schema_hash, str):
+            raise _invalid("its schemaHash is no text")
+        freeze(self.schema_hash, "$.schemaHash")
         if not isinstance(view.data, dict) or not isinstance(view.computed, dict):
             raise _invalid("a snapshot has data and computed, both objects")
         if self.mode not in get_args(Mode):

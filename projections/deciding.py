@@ -5,7 +5,8 @@ or because the predicate cannot be decided here. What is unknown the core decide
 
 An expression that gives no boolean decides nothing: null counts as missing context, anything else as indeterminate.
 A local function is called twice under watch: one that raises, reaches outside of what it is given, takes too long, or
-answers differently the second time is indeterminate. For this room's catalogs.
+answers differently the second time is indeterminate. Where it does not say yes it is called once more, to note whether
+it asked for anything that is absent: then its context is missing. For this room's catalogs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from projections.descriptors import ActionDescriptor
+from projections.descriptors import ActionDescriptor, not_at_hand
+from projections.noting import NotingContext
 from projections.watch import watched
 from world.actor import ActorRef
 from world.core import AvailabilityContext, ExpressionError, LocalPredicate, Scope
@@ -113,15 +115,21 @@ class Decider:
         return INDETERMINATE, f"the predicate gives {_kind(value)}, neither true nor false"
 
     def _function(self, local: LocalPredicate) -> Decided:
+        if local.evaluate is not_at_hand:
+            return INDETERMINATE, f"{local.name} is not at hand here"
         context = AvailabilityContext.of(self.view, self.actor)
         first = self._asked(local, context)
-        if isinstance(first, str):
-            return INDETERMINATE, first
-        if self._asked(local, context) is not first:
+        if not isinstance(first, str) and self._asked(local, context) is not first:
             return INDETERMINATE, f"{local.name} does not answer the same question in the same way twice"
-        return (AVAILABLE if first else UNAVAILABLE), ""
+        if first is True:
+            return AVAILABLE, ""
+        noting = NotingContext(context)
+        self._asked(local, noting)
+        if noting.absent:
+            return MISSING_CONTEXT, f"{_listed(list(noting.absent))} absent"
+        return (INDETERMINATE, first) if isinstance(first, str) else (UNAVAILABLE, "")
 
-    def _asked(self, local: LocalPredicate, context: AvailabilityContext) -> bool | str:
+    def _asked(self, local: LocalPredicate, context: Any) -> bool | str:
         """Return a function's answer, or why there is none."""
         try:
             # Broken off is the function alone: what stops watching it must run to its end.

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 from projections.input_schema import schema_of_field, schema_of_model
 from world.canonical import utf16_key
 from world.core import Domain, DomainSchema
-from world.core.availability import LocalPredicate, Predicate, read_predicate
+from world.core.availability import AvailabilityContext, LocalPredicate, Predicate, read_predicate
 from world.errors import Refused
-from world.frozen import freeze
+from world.frozen import FrozenDict, freeze
 from world.values import Identifier, Json, Text, Value
 
-__all__ = ["ActionDescriptor", "descriptors_of"]
+__all__ = ["ActionDescriptor", "descriptors_of", "not_at_hand"]
 
 
-class _Wire(Value):
+class _Wire(Value, title="ActionDescriptor"):
     """A descriptor in its wire form."""
 
     type: Identifier
@@ -43,7 +44,8 @@ class ActionDescriptor:
         available: an availability expression, a ``LocalPredicate``, or None for always.
 
     Raises:
-        Refused: ``NOT_CANONICAL`` for a type, a schema or an expression that is no JSON.
+        Refused: ``NOT_CANONICAL`` for a type, a schema or an expression that is no JSON; ``INVALID_VALUE`` for a schema
+            that is none.
     """
 
     type: str
@@ -60,6 +62,10 @@ class ActionDescriptor:
             object.__setattr__(self, "available", freeze(self.available, "$.available"))
             predicate = read_predicate(self.available)
         object.__setattr__(self, "input_schema", freeze(self.input_schema, "$.inputSchema"))
+        if not isinstance(self.input_schema, (dict, bool, NoneType)):
+            raise Refused(
+                "INVALID_VALUE", f"The input schema of {self.type!r} must be a JSON Schema: an object or a boolean."
+            )
         object.__setattr__(self, "predicate", predicate)
         object.__setattr__(self, "sort_key", utf16_key(freeze(self.type, "$.type")))
 
@@ -116,12 +122,18 @@ def _name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
-def descriptors_of(domain: Domain | DomainSchema) -> tuple[ActionDescriptor, ...]:
+def not_at_hand(_context: AvailabilityContext) -> None:
+    """Stand in for a local predicate whose function is not at hand: it decides nothing."""
+
+
+def descriptors_of(
+    domain: Domain | DomainSchema, local: Mapping[str, LocalPredicate] = FrozenDict()
+) -> tuple[ActionDescriptor, ...]:
     """Return the descriptors of all actions, in the order of the schema, whose members stand in canonical order.
 
     Args:
-        domain: with its Python functions, or the schema alone; then local predicates and the constraints of pydantic
-            models are not known.
+        domain: with its Python functions, or the schema alone; then the constraints of pydantic models are not known.
+        local: for a schema alone: predicates by action that no schema can hold.
     """
     schema, functions = (domain.schema, domain) if isinstance(domain, Domain) else (domain, None)
     found = []
@@ -132,7 +144,7 @@ def descriptors_of(domain: Domain | DomainSchema) -> tuple[ActionDescriptor, ...
             shown: Any = schema_of_model(model)
         else:
             shown = None if taken is None else schema_of_field(taken)
-        local = None if functions is None else functions.local_predicate(name)
+        function = local.get(name) if functions is None else functions.local_predicate(name)
         told = action.spec.get("label"), action.spec.get("description")
-        found.append(ActionDescriptor(name, *told, shown, action.available if local is None else local))
+        found.append(ActionDescriptor(name, *told, shown, action.available if function is None else function))
     return tuple(found)

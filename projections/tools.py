@@ -168,9 +168,49 @@ def _tool(action: ProjectedAction) -> Tool:
 
 
 def _form(schema: Any) -> tuple[Any, Literal["object", "member", "anything"]]:
-    if schema is None:
+    if schema is None or schema is True:
         return _ANYTHING, "anything"
-    if schema.get("type") == "object":
+    schema = _named_at_root(schema)
+    if isinstance(schema, Mapping) and schema.get("type") == "object":
         return schema, "object"
-    wrapped = {"type": "object", "properties": {"input": schema}, "required": ["input"], "additionalProperties": False}
-    return freeze(wrapped), "member"
+    inner = _moved(schema)
+    wrapped = {name: inner.pop(name) for name in _DEFINITIONS if name in inner} if isinstance(inner, dict) else {}
+    members = {"type": "object", "properties": {"input": inner}, "required": ["input"], "additionalProperties": False}
+    return freeze(members | wrapped), "member"
+
+
+def _named_at_root(schema: Any) -> Any:
+    """Return a schema that is but the name of one of its own definitions as what is defined there."""
+    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+    if not isinstance(reference, str):
+        return schema
+    for name in _DEFINITIONS:
+        definitions = schema.get(name)
+        defined = definitions.get(reference.removeprefix(f"#/{name}/")) if isinstance(definitions, Mapping) else None
+        if isinstance(defined, Mapping) and "$ref" not in defined:
+            return freeze({**defined, **{key: value for key, value in schema.items() if key != "$ref"}})
+    return schema
+
+
+def _moved(schema: Any, *, is_map: bool = False) -> Any:
+    """Return a copy of a schema whose references still lead to the same places once it is the member ``input``."""
+    if isinstance(schema, list):
+        return [_moved(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    moved = {}
+    for name, value in schema.items():
+        if is_map:
+            moved[name] = _moved(value)
+        elif name == "$ref" and isinstance(value, str):
+            stays = (value != "#" and not value.startswith("#/")) or value.startswith(_DEFINED)
+            moved[name] = value if stays else f"#/properties/input{value[1:]}"
+        else:
+            moved[name] = value if name in _VALUES else _moved(value, is_map=name in _MAPS)
+    return moved
+
+
+_DEFINITIONS: Final = ("$defs", "definitions")  # they stay at the root, where models look for them
+_DEFINED: Final = tuple(f"#/{name}/" for name in _DEFINITIONS)
+_MAPS: Final = frozenset({*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas"})
+_VALUES: Final = frozenset({"const", "enum", "default", "examples"})

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from world.errors import Refused
 
-__all__ = ["Segments", "array_index", "format_path", "look_up", "parse_path"]
+__all__ = ["Segments", "array_index", "format_name", "format_path", "look_up", "parse_path"]
 
 Segments = tuple[str, ...]
 
@@ -49,7 +49,12 @@ def format_path(segments: Segments) -> str:
     """
     if segments == ("",):
         raise Refused("INVALID_PATH", "A top-level key must not be the empty text: its path would be the root.")
-    return ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in segments)
+    return ".".join(map(format_name, segments))
+
+
+def format_name(name: str) -> str:
+    """Return a name as one segment of a path."""
+    return name.replace("\\", "\\\\").replace(".", "\\.")
 
 
 def array_index(segment: str) -> int | None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
 from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Mode, Pruning
-from projections.descriptors import ActionDescriptor, descriptors_of
+from projections.descriptors import ActionDescriptor, descriptors_of, not_at_hand
 from projections.explaining import Explanation, explain_catalog
 from projections.tools import ToolSet, tools_of
 from world.actor import ActorRef
-from world.core import Domain, DomainSchema, recompute, unchecked_schema
+from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
 from world.core.execution import Execution
 from world.errors import Refused
+from world.events import DomainAdopted
 from world.frozen import FrozenDict
 from world.limits import Limits
 from world.snapshot import SnapshotView
@@ -80,7 +81,8 @@ class Actions:
         actor = None if actor_id is None else self.actor(actor_id)
         world, schema_hash = self.place(branch, at)
         view = self.view(world, schema_hash)
-        options = pruning if isinstance(pruning, Pruning) else Pruning.read(dict(pruning or {}), "$.pruning")
+        given = {} if pruning is None else dict(pruning) if isinstance(pruning, Mapping) else pruning
+        options = given if isinstance(given, Pruning) else Pruning.read(given, "$.pruning")
         return CatalogRequest(schema_hash, view, actor, self._descriptors(schema_hash), mode, options)
 
     def actor(self, actor_id: str) -> ActorRef:
@@ -116,12 +118,20 @@ class Actions:
     def computed(self, data: FrozenDict, schema_hash: str) -> FrozenDict:
         """Return the computed values of data under a schema; without its functions those of expressions alone."""
         domain = self._at_hand(schema_hash)
-        return recompute(_Portable(_without_functions(self._recorded(schema_hash))) if domain is None else domain, data)
+        return recompute(
+            _Portable(_without_functions(unchecked_schema(self._adopted(schema_hash).schema)))
+            if domain is None
+            else domain,
+            data,
+        )
 
     def _descriptors(self, schema_hash: str) -> tuple[ActionDescriptor, ...]:
         domain = self._at_hand(schema_hash)
         if domain is None:
-            return descriptors_of(self._recorded(schema_hash))
+            adopted = self._adopted(schema_hash)
+            functions = [name.removeprefix(PREDICATE) for name in adopted.sources if name.startswith(PREDICATE)]
+            local = {action: LocalPredicate(not_at_hand, f"{PREDICATE}{action}") for action in functions}
+            return descriptors_of(unchecked_schema(adopted.schema), local)
         known = _KNOWN.get(domain)
         if known is None or known[0] is not domain.schema:
             known = _KNOWN[domain] = (domain.schema, descriptors_of(domain))
@@ -130,13 +140,16 @@ class Actions:
     def _at_hand(self, schema_hash: str) -> Domain | None:
         return self._domain if self._domain is not None and self._domain.schema.hash == schema_hash else None
 
-    def _recorded(self, schema_hash: str) -> DomainSchema:
-        """Return the schema that the log holds under this hash."""
-        for adopted in self._archive.adopted_domains():
+    def _adopted(self, schema_hash: str) -> DomainAdopted:
+        """Return the last adoption of the schema with this hash."""
+        for adopted in reversed(list(self._archive.adopted_domains())):
             if adopted.schema_hash == schema_hash:
-                return unchecked_schema(adopted.schema)
+                return adopted
         raise Refused("UNKNOWN_WORLD", f"The log holds no schema {schema_hash[:12]}.")
 
+
+PREDICATE: Final = "available:"
+"""How an adoption names the function that tells whether an action is available (``Domain.sources``)."""
 
 _KNOWN: WeakKeyDictionary[Domain, tuple[DomainSchema, tuple[ActionDescriptor, ...]]] = WeakKeyDictionary()
 """Descriptors of domains as of a schema: to make one is dear, a pydantic model's JSON Schema above all."""

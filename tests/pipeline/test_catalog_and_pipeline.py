@@ -156,10 +156,28 @@ def test_a_catalog_is_the_same_for_who_looks_only_as_far_as_no_python_code_is_ne
         theirs = statuses(looking, "ann")
         catalog = looking.actions.catalog("ann")
         helped = Actions(looking.archive, gate()).catalog("ann")
-    assert theirs == {**mine, "wait": "missing_context", "count": "available"}
+    assert theirs == {**mine, "wait": "missing_context", "count": "indeterminate"}
     assert {one.description for one in catalog.actions} == {"Go through.", None}
     with World.open(address, domain=gate()) as world:
         assert world.actions.catalog("ann") == helped
+
+
+def test_a_function_that_is_not_at_hand_leaves_its_action_unknown(tmp_path: Path) -> None:
+    domain = gate()
+
+    @domain.available("shut")
+    def has_keys(ctx: AvailabilityContext) -> bool:
+        return bool(ctx.data["keys"])
+
+    address = str(tmp_path / "gate.db")
+    with World.create(address, domain=domain) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        assert statuses(world, "ann")["shut"] == "available"
+    with World.look(address) as looking:
+        assert statuses(looking, "ann")["shut"] == "indeterminate"
+        (told,) = [one for one in looking.actions.explain("ann")[1] if one.type == "shut"]
+    assert told.offered
+    assert "not at hand" in told.why
 
 
 def test_a_world_of_an_earlier_schema_is_looked_at_under_its_own(tmp_path: Path) -> None:

@@ -114,6 +114,10 @@ def test_what_needs_the_time_or_an_input_is_indeterminate_and_not_evaluated(path
     assert told({"kind": "or", "args": [lit(True), get(path)]}) == ("unknown", "indeterminate")
 
 
+def picked(*keys: str) -> Any:
+    return {"kind": "pick", "obj": get("meta.actor.meta"), "keys": lit(list(keys))}
+
+
 @pytest.mark.requirement("INT-7.4.2c", "INT-7.4.2e", "INV-AC5")
 @pytest.mark.parametrize(
     "expression",
@@ -124,6 +128,10 @@ def test_what_needs_the_time_or_an_input_is_indeterminate_and_not_evaluated(path
         {"kind": "not", "arg": get("meta.actor.meta.rank")},
         {"kind": "and", "args": [get("off"), get("computed.missing")]},
         {"kind": "if", "cond": get("off"), "then": get("meta.actor.name"), "else": lit(False)},
+        eq({"kind": "field", "object": get("meta.actor.meta"), "property": "org.role"}, lit(1)),
+        eq({"kind": "field", "object": get("meta.actor.meta"), "property": "a\\.b"}, lit(1)),
+        eq({"kind": "at", "array": get("meta.actor.meta"), "index": lit("rank")}, lit(1)),
+        eq({"kind": "field", "object": picked("rank"), "property": "rank"}, lit(1)),
     ],
 )
 def test_an_absent_key_makes_an_action_unknown_and_never_unavailable(expression: Any) -> None:
@@ -134,6 +142,8 @@ def test_an_absent_key_makes_an_action_unknown_and_never_unavailable(expression:
 def test_without_an_actor_what_depends_on_the_actor_is_unknown() -> None:
     assert told(eq(get("meta.actor.kind"), lit("human")), None) == ("unknown", "missing_context")
     assert told(get("flag"), None) == ("available", None)
+    assert told(local(lambda ctx: ctx.actor.kind == "human"), None) == ("unknown", "missing_context")
+    assert told(local(lambda ctx: ctx.data["flag"]), None) == ("available", None)
 
 
 @pytest.mark.requirement("INT-7.4.2e")
@@ -173,6 +183,13 @@ def test_a_predicate_past_a_bound_is_indeterminate() -> None:
         (lambda ctx: 1 // 0, ("unknown", "indeterminate")),
         (lambda ctx: exit(), ("unknown", "indeterminate")),
         (lambda ctx: object(), ("unknown", "indeterminate")),
+        (lambda ctx: ctx.actor.meta["rank"] == 1, ("unknown", "missing_context")),
+        (lambda ctx: (ctx.actor.meta or {}).get("rank") == 1, ("unknown", "missing_context")),
+        (lambda ctx: ctx.actor.meta.get("rank") is None, ("available", None)),
+        (lambda ctx: ctx.actor.meta.get("rank", 0) == 1, ("unavailable", None)),
+        (lambda ctx: "rank" in ctx.actor.meta and ctx.actor.meta["rank"] == 1, ("unavailable", None)),
+        (lambda ctx: ctx.computed["computed.missing"], ("unknown", "missing_context")),
+        (lambda ctx: ctx.computed.get("missing"), ("unknown", "missing_context")),
     ],
 )
 def test_a_local_function_tells_availability_and_one_that_raises_is_unknown(function: Any, expected: Any) -> None:
@@ -357,6 +374,15 @@ def test_a_request_that_means_nothing_is_refused(change: dict[str, Any]) -> None
     assert caught.value.code == "INVALID_VALUE"
     with pytest.raises(Refused):
         CatalogRequest.read([])
+
+
+def test_a_request_names_what_is_wrong_by_public_names_and_never_fails_otherwise() -> None:
+    good: dict[str, Any] = {"schemaHash": SCHEMA, "snapshot": VIEW.to_wire(), "actor": ANN.to_wire(), "actions": []}
+    with pytest.raises(Refused) as caught:
+        CatalogRequest.read({**good, "schemaHash": "\ud800"})
+    assert (caught.value.code, caught.value.details["path"]) == ("NOT_CANONICAL", "$.schemaHash")
+    with pytest.raises(Refused, match="no valid ActionDescriptor"):
+        CatalogRequest.read({**good, "actions": [{"name": "a"}]})
 
 
 # --- projections invent nothing and depend on nothing else --------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from projections.catalog import CatalogProjector, CatalogRequest, Pruning
 from projections.descriptors import ActionDescriptor
@@ -110,6 +111,50 @@ def test_a_catalog_becomes_definitions_and_a_table_that_leads_back() -> None:
         ],
         "names": {"count-add": "count.add", "count-name": "count.name", "count-reset": "count.reset"},
     }
+
+
+def test_references_within_a_schema_still_lead_to_what_they_named_when_it_is_wrapped() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "$ref": {"$ref": "#/definitions/no"}}}
+    shape = {
+        "type": "array",
+        "prefixItems": [{"type": "string", "default": {"$ref": "#"}}, {"type": "integer"}],
+        "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/Node"}, {"$ref": "#/prefixItems/1"}]},
+        "$defs": {"Node": {**node, "additionalProperties": False}},
+        "definitions": {"no": {"const": {"$ref": "#"}}},
+    }
+    (tool,) = tools(ActionDescriptor("a", input_schema=shape)).tools.values()
+    alone, wrapped = Draft202012Validator(shape), Draft202012Validator(json.loads(canonical_text(tool.input_schema)))
+    for value, is_good in [
+        (["x", 1, 2], True),
+        (["x", 1, {"next": {"next": {}}}], True),
+        (["x", 1, {"$ref": {"$ref": "#"}}], True),
+        (["x", 1, ["y", 2, ["z"]]], True),
+        (["x", 1, ["y", "z"]], False),
+        (["x", 1, {"next": 1}], False),
+        (["x", 1, "y"], False),
+    ]:
+        assert alone.is_valid(value) is is_good
+        assert wrapped.is_valid({"input": value}) is is_good
+
+
+def test_a_recursive_object_is_no_member_and_its_definitions_stay() -> None:
+    node = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}
+    shape = {"$ref": "#/$defs/Node", "$defs": {"Node": node}, "title": "A tree"}
+    (tool,) = tools(ActionDescriptor("a", input_schema=shape)).tools.values()
+    assert tool.takes == "object"
+    assert tool.input_schema["type"] == "object"
+    check = Draft202012Validator(json.loads(canonical_text(tool.input_schema)))
+    assert check.is_valid({"kids": [{"kids": []}]})
+    assert not check.is_valid({"kids": [{"kids": 1}]})
+
+
+def test_a_schema_may_be_a_boolean_and_nothing_else_that_is_no_object() -> None:
+    free, never = tools(ActionDescriptor("a", input_schema=True), ActionDescriptor("b", input_schema=False)).tools
+    assert (free, never) == ("a", "b")
+    (tool,) = tools(ActionDescriptor("b", input_schema=False)).tools.values()
+    assert not Draft202012Validator(json.loads(canonical_text(tool.input_schema))).is_valid({"input": 1})
+    with pytest.raises(Refused, match="must be a JSON Schema"):
+        ActionDescriptor("a", input_schema=[1])
 
 
 def test_a_call_of_a_tool_is_an_intents_body() -> None:

@@ -24,7 +24,7 @@ from world.core.python_action import ComputedView
 from world.core.scope import Scope
 from world.core.values import ExpressionError, kind_of, truth
 from world.frozen import FrozenDict, freeze
-from world.paths import Segments, array_index, format_path, parse_path
+from world.paths import Segments, array_index, format_name, format_path, parse_path
 from world.snapshot import SnapshotView
 
 __all__ = [
@@ -185,14 +185,28 @@ def needed(expression: Any) -> Iterator[str]:
 
 
 def _place(node: Any) -> str | None:
-    """Return the path that a ``get``, or ``field`` of one, stands for; None for anything else."""
-    if kind_of(node) == "get":
+    """Return the path that a ``get``, or a member of one by a name that is written there, stands for; else None."""
+    kind = kind_of(node)
+    if kind == "get":
         path = node["path"]
         return path if isinstance(path, str) else None
-    if kind_of(node) != "field" or "\\" in node["property"] or "." in node["property"]:
+    if kind == "field":
+        inner, name = node["object"], node["property"]
+    elif kind == "at" and kind_of(node["index"]) == "lit" and isinstance(node["index"]["value"], str):
+        inner, name = node["array"], node["index"]["value"]
+    else:
         return None
-    outer = _place(node["object"])
-    return None if outer is None else f"{outer}.{node['property']}"
+    outer = _place(_picked_from(inner, name))
+    return None if outer is None else f"{outer}.{format_name(name)}"
+
+
+def _picked_from(node: Any, name: str) -> Any:
+    """Return what a member of this name comes from, where it was picked by a list that is written there."""
+    if kind_of(node) == "pick" and kind_of(node["keys"]) == "lit":
+        keys = node["keys"]["value"]
+        if isinstance(keys, list) and name in keys:
+            return node["obj"]
+    return node
 
 
 def actor_fields(actor: ActorRef | None) -> FrozenDict:
