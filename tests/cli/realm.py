@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cli.forked import run
+
 ROOT = Path(__file__).resolve().parents[2]
 COUNTER = Path(__file__).resolve().parent / "counter.py"
 COMMAND = [sys.executable, "-m", "worldprotocol"]
@@ -52,16 +54,9 @@ class Realm:
 
     def __call__(self, *arguments: str, given: str | bytes = b"", code: int = 0, **variables: str) -> Said:
         """Run ``worldctl`` and check its exit code; no run may show a traceback."""
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=self.folder,
-            env=environment() | variables,
-            input=given.encode() if isinstance(given, str) else given,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        said = Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+        typed = given.encode() if isinstance(given, str) else given
+        ended, out, err = run(list(arguments), self.folder, environment() | variables, typed)
+        said = Said(ended, out.decode(), err.decode())
         assert "Traceback" not in said.err, said.err
         assert said.code == code, (said.code, said.out, said.err)
         return said
@@ -79,9 +74,9 @@ class Realm:
         )
 
 
-def founded(folder: Path) -> Realm:
+def founded(folder: Path, kind: type[Realm] = Realm) -> Realm:
     """Return a realm with ann (auto-approved), bot (bound by the house policy) and kid (who asks ann)."""
-    realm = Realm(folder)
+    realm = kind(folder)
     realm(*FOUND)
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve", "--name", "Ann")
     realm("actor", "add", "bot", "--kind", "agent", "--policy", "house")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.forked import run
 from tests.golden.garden import FOLDER, record
 from world.log.tables import LOG_SHIFT
 from worldprotocol import World
@@ -19,9 +20,8 @@ ROOT = FOLDER.parent.parent
 
 
 def worldctl(folder: Path, *words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "worldprotocol", *words]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, cwd=folder, input=given, capture_output=True, check=False, env=environment)
+    code, out, err = run(list(words), folder, {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, given or b"")
+    return subprocess.CompletedProcess(words, code, out, err)
 
 
 def told(folder: Path, *words: str) -> Any:

@@ -69,7 +69,7 @@ def test_a_run_that_is_killed_again_and_again_did_everything_once_and_ends_in_th
         told = [event for _, event in world.events()]
         assert not [event for event in told if isinstance(event, (ProposalFailed, EffectInDoubt))]
         taken_over = [event for event in told if isinstance(event, ExecutionStarted) and event.attempt > 1]
-        assert len(taken_over) >= kills // 4, "most of the kills hit an execution"
+        assert len(taken_over) >= max(1, kills // 10), "kills hit executions, not only what is around them"
         results = Counter(event.requirement_id for event in told if isinstance(event, EffectFulfilled))
         assert set(results.values()) == {1}
         worlds = lineage(world)

@@ -16,6 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: what was typed after ``worldctl``; None is ``sys.argv``.
     """
+    import gc
     import sys
 
     try:
@@ -26,4 +27,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:  # a second one, while the first was told
         code = INTERRUPTED
+    gc.freeze()  # what ends with the process need not be looked through first: that takes 0.1 s
     sys.exit(code)
