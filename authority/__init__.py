@@ -23,6 +23,7 @@ from authority.binding import (
     Binding,
     HitlBinding,
     PolicyRulesBinding,
+    TribunalBinding,
     read_binding,
 )
 from authority.combine import COMBINATION, combine
@@ -32,6 +33,7 @@ from authority.loading import policy_from_file
 from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject
 from authority.policy import Policy
 from authority.policy_text import is_policy_file
+from authority.rebuilding import rebuilt_policy, rebuilt_rules
 from authority.recheck import recheck_ruling
 from authority.registry import ENTRY_POINTS, PolicyRegistry
 from authority.rules import PythonRule, Rule, rule
@@ -59,6 +61,7 @@ __all__ = [
     "Rule",
     "RuleSource",
     "StandardAuthority",
+    "TribunalBinding",
     "UnsafeApproveAll",
     "combine",
     "intersection",
@@ -66,6 +69,8 @@ __all__ = [
     "is_within",
     "policy_from_file",
     "read_binding",
+    "rebuilt_policy",
+    "rebuilt_rules",
     "recheck_ruling",
     "restrict",
     "rule",

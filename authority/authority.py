@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from authority.binding import AutoApproveBinding, Binding, HitlBinding, PolicyRulesBinding, read_binding
-from authority.human import answered, ask_people, expired
+from authority.binding import AutoApproveBinding, Binding, PolicyRulesBinding, read_binding
+from authority.human import Asking, answered, ask_people, expired
 from authority.registry import PolicyRegistry
 from authority.words import told
 from world.canonical import canonical_bytes
@@ -52,16 +52,14 @@ class StandardAuthority:
             return Ruling("reject", authority, f"it could not be judged: {told(error)}")
 
     def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
-        """Return the ruling after a person answered a waiting one; ``ask`` gives ``asked`` back.
+        """Return the ruling after a person answered a waiting one; ``ask`` and ``reply`` give ``asked`` back.
 
-        An approval leaves it waiting while escalations to others are open; that ruling remembers the
-        approval.
+        While questions are open, it goes on waiting; that ruling remembers the answer.
 
         Raises:
-            Refused: ``NOT_WAITING``, ``OWN_PROPOSAL``, ``NOT_ASKED``, ``SCOPE_NOT_EXPECTED``,
-                ``SCOPE_MISSING``, ``SCOPE_NOT_WITHIN``, ``SCOPE_TOO_LARGE``.
+            Refused: see ``authority.human.answered``.
         """
-        return answered(case, asked, answer)
+        return answered(case, asked, answer, self._asking(case))
 
     def expire(self, case: Case, asked: Ruling) -> Ruling:
         """Return the ruling when nobody answered in time.
@@ -69,14 +67,14 @@ class StandardAuthority:
         Raises:
             Refused: ``NOT_WAITING``.
         """
-        return expired(case, asked)
+        return expired(case, asked, self._asking(case))
 
     def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the binding in its full form, defaults filled in.
 
         Raises:
-            Refused: ``UNKNOWN_BINDING``, ``BINDING_NOT_AVAILABLE``, ``INVALID_VALUE``; ``UNKNOWN_POLICY``,
-                and whatever is wrong with the policy that it names.
+            Refused: ``UNKNOWN_BINDING``, ``INVALID_VALUE``; ``UNKNOWN_POLICY``, and whatever is wrong with the
+                policy that it names.
         """
         read = read_binding(binding)
         if isinstance(read, PolicyRulesBinding):
@@ -95,9 +93,13 @@ class StandardAuthority:
         if isinstance(binding, AutoApproveBinding):
             reason = "the actor's binding approves every proposal"
             return Ruling("approve", binding.kind, reason, case.intent.body.scope_proposal)
-        if isinstance(binding, HitlBinding):
-            return ask_people(case, binding.asking, binding.kind)
-        return self._policies.get(binding.policy).evaluate(case, binding.asking, self._time_limit)
+        if isinstance(binding, PolicyRulesBinding):
+            return self._policies.get(binding.policy).evaluate(case, binding.asking, self._time_limit)
+        return ask_people(case, binding.asking, binding.kind)
+
+    def _asking(self, case: Case) -> Asking | None:
+        binding = self._read(case.binding)
+        return None if isinstance(binding, AutoApproveBinding) else binding.asking
 
     def _read(self, wire: Mapping[str, Any]) -> Binding:
         text = canonical_bytes(wire)

@@ -86,6 +86,41 @@ class CedarRule:
             return None
         return Approve(self.reason) if self.effect == "permit" else Reject(self.reason)
 
+    def values_read(self, case: Case) -> dict[str, Any]:
+        """Return the attributes of a case that the policy names, as they are written; missing ones are left out."""
+        (told,) = json.loads(_library().policies_to_json_str(self.text))["staticPolicies"].values()
+        roots = {"context": _context(case), "principal": _attributes(case), "resource": _resource(case)}
+        found: dict[str, Any] = {}
+        for path in sorted(set(_paths(told.get("conditions", [])))):
+            value: Any = roots
+            for name in path:
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is not None:
+                found[".".join(path)] = value
+        return found
+
+
+def _paths(told: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the attributes that a policy names, from the JSON form of its conditions."""
+    path = _path(told)
+    if path:
+        yield path
+        return
+    inner = told.values() if isinstance(told, dict) else told if isinstance(told, list) else ()
+    for one in inner:
+        yield from _paths(one)
+
+
+def _path(told: Any) -> tuple[str, ...]:
+    """Return the attribute that a piece of a condition is, nothing where it is none."""
+    node = (told.get(".") or told.get("has")) if isinstance(told, dict) else None
+    if not isinstance(node, dict):
+        return ()
+    left, name = node.get("left"), node.get("attr")
+    root = left.get("Var") if isinstance(left, dict) else None
+    before = (root,) if isinstance(root, str) else _path(left)
+    return (*before, name) if before and isinstance(name, str) else ()
+
 
 @dataclass(slots=True)
 class _Worlds:
@@ -109,9 +144,7 @@ class _Worlds:
         last = self._last
         if last is not None and last[0] is case.view and last[1:3] == (case.branch, case.base_world):
             return last[3]
-        computed = {name.removeprefix("computed."): value for name, value in case.view.computed.items()}
-        attributes = {"data": case.view.data, "computed": computed, "world": case.base_world}
-        branch = {"uid": _uid("Branch", case.branch), "attrs": _record(attributes, "resource"), "parents": []}
+        branch = {"uid": _uid("Branch", case.branch), "attrs": _record(_resource(case), "resource"), "parents": []}
         made = _library().Entities.from_json_str(json.dumps([branch]))
         self._last = (case.view, case.branch, case.base_world, made)
         return made
@@ -132,9 +165,14 @@ def policy_from_cedar(text: str, file: str) -> Policy:
     world = _Worlds()
     rules: list[CedarRule] = []
     faults: list[dict[str, Any]] = []
+    lines: dict[str, int] = {}
     for at, (line, statement) in enumerate(_statements(text)):
         try:
-            rules.append(_rule(statement, file, line, world))
+            made = _rule(statement, file, line, world)
+            if made.name in lines:
+                raise _Wrong(f"the policy in line {lines[made.name]} has the @id {made.name}, too")
+            lines[made.name] = line
+            rules.append(made)
         except _Wrong as wrong:
             faults.append({"path": f"$[{at}]", "message": str(wrong), "line": line})
     if not rules and not faults:
@@ -163,6 +201,10 @@ def _rule(statement: str, file: str, line: int, world: _Worlds) -> CedarRule:
     name = annotations.get("id")
     if not is_name(name):
         raise _Wrong(f'it has no @id("...") of up to {MAX_NAME} letters, digits and _ . : / -')
+    try:
+        source_hash = digest(policy)
+    except Refused as refused:  # Cedar reads whole numbers that no JSON can carry exactly
+        raise _Wrong(refused.message) from None
     return CedarRule(
         name=name,
         text=statement,
@@ -173,7 +215,7 @@ def _rule(statement: str, file: str, line: int, world: _Worlds) -> CedarRule:
             module=file,
             qualname=name,
             line=line,
-            source_hash=digest(policy),
+            source_hash=source_hash,
             parameters=FrozenDict({"policy": statement}),
         ),
         world=world,
@@ -196,32 +238,42 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         yield first, text[begin:]
 
 
-def _request(case: Case) -> dict[str, Any]:
-    body = case.intent.body
-    scope = body.scope_proposal
-    moment = _EPOCH + timedelta(milliseconds=case.submitted_at)
-    context = {
-        "input": body.input,
+def _resource(case: Case) -> dict[str, Any]:
+    computed = {name.removeprefix("computed."): value for name, value in case.view.computed.items()}
+    return {"data": case.view.data, "computed": computed, "world": case.base_world}
+
+
+def _context(case: Case) -> dict[str, Any]:
+    scope = case.intent.body.scope_proposal
+    return {
+        "input": case.intent.body.input,
         "key": case.intent.intent_key,
         "scope": None if scope is None or scope.allowed_paths is None else list(scope.allowed_paths),
         "manifest": [] if case.manifest is None else case.manifest["scope"],
         "nowMs": case.submitted_at,
         "earlierAttempts": case.earlier_attempts,
     }
+
+
+def _request(case: Case) -> dict[str, Any]:
+    moment = _EPOCH + timedelta(milliseconds=case.submitted_at)
     at = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1_000:03}Z"
     now = {"__extn": {"fn": "datetime", "arg": at}}
     return {
         "principal": _uid("Actor", case.actor.actor_id),
-        "action": _uid("Action", body.type),
+        "action": _uid("Action", case.intent.body.type),
         "resource": _uid("Branch", case.branch),
-        "context": {**_record(context, "context"), "now": now},
+        "context": {**_record(_context(case), "context"), "now": now},
     }
 
 
+def _attributes(case: Case) -> dict[str, Any]:
+    return {"kind": case.actor.kind, "name": case.actor.name, "meta": case.actor.meta or {}}
+
+
 def _actor(case: Case) -> dict[str, Any]:
-    actor = case.actor
-    attributes = {"kind": actor.kind, "name": actor.name, "meta": actor.meta or {}}
-    return {"uid": _uid("Actor", actor.actor_id), "attrs": _record(attributes, "principal"), "parents": []}
+    attributes = _record(_attributes(case), "principal")
+    return {"uid": _uid("Actor", case.actor.actor_id), "attrs": attributes, "parents": []}
 
 
 def _uid(kind: str, name: str) -> dict[str, str]:

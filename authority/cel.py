@@ -18,12 +18,10 @@ from typing import Any, Final
 
 import cel
 
-from authority.cel_text import NO_DIVISION, Name, Read, Reading, WrongCondition, read_condition, tokens_of
+from authority.cel_cost import MAX_COST, MAX_PATTERN, Cost, Size, TooLarge, cost_of, is_light, pattern_cost, size_of
+from authority.cel_text import NO_DIVISION, Name, Read, Reading, WrongCondition, divided, read_condition, tokens_of
 from world.errors import Refused
 from world.ports import Case
-
-MAX_STEPS: Final = 4_000_000
-"""Steps of a loop inside of a loop; nothing can break off an evaluation, and this takes about a second."""
 
 Getter = Callable[[Case], Any]
 
@@ -172,8 +170,14 @@ class _Calls:
     failure: BaseException | None = None
 
     def count(self, query: Any) -> Any:
+        return self._asked(lambda: self.case.history.count(**_conditions("count", query)))
+
+    def sum(self, path: Any, query: Any) -> Any:
+        return self._asked(lambda: _number(self.case.history.sum(path, **_conditions("sum", query))))
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
         try:
-            return self.case.history.count(**_conditions(query))
+            return question()
         except BaseException as error:  # noqa: BLE001 - the library would swallow it, a time limit included
             return self._fail(error)
 
@@ -215,11 +219,13 @@ class Condition:
     _program: Any = field(init=False, repr=False, compare=False)
     _takers: tuple[tuple[str, Getter], ...] = field(init=False, repr=False, compare=False)
     _calls: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _cost: Cost = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_program", _compiled(self.reading.text))
         object.__setattr__(self, "_takers", tuple((read.name, _taker(read)) for read in self.reading.reads))
         object.__setattr__(self, "_calls", tuple(sorted(self.reading.calls)))
+        object.__setattr__(self, "_cost", cost_of(self.reading.text))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is compiled does not travel between processes; it is read there again."""
@@ -232,12 +238,15 @@ class Condition:
             Refused: ``CONDITION_FAILED``, with what went wrong.
         """
         values = {}
+        heavy: list[str] = []
         for name, take in self._takers:
             value = take(case)
             if value is not _MISSING:
                 values[name] = value
-        if self.reading.loops > 1:
-            self._check_steps(values)
+                if not is_light(value):
+                    heavy.append(name)
+        if heavy:
+            self._check_cost(values, heavy)
         answer = self._evaluated(case, values)
         if answer is True or answer is False:
             return answer
@@ -247,6 +256,11 @@ class Condition:
         """Return what the condition reads of a case, by the paths as they are written; missing ones are left out."""
         found = {read.shown: value_at(read.path, case, _MISSING) for read in self.reading.reads}
         return {shown: value for shown, value in found.items() if value is not _MISSING}
+
+    def parts(self) -> tuple[str, list[Condition]]:
+        """Return ``&&`` or ``||`` and the conditions that it joins; nothing where the condition is one whole."""
+        joint, texts = divided(self.text)
+        return joint, [read_when(text) for text in texts]
 
     def _evaluated(self, case: Case, values: dict[str, Any]) -> Any:
         calls = _Calls(case) if self._calls else None
@@ -289,10 +303,23 @@ class Condition:
                 return _failed(f"there is no {read.shown}{wanted}")
         return _failed("a function does not take the values that it is given")
 
-    def _check_steps(self, values: Mapping[str, Any]) -> None:
-        count = len(self.text) + sum(map(_items, values.values()))
-        if count * count > MAX_STEPS:
-            raise _failed(f"a loop inside of a loop goes through {count} values; {int(MAX_STEPS**0.5)} is the limit")
+    def _check_cost(self, values: Mapping[str, Any], heavy: Sequence[str]) -> None:
+        sizes: dict[str, Size] = {}
+        try:
+            for name in heavy:
+                sizes[name] = size_of(values[name])
+        except TooLarge:
+            sizes[name] = ()
+        if () not in sizes.values() and self._cost.of(sizes) <= MAX_COST:
+            return
+        largest = max(sizes, key=lambda name: sizes[name][0].weight if sizes[name] else MAX_COST)
+        shown = next(read.shown for read in self.reading.reads if read.name == largest)
+        raise _failed(f"it could take too long, because {shown} is too large; read less of it, or loop over less")
+
+    @property
+    def least_cost(self) -> int:
+        """What it costs at most where all that it reads is small."""
+        return self._cost.of({})
 
 
 def read_when(text: str) -> Condition:
@@ -314,6 +341,8 @@ def read_when(text: str) -> Condition:
     except ValueError:
         raise WrongCondition("it is too large: too many brackets and divisions stand inside of each other") from None
     _check_patterns(text)
+    if condition.least_cost > MAX_COST:
+        raise WrongCondition("it is too large: whatever it reads, its loops and patterns could take too long")
     return condition
 
 
@@ -334,15 +363,23 @@ def _check_patterns(text: str) -> None:
     tokens = tokens_of(text)
     for at, token in enumerate(tokens[:-3]):
         if token.text == "matches" and tokens[at + 2].kind == "text" and tokens[at + 3].text == ")":
+            if pattern_cost(tokens[at + 2].text) > MAX_PATTERN:
+                raise WrongCondition(f"{tokens[at + 2].text:.60} is too large a regular expression; repeat less in it")
             try:
                 cel.evaluate(f"''.matches({tokens[at + 2].text})")
             except Exception:  # noqa: BLE001 - the library raises many kinds
                 raise WrongCondition(f"{tokens[at + 2].text} is no regular expression (RE2)") from None
 
 
-def _conditions(query: Any) -> dict[str, Any]:
+def _number(value: int | float) -> int | float:
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise _failed("a number becomes too large")
+    return value
+
+
+def _conditions(name: str, query: Any) -> dict[str, Any]:
     if not isinstance(query, dict) or not query.keys() <= _QUERY.keys():
-        raise _failed(f"history.count takes a map with some of {_COUNTED}")
+        raise _failed(f"history.{name} takes a map with some of {_COUNTED}")
     return {_QUERY[name]: _condition(name, value) for name, value in query.items()}
 
 
@@ -369,19 +406,6 @@ def _timestamp(value: Any) -> datetime:
     day, time, fraction, offset = found.groups()
     parts = f"{day}T{time}.{(fraction or '0')[:6].ljust(6, '0')}{offset or '+00:00'}"
     return datetime.fromisoformat(parts).astimezone(UTC)
-
-
-def _items(value: Any) -> int:
-    """Return how many values a value is made of."""
-    count, pending = 0, [value]
-    while pending:
-        one = pending.pop()
-        count += 1
-        if isinstance(one, dict):
-            pending.extend(one.values())
-        elif isinstance(one, list):
-            pending.extend(one)
-    return count
 
 
 def _told(answer: Any) -> str:

@@ -68,6 +68,9 @@ METHODS: Final = {
     "getMonth": 0,
     "getSeconds": 0,
 }
+QUESTIONS: Final = {"count": 1, "sum": 2}
+"""What the history is asked, and by how many arguments."""
+
 NO_DIVISION: Final = "_zero"
 """The name that stands, without a value, where something is divided by zero."""
 
@@ -77,7 +80,7 @@ Name: TypeAlias = "str | int | tuple[Name, ...]"
 Way = Literal["value", "has", "size", "loop"]
 
 _WORDS: Final = frozenset({"true", "false", "null", "in"})
-_TOKEN: Final = re.compile(
+TOKEN: Final = re.compile(
     r"""(?P<space>[\t\n\f\r\ ]+|//[^\n]*)
     |(?P<text>[rR](?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n\r]*"|'[^'\n\r]*')
         |\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n\r])*"|'(?:\\.|[^'\\\n\r])*')
@@ -176,7 +179,7 @@ def tokens_of(text: str) -> list[Token]:
     found: list[Token] = []
     at = depth = 0
     while at < len(text):
-        match = _TOKEN.match(text, at)
+        match = TOKEN.match(text, at)
         if match is None:
             raise WrongCondition(f"{text[at : at + 20]!r} means nothing in a condition")
         at = match.end()
@@ -190,6 +193,34 @@ def tokens_of(text: str) -> list[Token]:
                 f"{MAX_BRACKETS} brackets inside of each other"
             )
     return found
+
+
+def divided(text: str) -> tuple[str, list[str]]:
+    """Divide a condition where it says ``||``, else where it says ``&&``, outside of all brackets.
+
+    Returns:
+        the sign and the parts; no sign and no parts where it is one whole.
+    """
+    text = text.strip()
+    marks, depth, closed = [], 0, 0
+    for match in TOKEN.finditer(text):
+        sign = match.group() if match.lastgroup == "mark" else ""
+        depth += (sign in _CLOSES) - (sign in (")", "]", "}"))
+        closed += sign == ")" and depth == 0
+        if depth == 0 and sign in ("||", "&&", "?"):
+            marks.append((sign, match.start(), match.end()))
+    if not marks and closed == 1 and text.startswith("(") and text.endswith(")"):
+        return divided(text[1:-1])
+    signs = {sign for sign, *_ in marks}
+    if not signs or "?" in signs:
+        return "", []
+    joint = "||" if "||" in signs else "&&"
+    parts, start = [], 0
+    for sign, at, end in marks:
+        if sign == joint:
+            parts.append(text[start:at].strip())
+            start = end
+    return joint, [*parts, text[start:].strip()]
 
 
 class _Reader:
@@ -311,7 +342,9 @@ class _Reader:
             return f"{self._own(name)}({self.rewrite(at + 2, end, bound)})", end + 1
         if name != "has" and name not in FUNCTIONS:
             known = sorted({"has", "size", "timestamp", *FUNCTIONS})
-            raise WrongCondition(f"there is no function {name!r}; there are {', '.join(known)} and history.count")
+            raise WrongCondition(
+                f"there is no function {name!r}; there are {', '.join(known)}, history.count and history.sum"
+            )
         self._arguments(at + 1, name, (1,))
         return f"{name}({self.rewrite(at + 2, end, bound)})", end + 1
 
@@ -324,11 +357,24 @@ class _Reader:
         return path if stop == end else None
 
     def _history(self, at: int, bound: frozenset[str]) -> tuple[str, int]:
-        if (self._text(at + 1), self._text(at + 2), self._text(at + 3)) != (".", "count", "("):
-            raise WrongCondition('history is asked by history.count({"actorId": ..., ...})')
+        name = self._text(at + 2)
+        if (self._text(at + 1), self._text(at + 3)) != (".", "(") or name not in QUESTIONS:
+            raise WrongCondition(
+                "history is asked by history.count({'actorId': ...}) and history.sum('amount', {'actorId': ...})"
+            )
         end = self.closing(at + 3)
-        self._arguments(at + 3, "history.count", (1,))
-        return f"{self._own('count')}({self.rewrite(at + 4, end, bound)})", end + 1
+        self._arguments(at + 3, f"history.{name}", (QUESTIONS[name],))
+        if name == "sum":
+            self._check_sum(at + 4)
+        return f"{self._own(name)}({self.rewrite(at + 4, end, bound)})", end + 1
+
+    def _check_sum(self, at: int) -> None:
+        """Check the path of a sum: it stands in the text, so that it is known when the policy is read."""
+        path = self.tokens[at]
+        if path.kind != "text" or self._text(at + 1) != "," or path.text in ('""', "''"):
+            raise WrongCondition(
+                'history.sum takes the path of a number in the inputs as a text first: history.sum("amount", {...})'
+            )
 
     def _selected(self, at: int, bound: frozenset[str]) -> tuple[str, int]:
         if not self._is_operand(at - 1):
@@ -349,6 +395,8 @@ class _Reader:
             known = sorted({"size", *METHODS, *LOOPS})
             raise WrongCondition(f"there is no method {name!r}; there are {', '.join(known)}")
         self._arguments(at + 2, name, (METHODS[name],))
+        if name == "matches" and (self.tokens[at + 3].kind != "text" or end != at + 4):
+            raise WrongCondition("matches() takes a pattern that stands in the condition, as one text")
         return f".{name}({self.rewrite(at + 3, end, bound)})", end + 1
 
     def _loop(self, at: int, bound: frozenset[str]) -> str:

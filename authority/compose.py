@@ -46,14 +46,14 @@ class AllOf:
         return _agreed(heard)
 
     def _escalated(self, heard: Sequence[Heard]) -> Escalate:
-        asked = {one.to for one in heard if isinstance(one, Escalate)}
-        if len(asked) > 1 or any(isinstance(one, Narrow) for one in heard):
+        asked = [one for one in heard if isinstance(one, Escalate)]
+        if len({(one.to, one.vote) for one in asked}) > 1 or any(isinstance(one, Narrow) for one in heard):
             raise Refused(
                 "INVALID_OPINION",
                 f"The rules of {self.name!r} escalate and narrow, or escalate to different people; "
                 "make each of them a rule of the policy.",
             )
-        return Escalate(asked.pop(), _words(heard, Escalate))
+        return Escalate(asked[0].to, _words(heard, Escalate), vote=asked[0].vote)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,15 +36,16 @@ def policy_from_reference(reference: str, *, name: str | None = None, base: Path
     return as_policy(found, name=name or reference.rpartition(":")[2].rpartition(".")[2], origin=reference)
 
 
-def policy_from_file(path: Path) -> Policy:
+def policy_from_file(path: str | Path) -> Policy:
     """Return the policy that a file of rules holds: ``rules.toml``, ``rules.yaml``, ``rules.cedar``.
 
     Raises:
         Refused: ``NOT_LOADED`` where the file, or the package for its language, cannot be read; ``INVALID_POLICY``
             with ``details["faults"]``, each ``{"path", "message", "line"}``.
     """
+    path = Path(path)
     text = read_file(path)
-    if path.suffix == ".cedar":
+    if path.suffix.lower() == ".cedar":
         from authority.cedar import policy_from_cedar  # an extra
 
         return policy_from_cedar(text, path.name)

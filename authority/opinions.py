@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, Literal, final
 
 from pydantic import TypeAdapter, ValidationError
 
 from authority.words import bounded
-from world.decision import RuleAnswer
+from world.decision import Quorum, RuleAnswer
 from world.errors import Refused
 from world.intent import IntentScope
 from world.values import Identifier
 
 MAX_ASKED: Final = 100
 """Ids that one escalation or binding may name."""
+
+Vote = Literal["unanimous", "majority"] | int
+"""How many of those who are asked must approve: all, more than half, or so many."""
 
 _IDENTIFIER: Final = TypeAdapter(Identifier)
 
@@ -103,17 +106,26 @@ class Escalate:
     Args:
         to: ids of the actors who may answer, ``*`` for any human; none asks whom the binding names.
         reason: for people.
+        vote: they vote, as a tribunal does: how many of them must approve, ``majority`` or ``unanimous``; None is
+            any one of them.
 
     Raises:
-        Refused: ``INVALID_OPINION`` for a reason that is no text, ids that are none, or more than
-            ``MAX_ASKED``.
+        Refused: ``INVALID_OPINION`` for a reason that is no text, ids that are none, more than ``MAX_ASKED``, a
+            vote that is none, of nobody or of ``*``, or that needs more than are named.
     """
 
     to: tuple[str, ...]
     reason: str
+    vote: Vote | None
     answer: ClassVar[RuleAnswer] = "escalate"
 
-    def __init__(self, to: str | Iterable[str] = (), reason: str = "") -> None:
+    def __init__(
+        self,
+        to: str | Iterable[str] = (),
+        reason: str = "",
+        *,
+        vote: Vote | None = None,
+    ) -> None:
         """Take one id or several."""
         ids = tuple(dict.fromkeys(_several(to, "Escalate(to) needs ids of actors.")))
         if len(ids) > MAX_ASKED:
@@ -125,7 +137,17 @@ class Escalate:
                 raise Refused("INVALID_OPINION", f"{bounded(repr(actor_id))} is no actor's id.") from None
         object.__setattr__(self, "to", ids)
         object.__setattr__(self, "reason", reason)
+        object.__setattr__(self, "vote", vote)
+        if vote is not None:
+            _check_vote(vote, ids)
         _check_reason(self)
+
+    @property
+    def quorum(self) -> Quorum | None:
+        """How many must approve; None is any one."""
+        if self.vote is None:
+            return None
+        return Quorum("threshold", self.vote) if isinstance(self.vote, int) else Quorum(self.vote)
 
 
 Opinion = Approve | Reject | Narrow | Escalate
@@ -150,6 +172,19 @@ Heard = Opinion | Fault | None
 
 OPINIONS: Final[frozenset[type]] = frozenset({Approve, Reject, Narrow, Escalate})
 """The types a rule may return, exactly."""
+
+
+def _check_vote(vote: object, ids: tuple[str, ...]) -> None:
+    if not ids or "*" in ids:
+        raise Refused("INVALID_OPINION", "Only members that are named can vote: name them in Escalate(to).")
+    if isinstance(vote, str) and vote in ("unanimous", "majority"):
+        return
+    if type(vote) is not int or not 1 <= vote <= len(ids):
+        raise Refused(
+            "INVALID_OPINION",
+            f"A vote is unanimous, majority, or how many must approve, 1 to {len(ids)} here, "
+            f"not {bounded(repr(vote)):.80}.",
+        )
 
 
 def _several(given: str | Iterable[str], needed: str) -> list[str]:

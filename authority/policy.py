@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from authority.combine import COMBINATION, Combined, combine, reasons
-from authority.human import NOBODY_ELSE, Asking, can_be_answered
+from authority.human import Asking, go_on
 from authority.opinions import OPINIONS, Escalate, Fault, Heard, Narrow
+from authority.questions import Question, unanswerable, who_decides
 from authority.rules import PythonRule, Rule, RuleFunction, check_rule, nonsense
 from authority.source import RuleSource, policy_hash, source_of
-from authority.words import MAX_NAME, bounded, is_name, listed, told
+from authority.words import MAX_NAME, bounded, is_name, told
 from world.decision import RuleOutcome, Ruling
 from world.errors import Refused
 from world.frozen import FrozenDict
@@ -138,25 +139,29 @@ class Policy:
                     said.scope if type(said) is Narrow else None,
                     (said.to or asking.ask) if type(said) is Escalate else (),
                     at in decisive,
+                    said.quorum if type(said) is Escalate else None,
                 )
             )
         return tuple(outcomes)
 
     def _waiting(self, case: Case, trace: tuple[RuleOutcome, ...], combined: Combined, asking: Asking) -> Ruling:
         asks = [trace[at] for at in combined.decisive]
+        proposer = case.actor.actor_id
         for outcome in asks:
-            if not can_be_answered(outcome.to, case.actor.actor_id):
+            why = unanswerable(outcome.to, outcome.quorum, proposer)
+            if why is not None:
                 decided = tuple(replace(other, decisive=other is outcome) for other in trace)
-                return Ruling("reject", self._authority, f"{outcome.rule}: {NOBODY_ELSE}", None, decided, self.hash)
-        names = " and ".join(dict.fromkeys(listed(outcome.to) for outcome in asks))
+                rejected = Ruling("reject", self._authority, f"{outcome.rule}: {why}", None, decided, self.hash)
+                return go_on(case, rejected, asking, trace)
+        questions = [Question.put(outcome.to, outcome.quorum, proposer) for outcome in asks]
         words = "; ".join(f"{outcome.rule}: {outcome.reason or 'people decide'}" for outcome in asks)
         return Ruling(
             verdict="wait",
             authority=self._authority,
-            reason=f"{words} ({names} decides)",
+            reason=f"{words} ({who_decides(questions)})",
             trace=trace,
             policy_hash=self.hash,
-            ask=tuple(dict.fromkeys(actor_id for outcome in asks for actor_id in outcome.to)),
+            ask=tuple(dict.fromkeys(actor_id for question in questions for actor_id in question.pending)),
             timeout_ms=asking.timeout_ms,
             on_timeout=asking.on_timeout,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +39,8 @@ _TOML: Final = re.compile(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_RULES: Final = re.compile(r"[ \t]*[\"']?rules[\"']?[ \t]*\]\]")
+_HEADER: Final = re.compile(r"\[\[?(?P<keys>(?:[^\]\"'\n]|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*')*)\]")
+_KEY: Final = re.compile(r"""[A-Za-z0-9_\-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*\'""")
 _PLAIN: Final = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
 
 
@@ -65,7 +65,7 @@ class Written:
 
 def is_policy_file(reference: str) -> bool:
     """Tell whether a reference names a policy file: ``rules.toml``, ``house/rules.yaml``, ``house.cedar``."""
-    return reference.endswith(SUFFIXES)
+    return reference.lower().endswith(SUFFIXES)
 
 
 def invalid_file(file: str, faults: list[dict[str, Any]]) -> Refused:
@@ -82,7 +82,7 @@ def read_file(path: Path) -> str:
     """
     try:
         content = path.read_bytes()
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")  # some editors put a mark before the text, which says nothing
     except (OSError, UnicodeDecodeError) as error:
         raise Refused("NOT_LOADED", f"{path.name} cannot be read: {told(error)}.", reference=str(path)) from None
     if len(content) > MAX_BYTES:
@@ -98,7 +98,7 @@ def read_text(text: str, *, is_toml: bool) -> Written:
     """
     try:
         if is_toml:
-            return Written(tomllib.loads(text), dict(_toml_lines(text)))
+            return Written(tomllib.loads(text), _toml_lines(text))
         return _read_yaml(text)
     except tomllib.TOMLDecodeError as error:
         raise _malformed(str(error)) from None
@@ -116,31 +116,55 @@ def _malformed(words: str) -> Refused:
     return Refused("INVALID_POLICY", words)
 
 
-def _toml_lines(text: str) -> Iterator[tuple[Place, int]]:
-    """Yield the lines of the keys at the top, of every rule and of its keys; the text is known to be TOML."""
+def _toml_lines(text: str) -> dict[Place, int]:
+    """Return the lines of tables, of tables in lists, and of keys; the text is known to be TOML."""
+    lines: dict[Place, int] = {}
+    counts: dict[Place, int] = {}  # how many tables a list has so far
     table: Place = ()
-    line, depth, rules = 1, 0, 0
-    key: str | None = None
-    fresh = True  # whether a statement could begin here
+    keys: Place = ()
+    opened, line, item = "", 1, 0
+    fresh, is_key = True, False  # whether a statement could begin here; whether its key is not over yet
     for match in _TOML.finditer(text):
         kind, piece = match.lastgroup, match.group()
-        if fresh and depth == 0 and kind in ("bare", "text"):
-            key = piece.strip("\"'")
-            yield (*table, key), line
-        if fresh and depth == 0 and piece == "[[":
-            table = ("rules", rules) if _RULES.match(text, match.end()) else ("?",)
-            if table[0] == "rules":
-                yield table, line
-                rules += 1
-        elif fresh and depth == 0 and piece == "[":
-            table = ("?",)
-        elif piece == "{" and depth == 1 and key == "rules" and table == ():
-            yield ("rules", rules), line
-            rules += 1
+        begins = fresh and not opened
+        if begins and piece in ("[", "[["):
+            table = _table(text, match.start(), counts, is_item=piece == "[[")
+            lines.setdefault(table, line)
+        elif (begins or is_key) and kind in ("bare", "text"):
+            keys = (*keys, _named(piece)) if is_key else (_named(piece),)
+            lines.setdefault((*table, *keys), line)
+            is_key, item = True, 0
+        elif opened == "[" and piece == "{":
+            lines.setdefault((*table, *keys, item), line)
+        is_key = is_key and piece != "="
+        item += opened == "[" and piece == ","
         if kind in ("mark", "table") and piece != "=":
-            depth += len(piece) * (1 if piece[0] in "[{" else -1)
+            opened = opened + piece if piece[0] in "[{" else opened[: -len(piece)]
         fresh = kind == "line" or (fresh and piece.isspace())
         line += piece.count("\n")
+    return lines
+
+
+def _table(text: str, at: int, counts: dict[Place, int], *, is_item: bool) -> Place:
+    """Return the place of the table whose header begins here; one in a list is the list's next or its last."""
+    header = _HEADER.match(text, at)
+    place: Place = ()
+    *above, last = [_named(key) for key in _KEY.findall("" if header is None else header["keys"])] or ["?"]
+    for key in above:
+        place = (*place, key)
+        if place in counts:
+            place = (*place, counts[place] - 1)
+    place = (*place, last)
+    if is_item:
+        counts[place] = counts.get(place, 0) + 1
+    return (*place, counts[place] - 1) if is_item else place
+
+
+def _named(key: str) -> str:
+    """Return the key that is written so."""
+    if key[0] != '"':
+        return key.strip("'")
+    return str(tomllib.loads(f"key = {key}")["key"]) if "\\" in key else key[1:-1]
 
 
 def _read_yaml(text: str) -> Written:

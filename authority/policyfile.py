@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from authority.cel import Condition, read_when, value_at
 from authority.cel_text import Read, WrongCondition, read_path
-from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject
+from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject, Vote
 from authority.policy import MAX_RULES, Policy
 from authority.policy_text import Place, Written, invalid_file, read_text
 from authority.scope import MAX_PATTERNS, parse_pattern
@@ -56,6 +56,7 @@ class RuleEntry(_Strict):
     actors: list[Line] = Field(default_factory=list, max_length=MAX_PATTERNS)
     scope: list[Line] = Field(default_factory=list, max_length=MAX_PATTERNS)
     to: list[Line] = Field(default_factory=list)
+    vote: Vote | None = None
     reason: str = Field(default="", max_length=MAX_WORDS)
 
     def content(self) -> FrozenDict:
@@ -143,7 +144,7 @@ class FileRule:
         if self._scope is not None:
             return Narrow(self._scope, words)
         if self.entry.verdict == "escalate":
-            return Escalate(self.entry.to, words)
+            return Escalate(self.entry.to, words, vote=self.entry.vote)
         return _KINDS[self.entry.verdict](words)
 
 
@@ -158,9 +159,22 @@ def policy_from_text(text: str, file: str) -> Policy:
         Refused: ``INVALID_POLICY`` with ``details["faults"]``.
     """
     try:
-        written = read_text(text, is_toml=file.endswith(".toml"))
+        written = read_text(text, is_toml=file.lower().endswith(".toml"))
     except Refused as refused:
         raise invalid_file(file, [_fault("$", refused.message, _line_in(refused.message))]) from None
+    return policy_from_written(written, file)
+
+
+def policy_from_written(written: Written, file: str) -> Policy:
+    """Return the policy that a file says, which was read already.
+
+    Args:
+        written: what it says, and where.
+        file: the file's name.
+
+    Raises:
+        Refused: ``INVALID_POLICY`` with ``details["faults"]``.
+    """
     try:
         entry = PolicyEntry.model_validate(written.data)
     except ValidationError as error:
@@ -254,11 +268,18 @@ def _wrong_parts(entry: RuleEntry) -> Iterator[tuple[str, str]]:
         yield "scope", "a rule that narrows names the patterns that remain; no other rule does"
     if entry.to and entry.verdict != "escalate":
         yield "to", "only a rule that escalates names people"
+    if entry.vote is not None and entry.verdict != "escalate":
+        yield "vote", "only a rule that escalates has those vote whom it names"
     for name, check in (("scope", _check_scope), ("to", Escalate), ("id", freeze), ("reason", freeze)):
         try:
             check(getattr(entry, name))
         except Refused as refused:
             yield name, refused.message
+    if entry.vote is not None and entry.verdict == "escalate":
+        try:
+            Escalate(entry.to, vote=entry.vote)
+        except Refused as refused:
+            yield "vote", refused.message
     for name in ("actions", "actors"):
         if "" in getattr(entry, name):
             yield name, "a pattern has at least one character"

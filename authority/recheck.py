@@ -84,6 +84,7 @@ def _parts(ruling: Ruling) -> dict[str, Any]:
         "ask": list(ruling.ask),
         "timeoutMs": ruling.timeout_ms,
         "onTimeout": ruling.on_timeout,
+        "step": ruling.step,
     }
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from authority import Approve, Escalate, Narrow, Policy, PolicyRegistry, Reject, StandardAuthority, rule
-from authority.opinions import Opinion
+from authority import PolicyRegistry, StandardAuthority
 from authority.policyfile import policy_from_text
+from bench.judged import FILE, bare, house
 from world.actor import ActorRef
 from world.frozen import FrozenDict, freeze
 from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
@@ -27,67 +27,6 @@ from world.time_limit import TimeLimit
 
 TO_REACH = 20_000
 ROUNDS = 3
-DAY_MS = 86_400_000
-FILE = """\
-name = "file"
-
-[[rules]]
-id = "small"
-when = "intent.input.amount <= 20"
-verdict = "approve"
-reason = "small"
-
-[[rules]]
-id = "covered"
-when = "intent.input.amount > base.data.balance"
-verdict = "reject"
-reason = "the balance does not cover it"
-
-[[rules]]
-id = "agents"
-when = 'actor.kind == "agent" && !has(actor.meta.trusted)'
-verdict = "narrow"
-scope = ["data.balance", "data.paid.*"]
-reason = "agents touch nothing but payments"
-
-[[rules]]
-id = "often"
-when = 'history.count({"actorId": actor.actorId, "since": now - duration("24h")}) > 100'
-verdict = "escalate"
-to = ["ann"]
-reason = "often"
-"""
-
-
-@rule
-def small(case: Case) -> Opinion | None:
-    """Small payments pass."""
-    return Approve("small") if case.intent.body.input["amount"] <= 20 else None
-
-
-@rule
-def covered(case: Case) -> Opinion | None:
-    """Nothing beyond the balance."""
-    return Reject("the balance does not cover it") if _amount(case) > case.view.data["balance"] else None
-
-
-@rule
-def agents(case: Case) -> Opinion | None:
-    """Agents only pay."""
-    if case.actor.kind == "agent" and "trusted" not in (case.actor.meta or {}):
-        return Narrow(["data.balance", "data.paid.*"], "agents touch nothing but payments")
-    return None
-
-
-@rule
-def often(case: Case) -> Opinion | None:
-    """People look at what happens often."""
-    earlier = case.history.count(actor_id=case.actor.actor_id, since_ms=case.submitted_at - DAY_MS)
-    return Escalate("ann", "often") if earlier > 100 else None
-
-
-def _amount(case: Case) -> Any:
-    return case.intent.body.input["amount"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +34,10 @@ class Past:
     """A past that costs nothing to ask."""
 
     def count(self, **conditions: Any) -> int:
+        """Return the same always."""
+        return 7
+
+    def sum(self, path: str, **conditions: Any) -> int:
         """Return the same always."""
         return 7
 
@@ -146,19 +89,17 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20_000, help="cases in each round")
     parser.add_argument("--members", type=int, default=10_000, help="how much the state holds")
     told = parser.parse_args()
-    house = Policy("code", [small, covered, agents, often])
     authority = StandardAuthority(
         PolicyRegistry([house, policy_from_text(FILE, "rules.toml")]), time_limit=TimeLimit(10_000)
     )
-    functions = [one.function for one in (small, covered, agents, often)]
     of_code, of_file = (cases(told.cases, told.members, name) for name in ("code", "file"))
     first = [authority.judge(one[0]) for one in (of_code, of_file)]
     assert (first[0].verdict, first[0].approved_scope) == (first[1].verdict, first[1].approved_scope)
-    bare = rate(lambda case: [function(case) for function in functions], of_code)
-    print(f"{'rule functions, bare':<28} {bare:>10,.0f} /s")
+    alone = rate(bare, of_code)
+    print(f"{'rule functions, bare':<28} {alone:>10,.0f} /s")
     for name, given in (("judge(), rules in Python", of_code), ("judge(), rules in CEL", of_file)):
         reached = rate(authority.judge, given)
-        print(f"{name:<28} {reached:>10,.0f} /s   ratio {reached / bare:5.2f}   to reach {TO_REACH:,} /s")
+        print(f"{name:<28} {reached:>10,.0f} /s   ratio {reached / alone:5.2f}   to reach {TO_REACH:,} /s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The snapshot of any past world, and building the index of a long log anew.
+"""The snapshot of any past world, the branches at any past event, and building the index of a long log anew.
 
 Usage: ``python -m bench past [--worlds N] [--samples N]``. Worlds are picked evenly over the whole past, and each is
 restored and compared with its hash by a reader that remembers nothing, before and after the index was built anew. To
@@ -16,10 +16,12 @@ from bench.bench_replay import peak_mb
 from bench.realms import Realm
 from world.log import EventLog, open_log
 from world.views.archive import Archive
+from world.views.bisect import bisect
 from world.views.index import WorldIndex
+from world.views.lineage import heads_at, line
 
 BUDGET_MS = 50.0
-EVENTS_OF_A_WORLD = 6
+EVENTS_OF_A_WORLD = 8
 """Events of one proposal of ``bench.realms``, its world's included."""
 
 
@@ -40,6 +42,32 @@ def restore_ms(log: EventLog, worlds: list[str]) -> list[float]:
     return sorted(taken)
 
 
+def heads_ms(log: EventLog, samples: int) -> list[float]:
+    """Return how many milliseconds it takes to tell where the branches stood at a past event, in order."""
+    taken = []
+    for position in range(1, log.head().size, max(1, log.head().size // samples)):
+        archive = Archive(log)
+        begin = time.perf_counter()
+        heads_at(archive, position)
+        taken.append((time.perf_counter() - begin) * 1000)
+    return sorted(taken)
+
+
+def search(log: EventLog) -> None:
+    """Search the whole line of descent for the first world with something in it, and print the tests and the time."""
+    archive = Archive(log)
+    begin = time.perf_counter()
+    rows = list(line(archive, archive.rows("branches")[0][1]))[::-1]
+    wanted = archive.checked_state(rows[len(rows) // 3].world_id)["counters"]["c1"]
+
+    def holds(world_id: str) -> bool:
+        return bool(archive.checked_state(world_id)["counters"].get("c1", 0) >= wanted)
+
+    found = bisect([row.world_id for row in rows], holds)
+    taken = time.perf_counter() - begin
+    print(f"  bisect in a line of {len(rows):,}: {found.tested} tests, {taken:.2f} s", flush=True)
+
+
 def report(what: str, taken: list[float]) -> None:
     """Print the median and the tail."""
     middle, late = taken[len(taken) // 2], taken[int(len(taken) * 0.99)]
@@ -55,6 +83,8 @@ def measure(path: Path, worlds: int, samples: int) -> None:
         picked, events = worlds_of(log, samples), log.head().size
         print(f"{worlds:,} worlds, {len(picked)} of them restored; budget {BUDGET_MS:.0f} ms")
         report("as it was recorded", restore_ms(log, picked))
+        report("where the branches stood", heads_ms(log, samples))
+        search(log)
     begin = time.perf_counter()
     with open_log(str(path), durability="normal", view=WorldIndex()) as log:
         log.rebuild_view()

@@ -66,9 +66,9 @@ def shelf() -> Domain:
 class Realm:
     """A founded realm and its one actor; ``intents`` makes what to submit."""
 
-    def __init__(self, address: str, *, durability: Durability = "full") -> None:
+    def __init__(self, address: str, *, durability: Durability = "full", domain: Domain | None = None) -> None:
         """Found the realm in a new log, or go on with the one that is there."""
-        self.domain = shelf()
+        self.domain = domain or shelf()
         self.log: EventLog = open_log(address, create=True, durability=durability, view=WorldIndex())
         self._ids = SequentialIds("bench", start=self.log.head().size)
         self.protocol = WorldProtocol(
@@ -86,9 +86,13 @@ class Realm:
             self.protocol.register_actor(actor, by="bench")
             self.protocol.bind_actor("ann", {"kind": "auto_approve"}, by="bench")
 
+    def body(self, number: int) -> IntentBody:
+        """Return what the number-th intent wants."""
+        return IntentBody(type="counter.raise", input={"counter": f"c{number % MEMBERS}", "by": number % 7 + 1})
+
     def intent(self, number: int) -> IntentInstance:
         """Return the number-th intent."""
-        body = IntentBody(type="counter.raise", input={"counter": f"c{number % MEMBERS}", "by": number % 7 + 1})
+        body = self.body(number)
         intent_id = self._ids.intent_id()
         return IntentInstance.read(
             {

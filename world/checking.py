@@ -8,11 +8,12 @@ WP-decision, WP-epoch, INV-I2, INT-13.3, INT-13.5; design section 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from world.canonical import canonical_bytes, read_json
+from world.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES, voters
 from world.errors import Refused
 from world.events import (
     TOPICS,
@@ -27,12 +28,15 @@ from world.events import (
     HumanAnswered,
     LogFounded,
     PolicyAdopted,
+    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
+    ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
+    ShadowConfigured,
     WorldSealed,
 )
 from world.identity import content_id, intent_key, requirement_id, schema_hash, state_hash, world_id
@@ -41,6 +45,7 @@ from world.patch import Patch, scope_allows
 from world.proposal import PROPOSAL_EVENTS, Proposal
 from world.realm import Realm
 from world.replay import KnownWorld, Lineages, Step
+from world.shadowing import shadowed_by
 from world.work import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
 
 _LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
@@ -106,11 +111,14 @@ class Checks:
             DomainAdopted.TOPIC: self._domain,
             ActorBound.TOPIC: self._bound,
             PolicyAdopted.TOPIC: self._policy,
+            PolicyRetired.TOPIC: self._retired,
+            ShadowConfigured.TOPIC: self._shadow,
             BranchCreated.TOPIC: self._branch,
             BranchSwitched.TOPIC: self._switched,
             WorldSealed.TOPIC: self._world,
             ProjectionRecorded.TOPIC: self._projection,
             ProposalSubmitted.TOPIC: self._submitted,
+            ProposalShadowed.TOPIC: self._shadowed,
             ProposalJudged.TOPIC: self._judged,
             HumanAnswered.TOPIC: self._answered,
             DecisionMade.TOPIC: self._decided,
@@ -144,10 +152,35 @@ class Checks:
         policy = event.binding.get("policy")
         if policy is not None and policy not in self._realm.policies:
             self._bad("BAD_REFERENCE", f"the policy {policy!r} was not adopted")
+        for member in voters(event.binding):
+            if member not in self._realm.actors:
+                self._bad("BAD_REFERENCE", f"the member {member!r} of a tribunal is not registered")
 
     def _policy(self, event: PolicyAdopted, _: int) -> None:
         if event.policy.get("hash") != event.policy_hash:
             self._bad("WRONG_HASH", f"the policy's hash is {event.policy.get('hash')}, not {event.policy_hash}")
+        known = self._realm.policies.get(event.name)
+        before = None if known is None else known.policy_hash
+        if event.previous not in (None, before):
+            self._bad("BAD_REFERENCE", f"the policy before is {before}, not {event.previous}")
+
+    def _retired(self, event: PolicyRetired, _: int) -> None:
+        known = self._realm.policies.get(event.name)
+        if known is None or known.policy_hash != event.policy_hash:
+            self._bad("BAD_REFERENCE", f"the policy {event.name!r} with the hash {event.policy_hash} was not in force")
+        bound = [name for name, one in self._realm.bindings.items() if one.get("policy") == event.name]
+        if bound:
+            self._bad(
+                "BAD_REFERENCE", f"the policy {event.name!r} was retired, and {', '.join(bound)} were bound by it"
+            )
+
+    def _shadow(self, event: ShadowConfigured, _: int) -> None:
+        unknown = [actor_id for actor_id in event.actors if actor_id not in self._realm.actors]
+        if unknown:
+            self._bad("BAD_REFERENCE", f"it names {', '.join(unknown)}, who are not registered")
+        policy = event.policy or {}
+        if (policy.get("name"), policy.get("hash")) != (event.name, event.policy_hash):
+            self._bad("WRONG_HASH", f"the policy is {policy.get('name')} with the hash {policy.get('hash')}")
 
     # Lineage
 
@@ -226,10 +259,22 @@ class Checks:
         if record is not None and (record.intent_id, record.intent_key) != (intent["intentId"], intent["intentKey"]):
             self._bad("BAD_REFERENCE", f"projection record {record.record_id} selected another intent")
 
+    def _shadowed(self, event: ProposalShadowed, _: int) -> None:
+        proposal = self._realm.proposals.get(event.proposal_id)
+        if proposal is None:
+            return  # the fold says so
+        if event.ruling.get("policyHash") != event.policy_hash:
+            self._bad("WRONG_HASH", f"the policy's hash is {event.ruling.get('policyHash')}, not {event.policy_hash}")
+        if shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"]) != event.name:
+            self._bad("BAD_REFERENCE", f"the policy {event.name!r} does not shadow what this actor proposes")
+
     def _judged(self, event: ProposalJudged, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold says so
+        shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"])
+        if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
+            self._bad("BAD_EVENT", f"the policy {shadowing!r} shadows it, and what it said was not recorded")
         bound = proposal.binding
         if bound is None:
             bound = self._realm.bindings.get(proposal.submitted.actor["actorId"])
@@ -240,14 +285,49 @@ class Checks:
         is_first = proposal.binding is None and event.ruling["verdict"] != "reject"
         if told is not None and is_first and (policy is None or policy.policy_hash != told):
             self._bad("BAD_REFERENCE", f"the policy {told} is not the one that was adopted")
-        wait = event.ruling.get("timeoutMs") if event.ruling["verdict"] == "wait" else None
-        if proposal.binding is None and event.deadline != (None if wait is None else event.at + wait):
+        self._check_step(proposal, event)
+        self._check_votes(proposal, event.ruling)
+
+    def _check_step(self, proposal: Proposal, event: ProposalJudged) -> None:
+        """Check that a ruling goes up the binding's chain only, and that its deadline follows from that."""
+        before, ruling = proposal.ruling or {}, event.ruling
+        step, last = ruling.get("step", 0), before.get("step", 0)
+        if not last <= step <= len(event.binding.get("then", ())):
+            self._bad("BAD_EVENT", f"there is no way from step {last} to step {step}")
+        if ruling["verdict"] != "wait":
+            wanted = None
+        elif proposal.binding is not None and step == last:
+            wanted = proposal.deadline
+        else:
+            wait = ruling.get("timeoutMs")
+            wanted = None if wait is None else event.at + wait
+        if event.deadline != wanted:
             self._bad("BAD_EVENT", f"the deadline {event.deadline} does not follow from the ruling")
 
+    def _check_votes(self, proposal: Proposal, told: Mapping[str, Any]) -> None:
+        """Check that votes can be won, and that those who spoke are those whose answers were recorded, in order."""
+        for one in told.get("trace", ()):
+            quorum = one.get("quorum") or {"rule": "majority"}
+            needed, members = quorum.get("threshold", 1), len(one.get("to", ()))
+            if quorum["rule"] not in VOTE_RULES or needed < 1 or ("quorum" in one and needed > members):
+                self._bad("BAD_EVENT", f"{members} cannot vote by the rule {dict(quorum)}")
+        spoken = [(one["source"], one["answer"]) for one in told.get("trace", ()) if one["rule"] == HUMAN_ANSWER]
+        answers = [
+            (f"{one['by']['kind']}:{one['by']['actorId']}", one["choice"])
+            for one in proposal.answers
+            if one["choice"] not in REMARKS
+        ]
+        if spoken and spoken != answers:
+            self._bad("BAD_EVENT", "the trace tells of answers that nobody gave")
+
     def _answered(self, event: HumanAnswered, _: int) -> None:
-        by = event.answer["by"]["actorId"]
-        if by not in self._realm.actors:
-            self._bad("BAD_REFERENCE", f"the actor {by!r} who answered is not registered")
+        by, to = event.answer["by"]["actorId"], event.answer.get("to")
+        for actor_id in (by, to):
+            if actor_id is not None and actor_id not in self._realm.actors:
+                self._bad("BAD_REFERENCE", f"the actor {actor_id!r} who answered is not registered")
+        proposal = self._realm.proposals.get(event.proposal_id)
+        if proposal is not None and (by == proposal.submitted.actor["actorId"]) != (event.answer["choice"] == "reply"):
+            self._bad("BAD_EVENT", f"{by!r} answered for a proposal of their own, or replied for somebody else")
 
     def _decided(self, event: DecisionMade, _: int) -> None:
         proposal, record = self._realm.proposals.get(event.proposal_id), event.decision
@@ -256,6 +336,7 @@ class Checks:
         if record["proposalId"] != event.proposal_id:
             self._bad("BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}")
         self._check_leases(proposal, event)
+        self._check_votes(proposal, record)
         verdict = "approved" if (proposal.ruling or {}).get("verdict") == "approve" else "rejected"
         if self._lacks_leases(proposal, event):
             pass  # judged well, and rejected for its manifest, or because its leases were never free

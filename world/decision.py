@@ -8,15 +8,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 from world.actor import ActorRef
 from world.intent import IntentScope
 from world.values import Identifier, Text, Value
 
-RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "none", "error"]
+RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "abstain", "delegate", "none", "error"]
 Verdict = Literal["approve", "reject", "wait"]
-HumanChoice = Literal["approve", "reject", "narrow", "ask"]
+HumanChoice = Literal["approve", "reject", "narrow", "abstain", "ask", "reply", "delegate", "escalate"]
+OnTimeout = Literal["approve", "reject", "escalate"]
+VoteRule = Literal["unanimous", "majority", "threshold"]
+
+VOTE_RULES: Final = frozenset(get_args(VoteRule))
+"""How votes are counted."""
+
+HUMAN_ANSWER: Final = "human answer"
+"""What stands for a rule's name where a person spoke; rules' names hold no spaces."""
+
+REMARKS: Final = frozenset({"ask", "reply"})
+"""Answers that are recorded and change no ruling: a question back, and what the proposer says to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many of those who are asked must approve, where one approval is not enough.
+
+    Args:
+        rule: all of them, more than half of them, or ``threshold`` of them.
+        threshold: for ``threshold``: how many.
+    """
+
+    rule: VoteRule
+    threshold: int | None = None
+
+    def needed(self, members: int) -> int:
+        """Return how many of this many members must approve."""
+        if self.rule == "threshold":
+            return self.threshold or 1
+        return members if self.rule == "unanimous" else members // 2 + 1
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the rule as JSON; a threshold stands there where it counts."""
+        return {"rule": self.rule} if self.threshold is None else {"rule": self.rule, "threshold": self.threshold}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Quorum:
+        """Read what ``to_wire`` wrote."""
+        return cls(wire["rule"], wire.get("threshold"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +65,13 @@ class RuleOutcome:
     Args:
         rule: the rule's name in its policy.
         source: where the rule stands (distribution, module and line), for people.
-        answer: approve, reject, narrow, escalate, none (no opinion) or error (which refuses).
+        answer: approve, reject, narrow, escalate, none (no opinion) or error (which refuses); of people also
+            abstain and delegate.
         reason: the rule's own words.
         scope: the narrower scope, for ``narrow``.
-        to: ids of the actors asked, for ``escalate``.
+        to: ids of the actors asked, for ``escalate``; of the one who answers instead, for ``delegate``.
         decisive: True for the outcome that decided.
+        quorum: for ``escalate``: how many of ``to`` must approve; None is any one of them.
     """
 
     rule: str
@@ -40,6 +81,7 @@ class RuleOutcome:
     scope: IntentScope | None = None
     to: tuple[str, ...] = ()
     decisive: bool = False
+    quorum: Quorum | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the outcome as JSON; absent parts are left out."""
@@ -50,6 +92,8 @@ class RuleOutcome:
             wire["scope"] = self.scope.to_wire()
         if self.to:
             wire["to"] = list(self.to)
+        if self.quorum is not None:
+            wire["quorum"] = self.quorum.to_wire()
         if self.decisive:
             wire["decisive"] = True
         return wire
@@ -57,7 +101,7 @@ class RuleOutcome:
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> RuleOutcome:
         """Read what ``to_wire`` wrote."""
-        scope = wire.get("scope")
+        scope, quorum = wire.get("scope"), wire.get("quorum")
         return cls(
             rule=wire["rule"],
             source=wire["source"],
@@ -66,6 +110,7 @@ class RuleOutcome:
             scope=None if scope is None else IntentScope.read(scope),
             to=tuple(wire.get("to", ())),
             decisive=wire.get("decisive", False),
+            quorum=None if quorum is None else Quorum.from_wire(quorum),
         )
 
 
@@ -83,6 +128,7 @@ class Ruling:
         ask: for wait: ids of the actors who may answer; ``*`` stands for any human.
         timeout_ms: for wait: how long to wait, in milliseconds; None is for ever.
         on_timeout: what happens when the time is over.
+        step: how many further steps of the binding's chain it has gone up.
     """
 
     verdict: Verdict
@@ -93,7 +139,8 @@ class Ruling:
     policy_hash: str | None = None
     ask: tuple[str, ...] = ()
     timeout_ms: int | None = None
-    on_timeout: Literal["approve", "reject"] = "reject"
+    on_timeout: OnTimeout = "reject"
+    step: int = 0
 
     def to_wire(self) -> dict[str, Any]:
         """Return the ruling as JSON; absent parts are left out, ``approvedScope`` is always there on approve."""
@@ -108,6 +155,8 @@ class Ruling:
             wire |= {"ask": list(self.ask), "onTimeout": self.on_timeout}
             if self.timeout_ms is not None:
                 wire["timeoutMs"] = self.timeout_ms
+        if self.step:
+            wire["step"] = self.step
         return wire
 
     @classmethod
@@ -124,17 +173,28 @@ class Ruling:
             ask=tuple(wire.get("ask", ())),
             timeout_ms=wire.get("timeoutMs"),
             on_timeout=wire.get("onTimeout", "reject"),
+            step=wire.get("step", 0),
         )
 
 
 class HumanAnswer(Value):
-    """What a person said about a waiting proposal; ``ask`` sends a question back and decides nothing."""
+    """What a person said about a waiting proposal.
+
+    ``ask`` sends a question back and ``reply`` answers one; both decide nothing. ``delegate`` hands the own seat on
+    to ``to``, and ``escalate`` hands the question up to the next step of the binding's chain.
+    """
 
     answer_id: Identifier
     by: ActorRef
     choice: HumanChoice
     scope: IntentScope | None = None
+    to: Identifier | None = None
     reason: Text = ""
+
+
+def voters(binding: Mapping[str, Any]) -> list[str]:
+    """Return the ids of all who vote by a binding, in any of its steps; they must be registered."""
+    return [member for one in (binding, *binding.get("then", ())) for member in one.get("members", ())]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
 from world.event import Event as Event
 from world.event import Wire
+from world.policy_events import PolicyRetired as PolicyRetired
+from world.policy_events import ProposalShadowed as ProposalShadowed
+from world.policy_events import ShadowConfigured as ShadowConfigured
 from world.run_events import RunAmended as RunAmended
 from world.run_events import RunClosed as RunClosed
 from world.run_events import RunCompared as RunCompared
@@ -72,13 +75,17 @@ class ActorBound(Event, frozen=True, kw_only=True):
 
 
 class PolicyAdopted(Event, frozen=True, kw_only=True):
-    """A policy came into force under its name; ``policy`` holds its rules with their sources and hashes."""
+    """A policy came into force under its name; ``policy`` holds its rules with their sources and hashes.
+
+    ``previous`` is the hash of the one that it replaced; logs of before that was recorded do not say it.
+    """
 
     TOPIC: ClassVar[str] = "policy.adopted"
     name: str
     policy_hash: str
     policy: Wire
     by: str
+    previous: str | None = None
 
 
 class BranchCreated(Event, frozen=True, kw_only=True):
@@ -424,11 +431,14 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ActorRegistered,
     ActorBound,
     PolicyAdopted,
+    PolicyRetired,
+    ShadowConfigured,
     BranchCreated,
     BranchSwitched,
     WorldSealed,
     ProjectionRecorded,
     ProposalSubmitted,
+    ProposalShadowed,
     ProposalJudged,
     HumanAnswered,
     HumanTimedOut,

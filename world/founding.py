@@ -11,6 +11,7 @@ from typing import Any
 from world.actor import ActorRef
 from world.arbitration import supersede
 from world.core import ComputeContext, genesis
+from world.decision import voters
 from world.errors import Refused
 from world.events import (
     ActorBound,
@@ -20,6 +21,7 @@ from world.events import (
     EnforcementChosen,
     LogFounded,
     PolicyAdopted,
+    PolicyRetired,
     WorldSealed,
 )
 from world.identity import content_id, state_hash, world_id
@@ -157,11 +159,14 @@ def bind(work: Work, actor_id: str, binding: Mapping[str, Any], by: str) -> None
     """Bind an actor to an authority; raises ``Refused`` ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``."""
     work.require_actor(actor_id)
     full = dict(work.authority.check_binding(binding))
+    for member in voters(full):
+        work.require_actor(member)
     policy = full.get("policy")
     if policy is not None and policy not in work.realm.policies:
         raise Refused(
             "POLICY_NOT_ADOPTED",
-            f"The policy {policy!r} is at hand but was not adopted; adopt it first (`worldctl policy adopt`).",
+            f"The policy {policy!r} is at hand but not in force: it was not adopted, or it was retired. Adopt it first "
+            "(`worldctl policy adopt`).",
             policy=policy,
         )
     if work.realm.bindings.get(actor_id) != full:
@@ -174,8 +179,49 @@ def adopt_policy(work: Work, name: str, by: str) -> bool:
     known = work.realm.policies.get(name)
     if known is not None and known.policy_hash == told["hash"]:
         return False
-    work.emit(REALM_STREAM, PolicyAdopted(at=work.at, name=name, policy_hash=told["hash"], policy=told, by=by))
+    work.emit(
+        REALM_STREAM,
+        PolicyAdopted(
+            at=work.at,
+            name=name,
+            policy_hash=told["hash"],
+            policy=told,
+            by=by,
+            previous=None if known is None else known.policy_hash,
+        ),
+    )
     return True
+
+
+def retire_policy(work: Work, name: str, by: str, reason: str) -> str:
+    """Take a policy out of force and return its hash; raises ``Refused`` ``POLICY_NOT_ADOPTED``, ``POLICY_IN_USE``."""
+    known = work.realm.policies.get(name)
+    if known is None:
+        in_force = sorted(work.realm.policies)
+        raise Refused(
+            "POLICY_NOT_ADOPTED",
+            f"The policy {name!r} is not in force; in force is {', '.join(in_force) or 'none'} "
+            "(`worldctl policy list --all`).",
+            policy=name,
+            known=in_force,
+        )
+    bound = sorted(
+        actor_id
+        for actor_id, binding in work.realm.bindings.items()
+        if binding["kind"] == "policy_rules" and binding.get("policy") == name
+    )
+    if bound:
+        some = ", ".join(bound[:10]) + (f" and {len(bound) - 10} more" if len(bound) > 10 else "")
+        raise Refused(
+            "POLICY_IN_USE",
+            f"The policy {name!r} judges what {some} want{'s' if len(bound) == 1 else ''}; bind them otherwise first "
+            "(`worldctl actor bind`).",
+            policy=name,
+            actors=bound,
+        )
+    retired = PolicyRetired(at=work.at, name=name, policy_hash=known.policy_hash, by=by, reason=reason)
+    work.emit(REALM_STREAM, retired)
+    return known.policy_hash
 
 
 def choose_enforcement(work: Work, by: str) -> None:

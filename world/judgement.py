@@ -11,6 +11,7 @@ from typing import Any
 
 from world.actor import ActorRef
 from world.arbitration import arbitrate, decide, is_arbitrated, supersede, wanted_by
+from world.canonical import canonical_bytes
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
@@ -18,6 +19,7 @@ from world.frozen import freeze
 from world.needs import declared_manifest
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
+from world.shadowing import shadow
 from world.work import LINEAGE_STREAM, Work
 
 
@@ -25,7 +27,9 @@ def judge(work: Work, proposal_id: str) -> None:
     """Ask the Authority about a new proposal and record its ruling; then decide, or wait for people."""
     proposal = work.realm.proposals[proposal_id]
     binding = work.realm.bindings[proposal.submitted.actor["actorId"]]
-    ruling = work.authority.judge(case_of(work, proposal, binding))
+    case = case_of(work, proposal, binding)
+    ruling = work.authority.judge(case)
+    shadow(work, case)
     _record(work, proposal, in_force(work, ruling, binding), binding)
 
 
@@ -47,19 +51,50 @@ def answer(work: Work, proposal_id: str, given: HumanAnswer) -> None:
     """Take a person's answer to a waiting proposal.
 
     Raises:
-        Refused: ``NOT_WAITING`` when nobody is asked (any more), and what the Authority refuses.
+        Refused: ``NOT_WAITING`` when nobody is asked (any more), ``NO_OPEN_QUESTION`` for a reply to none,
+            ``DELEGATION_REFUSED`` to somebody unknown, ``ANSWER_TOO_LARGE``, and what the Authority refuses.
     """
     proposal, asked = _waiting(work, proposal_id)
     work.require_actor(given.by.actor_id)
+    _check_mentioned(work, proposal, given)
     binding = proposal.binding or {}
     ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
+    _check_size(work, ruling, given)
     work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given.to_wire()))
     if ruling != asked:
-        _record(work, proposal, ruling, binding, deadline=proposal.deadline)
+        is_new_step = ruling.step != asked.step
+        _record(work, proposal, ruling, binding, deadline=None if is_new_step else proposal.deadline)
+
+
+def _check_size(work: Work, ruling: Ruling, given: HumanAnswer) -> None:
+    """Keep room for what follows: a time limit that cannot be recorded would hold up everything."""
+    limit = work.limits.max_event_bytes // 2
+    if len(canonical_bytes(ruling.to_wire())) > limit:
+        raise Refused(
+            "ANSWER_TOO_LARGE",
+            f"With this answer the ruling would have more than {limit} bytes; give a shorter reason or fewer patterns, "
+            "or raise the limit max_event_bytes.",
+            actor_id=given.by.actor_id,
+            limit_bytes=limit,
+        )
+
+
+def _check_mentioned(work: Work, proposal: Proposal, given: HumanAnswer) -> None:
+    """Check what only the log knows: whether a delegate is registered, and a reply has a question."""
+    if given.to is not None and given.to not in work.realm.actors:
+        raise Refused(
+            "DELEGATION_REFUSED",
+            f"{given.by.actor_id!r} cannot hand the answer on: {given.to!r} is not registered (`worldctl actor add`).",
+            actor_id=given.by.actor_id,
+            to=given.to,
+        )
+    is_proposer = given.by.actor_id == proposal.submitted.actor["actorId"]
+    if given.choice == "reply" and is_proposer and not proposal.open_questions:
+        raise Refused("NO_OPEN_QUESTION", "Nobody asked anything that was not replied to.", actor_id=given.by.actor_id)
 
 
 def expire(work: Work) -> None:
-    """Let every waiting proposal whose time is over be decided by its binding's rule."""
+    """Let every waiting proposal whose time is over be decided by its binding's rule, or go on to the next step."""
     for proposal in work.realm.overdue(work.at):
         asked, deadline = proposal.asked, proposal.deadline
         assert asked is not None
@@ -152,7 +187,7 @@ def _record(
 ) -> None:
     """Record a ruling and what follows: the decision, or for an approval first the question for its leases.
 
-    A ruling that still waits after an answer keeps its deadline.
+    A ruling that still waits after an answer keeps its deadline; one of a new step begins a new one.
     """
     if ruling.verdict != "wait":
         deadline = None

@@ -42,6 +42,40 @@ class History(Protocol):
             decision: how it was decided before this point.
             outcome: how its execution ended before this point.
             since_ms: only proposals submitted at or after this time, ms since 1970.
+
+        Raises:
+            Refused: ``INVALID_VALUE`` for a condition that nothing could ever match, such as an unknown decision.
+        """
+        ...
+
+    def sum(
+        self,
+        path: str,
+        *,
+        actor_id: str | None = None,
+        action: str | None = None,
+        intent_key: str | None = None,
+        decision: Literal["approved", "rejected"] | None = None,
+        outcome: Literal["completed", "failed"] | None = None,
+        since_ms: int | None = None,
+    ) -> int | float:
+        """Return the sum of a number in the inputs of the earlier proposals that ``count`` counts.
+
+        Args:
+            path: where the number stands in an input, such as ``amount`` or ``lines.0.price`` (``world.paths``).
+                An input in which nothing or null stands there is left out. Whole numbers add up exactly; with others
+                among them the sum is the nearest double, in whatever order they came.
+            actor_id: as for ``count``, like all that follow.
+            action: the intent's type.
+            intent_key: the intent's meaning.
+            decision: how it was decided before this point.
+            outcome: how its execution ended before this point.
+            since_ms: only proposals submitted at or after this time, ms since 1970.
+
+        Raises:
+            Refused: ``NOT_A_NUMBER`` with the proposal whose input has something else there; ``SUM_TOO_LARGE`` beyond
+                the doubles; ``HISTORY_TOO_LONG`` for more than ``world.sums.MAX_SUMMED`` proposals;
+                ``INVALID_PATH`` for a path that is no text; ``INVALID_VALUE`` as for ``count``.
         """
         ...
 

@@ -33,6 +33,7 @@ from world.events import (
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
+    ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
 )
@@ -70,6 +71,7 @@ class Proposal:
 
     submitted: ProposalSubmitted
     status: Status = "submitted"
+    is_shadowed: bool = False
     ruling: Mapping[str, Any] | None = None
     binding: Mapping[str, Any] | None = None
     deadline: int | None = None
@@ -145,6 +147,12 @@ class Proposal:
         return Ruling.from_wire(self.ruling)
 
     @property
+    def open_questions(self) -> list[Mapping[str, Any]]:
+        """The questions that people sent back and that the proposer has not replied to, as answers in wire form."""
+        replied = max((at for at, one in enumerate(self.answers) if one["choice"] == "reply"), default=-1)
+        return [one for one in self.answers[replied + 1 :] if one["choice"] == "ask"]
+
+    @property
     def wants_leases(self) -> bool:
         """Whether it was judged well and only its leases are missing (design section 7)."""
         return self.status == "evaluating" and self.ruling is not None and self.ruling["verdict"] == "approve"
@@ -211,6 +219,13 @@ def _move(proposal: Proposal, to: Status) -> None:
             to=to,
         )
     proposal.status = to
+
+
+def _shadowed(proposal: Proposal, event: ProposalShadowed) -> None:
+    _require(proposal, "submitted", event)
+    if proposal.is_shadowed:
+        raise _contradiction(proposal, event, "it was shadowed before")
+    proposal.is_shadowed = True
 
 
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:
@@ -343,6 +358,7 @@ def _contradiction(proposal: Proposal, event: Event, why: str) -> DamagedLog:
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
+    ProposalShadowed: _shadowed,
     ProposalJudged: _judged,
     HumanAnswered: _answered,
     HumanTimedOut: _timed_out,

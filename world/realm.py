@@ -25,6 +25,7 @@ from world.events import (
     ExecutionStarted,
     LogFounded,
     PolicyAdopted,
+    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
@@ -37,6 +38,7 @@ from world.events import (
     RunOpened,
     RunRolledBack,
     RunViolated,
+    ShadowConfigured,
     VerdictGiven,
     WorldSealed,
 )
@@ -53,6 +55,8 @@ LANDMARKS: Final = frozenset(
         ActorRegistered,
         ActorBound,
         PolicyAdopted,
+        PolicyRetired,
+        ShadowConfigured,
         BranchSwitched,
     )
 )
@@ -80,7 +84,7 @@ class Realm:
 
     ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission. ``klis_version`` is
     how many events of the lease ledger were folded, which is the version of their stream. ``runs`` are those that
-    are open.
+    are open. ``shadow`` says which policy judges for the record only, None where none does.
     """
 
     position: int = 0
@@ -90,6 +94,7 @@ class Realm:
     actors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     bindings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     policies: dict[str, PolicyAdopted] = field(default_factory=dict)
+    shadow: ShadowConfigured | None = None
     branches: dict[str, Branch] = field(default_factory=dict)
     active: str = ""
     epoch: int = 0
@@ -304,6 +309,14 @@ def _policy(realm: Realm, event: PolicyAdopted) -> None:
     realm.policies[event.name] = event
 
 
+def _retired(realm: Realm, event: PolicyRetired) -> None:
+    realm.policies.pop(event.name, None)
+
+
+def _shadow(realm: Realm, event: ShadowConfigured) -> None:
+    realm.shadow = None if event.name is None else event
+
+
 def _branch(realm: Realm, event: BranchCreated) -> None:
     if event.branch in realm.branches:
         raise DamagedLog("BRANCH_EXISTS", f"Branch {event.branch!r} was created twice.")
@@ -381,6 +394,8 @@ _STEPS: Final[Mapping[type[Event], Callable[[Realm, Any], None]]] = {
     ActorRegistered: _actor,
     ActorBound: _bound,
     PolicyAdopted: _policy,
+    PolicyRetired: _retired,
+    ShadowConfigured: _shadow,
     BranchCreated: _branch,
     BranchSwitched: _switched,
     WorldSealed: _sealed,

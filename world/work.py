@@ -6,9 +6,10 @@ together or, when the commit fails, forgotten together with the realm (design se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from world.clock import Clock, IdSource
 from world.core import Domain, recompute
@@ -23,6 +24,7 @@ from world.limits import Limits
 from world.ports import Authority, EffectCall, Executor, Order
 from world.realm import Realm, fold
 from world.snapshot import Meta, Requirement, Snapshot, System
+from world.sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
 from world.time_limit import unbroken
 
 REALM_STREAM = "realm"
@@ -30,6 +32,16 @@ LINEAGE_STREAM = "lineage"
 KLIS_STREAM = "klis"
 MAX_SNAPSHOTS = 64
 """States of worlds kept ready to compute on between commits."""
+
+SUMMED_AT_ONCE: Final = 64
+"""Earlier proposals whose inputs a sum reads at once."""
+
+
+class Earlier(NamedTuple):
+    """An earlier proposal, and the position at which it was submitted."""
+
+    proposal_id: str
+    position: int
 
 
 class Lookup(Protocol):
@@ -45,6 +57,18 @@ class Lookup(Protocol):
 
     def count(self, before: int, **conditions: Any) -> int:
         """Count earlier proposals; see ``world.ports.History``."""
+        ...
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        """Return the first of the proposals that ``count`` counts, in the order of the log."""
+        ...
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        """Return the ids of proposals and the inputs of their intents, for some that ``earlier`` found, in its order.
+
+        Raises:
+            DamagedLog: where they cannot be read.
+        """
         ...
 
     def world_outcome(self, world_id: str) -> tuple[str, int] | None:
@@ -118,17 +142,49 @@ class PastAt:
         since_ms: int | None = None,
     ) -> int:
         """Count earlier proposals that match every given condition."""
-        given = {
-            "actor_id": actor_id,
-            "action": action,
-            "intent_key": intent_key,
-            "decision": decision,
-            "outcome": outcome,
-            "since_ms": since_ms,
-            "other_than": self.own,
-        }
-        asked = {name: value for name, value in given.items() if value is not None}
+        asked = self._asked(
+            actor_id=actor_id,
+            action=action,
+            intent_key=intent_key,
+            decision=decision,
+            outcome=outcome,
+            since_ms=since_ms,
+        )
         return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
+
+    def sum(
+        self,
+        path: str,
+        *,
+        actor_id: str | None = None,
+        action: str | None = None,
+        intent_key: str | None = None,
+        decision: Literal["approved", "rejected"] | None = None,
+        outcome: Literal["completed", "failed"] | None = None,
+        since_ms: int | None = None,
+    ) -> int | float:
+        """Add up a number of the inputs of earlier proposals that match every given condition."""
+        asked = self._asked(
+            actor_id=actor_id,
+            action=action,
+            intent_key=intent_key,
+            decision=decision,
+            outcome=outcome,
+            since_ms=since_ms,
+        )
+        check_path(path)
+        found = unbroken(lambda: self.lookup.earlier(self.before, MAX_SUMMED + 1, **asked))
+        check_length(len(found))
+        return add_up(path, self._inputs(found))
+
+    def _inputs(self, found: Sequence[Earlier]) -> Iterator[tuple[str, Any]]:
+        """Yield inputs a few at a time: a time limit may end a sum between them, and memory holds no more."""
+        for at in range(0, len(found), SUMMED_AT_ONCE):
+            some = found[at : at + SUMMED_AT_ONCE]
+            yield from unbroken(partial(self.lookup.inputs, some))
+
+    def _asked(self, **given: Any) -> dict[str, Any]:
+        return {**check_conditions(given), "other_than": self.own}
 
 
 @dataclass(slots=True)

@@ -11,11 +11,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from authority.human import HUMAN_ANSWER, TIME_LIMIT
-from authority.policyfile import LANGUAGE, FileRule, policy_from_text
-from world.canonical import canonical_text
-from world.errors import Refused
+from authority import Policy, rebuilt_rules
+from authority.policyfile import LANGUAGE, FileRule
+from authority.questions import OF_PEOPLE
+from world.intent import IntentScope
 from world.ports import Case
+from worldprotocol.asking_again import answered_from
+from worldprotocol.changing import change_lines, changes
+from worldprotocol.terminal import visible
 
 Role = Literal["decided", "overruled", "narrowed", "agreed", "asked", "failed", "silent"]
 """What became of a rule's answer: it decided; a stronger answer went before it; it narrowed what was approved; it said
@@ -24,50 +27,96 @@ the same as what decided; it asked people; it failed beside another failure; it 
 MAX_SHOWN: Final = 200
 """Characters of a value that the words for people show."""
 
+CEDAR: Final = "cedar"
+"""The language of rules in Cedar, as their sources name it; its package is an extra."""
+
 NO_RULE: Final = "no rule had an opinion: rejected by default"
 
+NOTHING_LEFT: Final = ("leave nothing of the proposed scope", "nothing is left that all would approve")
+"""How a rejection words that narrowings left nothing."""
+
+_REJECTED: Final = frozenset({"reject", "rejected"})
 _STRENGTH: Final[Mapping[str, int]] = {"none": 0, "approve": 1, "narrow": 2, "escalate": 3, "reject": 4, "error": 5}
 
 
 def explain_trace(
-    trace: Sequence[Mapping[str, Any]], policy: Mapping[str, Any] | None, case: Case | None
+    told: Mapping[str, Any],
+    policy: Mapping[str, Any] | None,
+    case: Case | None,
+    proposed: IntentScope | None,
+    *,
+    at_hand: Policy | None = None,
 ) -> dict[str, Any]:
     """Return what a trace tells.
 
     Args:
-        trace: of a ruling or a decision, in wire form.
+        told: a ruling or a decision, in wire form.
         policy: the description of the policy that judged, as it was adopted.
         case: for the values that conditions read; None leaves them out.
+        proposed: the scope that the intent proposed.
+        at_hand: the policy itself, where it is at hand and the case is whole: its rules in code are asked again, to
+            show by which line they answered and their local values there (``worldprotocol.asking_again``).
 
     Returns:
-        ``rules``, each with its ``role`` and what else is known of it; ``people``, the answers among the outcomes;
-        ``decidedBy``, the names of the outcomes that decided; ``byDefault``, True where there were rules and none had
-        an opinion.
+        ``changes``, what would have to be otherwise (``worldprotocol.changing``), None where it was approved or never
+        judged; ``rules``, each with its ``role`` and what else is known of it; ``people``, the answers among the
+        outcomes; ``decidedBy``, the names of the outcomes that decided; ``byDefault``, True where there were rules and
+        none had an opinion.
     """
+    trace: Sequence[Mapping[str, Any]] = told.get("trace", ())
     described = {one["rule"]: one for one in (policy or {}).get("rules", ())}
-    people = [dict(one) for one in trace if one["rule"] in (HUMAN_ANSWER, TIME_LIMIT)]
-    asked = [one for one in trace if one["rule"] not in (HUMAN_ANSWER, TIME_LIMIT)]
+    of_files = {name: rule for name, one in described.items() if (rule := _file_rule(one)) is not None}
+    people = [dict(one) for one in trace if one["rule"] in OF_PEOPLE]
+    asked = [one for one in trace if one["rule"] not in OF_PEOPLE]
     strongest = max((_STRENGTH[one["answer"]] for one in asked), default=0)
-    rules = [
-        {**one, "role": _role(one, strongest), **_about(one, described.get(one["rule"], {}), case)} for one in asked
-    ]
+    decided = decided_by(told)
+    stands = told.get("verdict", told.get("decision")) not in _REJECTED or bool(people)
+    rules: list[dict[str, Any]] = []
+    for one in asked:
+        about = _about(one, described.get(one["rule"], {}), case)
+        rules.append({**one, "role": _role(one, strongest, decided, stands=stands), **about})
+    if at_hand is not None and case is not None:
+        for one in rules:
+            again = answered_from(at_hand, one, case)
+            if again is not None:
+                one["answeredFrom"] = again
     return {
         "rules": rules,
         "people": people,
-        "decidedBy": [one["rule"] for one in trace if one.get("decisive")],
+        "decidedBy": decided,
         "byDefault": bool(asked or described) and strongest == 0,
+        "changes": changes(told, proposed, of_files, case) if told else None,
     }
 
 
-def _role(outcome: Mapping[str, Any], strongest: int) -> Role:
+def decided_by(told: Mapping[str, Any]) -> list[str]:
+    """Return the names of the outcomes that decided; none where something else rejected what they approved."""
+    trace: Sequence[Mapping[str, Any]] = told.get("trace", ())
+    decisive = [one for one in trace if one.get("decisive")]
+    if told.get("verdict", told.get("decision")) not in _REJECTED:
+        return [one["rule"] for one in decisive]
+    reason = str(told.get("reason", ""))
+    return [
+        one["rule"]
+        for one in decisive
+        if one["answer"] not in ("approve", "narrow", "escalate")
+        or (one["answer"] == "escalate" and reason.startswith(f"{one['rule']}: "))  # and nobody could answer
+        or (one["answer"] == "narrow" and any(words in reason for words in NOTHING_LEFT))
+    ]
+
+
+def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *, stands: bool) -> Role:
+    """Return what became of an answer; where nothing ``stands``, all that did not decide was overruled."""
     answer = outcome["answer"]
     strength = _STRENGTH[answer]
-    if outcome.get("decisive"):
+    if outcome["rule"] in decided:
         return "decided"
     if strength == 0:
         return "silent"
     if answer == "error":
         return "failed"
+    if outcome.get("decisive") or (not stands and strongest < _STRENGTH["reject"]):
+        return "overruled"
     if answer == "narrow" and strongest <= _STRENGTH["escalate"]:
         return "narrowed"
     if answer == "approve" and strongest == _STRENGTH["narrow"]:
@@ -82,6 +131,8 @@ def _about(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case 
     told: dict[str, Any] = {}
     if described.get("description"):
         told["description"] = described["description"]
+    if described.get("language") == CEDAR and case is not None:
+        return told | _about_cedar(outcome, described, case)
     rule = _file_rule(described)
     if rule is None:
         return told
@@ -101,21 +152,32 @@ def _about(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case 
     return told
 
 
+def _about_cedar(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    if outcome["answer"] == "none":
+        told["because"] = "its policy is not satisfied"
+    for rule in rebuilt_rules([described]):
+        values_read = getattr(rule, "values_read", None)
+        if values_read is not None:
+            told["reads"] = values_read(case)
+    return told
+
+
 def _file_rule(described: Mapping[str, Any]) -> FileRule | None:
     """Return a rule of a policy file from its description; None for another rule, or one of another version."""
     if described.get("language") != LANGUAGE:
         return None
-    entry = {"id": described["rule"], **described.get("parameters", {})}
-    try:
-        (rule,) = policy_from_text(canonical_text({"name": "one", "rules": [entry]}), "recorded.yaml").rules
-    except Refused:
-        return None
-    return rule if isinstance(rule, FileRule) else None
+    rules = rebuilt_rules([described])
+    return rules[0] if rules and isinstance(rules[0], FileRule) else None
 
 
 def reads_computed(policy: Mapping[str, Any] | None) -> bool:
     """Tell whether a condition of a policy reads what only the domain makes, such as computed values."""
     for described in (policy or {}).get("rules", ()):
+        if described.get("language") == CEDAR:
+            text = str(described.get("parameters", {}).get("policy", ""))
+            if "computed" in text or "manifest" in text:
+                return True
         rule = _file_rule(described)
         if rule is None or rule.condition is None:
             continue
@@ -127,6 +189,10 @@ def reads_computed(policy: Mapping[str, Any] | None) -> bool:
 
 def trace_lines(told: Mapping[str, Any]) -> Iterator[str]:
     """Yield the words for people, for what ``explain_trace`` returned."""
+    yield from map(visible, _lines(told))
+
+
+def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     for number, one in enumerate(told["rules"], 1):
         mark = "*" if one["role"] == "decided" else "-"
         reason = f": {one['reason']}" if one.get("reason") else ""
@@ -139,16 +205,30 @@ def trace_lines(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"              reads  {name} = {_shown(value)}"
         if "because" in one and "reads" not in one:
             yield f"              why    {one['because']}"
+        yield from _again(one.get("answeredFrom"))
         if "scope" in one:
             yield f"              within {_shown(one['scope'])}"
         if one.get("to"):
-            yield f"              asks   {', '.join(one['to'])}"
+            quorum = one.get("quorum")
+            vote = "" if quorum is None else f" to vote: {quorum.get('threshold', quorum['rule'])}"
+            yield f"              asks   {', '.join(one['to'])}{vote}"
     if told["byDefault"]:
         yield f"  default   {NO_RULE}"
     for one in told["people"]:
         mark = "*" if one.get("decisive") else "-"
         reason = f": {one['reason']}" if one.get("reason") else ""
         yield f"  people    {mark} {one['rule']} {one['answer']}{reason} [{one['source']}]"
+    yield from change_lines(told["changes"])
+
+
+def _again(told: Mapping[str, Any] | None) -> Iterator[str]:
+    if told is None:
+        return
+    yield f"              from   line {told['line']}: {told['code']}"
+    for name, value in told["values"].items():
+        yield f"              where  {name} = {_shown(value)}"
+    if "now" in told:
+        yield f"              note   asked again it answers {told['now']}: it is no pure function of its case"
 
 
 def _shown(value: Any) -> str:

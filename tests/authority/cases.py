@@ -25,6 +25,10 @@ class NoHistory:
         """Return 0."""
         return 0
 
+    def sum(self, path: str, **conditions: Any) -> int:
+        """Return 0."""
+        return 0
+
 
 def scope(*patterns: str) -> IntentScope:
     """Return a scope of these patterns."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cli.counter import counter
 from tests.cli.realm import COUNTER, Realm
 from world.clock import ManualClock
-from worldprotocol import World
+from world.limits import Limits
+from worldprotocol import World, backtest
 from worldprotocol.backtest import Backtest, Setup, Wanted
 
 START = 1_700_000_000_000
@@ -122,6 +128,26 @@ def test_history_is_that_before_each_case(recorded: tuple[Path, list[str], list[
     assert {tuple(one["to"]["decidedBy"]) for one in lines} == {("enough_for_today",)}
 
 
+def test_as_many_processes_judge_as_pay(
+    recorded: tuple[Path, list[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, flips, _ = recorded
+    policy, taken = other(folder, most=4), []
+
+    def in_order(begin: Any, tasks: Any, jobs: int) -> Any:
+        taken.append(jobs)
+        return map(begin(), tasks)
+
+    monkeypatch.setattr(backtest, "in_order", in_order)
+    monkeypatch.setattr(backtest, "cores", lambda: 3)
+    monkeypatch.setattr(backtest, "FIRST", 500)
+    for pays_s, jobs in ((1_000.0, []), (1e-9, [3])):
+        monkeypatch.setattr(backtest, "PAYS_S", pays_s)
+        running = Backtest(setup(folder, policy))
+        assert [one["proposalId"] for one in running.lines()] == flips
+        assert taken == jobs
+
+
 def test_only_what_is_wanted_is_judged(recorded: tuple[Path, list[str], list[str]]) -> None:
     folder, flips, _ = recorded
     policy = other(folder, most=4)
@@ -171,3 +197,200 @@ def test_the_command_lists_flips_as_lines_and_ends_with_one(tmp_path: Path) -> N
     assert json.loads(realm("policy", "backtest", "--with", "till", "--since", "1h", "--json").out)["judged"] == 0
     realm("policy", "backtest", "--with", "till", "--branch", "nowhere", code=1)
     assert (tmp_path / "world.db").read_bytes() == before
+
+
+SITE = """
+from pydantic import BaseModel
+
+from worldprotocol import Domain, set_
+
+
+class Site(BaseModel):
+    built: int = 0
+
+
+class Page(BaseModel):
+    name: str
+
+
+site = Domain("urn:example:site", version="1.0.0", state=Site)
+
+
+@site.computed("isFull", deps=["built"])
+def is_full(data):
+    return data["built"] >= MOST
+
+
+@site.action("build", version="1", manifest=[{"predicate": "MUTATES", "resource": "FILE:/out/{input.name}.html"}])
+def build(ctx, given: Page):
+    return [set_("built", ctx.data["built"] + 1)]
+
+
+@site.computed("folder", deps=["built"])
+def folder(data):
+    return "out"
+
+
+@site.action("mark", version="1", manifest=[{"predicate": "MUTATES", "resource": "FILE:/{computed.folder}/x"}])
+def mark(ctx, given: Page):
+    return []
+"""
+ONE_RULE = 'name = "{name}"\n[[rules]]\nid = "it"\nverdict = "{verdict}"\n'
+
+
+def one_rule(folder: Path, name: str, verdict: str, when: str | None = None) -> str:
+    file = folder / f"{name}.toml"
+    condition = "" if when is None else f"when = {json.dumps(when)}\n"
+    file.write_text(ONE_RULE.format(name=name, verdict=verdict) + condition)
+    return str(file)
+
+
+def site(folder: Path, policy: str, *, most: int = 9, name: str = "site") -> World:
+    file = folder / f"{name}.py"
+    file.write_text(SITE.replace("MOST", str(most)))
+    world = World.create(folder / "world.db", domain=f"{file}:site", policies=[policy], clock=ManualClock(START, 1))
+    world.register("ann", "human", binding={"kind": "auto_approve"})
+    world.register("bot", "agent", binding={"kind": "policy_rules", "policy": Path(policy).stem, "ask": ["ann"]})
+    return world
+
+
+def of_site(folder: Path, policy: str, **parts: Any) -> list[tuple[str, str]]:
+    """Return what is found in a log of the site: a flip's verdicts, or why it is undecided."""
+    name = parts.pop("name", "site")
+    running = Backtest(Setup(str(folder / "world.db"), f"{folder / name}.py:site", policy, **parts), 1)
+    lines = list(running.lines())
+    assert sum(running.counts.values()) - running.counts["judged"] == running.counts["judged"]
+    return [
+        (one["kind"], f"{one['from']['verdict']} to {one['to']['verdict']}" if one["kind"] == "flip" else one["why"])
+        for one in lines
+    ]
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_what_people_approved_counts_as_approved_whatever_became_of_its_leases(tmp_path: Path) -> None:
+    with site(tmp_path, one_rule(tmp_path, "house", "escalate")) as world:
+        refused = world.act("bot", "build", {"name": "/../x"}).proposal_id
+        assert world.decide(refused, "approve", by="ann").status == "rejected"  # its manifest is refused
+        assert "manifest" in world.proposal(refused).decision_record.reason  # type: ignore[union-attr]
+        rejected = world.act("bot", "build", {"name": "y"}).proposal_id
+        world.decide(rejected, "reject", by="ann")
+    assert of_site(tmp_path, one_rule(tmp_path, "yes", "approve")) == [("flip", "reject to approve")]
+    assert of_site(tmp_path, one_rule(tmp_path, "no", "reject")) == [("flip", "approve to reject")]
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_a_rejection_because_the_policy_was_not_in_force_was_decided_by_none_of_its_rules(tmp_path: Path) -> None:
+    house = one_rule(tmp_path, "house", "approve")
+    site(tmp_path, house).close()
+    one_rule(tmp_path, "house", "approve", "true")
+    with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
+        assert world.act("bot", "build", {"name": "x"}).status == "rejected"
+    running = Backtest(Setup(str(tmp_path / "world.db"), f"{tmp_path / 'site.py'}:site", house), 1)
+    (flip,) = running.lines()
+    assert (flip["from"]["verdict"], flip["from"]["decidedBy"], flip["from"]["sources"]) == ("reject", [], [])
+    assert flip["to"]["decidedBy"] == ["it"]
+
+
+READS_NONE = "!(intent.input.name == 'y') && base.data.built >= 0"
+READS_COMPUTED = "!base.computed.isFull"
+IN_PYTHON = """
+from worldprotocol import Approve, Policy, rule
+
+
+@rule
+def reads(case):
+    return None if case.view.computed["computed.isFull"] else Approve()
+
+
+@rule
+def does_not(case):
+    return Approve() if case.view.data["built"] < 9 else None
+
+
+reading = Policy("reading", [reads])
+other = Policy("other", [does_not])
+"""
+
+
+@pytest.mark.requirement("CARD-policy", "CARD-replay")
+def test_what_reads_computed_values_is_undecided_under_other_code_than_was_adopted(tmp_path: Path) -> None:
+    house = one_rule(tmp_path, "house", "approve", READS_COMPUTED)
+    (tmp_path / "rules.py").write_text(IN_PYTHON)
+    with site(tmp_path, house) as world:
+        for at in range(3):
+            world.act("bot", "build", {"name": f"x{at}"})
+    without = one_rule(tmp_path, "without", "approve", READS_NONE)
+    reading, other = (f"{tmp_path / 'rules.py'}:{name}" for name in ("reading", "other"))
+    with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
+        assert world.act("bot", "mark", {"name": "x"}).status == "completed"
+    (tmp_path / "later.py").write_text(SITE.replace("MOST", "2"))
+    for policy in (house, without, reading, other):
+        assert of_site(tmp_path, policy) == []
+    assert of_site(tmp_path, house, name="later") == [("undecided", "otherCode")] * 4
+    assert of_site(tmp_path, reading, name="later") == [("undecided", "otherCode")] * 4
+    for policy in (without, other):  # what the action declares to touch is made of a computed value
+        assert of_site(tmp_path, policy, name="later") == [("undecided", "otherCode")]
+    with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'later.py'}:site", policies=[house]) as world:
+        world.adopt_domain()
+        assert world.act("bot", "build", {"name": "x3"}).status == "rejected"  # from here on it is full
+    assert of_site(tmp_path, house, name="later") == [("undecided", "otherCode")] * 4
+    assert of_site(tmp_path, house) == [("undecided", "otherCode")]
+
+
+def test_a_rule_that_does_not_end_is_broken_off_in_a_backtest_too(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.act("bot", "sell", {"item": "tea", "count": 1})
+    (tmp_path / "slow.py").write_text(ENDLESS.replace('write_text("a process has begun")', "name"))
+    slow = f"{tmp_path / 'slow.py'}:endless"
+    running = Backtest(Setup(str(tmp_path / "world.db"), f"{COUNTER}:counter", slow, limits=Limits(max_call_ms=50)), 1)
+    (line,) = running.lines()
+    assert (line["kind"], line["why"]) == ("undecided", "timedOut")
+    (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\n[limits]\nmax_call_ms = 50\n')
+    assert "RULE_TIMED_OUT" in Realm(tmp_path)("policy", "backtest", "--with", "slow.py:endless").out
+
+
+def test_the_command_says_why_a_case_is_undecided_and_refuses_a_policy_that_never_judged(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.act("bot", "charge", {"amount": 2})
+    realm, never = Realm(tmp_path), other(tmp_path, amount=9)
+    said = realm("policy", "backtest", "--with", never).out
+    assert "wait (charges_go_to_people) -> reject (by default)\tpeople never answered" in said
+    assert realm("policy", "backtest", "--with", never, "--of", "till", "--json").lines[-1]["judged"] == 1
+    told = realm("policy", "backtest", "--with", never, "--of", "tell", "--json", code=1).json["error"]
+    assert (told["code"], told["details"]["known"]) == ("UNKNOWN_POLICY", ["till"])
+
+
+ENDLESS = """
+from pathlib import Path
+
+from worldprotocol import Approve, Policy, rule
+
+
+@rule
+def thinks_for_ever(case):
+    (Path(__file__).parent / "begun").write_text("a process has begun")
+    while True:
+        pass
+
+
+endless = Policy("endless", [thinks_for_ever])
+"""
+
+
+def test_ctrl_c_ends_a_backtest_with_all_its_processes_in_the_middle_of_a_rule(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        for _ in range(4):
+            world.act("bot", "sell", {"item": "tea", "count": 1})
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    wanted = ["policy", "backtest", "--with", "endless.py:endless", "--jobs", "2", "--json"]
+    command = [sys.executable, "-m", "worldprotocol", *wanted]
+    paths = {"PYTHONPATH": f"{Path(__file__).parents[2]}"}
+    os.mkfifo(tmp_path / "begun")
+    with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **paths}, stdout=subprocess.PIPE) as running:
+        assert (tmp_path / "begun").read_text().startswith("a process has begun")
+        processes = psutil.Process(running.pid).children(recursive=True)
+        running.send_signal(signal.SIGINT)
+        said, _ = running.communicate(timeout=30)
+    assert (running.returncode, json.loads(said)["error"]["code"]) == (130, "INTERRUPTED")
+    assert len(processes) > 2
+    assert psutil.wait_procs(processes, timeout=30)[1] == []

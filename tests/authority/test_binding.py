@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from authority import Approve, PolicyRegistry, StandardAuthority, read_binding
 from authority.binding import DAY_MS, MAX_TIMEOUT_MS
+from authority.human import MAX_STEPS
 from tests.authority.cases import authority_with, policy
 from world.canonical import canonical_bytes
 from world.errors import Refused
@@ -19,7 +20,18 @@ JSON = st.recursive(
 KINDS = st.sampled_from(["auto_approve", "policy_rules", "hitl", "tribunal", "x", None, 7])
 WIRES = st.fixed_dictionaries(
     {},
-    optional={"kind": KINDS, "policy": JSON, "ask": JSON, "timeoutMs": JSON, "onTimeout": JSON, "more": JSON},
+    optional={
+        "kind": KINDS,
+        "policy": JSON,
+        "ask": JSON,
+        "timeoutMs": JSON,
+        "onTimeout": JSON,
+        "more": JSON,
+        "members": st.one_of(JSON, st.lists(st.sampled_from("abc*"))),
+        "rule": st.one_of(JSON, st.sampled_from(["majority", "unanimous", "threshold"])),
+        "threshold": st.one_of(JSON, st.integers(1, 3)),
+        "then": st.one_of(JSON, st.lists(st.fixed_dictionaries({}, optional={"ask": JSON, "members": JSON}))),
+    },
 )
 
 
@@ -34,6 +46,16 @@ WIRES = st.fixed_dictionaries(
         (
             {"kind": "hitl", "ask": ["alice", "bob"], "timeoutMs": None, "onTimeout": "approve"},
             {"kind": "hitl", "ask": ["alice", "bob"], "timeoutMs": None, "onTimeout": "approve"},
+        ),
+        (
+            {"kind": "tribunal", "members": ["alice", "bob"]},
+            {
+                "kind": "tribunal",
+                "members": ["alice", "bob"],
+                "rule": "majority",
+                "timeoutMs": DAY_MS,
+                "onTimeout": "reject",
+            },
         ),
         (
             {"kind": "policy_rules", "policy": "house"},
@@ -60,7 +82,24 @@ def test_a_binding_in_its_full_form_says_everything(given_, full):
         ({}, "UNKNOWN_BINDING"),
         ({"kind": "anarchy"}, "UNKNOWN_BINDING"),
         ({"kind": ["hitl"]}, "UNKNOWN_BINDING"),
-        ({"kind": "tribunal"}, "BINDING_NOT_AVAILABLE"),
+        ({"kind": "tribunal"}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": []}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a", "a"]}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a", "*"]}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a"], "rule": "anarchy"}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a"], "rule": "threshold"}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a"], "threshold": 1}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a"], "rule": "threshold", "threshold": 2}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a"], "rule": "threshold", "threshold": 0}, "INVALID_VALUE"),
+        ({"kind": "tribunal", "members": ["a"], "onTimeout": "escalate"}, "INVALID_VALUE"),
+        ({"kind": "hitl", "then": [{}]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "then": [{"ask": ["a"], "members": ["b"]}]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "then": [{"ask": ["a"], "rule": "majority"}]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "then": [{"ask": ["a"], "onTimeout": "escalate"}]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "then": [{"members": ["a"], "rule": "threshold", "threshold": 2}]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "then": [{"ask": ["a"], "then": []}]}, "INVALID_VALUE"),
+        ({"kind": "hitl", "then": [{"ask": ["a"]}] * (MAX_STEPS + 1)}, "INVALID_VALUE"),
+        ({"kind": "auto_approve", "then": [{"ask": ["a"]}]}, "INVALID_VALUE"),
         ({"kind": "auto_approve", "ask": ["alice"]}, "INVALID_VALUE"),
         ({"kind": "policy_rules"}, "INVALID_VALUE"),
         ({"kind": "policy_rules", "policy": "nobody-knows"}, "UNKNOWN_POLICY"),
@@ -84,10 +123,20 @@ def test_a_binding_that_is_wrong_anywhere_is_refused(wire, code):
     assert refused.value.code == code
 
 
-def test_a_tribunal_is_refused_with_what_can_be_had_instead():
-    with pytest.raises(Refused, match="not available") as refused:
-        read_binding({"kind": "tribunal", "judges": ["a", "b"]})
-    assert "hitl" in refused.value.details["known"]
+@pytest.mark.requirement("WP-bind")
+def test_where_the_chain_goes_on_the_time_limit_hands_up_and_at_its_end_it_rejects():
+    full = read_binding({"kind": "hitl", "then": [{"members": ["a"]}, {"ask": ["b"], "timeoutMs": None}]}).to_wire()
+    assert full == {
+        "kind": "hitl",
+        "ask": ["*"],
+        "timeoutMs": DAY_MS,
+        "onTimeout": "escalate",
+        "then": [
+            {"members": ["a"], "rule": "majority", "timeoutMs": DAY_MS, "onTimeout": "escalate"},
+            {"ask": ["b"], "timeoutMs": None, "onTimeout": "reject"},
+        ],
+    }
+    assert read_binding(full).to_wire() == full
 
 
 @pytest.mark.parametrize("wire", [None, 7, "hitl", []])
@@ -104,4 +153,4 @@ def test_any_object_is_a_binding_or_refused(wire):
     except Refused:
         return
     assert canonical_bytes(read_binding(full).to_wire()) == canonical_bytes(full)
-    assert {name for name in wire if name != "kind"} <= set(full)
+    assert {name for name, value in wire.items() if name != "kind" and value not in (None, [])} <= set(full)

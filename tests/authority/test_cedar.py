@@ -136,9 +136,20 @@ def test_a_cedar_file_that_is_wrong_is_refused_with_the_line(text, line, words):
     assert words in refused.value.message
 
 
-def test_two_cedar_policies_of_one_name_are_refused():
-    with pytest.raises(Refused, match="are called small"):
+def test_two_cedar_policies_of_one_name_are_refused_with_the_line():
+    with pytest.raises(Refused, match="line 2 has the @id small, too") as refused:
         policy_from_cedar(HOUSE.replace('"covered"', '"small"'), "house.cedar")
+    assert refused.value.code == "INVALID_POLICY"
+    line = HOUSE[: HOUSE.index('@id("covered")')].count("\n") + 1
+    assert [fault["line"] for fault in refused.value.details["faults"]] == [line]
+
+
+def test_a_number_that_no_json_carries_is_refused_with_the_file_and_the_line():
+    text = HOUSE + '\n@id("far")\npermit(principal, action, resource) when { context.input.n == 9007199254740993 };\n'
+    with pytest.raises(Refused, match=r"house\.cedar") as refused:
+        policy_from_cedar(text, "house.cedar")
+    assert refused.value.code == "INVALID_POLICY"
+    assert [fault["line"] for fault in refused.value.details["faults"]] == [HOUSE.count("\n") + 2]
 
 
 def test_without_its_package_a_cedar_file_is_refused_with_what_to_install(tmp_path, monkeypatch):

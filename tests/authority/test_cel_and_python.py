@@ -17,6 +17,7 @@ from authority.policyfile import policy_from_text
 from tests.authority.cases import ASKING, authority_with, by_policy, make_case, scope
 from world.actor import ActorRef
 from world.decision import Ruling
+from world.errors import Refused
 from world.ports import Case
 
 
@@ -29,6 +30,12 @@ class Past:
     def count(self, *, actor_id: str | None = None, since_ms: int | None = None, **_: Any) -> int:
         """Return how often somebody proposed."""
         return dict(self.counts).get(actor_id or "", 0) if (since_ms or 0) % 2 == 0 else 0
+
+    def sum(self, path: str, **conditions: Any) -> int:
+        """Return three of everything for each proposal."""
+        if path != "amount":
+            raise Refused("NOT_A_NUMBER", f"there is no number at {path}")
+        return 3 * self.count(**conditions)
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,12 @@ def _newcomer(case: Case) -> Opinion | None:
     return Escalate("*", f"{case.actor.actor_id} is new") if earlier < 3 else None
 
 
+def _spent(case: Case) -> Opinion | None:
+    since = case.submitted_at - 24 * 3_600_000
+    spent = case.history.sum("amount", actor_id=case.actor.actor_id, since_ms=since)
+    return Reject("enough for a day") if spent >= 12 else None
+
+
 def _at_night(case: Case) -> Opinion | None:
     hour = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=case.submitted_at)).hour
     return Reject("nobody works at night") if hour >= 22 or hour < 6 else None
@@ -125,6 +138,11 @@ TWINS = {
         """when = 'history.count({"actorId": actor.actorId, "since": now - duration("24h")}) < 3'\n"""
         'verdict = "escalate"\nto = ["*"]\nreason = "{actor.actorId} is new"',
         _newcomer,
+    ),
+    "spent": Twin(
+        """when = 'history.sum("amount", {"actorId": actor.actorId, "since": now - duration("24h")}) >= 12'\n"""
+        'verdict = "reject"\nreason = "enough for a day"',
+        _spent,
     ),
     "night": Twin(
         'when = "now.getHours() >= 22 || now.getHours() < 6"\nverdict = "reject"\nreason = "nobody works at night"',

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Approve, Escalate, Narrow, PolicyRegistry, StandardAuthority
-from authority.human import HUMAN_ANSWER, TIME_LIMIT
+from authority.questions import TIME_LIMIT
 from authority.scope import is_within
 from tests.authority.cases import authority_with, by_people, by_policy, make_case, policy, said, scope
 from world.canonical import canonical_bytes, read_json
-from world.decision import Ruling
+from world.decision import HUMAN_ANSWER, Ruling
 from world.errors import Refused
 from world.intent import IntentScope
 

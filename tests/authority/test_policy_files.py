@@ -236,6 +236,14 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
         assert refused.value.code == "NOT_LOADED"
 
 
+def test_a_file_is_read_whatever_the_case_of_its_ending_with_a_byte_order_mark_and_by_its_name_as_text(tmp_path):
+    for name, text in (("rules.TOML", TOML), ("rules.Yaml", YAML)):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+        assert is_policy_file(name)
+        assert policy_from_file(str(tmp_path / name)).name == "house"
+        assert PolicyRegistry().load(name, base=tmp_path).name == "house"
+
+
 @pytest.mark.requirement("CARD-policy")
 def test_a_registry_loads_policies_from_files_beside_those_from_code(tmp_path):
     (tmp_path / "rules.toml").write_text(TOML, encoding="utf-8")

@@ -84,8 +84,14 @@ def test_a_rejection_is_explained_rule_by_rule_with_what_the_conditions_read(tmp
     assert "* nothing_beyond_the_stock reject, decided" in words
     assert "reads  intent.input.count = 4" in words
     assert "overruled: 4 is few [rules.toml:4]" in words
-    hidden = realm("explain", done.proposal_id, "--redact", "--json").json
-    assert not any("reads" in one for one in hidden["rules"])
+    hidden = realm("explain", done.proposal_id, "--redact", "--json")
+    assert not any("reads" in one for one in hidden.json["rules"])
+    assert "cake" in realm("explain", done.proposal_id, "--json").out
+    assert "4 is few" in realm("explain", done.proposal_id, "--json").out
+    for text in (hidden.out, realm("explain", done.proposal_id, "--redact").out):
+        assert "cake" not in text  # of the input
+        assert "4 is few" not in text  # what a rule made of it
+        assert "(hidden)" in text
 
 
 @pytest.mark.requirement("CARD-policy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -12,7 +12,7 @@ import orjson
 
 from world.canonical import read_json
 from world.errors import DamagedLog, Refused
-from world.events import BranchCreated, DomainAdopted, Event, WorldSealed, decode_event
+from world.events import BranchCreated, DomainAdopted, Event, ProposalSubmitted, WorldSealed, decode_event
 from world.frozen import FrozenDict, freeze
 from world.identity import state_hash
 from world.klis.stored import read_ledger
@@ -20,8 +20,8 @@ from world.log import EventLog, LoggedEvent, is_intact
 from world.patch import Patch, apply_patches
 from world.proposal import Proposal, fold_proposal
 from world.realm import Branch, Realm, fold
-from world.views.index import VIEW_NAME, VIEW_VERSION, history_query, statement
-from world.work import KLIS_STREAM
+from world.views.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
+from world.work import KLIS_STREAM, Earlier
 
 KEPT_STATES: Final = 64
 """States of worlds kept in memory, those used last."""
@@ -70,6 +70,12 @@ def _index_damaged(why: str = "it names what is not there") -> DamagedLog:
     return DamagedLog(
         "INDEX_DAMAGED", f"The index does not fit its log: {why}; `worldctl doctor --rebuild` makes it again."
     )
+
+
+def _input(event: Event) -> tuple[str, Any]:
+    if not isinstance(event, ProposalSubmitted):
+        raise _index_damaged()
+    return event.proposal_id, event.intent["body"].get("input")
 
 
 class Archive:
@@ -239,6 +245,48 @@ class Archive:
         told = history_query(conditions, self._log.backend)
         rows = self._log.query(told, of_log=self._log.log_id, before=before, **conditions)
         return int(rows[0][0])
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        """Return the first of the proposals that ``count`` counts, in the order of the log.
+
+        Raises:
+            Refused: as ``rows``.
+            DamagedLog: as ``rows``.
+        """
+        self._check_current()
+        told = history_query(conditions, self._log.backend, counted=False)
+        rows = self._log.query(told, of_log=self._log.log_id, before=before, most=most, **conditions)
+        return [Earlier(*row) for row in rows]
+
+    def moments(self, most: int, **conditions: Any) -> list[tuple[int, int]]:
+        """Return at most so many of the proposals under conditions (``world.views.index.COMPARED``), whenever judged.
+
+        Returns:
+            for each when it was submitted, ms since 1970, and from which position on it counts; in no order.
+
+        Raises:
+            Refused: as ``rows``.
+            DamagedLog: as ``rows``.
+        """
+        self._check_current()
+        told = history_rows(conditions, self._log.backend)
+        return self._log.query(told, of_log=self._log.log_id, most=most, **conditions)
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        """Return the ids of proposals and the inputs of their intents.
+
+        Args:
+            found: proposals in the order of the log.
+
+        Raises:
+            DamagedLog: ``INDEX_DAMAGED`` where a proposal is not where the index says; ``EVENT_CHANGED``.
+        """
+        given: list[tuple[str, Any]] = []
+        for logged in self._log.events_at([one.position for one in found]):
+            given += [_input(decoded(one)) for one in logged]
+        if [proposal_id for proposal_id, _ in given] != [one.proposal_id for one in found]:
+            raise _index_damaged()
+        return given
 
     # The realm
 

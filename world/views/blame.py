@@ -1,20 +1,41 @@
 """Blame: from a value in a world back to the patch, proposal, decision, intent, actor and source event behind it.
 
-Sources: IC-audit, CARD-audit.
+``blame`` tells who touched one place last. ``blame_values`` tells of every value below a path which patch put it there,
+by the rules of ``world.views.tracking``. Sources: IC-audit, CARD-audit.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from world.decision import DecisionRecord
 from world.events import ProjectionRecorded, WorldSealed
 from world.intent import IntentInstance
 from world.patch import Patch, Place, touched_paths
-from world.paths import look_up, parse_path
+from world.paths import array_index, look_up, parse_path
 from world.proposal import Proposal
 from world.views.archive import Archive, decoded
+from world.views.causes import Cause, causes_of, projection_before
+from world.views.lineage import sealed_line
+from world.views.tracking import Tracker, leaves
+
+AT_ONCE: Final = 512
+"""Values whose patches are read together."""
+
+KEPT: Final = 4_096
+"""Patches kept in memory while values are told, since many values often have the same."""
+
+REPORT_EVERY: Final = 1_000
+"""Worlds between two calls of a progress."""
+
+Progress = Callable[[int, int], None]
+
+GENESIS: Final = -1
+"""Stands for the number of a patch in genesis, which has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +122,180 @@ def _touches(patch: Patch, place: Place) -> bool:
 def _projection(archive: Archive, proposal: Proposal) -> ProjectionRecorded | None:
     """Return the projection record that was appended just before a proposal."""
     first = archive.log.stream(proposal.proposal_id, limit=1)[0]
-    if first.position == 1:
-        return None
-    before = decoded(archive.log.event_at(first.position - 1))
-    if isinstance(before, ProjectionRecorded) and before.proposal_id == proposal.proposal_id:
-        return before
-    return None
+    before = archive.log.event_at(first.position - 1) if first.position > 1 else None
+    return projection_before(before, proposal.submitted)
+
+
+class Blamed(NamedTuple):
+    """A value, and who put it there.
+
+    Args:
+        path: where it stands, relative to the data.
+        value: a scalar, or an empty object or list; None also where nothing stands there.
+        origin: the number of the patch that put it there; 0 is the newest.
+    """
+
+    path: str
+    value: Any
+    origin: int
+
+
+class Origin(NamedTuple):
+    """A patch that put values where they are.
+
+    Args:
+        cause: the world it belongs to, and why that is there.
+        patch: None for genesis, which began with its values.
+    """
+
+    cause: Cause
+    patch: Patch | None
+
+
+class Origins:
+    """The patches that put values where they are, by number; only their places in the log are kept in memory."""
+
+    def __init__(self, archive: Archive) -> None:
+        """Know none yet."""
+        self._archive = archive
+        self._positions = array("q")
+        self._patches = array("q")
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._positions)
+
+    def add(self, position: int, patch: int) -> None:
+        """Take in a patch: the position of its world, and its number there."""
+        self._positions.append(position)
+        self._patches.append(patch)
+
+    def world_of(self, number: int) -> int:
+        """Return the position of the world that a patch belongs to."""
+        return self._positions[number]
+
+    def read(self, numbers: Iterable[int]) -> dict[int, Origin]:
+        """Return some of them, read from the log.
+
+        Raises:
+            DamagedLog: an event that is not what was logged.
+        """
+        wanted = list(numbers)
+        positions = sorted({self._positions[number] for number in wanted})
+        logged = (one for part in self._archive.log.events_at(positions) for one in part)
+        worlds = [event for one in logged if isinstance(event := decoded(one), WorldSealed)]
+        causes = dict(zip(positions, causes_of(self._archive, worlds), strict=True))
+        found = {}
+        for number in wanted:
+            cause, at = causes[self._positions[number]], self._patches[number]
+            found[number] = Origin(cause, None if at == GENESIS else Patch.from_wire(cause.sealed.patches[at]))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class BlamedValues:
+    """Every value below a path, with the patch that put it there.
+
+    Args:
+        path: what was asked about.
+        present: whether anything stands there.
+        value: what stands there.
+        origins: the patches, the newest first.
+        owners: the number of the patch of each value.
+    """
+
+    path: str
+    present: bool
+    value: Any
+    origins: Origins
+    owners: Sequence[int]
+
+    def __iter__(self) -> Iterator[Blamed]:
+        """Yield the values in the order of the data."""
+        for (path, value), owner in zip(leaves(self.value, self.path), self.owners, strict=True):
+            yield Blamed(path, value, owner)
+
+    def __len__(self) -> int:
+        """Return how many values there are; at least one, since what is absent is one too."""
+        return len(self.owners)
+
+    def told(self) -> Iterator[tuple[Blamed, Origin]]:
+        """Yield the values with who put them there, in the order of the data; the log is read in batches."""
+        known: dict[int, Origin] = {}
+        values = iter(self)
+        while batch := list(islice(values, AT_ONCE)):
+            lacking = {one.origin for one in batch} - known.keys()
+            if len(known) + len(lacking) > KEPT:
+                known, lacking = {}, {one.origin for one in batch}
+            known |= self.origins.read(lacking)
+            for one in batch:
+                yield one, known[one.origin]
+
+
+def blame_values(archive: Archive, path: str, world_id: str, *, progress: Progress | None = None) -> BlamedValues:
+    """Find the patch that put each value below a path there, going along the line of descent once for all of them.
+
+    Args:
+        archive: of the log.
+        path: relative to the data; a leading ``data.`` may stand before it, and ``""`` is everything.
+        world_id: the world to begin with.
+        progress: called with worlds gone back, and worlds down to genesis.
+
+    Raises:
+        Refused: ``UNKNOWN_WORLD``.
+        DamagedLog: ``STATE_DAMAGED``, and an event that is not what was logged.
+    """
+    plain = path.removeprefix("data.")
+    data, place = archive.checked_state(world_id), parse_path(plain)
+    tracker = Tracker()
+    tracker.follow(data, place)
+    origins = origins_of(archive, world_id, tracker, progress=progress)
+    present = stands(data, place)
+    return BlamedValues(plain, present, look_up(data, place) if present else None, origins, tracker.owners)
+
+
+def origins_of(
+    archive: Archive,
+    world_id: str,
+    tracker: Tracker,
+    *,
+    until: str | None = None,
+    progress: Progress | None = None,
+) -> Origins:
+    """Follow the values of a tracker back, and return the patches that took any; ``owners`` are their numbers.
+
+    Args:
+        archive: of the log.
+        world_id: the world whose values are followed.
+        tracker: follows them; changed.
+        until: an ancestor at which to stop: what is older stays nobody's. None goes back to genesis.
+        progress: called with worlds gone back, and worlds down to genesis.
+    """
+    origins, worlds = Origins(archive), archive.world(world_id).height + 1
+    for done, (position, sealed) in enumerate(sealed_line(archive, world_id)):
+        if progress is not None and done % REPORT_EVERY == REPORT_EVERY - 1:
+            progress(done, worlds)
+        if not tracker.remaining or sealed.world_id == until:
+            break
+        if sealed.parent is None:
+            tracker.take_rest(len(origins))
+            origins.add(position, GENESIS)
+            break
+        patches = [Patch.from_wire(wire) for wire in sealed.patches]
+        first, last = len(origins), len(patches) - 1
+        if patches and tracker.undo(patches, [first + last - at for at in range(len(patches))]):
+            for at in range(last, -1, -1):  # the last patch of a world is its newest
+                origins.add(position, at)
+    return origins
+
+
+def stands(data: Any, place: tuple[str, ...]) -> bool:
+    """Tell whether anything stands at a place, null included."""
+    for name in place:
+        if isinstance(data, dict) and name in data:
+            data = data[name]
+        elif isinstance(data, list) and (index := array_index(name)) is not None and index < len(data):
+            data = data[index]
+        else:
+            return False
+    return True

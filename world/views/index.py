@@ -54,6 +54,9 @@ from world.views.checkpoints import checkpoints
 VIEW_NAME: Final = "world.index"
 VIEW_VERSION: Final = 3
 
+PLACES_AT_ONCE: Final = 64
+"""Proposals whose places in the log are asked for at once; the statement ``places`` has a parameter for each."""
+
 METADATA: Final = MetaData()
 PROPOSALS: Final = Table(
     "wp_proposal",
@@ -170,7 +173,39 @@ def _after_update() -> Any:
     )
 
 
+def _line() -> Any:
+    """Return the query for a world and its ancestors, newest first, at most so many."""
+    columns = (_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    line = select(*columns).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")).cte("line", recursive=True)
+    line = line.union_all(select(*columns).where(_W.log_id == _LOG, _W.world_id == line.c.parent))
+    return select(*line.c).limit(bindparam("most"))
+
+
+def _descendants() -> Any:
+    """Return the query that counts the worlds below a world, as of a position."""
+    below = select(_W.world_id).where(_W.log_id == _LOG, _W.parent == bindparam("of_world"))
+    line = below.where(_W.position <= bindparam("upto")).cte("below", recursive=True)
+    more = select(_W.world_id).where(_W.log_id == _LOG, _W.parent == line.c.world_id, _W.position <= bindparam("upto"))
+    line = line.union_all(more)
+    return select(func.count()).select_from(line)
+
+
 _SOURCES: Final[Mapping[str, Any]] = {
+    "line": _line(),
+    "descendants": _descendants(),
+    "worlds_upto": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    .where(_W.log_id == _LOG, _W.position <= bindparam("upto"))
+    .order_by(_W.position.desc())
+    .limit(bindparam("most")),
+    "branches_upto": select(_B.name, _B.created_pos)
+    .where(_B.log_id == _LOG, _B.created_pos <= bindparam("upto"))
+    .order_by(_B.created_pos),
+    "places": select(_P.proposal_id, _P.submitted_pos, _P.decided_pos).where(
+        _P.log_id == _LOG, _P.proposal_id.in_([bindparam(f"proposal{n}") for n in range(PLACES_AT_ONCE)])
+    ),
+    "verdicts_of_request": select(_V.position)
+    .where(_V.log_id == _LOG, _V.request_id == bindparam("of_request"))
+    .order_by(_V.position),
     "insert_proposal": insert(PROPOSALS),
     "update_proposal": _after_update(),
     "insert_world": insert(WORLDS),
@@ -254,13 +289,19 @@ def statement(name: str, backend: Backend) -> Statement:
     return compiled(_SOURCES[name], backend)
 
 
-def history_query(conditions: Iterable[str], backend: Backend) -> Statement:
-    """Return the statement that counts earlier proposals under the named conditions (see ``World History``)."""
-    return _history(frozenset(conditions), backend)
+def history_query(conditions: Iterable[str], backend: Backend, *, counted: bool = True) -> Statement:
+    """Return the statement that counts earlier proposals under the named conditions (see ``world.ports.History``).
+
+    Args:
+        conditions: their names.
+        backend: the kind of database.
+        counted: else the ids and positions of the first ``most`` of them are selected, in the order of the log.
+    """
+    return _history(frozenset(conditions), backend, counted)
 
 
 @cache
-def _history(conditions: frozenset[str], backend: Backend) -> Statement:
+def _history(conditions: frozenset[str], backend: Backend, counted: bool) -> Statement:
     before: Any = bindparam("before")
     tests = {
         "actor_id": _P.actor_id == bindparam("actor_id"),
@@ -271,9 +312,43 @@ def _history(conditions: frozenset[str], backend: Backend) -> Statement:
         "since_ms": _P.submitted_at >= bindparam("since_ms"),
         "other_than": _P.proposal_id != bindparam("other_than"),
     }
-    query = select(func.count()).select_from(PROPOSALS).where(_P.log_id == _LOG, _P.submitted_pos < before)
+    found = select(_P.proposal_id, _P.submitted_pos).order_by(_P.submitted_pos).limit(bindparam("most"))
+    query = select(func.count()).select_from(PROPOSALS) if counted else found
+    query = query.where(_P.log_id == _LOG, _P.submitted_pos < before)
     for name in sorted(conditions):
         query = query.where(tests[name])
+    return compiled(query, backend)
+
+
+def history_rows(conditions: Iterable[str], backend: Backend) -> Statement:
+    """Return the statement that tells of all proposals under the named conditions, whatever came before what.
+
+    It takes those conditions of ``history_query`` that compare a column with a value (``COMPARED``), and gives for each
+    proposal when it was submitted, and from which position on it counts.
+    """
+    return _history_rows(frozenset(conditions), backend)
+
+
+COMPARED: Final[Mapping[str, Any]] = {
+    "actor_id": _P.actor_id,
+    "action": _P.action,
+    "intent_key": _P.intent_key,
+    "decision": _P.decision,
+    "outcome": _P.status,
+}
+"""The columns with which conditions of a history compare their values."""
+
+
+@cache
+def _history_rows(conditions: frozenset[str], backend: Backend) -> Statement:
+    since: Any = _P.submitted_pos
+    if "outcome" in conditions:
+        since = _P.ended_pos
+    elif "decision" in conditions:
+        since = _P.decided_pos
+    query = select(_P.submitted_at, since).where(_P.log_id == _LOG, since.is_not(None)).limit(bindparam("most"))
+    for name in sorted(conditions):
+        query = query.where(COMPARED[name] == bindparam(name))
     return compiled(query, backend)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from world.canonical import sha256_hex
 from world.errors import DamagedLog
@@ -29,14 +29,10 @@ __all__ = [
     "lacks",
     "redacted",
     "waits",
-    "without_paths",
 ]
 
 Shown = Callable[[str], str]
 """How a resource is shown: as it is, or redacted."""
-
-_RESOURCES: Final = frozenset({"resource", "to"})
-"""The fields that hold a resource, in triples, leases and conflicts alike."""
 
 
 def redacted(resource: str) -> str:
@@ -47,22 +43,6 @@ def redacted(resource: str) -> str:
     kind, _, path = resource.partition(":")
     kind = kind.upper()  # a manifest may write it in lower case, and is about the same resource
     return f"{kind}:#{sha256_hex(f'{kind}:{path}'.encode())[:8]}"
-
-
-def without_paths(told: Any) -> Any:
-    """Return a copy of what an event of the ledger tells, with every resource redacted (KM-7.3).
-
-    Args:
-        told: the event's state, or a part of it, as plain JSON values.
-    """
-    if isinstance(told, list):
-        return [without_paths(one) for one in told]
-    if not isinstance(told, dict):
-        return told
-    return {
-        name: redacted(value) if name in _RESOURCES and isinstance(value, str) else without_paths(value)
-        for name, value in told.items()
-    }
 
 
 def held(ledger: Ledger, *, now: int, agent: str | None = None, shown: Shown = str) -> list[dict[str, Any]]:

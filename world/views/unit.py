@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from world.events import Event, ProposalSubmitted, WorldSealed
 from world.frozen import FrozenDict
-from world.log import Transaction
+from world.log import Transaction, ViewCursor
 from world.views.archive import Archive
 from world.views.index import IndexRows, history_query, statement
+from world.work import Earlier
 
 __all__ = ["UnitLookup"]
 
@@ -21,6 +23,7 @@ class UnitLookup:
         self._archive = archive
         self._rows = rows
         self._intents: dict[str, str] = {}
+        self._inputs: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
         self._worlds: dict[str, tuple[str, int]] = {}
 
@@ -28,6 +31,7 @@ class UnitLookup:
         """Take in what was emitted and is not in the tables yet."""
         if isinstance(event, ProposalSubmitted):
             self._intents[event.intent["intentId"]] = event.proposal_id
+            self._inputs[event.proposal_id] = event.intent["body"].get("input")
             self._attempts[event.intent["intentKey"]] = event.attempt
         elif isinstance(event, WorldSealed):
             self._worlds[event.world_id] = (event.outcome, event.height)
@@ -50,11 +54,28 @@ class UnitLookup:
 
     def count(self, before: int, **conditions: Any) -> int:
         """Count earlier proposals; what the unit emitted is written first, so that it counts."""
-        cursor = self._transaction.cursor()
-        self._rows.write(cursor)
+        cursor = self._written()
         cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
         row = cursor.fetchone()
         return 0 if row is None else int(row[0])
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        """Return the first of the proposals that ``count`` counts, in the order of the log."""
+        cursor = self._written()
+        told = history_query(conditions, cursor.backend, counted=False)
+        cursor.run(told, of_log=cursor.log_id, before=before, most=most, **conditions)
+        return [Earlier(*row) for row in cursor.fetchall()]
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        """Return the ids of proposals and the inputs of their intents; what the unit emitted is in no table yet."""
+        stored = [one for one in found if one.proposal_id not in self._inputs]
+        given = self._archive.inputs(stored)
+        return given + [(one.proposal_id, self._inputs[one.proposal_id]) for one in found[len(stored) :]]
+
+    def _written(self) -> ViewCursor:
+        cursor = self._transaction.cursor()
+        self._rows.write(cursor)
+        return cursor
 
     def world_outcome(self, world_id: str) -> tuple[str, int] | None:
         """Return a world's outcome and height."""

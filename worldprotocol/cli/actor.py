@@ -21,6 +21,11 @@ def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names."),
         click.option("--on-timeout", type=click.Choice(["reject", "approve"]), help="What happens then; reject."),
         click.option("--timeout-ms", type=click.IntRange(min=1), help="How long people are waited for; one day."),
+        click.option("--threshold", type=click.IntRange(min=1), metavar="N", help="For --vote threshold: how many."),
+        click.option(
+            "--vote", type=click.Choice(["majority", "unanimous", "threshold"]), help="For --tribunal; majority."
+        ),
+        click.option("--tribunal", multiple=True, metavar="ID", help="These actors vote; repeat for more."),
         click.option("--ask", multiple=True, metavar="ID", help="These people decide (* is any); repeat for more."),
         click.option("--policy", metavar="NAME", help="The rules of an adopted policy judge."),
         click.option("--auto-approve", is_flag=True, help="Everything is approved as proposed."),
@@ -59,7 +64,7 @@ def bind(desk: Desk, actor_id: str, by: str, **chosen: Any) -> None:
     """Give an actor its one authority binding, in place of any before."""
     binding = chosen_binding(**chosen)
     if binding is None:
-        raise click.UsageError("Say by what: --auto-approve, --policy NAME, --ask ID or --bind JSON.")
+        raise click.UsageError("Say by what: --auto-approve, --policy NAME, --ask ID, --tribunal ID or --bind JSON.")
     with desk.open() as world:
         world.bind(actor_id, binding, by=by)
         told = _described(world, actor_id)
@@ -88,6 +93,9 @@ def chosen_binding(
     auto_approve: bool,
     policy: str | None,
     ask: tuple[str, ...],
+    tribunal: tuple[str, ...],
+    vote: str | None,
+    threshold: int | None,
     timeout_ms: int | None,
     on_timeout: str | None,
 ) -> dict[str, Any] | None:
@@ -97,23 +105,31 @@ def chosen_binding(
         click.UsageError: when they contradict each other.
         Refused: ``MALFORMED_JSON``, ``INVALID_VALUE``.
     """
-    if (bind is not None) + auto_approve + bool(policy or ask) > 1:
-        raise click.UsageError("Give one of --bind, --auto-approve, and --policy or --ask.")
-    waits = {"timeoutMs": timeout_ms, "onTimeout": on_timeout}
-    more: dict[str, Any] = {name: value for name, value in waits.items() if value is not None}
-    if more and not (policy or ask):
-        raise click.UsageError("--timeout-ms and --on-timeout go with --ask or --policy.")
+    if (bind is not None) + auto_approve + bool(policy or ask) + bool(tribunal) > 1:
+        raise click.UsageError("Give one of --bind, --auto-approve, --tribunal, and --policy or --ask.")
+    more = _told({"timeoutMs": timeout_ms, "onTimeout": on_timeout})
+    if more and not (policy or ask or tribunal):
+        raise click.UsageError("--timeout-ms and --on-timeout go with --ask, --policy or --tribunal.")
+    rule = _told({"rule": vote, "threshold": threshold})
+    if rule and not tribunal:
+        raise click.UsageError("--vote and --threshold go with --tribunal.")
     if bind is not None:
         from worldprotocol.cli.reading import read_object
 
         return read_object(bind, what="--bind")
     if auto_approve:
         return {"kind": "auto_approve"}
+    if tribunal:
+        return {"kind": "tribunal", "members": list(tribunal), **rule, **more}
     if ask:
         more["ask"] = list(ask)
     if policy:
         return {"kind": "policy_rules", "policy": policy, **more}
     return {"kind": "hitl", **more} if ask else None
+
+
+def _told(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _described(world: Any, actor_id: str) -> dict[str, Any]:
@@ -122,9 +138,16 @@ def _described(world: Any, actor_id: str) -> dict[str, Any]:
 
 
 def _in_words(binding: Any) -> str:
+    from worldprotocol.cli.output import counted
+
     words = str(binding["kind"])
     if "policy" in binding:
         words += f" {binding['policy']}"
     if binding["kind"] == "hitl":
         words += f" asking {', '.join(binding['ask'])}"
+    if binding["kind"] == "tribunal":
+        words += f" of {', '.join(binding['members'])}, {binding['rule']}"
+        words += f" {binding['threshold']}" if "threshold" in binding else ""
+    if binding.get("then"):
+        words += f", and {counted(len(binding['then']), 'further step')}"
     return words

@@ -27,7 +27,9 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
 @command("explain")
 @click.argument("named", metavar="PROPOSAL|VERDICT")
 @click.option(
-    "--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest; and what conditions read."
+    "--redact",
+    is_flag=True,
+    help="Hide the paths of resources (KM-7.3): TYPE:#digest; inputs, what conditions read, and words of rules and people.",
 )
 def explain(desk: Desk, named: str, redact: bool) -> None:
     """Explain a proposal (also by its intent or decision) or a verdict, by how its id begins, or a request by its id.

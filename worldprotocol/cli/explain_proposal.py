@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from worldprotocol.cli.options import Desk
 
 if TYPE_CHECKING:
+    from authority import Policy
     from world.core import Domain
     from world.events import PolicyAdopted, ProposalJudged
     from world.ports import Case
@@ -25,16 +26,20 @@ def explain_proposal(
         world: a realm open for looking.
         proposal_id: the proposal.
         lease: the last verdict about its leases, None where there was none.
-        redact: leave out the values that conditions read, which may name resources.
+        redact: leave out the input, the values that conditions read, and what rules and people said in words of
+            their own: all of them may name resources (KM-7.3).
     """
     from worldprotocol.explaining import explain_trace
 
     proposal = world.proposal(proposal_id)
     judged = _first_ruling(world, proposal_id)
     told = dict(proposal.decision or proposal.ruling or {})
-    adopted = None if told.get("policyHash") is None else _adopted(world, told["policyHash"])
-    case = None if judged is None or redact else _case(desk, world, proposal, judged, adopted)
-    return {
+    before = None if judged is None else judged[0]
+    adopted = None if told.get("policyHash") is None else _adopted(world, told["policyHash"], before)
+    case, at_hand = None, None
+    if judged is not None and adopted is not None and not redact:
+        case, at_hand = _case(desk, world, proposal, judged, adopted[1])
+    wire = {
         "kind": "proposal",
         "proposalId": proposal_id,
         "status": proposal.status,
@@ -49,22 +54,43 @@ def explain_proposal(
         "reason": told.get("reason"),
         "approvedScope": told.get("approvedScope"),
         "policy": _policy(told, adopted),
-        **explain_trace(told.get("trace", ()), None if adopted is None else adopted[1].policy, case),
+        **explain_trace(
+            told,
+            None if adopted is None else adopted[1].policy,
+            case,
+            proposal.intent.body.scope_proposal,
+            at_hand=at_hand,
+        ),
         "answers": [dict(answer) for answer in proposal.answers],
-        "leases": lease,
     }
+    return {**(_without_words(wire) if redact else wire), "leases": lease}
+
+
+def _without_words(told: Any) -> Any:
+    """Return what is told without texts and values that may hold anything."""
+    if isinstance(told, Mapping):
+        return {name: HIDDEN if name in _WORDS and value else _without_words(value) for name, value in told.items()}
+    return [_without_words(one) for one in told] if isinstance(told, (list, tuple)) else told
+
+
+HIDDEN: Final = "(hidden)"
+"""What stands in place of words that are not shown."""
+
+_WORDS: Final = frozenset({"input", "reason", "because", "outside"})
 
 
 def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]], Iterator[str]]) -> Iterator[str]:
     """Yield the explanation for people; ``lease`` gives the lines of a verdict."""
     from worldprotocol.explaining import trace_lines
+    from worldprotocol.terminal import visible
 
     yield f"proposal {wire['proposalId']}: {wire['status']}"
     yield from ruling_lines(wire)
     yield from trace_lines(wire)
     for answer in wire["answers"]:
         reason = f": {answer['reason']}" if answer.get("reason") else ""
-        yield f"  answer    {answer['choice']} by {answer['by']['actorId']}{reason}"
+        to = f" to {answer['to']}" if "to" in answer else ""
+        yield visible(f"  answer    {answer['choice']}{to} by {answer['by']['actorId']}{reason}")
     if wire["leases"] is not None:
         yield "  leases"
         yield from (f"    {line}" for line in lease(wire["leases"]))
@@ -72,6 +98,12 @@ def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]],
 
 def ruling_lines(wire: Mapping[str, Any]) -> Iterator[str]:
     """Yield who wanted what, and what came of it in whose words."""
+    from worldprotocol.terminal import visible
+
+    yield from map(visible, _ruling(wire))
+
+
+def _ruling(wire: Mapping[str, Any]) -> Iterator[str]:
     from worldprotocol.cli.output import as_text
     from worldprotocol.fate import moment
 
@@ -90,7 +122,7 @@ def ruling_lines(wire: Mapping[str, Any]) -> Iterator[str]:
         yield f"  policy    {policy['name']} {policy['hash'][:12]}{place}"
 
 
-def _policy(told: Mapping[str, Any], adopted: tuple[int, PolicyAdopted] | None) -> dict[str, Any] | None:
+def _policy(told: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] | None) -> dict[str, Any] | None:
     if told.get("policyHash") is None:
         return None
     name = str(told["authority"]).partition(":")[2]
@@ -109,37 +141,58 @@ def _first_ruling(world: World, proposal_id: str) -> tuple[int, ProposalJudged] 
     return None
 
 
-def _adopted(world: World, policy_hash: str) -> tuple[int, PolicyAdopted] | None:
+def _adopted(world: World, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
+    """Return the adoption by which a policy was in force then; without a position where it came only later."""
     from world.events import PolicyAdopted
     from world.views.archive import decoded
 
+    found: tuple[int | None, PolicyAdopted] | None = None
     for logged in world.log.read(topics=[PolicyAdopted.TOPIC]):
         event = decoded(logged)
         if isinstance(event, PolicyAdopted) and event.policy_hash == policy_hash:
-            return logged.position, event
-    return None
+            if before is None or logged.position < before:
+                found = (logged.position, event)
+            elif found is None:
+                return None, event
+    return found
 
 
 def _case(
-    desk: Desk,
-    world: World,
-    proposal: Proposal,
-    judged: tuple[int, ProposalJudged],
-    adopted: tuple[int, PolicyAdopted] | None,
-) -> Case | None:
-    """Return the case, None where it is not needed, or where only a domain that is not at hand could make it."""
+    desk: Desk, world: World, proposal: Proposal, judged: tuple[int, ProposalJudged], adopted: PolicyAdopted
+) -> tuple[Case | None, Policy | None]:
+    """Return the case, None where only a domain that is not at hand could make it.
+
+    With it comes the policy itself, where it is at hand, has rules in code, and the case is whole.
+    """
     from worldprotocol.cases import Cases
     from worldprotocol.explaining import reads_computed
 
-    if adopted is None:
-        return None
+    policy = _at_hand(desk, adopted)
     domain = None
-    if reads_computed(adopted[1].policy):
+    if policy is not None or reads_computed(adopted.policy):
         domain = _domain(desk)
         if domain is None or domain.schema.hash != proposal.submitted.schema_hash:
-            return None
+            domain, policy = None, None
+            if reads_computed(adopted.policy):
+                return None, None
     position, event = judged
-    return Cases(world.archive, domain).past(proposal, event.binding, position)
+    return Cases(world.archive, domain).past(proposal, event.binding, position), policy
+
+
+def _at_hand(desk: Desk, adopted: PolicyAdopted) -> Policy | None:
+    """Return the policy that was adopted, where it is at hand as it was and has rules in code."""
+    from world.errors import Refused
+    from worldprotocol.asking import policy_named
+    from worldprotocol.cli.opening import composed
+
+    if all(one.get("language") != "python" for one in adopted.policy.get("rules", ())):
+        return None
+    try:
+        config = composed(desk)
+        policy = policy_named(adopted.name, config.policies, config.folder)
+    except Refused:
+        return None
+    return policy if policy.hash == adopted.policy_hash else None
 
 
 def _domain(desk: Desk) -> Domain | None:

@@ -6,16 +6,18 @@ from typing import Any, Final
 
 import click
 
+from worldprotocol.cli.finding import AT_METAVAR, realm_at
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
 
-ENDINGS: Final = {"reject": "rejected", "approve": "approved"}
+ENDINGS: Final = {"reject": "rejected", "approve": "approved", "escalate": "handed up to the next step"}
 """What becomes of a proposal that nobody answered in time, by its binding's onTimeout."""
 
 
 @command("inbox")
-@click.option("--for", "person", metavar="ID", help="Only what this person may answer.")
-def inbox(desk: Desk, person: str | None) -> None:
+@click.option("--for", "person", metavar="ID", help="Only what this actor may answer, or reply to.")
+@click.option("--at", metavar=AT_METAVAR, help="What waited at this point in the past; deadlines are judged by then.")
+def inbox(desk: Desk, person: str | None, at: str | None) -> None:
     """List the proposals that wait for people, oldest first; `worldctl decide` answers them.
 
     One whose deadline has passed is overdue: nobody can answer it any more, and the next command that acts decides
@@ -23,11 +25,13 @@ def inbox(desk: Desk, person: str | None) -> None:
     """
     from world.clock import SystemClock
     from worldprotocol.fate import moment
+    from worldprotocol.requests import waiting_in
 
-    now = SystemClock().now_ms()
     with desk.look() as world:
-        realm = world.realm()
-        told = [described(one, now) for one in world.inbox() if person is None or _may_answer(realm, one, person)]
+        realm, at_ms = (world.realm(), None) if at is None else realm_at(world, at)
+        now = SystemClock().now_ms() if at_ms is None else at_ms
+        asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))
+        told = [described(one, now) for one in asked if person is None or _may_answer(realm, one, person)]
     waiting = [one for one in told if person is None or not one["overdue"]]
     overdue = sum(one["overdue"] for one in waiting)
     if desk.json:
@@ -55,13 +59,16 @@ def inbox(desk: Desk, person: str | None) -> None:
 
 
 def _questions(answers: list[dict[str, Any]]) -> str:
-    return "; ".join(f"{one['by']['actorId']}: {one['reason']}" for one in answers if one["choice"] == "ask")
+    return "; ".join(f"{one['by']['actorId']}: {one['reason']}" for one in answers if one["choice"] in ("ask", "reply"))
 
 
 def described(proposal: Any, now: int) -> dict[str, Any]:
     """Return a waiting proposal as the inbox shows it; times, ``now`` too, in milliseconds."""
+    from authority.questions import OF_PEOPLE
+
     ruling = proposal.asked
     escalated = [outcome.rule for outcome in ruling.trace if outcome.answer == "escalate"]
+    escalated = [rule for rule in escalated if rule not in OF_PEOPLE]
     return {
         "proposalId": proposal.proposal_id,
         "actor": dict(proposal.submitted.actor),
@@ -76,14 +83,27 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
         "authority": ruling.authority,
         "rule": ", ".join(escalated) or None,
         "reason": ruling.reason,
+        "step": ruling.step + 1,
+        "steps": len(proposal.binding.get("then", ())) + 1,
+        "votes": votes(ruling, proposal.submitted.actor["actorId"]),
         "answers": [dict(answer) for answer in proposal.answers],
     }
+
+
+def votes(ruling: Any, proposer: str) -> list[dict[str, Any]]:
+    """Return how the votes of a waiting ruling stand, with ``words`` for people; none where one answer decides."""
+    from authority.questions import questions_of
+
+    open_ = [one for one in questions_of(ruling, proposer) if one.is_open and one.quorum is not None]
+    return [{**one.to_wire(), "words": one.words} for one in open_]
 
 
 def _may_answer(realm: Any, proposal: Any, person: str) -> bool:
     known = realm.actors.get(person)
     asked = proposal.asked.ask
-    if person == proposal.submitted.actor["actorId"] or known is None:
+    if person == proposal.submitted.actor["actorId"]:
+        return bool(proposal.open_questions)
+    if known is None:
         return False
     return person in asked or ("*" in asked and known["kind"] == "human")
 

@@ -34,7 +34,7 @@ def ask(desk: Desk, actor: str, given: str, sets: tuple[str, ...], named: str | 
     from worldprotocol.recheck import open_to_recheck
 
     body = read_object(given if given == STDIN else f"@{given}", what="--intent")
-    body = body.get("body", body)  # of a whole instance
+    body = body["body"] if isinstance(body.get("body"), dict) else body  # of a whole instance
     values = [_set(one) for one in sets]
     config = composed(desk)
     policy = None if named is None else policy_named(named, config.policies, config.folder)
@@ -53,8 +53,8 @@ def ask(desk: Desk, actor: str, given: str, sets: tuple[str, ...], named: str | 
     desk.out.text("nothing was submitted: this is what would be decided")
     for line in (*ruling_lines(wire), *trace_lines(wire)):
         desk.out.text(line)
-    if not wire["inForce"]:
-        desk.out.text("  note      that policy is not the one in force; a proposal would be judged by the adopted one")
+    if wire["note"] is not None:
+        desk.out.text(f"  note      {wire['note']}")
 
 
 def _set(given: str) -> tuple[str, Any]:
@@ -92,5 +92,6 @@ def _wire(asked: Asked) -> dict[str, Any]:
         "ask": told.get("ask", []),
         "policy": policy,
         "inForce": asked.in_force,
-        **explain_trace(told.get("trace", ()), asked.policy, case),
+        "note": asked.note,
+        **explain_trace(told, asked.policy, case, case.intent.body.scope_proposal, at_hand=asked.at_hand),
     }

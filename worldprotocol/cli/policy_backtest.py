@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from worldprotocol.facade import World
 
 
 @command("backtest")
@@ -16,7 +18,7 @@ from worldprotocol.cli.options import Desk, command
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
 @click.option("--branch", metavar="NAME", help="Only cases on this branch.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as there are cores.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
 def backtest(desk: Desk, policy: str, jobs: int | None, **wishes: Any) -> int:
     """Judge every recorded case of rules again by another policy, as of its own time, and list what flips.
 
@@ -35,6 +37,8 @@ def backtest(desk: Desk, policy: str, jobs: int | None, **wishes: Any) -> int:
     with desk.look() as world:
         if wishes["branch"] is not None:
             world.branch(wishes["branch"])
+        if wishes["of"] is not None:
+            _check_judged(world, wishes["of"])
     setup = Setup(
         address=desk.log or config.log_address,
         domain=str(config.domain),
@@ -42,9 +46,10 @@ def backtest(desk: Desk, policy: str, jobs: int | None, **wishes: Any) -> int:
         policies=tuple(config.policies),
         folder=config.folder,
         wanted=Wanted(since, until, **wishes),
+        limits=config.chosen_limits(),
     )
     with desk.progress("Judging again") as progress:
-        running = Backtest(setup, jobs or os.cpu_count() or 1, progress)
+        running = Backtest(setup, jobs, progress)
         for line in running.lines():
             if desk.json:
                 desk.out.line(line)
@@ -62,6 +67,24 @@ def backtest(desk: Desk, policy: str, jobs: int | None, **wishes: Any) -> int:
     return 1 if counts["flips"] else 0
 
 
+def _check_judged(world: World, name: str) -> None:
+    """Refuse a policy that cannot have judged anything in a log: it was never adopted, and nobody is bound by it."""
+    from world.errors import Refused
+    from world.events import PolicyAdopted
+    from world.views.archive import decoded
+
+    adoptions = (decoded(logged) for logged in world.log.read(topics=[PolicyAdopted.TOPIC]))
+    known = {event.name for event in adoptions if isinstance(event, PolicyAdopted)}
+    known |= {str(bound["policy"]) for bound in world.realm().bindings.values() if "policy" in bound}
+    if name not in known:
+        told = ", ".join(sorted(known)) or "none at all"
+        raise Refused(
+            "UNKNOWN_POLICY",
+            f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {told}.",
+            known=sorted(known),
+        )
+
+
 def _words(line: dict[str, Any]) -> str:
     begin = f"{line['position']}\t{line['kind']}\t{line['proposalId']}\t{line['action']} by {line['actor']}"
     if "from" not in line:
@@ -71,4 +94,5 @@ def _words(line: dict[str, Any]) -> str:
     )
     later = f"\t{line['laterWorlds']} later worlds" if "laterWorlds" in line else ""
     change = ", within another scope" if line.get("change") == "scope" else ""
-    return f"{begin}\t{then} -> {now}{change}{later}"
+    why = f"\t{line['message']}" if "message" in line else ""
+    return f"{begin}\t{then} -> {now}{change}{later}{why}"

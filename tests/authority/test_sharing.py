@@ -1,0 +1,103 @@
+"""Work shared among processes: in order, bounded, with a clear error when a process is lost, and nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from world.errors import DamagedLog, Refused
+from worldprotocol.sharing import AHEAD, MAX_WAITING, in_order
+
+ROOT = Path(__file__).parents[2]
+HANGING = """
+import time
+from worldprotocol.sharing import in_order
+from tests.authority.test_sharing import noting
+
+if __name__ == "__main__":
+    for line in in_order(noting, list(range(9)), 2):
+        print(line, flush=True)
+"""
+
+
+def squaring() -> Callable[[int], tuple[int, int, str]]:
+    return lambda task: (time.sleep(0.2 if task == 0 else 0) or task * task, os.getpid(), os.getcwd())
+
+
+def ending(how: int, task: int) -> int:
+    if task == 3:
+        os.kill(os.getpid(), how)
+    if task == 5:
+        raise DamagedLog("LOG_GAP", "The fifth is damaged.", position=5)
+    return task
+
+
+def beginning(how: int) -> Callable[[int], int]:
+    if not how:
+        raise Refused("NOT_LOADED", "There is nothing to begin with.")
+    return partial(ending, how)
+
+
+def noting() -> Callable[[int], int]:
+    """Tell the process's id first, and then never end."""
+    return lambda task: os.getpid() if task < 2 else time.sleep(1_000) or 0
+
+
+def test_results_come_in_the_order_of_their_tasks_from_several_processes_in_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = list(in_order(squaring, range(50), 2))
+    assert [one[0] for one in done] == [task * task for task in range(50)]
+    assert len({one[1] for one in done}) == 2
+    assert os.getpid() not in {one[1] for one in done}
+    assert {one[2] for one in done} == {str(tmp_path)}
+
+
+def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process() -> None:
+    handed: list[int] = []
+
+    class Watched(list[int]):
+        def __getitem__(self, at: int) -> int:  # type: ignore[override]
+            handed.append(at)
+            return super().__getitem__(at)
+
+    reading = in_order(squaring, Watched(range(1_000)), 2)
+    pids = {next(reading)[1] for _ in range(3)}
+    assert max(handed) < 3 + max(MAX_WAITING, AHEAD) * 2
+    reading.close()
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_a_process_that_is_killed_is_told_and_an_error_in_one_is_raised_here() -> None:
+    with pytest.raises(Refused) as lost:
+        list(in_order(partial(beginning, signal.SIGKILL), range(5), 1))
+    assert (lost.value.code, lost.value.details) == ("PROCESS_LOST", {"exit_code": -9})
+    assert "SIGKILL" in lost.value.message
+    with pytest.raises(DamagedLog) as damaged:
+        list(in_order(partial(beginning, signal.SIGCONT), range(9), 1))
+    assert damaged.value.details == {"position": 5}
+    with pytest.raises(Refused, match="nothing to begin with"):
+        list(in_order(partial(beginning, 0), range(9), 1))
+
+
+def test_an_interrupt_ends_the_processes_in_the_middle_of_what_never_ends() -> None:
+    command = [sys.executable, "-c", HANGING]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        pids = [int(running.stdout.readline()) for _ in range(2)]
+        assert all(psutil.pid_exists(pid) for pid in pids)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=20)
+    assert running.returncode != 0
+    assert "KeyboardInterrupt" in errors
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]

@@ -1,0 +1,91 @@
+"""``worldctl policy list``: which policies are in force, retired, changed, or only at hand; and all that was before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from worldprotocol.policy_history import Change
+
+
+@command("list")
+@click.option("--all", "every", is_flag=True, help="Every adoption and retirement, in the order of the log.")
+def list_policies(desk: Desk, *, every: bool) -> None:
+    """List the policies that are or were adopted and those at hand, with their hashes."""
+    from worldprotocol.policy_history import changes_of
+
+    with desk.look() as world:
+        changes = changes_of(world)
+    if every:
+        _print_history(desk, changes)
+        return
+    present = _at_hand(desk)
+    last = {one.name: one for one in changes}
+    told = [_described(name, last.get(name), present.get(name)) for name in sorted({*last, *present})]
+    if desk.json:
+        desk.out.document(told)
+        return
+    rows = [(one["name"], _short(one["adopted"]), _short(one["atHand"]), _note(one)) for one in told]
+    desk.out.table(("policy", "adopted", "at hand", "note"), rows, empty="No policy is adopted or at hand.")
+
+
+def _print_history(desk: Desk, changes: Sequence[Change]) -> None:
+    from worldprotocol.fate import moment
+
+    if desk.json:
+        desk.out.document([one.to_wire() for one in changes])
+        return
+    rows = [
+        (one.position, moment(one.at), one.name, one.what, _short(one.policy_hash), one.by, _about(one))
+        for one in changes
+    ]
+    heads = ("event", "when", "policy", "was", "hash", "by", "note")
+    desk.out.table(heads, rows, empty="No policy was ever adopted.")
+
+
+def _about(change: Change) -> str:
+    return f"in place of {_short(change.replaced)}" if change.replaced is not None else change.reason
+
+
+def _at_hand(desk: Desk) -> dict[str, str]:
+    from authority import PolicyRegistry
+    from worldprotocol.cli.opening import make_importable
+
+    config = desk.settings()
+    make_importable(config.folder)
+    registry = PolicyRegistry.installed()
+    for reference in config.policies:
+        registry.load(reference, base=config.folder)
+    return {name: str(registry.describe(name)["hash"]) for name in registry.names()}
+
+
+def _described(name: str, last: Change | None, at_hand: str | None) -> dict[str, Any]:
+    """Return how it stands with a policy: ``last`` is its last adoption or retirement."""
+    adopted = last.policy_hash if last is not None and last.what == "adopted" else None
+    if adopted is not None:
+        note = (
+            "in force" if adopted == at_hand else "not at hand" if at_hand is None else "changed since it was adopted"
+        )
+    else:
+        note = "not adopted" if last is None else "retired"
+    return {
+        "name": name,
+        "adopted": adopted,
+        "atHand": at_hand,
+        "note": note,
+        "replaced": None if last is None else last.replaced,
+        "position": None if last is None else last.position,
+    }
+
+
+def _note(one: Mapping[str, Any]) -> str:
+    return one["note"] if one["replaced"] is None else f"{one['note']}, in place of {_short(one['replaced'])}"
+
+
+def _short(policy_hash: str | None) -> str:
+    return (policy_hash or "")[:12]

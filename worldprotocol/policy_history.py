@@ -1,0 +1,159 @@
+"""Which policies were in force when: every adoption and retirement in the log, and policies by name and hash.
+
+The policy commands import this. Source: design section 6; CARD-policy, CARD-audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from authority import Policy
+from world.errors import Refused
+from world.events import PolicyAdopted, PolicyRetired
+from world.views.archive import decoded
+from worldprotocol.facade import World
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A policy came into force, or left it.
+
+    Args:
+        position: of the event.
+        at: when, ms since 1970.
+        what: which of both.
+        name: of the policy.
+        policy_hash: of the policy.
+        replaced: for an adoption: the hash of the one that was in force under that name, None where there was none.
+        by: whom the record names.
+        reason: of a retirement.
+        policy: for an adoption: the policy's description; None for a retirement.
+    """
+
+    position: int
+    at: int
+    what: Literal["adopted", "retired"]
+    name: str
+    policy_hash: str
+    replaced: str | None
+    by: str
+    reason: str
+    policy: Mapping[str, Any] | None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the change as JSON, without the rules."""
+        wire: dict[str, Any] = {
+            "position": self.position,
+            "at": self.at,
+            "event": self.what,
+            "name": self.name,
+            "hash": self.policy_hash,
+            "by": self.by,
+        }
+        optional = {"replaced": self.replaced, "reason": self.reason or None}
+        return wire | {name: value for name, value in optional.items() if value is not None}
+
+
+def changes_of(world: World) -> list[Change]:
+    """Return all adoptions and retirements, in the order of the log."""
+    found: list[Change] = []
+    in_force: dict[str, str] = {}
+    for logged in world.log.read(topics=[PolicyAdopted.TOPIC, PolicyRetired.TOPIC]):
+        event = decoded(logged)
+        told = (logged.position, event.at)
+        if isinstance(event, PolicyAdopted):
+            replaced = in_force.get(event.name)  # logs did not always say it themselves
+            found.append(
+                Change(*told, "adopted", event.name, event.policy_hash, replaced, event.by, "", event.policy),
+            )
+            in_force[event.name] = event.policy_hash
+        elif isinstance(event, PolicyRetired):
+            found.append(Change(*told, "retired", event.name, event.policy_hash, None, event.by, event.reason, None))
+            in_force.pop(event.name, None)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPolicy:
+    """A policy that somebody named.
+
+    Args:
+        description: name, hash and rules, as an adoption records them.
+        origin: ``in force``, ``adopted`` (and not in force any more), or ``at hand``.
+        position: of the adoption, None for one at hand.
+    """
+
+    description: Mapping[str, Any]
+    origin: Literal["in force", "adopted", "at hand"]
+    position: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called: its name and the beginning of its hash."""
+        return f"{self.description['name']}@{self.description['hash'][:12]}"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it is, without the rules."""
+        told = {"name": self.description["name"], "hash": self.description["hash"], "origin": self.origin}
+        return told if self.position is None else {**told, "position": self.position}
+
+
+def find_policy(given: str, changes: Sequence[Change], at_hand: Callable[[str], Policy]) -> FoundPolicy:
+    """Return the policy that a text names: the one in force, else the one at hand, else the last one retired.
+
+    Args:
+        given: a name, ``NAME@HASHPREFIX``, a policy file or a reference.
+        changes: of the log.
+        at_hand: returns a policy by its name, file or reference, or refuses.
+
+    Raises:
+        Refused: ``UNKNOWN_POLICY``, ``AMBIGUOUS``, and what loading a policy refuses.
+    """
+    name, sign, prefix = given.partition("@")
+    if sign:
+        return _by_hash(name, prefix, changes, at_hand)
+    last = next((one for one in reversed(changes) if one.name == given), None)
+    if last is not None and last.what == "adopted":
+        return _adopted(last, changes)
+    try:
+        return FoundPolicy(at_hand(given).description, "at hand")
+    except Refused as refused:
+        adopted = next((one for one in reversed(changes) if one.name == given and one.policy is not None), None)
+        if adopted is None or refused.code != "UNKNOWN_POLICY":
+            raise
+        return _adopted(adopted, changes)
+
+
+def _by_hash(name: str, prefix: str, changes: Sequence[Change], at_hand: Callable[[str], Policy]) -> FoundPolicy:
+    adopted = [one for one in changes if one.policy is not None and one.name == name]
+    hashes = {one.policy_hash for one in adopted}
+    try:
+        present: Mapping[str, Any] | None = at_hand(name).description
+    except Refused:
+        present = None
+    known = hashes | ({str(present["hash"])} if present is not None else set())
+    fitting = sorted(one for one in known if one.startswith(prefix))
+    if len(fitting) > 1:
+        some = ", ".join(one[:12] for one in fitting)
+        raise Refused("AMBIGUOUS", f"{name}@{prefix} fits several policies ({some}); write more of the hash.")
+    if not fitting:
+        some = ", ".join(f"{name}@{one[:12]}" for one in sorted(known)) or "none of that name"
+        raise Refused(
+            "UNKNOWN_POLICY",
+            f"There is no policy {name}@{prefix} in the log or at hand; there is {some} "
+            "(`worldctl policy list --all`).",
+            policy=name,
+            known=sorted(known),
+        )
+    if fitting[0] in hashes:
+        return _adopted(next(one for one in reversed(adopted) if one.policy_hash == fitting[0]), changes)
+    assert present is not None
+    return FoundPolicy(present, "at hand")
+
+
+def _adopted(change: Change, changes: Sequence[Change]) -> FoundPolicy:
+    assert change.policy is not None
+    last = next(one for one in reversed(changes) if one.name == change.name)
+    return FoundPolicy(change.policy, "in force" if last is change else "adopted", change.position)

@@ -1,0 +1,71 @@
+"""Files of cases as pytest collects them: each case is a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from world.errors import Refused
+from worldprotocol.cli.output import as_text
+from worldprotocol.policy_cases import is_case_file
+from worldprotocol.testing.suites import Checked, Suite, suite_of
+
+
+def collected(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Return the collector of a file of cases, None for any other file."""
+    if not is_case_file(path.name):
+        return None
+    file: pytest.Collector = CasesFile.from_parent(parent, path=path)
+    return file
+
+
+class CasesFile(pytest.File):
+    """A file of cases."""
+
+    def collect(self) -> Iterator[CaseItem]:
+        """Yield its cases."""
+        try:
+            suite = suite_of(self.path)
+        except Refused as refused:
+            raise self.CollectError(str(refused)) from None
+        for at, entry in enumerate(suite.file.cases):
+            yield CaseItem.from_parent(self, name=entry.name, suite=suite, at=at)
+
+
+class Differs(Exception):
+    """A case of which something else came than it expects."""
+
+
+class CaseItem(pytest.Item):
+    """A case as a test."""
+
+    def __init__(self, *, suite: Suite, at: int, **kwargs: Any) -> None:
+        """Hold the cases and which of them it is."""
+        super().__init__(**kwargs)
+        self.suite = suite
+        self.at = at
+
+    def runtest(self) -> None:
+        """Judge the case; raises ``Differs`` where it is not as expected."""
+        checked = self.suite.check(self.at)
+        if checked.differs:
+            raise Differs("\n".join(_lines(checked)))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return what differs, and what every rule said."""
+        if isinstance(excinfo.value, (Differs, Refused)):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return where the case stands; pytest counts lines from 0."""
+        return self.path, self.suite.file.lines[self.at] - 1, self.name
+
+
+def _lines(checked: Checked) -> Iterator[str]:
+    for one in checked.differs:
+        yield f"{one.what}: expected {as_text(one.expected)}, was {as_text(one.was)}"
+    yield from checked.judged.lines()

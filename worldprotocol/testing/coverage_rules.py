@@ -1,0 +1,132 @@
+"""What cases cover of a policy: its rules, and the branches of conditions in policy files.
+
+A condition is covered when it came to true once and to false once. Where ``&&`` or ``||`` joins it at its top, that is
+asked of every part, each time where what stands left of it had not settled the condition. A rule without a condition
+had an opinion once; one for some actions or actors only also had none once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from authority import Policy
+from authority.cel import Condition
+from authority.policyfile import FileRule
+from authority.rules import Rule
+from world.decision import RuleOutcome
+from world.errors import Refused
+from world.ports import Case
+from worldprotocol.testing.judging import Judged
+
+OPINION: Final = "it has an opinion"
+NO_OPINION: Final = "it has none"
+COUNTS: Final = ("decided", "matched", "silent", "failed")
+"""What is counted of a rule: it decided; it had an opinion; it had none; it failed."""
+
+
+class Branch(NamedTuple):
+    """A way that a judgement can take, and how many cases took it."""
+
+    words: str
+    taken: int
+
+
+class Parts(NamedTuple):
+    """The parts of a condition, and the sign that joins them; the condition itself where none does."""
+
+    sign: str
+    conditions: list[Condition]
+
+    def answers(self, case: Case) -> Iterator[tuple[Condition, bool]]:
+        """Yield the parts that are asked for a case, and what each comes to; a part that fails ends it."""
+        for part in self.conditions:
+            try:
+                answer = part.holds(case)
+            except Refused:
+                return
+            yield part, answer
+            if answer is (self.sign == "||"):
+                return
+
+
+def parts_of(condition: Condition) -> Parts:
+    """Return what a condition is joined of."""
+    sign, parts = condition.parts()
+    return Parts(sign, parts or [condition])
+
+
+@dataclass(slots=True)
+class RuleCoverage:
+    """What cases covered of one rule.
+
+    Args:
+        rule: the rule.
+        source: where it stands, for people.
+        ways: what its branches are called, in order.
+        parts: of its condition, None where there is none.
+    """
+
+    rule: Rule
+    source: str
+    ways: tuple[str, ...]
+    parts: Parts | None
+    counts: Counter[str] = field(default_factory=Counter)
+    taken: Counter[str] = field(default_factory=Counter)
+
+    def take(self, found: Judged, outcome: RuleOutcome) -> None:
+        """Take in what the rule said to a case."""
+        self.counts["decided"] += outcome.decisive
+        if outcome.answer == "error":
+            self.counts["failed"] += 1
+        else:
+            self.counts["silent" if outcome.answer == "none" else "matched"] += 1
+            self.taken[NO_OPINION if outcome.answer == "none" else OPINION] += 1
+        if self.parts is not None and isinstance(self.rule, FileRule) and self.rule.is_for(found.case):
+            self.taken.update(_way(part.text, answer) for part, answer in self.parts.answers(found.case))
+
+    def branches(self) -> Iterator[Branch]:
+        """Yield the branches in order."""
+        for way in self.ways:
+            yield Branch(way, self.taken[way])
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what was covered as JSON."""
+        return {
+            "rule": self.rule.name,
+            "source": self.source,
+            **{name: self.counts[name] for name in COUNTS},
+            "branches": [{"branch": one.words, "count": one.taken} for one in self.branches()],
+        }
+
+
+def coverage_of(policy: Policy) -> dict[str, RuleCoverage]:
+    """Return the coverage of each rule by its name, nothing covered yet."""
+    found = {}
+    for one, described in zip(policy.rules, policy.description["rules"], strict=True):
+        condition = one.condition if isinstance(one, FileRule) else None
+        parts = None if condition is None else parts_of(condition)
+        ways = tuple(_ways(one, described["language"], parts))
+        found[one.name] = RuleCoverage(one, described["source"], ways, parts)
+    return found
+
+
+def _ways(one: Rule, language: str, parts: Parts | None) -> Iterator[str]:
+    if parts is not None:
+        for part in parts.conditions:
+            yield _way(part.text, True)
+            yield _way(part.text, False)
+        return
+    yield OPINION
+    if language == "cedar" or (isinstance(one, FileRule) and not _holds_always(one)):
+        yield NO_OPINION
+
+
+def _holds_always(one: FileRule) -> bool:
+    return not one.entry.actions and not one.entry.actors
+
+
+def _way(text: str, answer: bool) -> str:
+    return f"{' '.join(text.split())} is {'true' if answer else 'false'}"

@@ -1,0 +1,215 @@
+"""What a test freezes: time, ids, the name of the worker, and what effects give back.
+
+A realm that is made of these parts writes the same log, byte by byte, whenever the same things are done to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from host import EffectRegistry, find_effects
+from host.effects import Done, EffectCallInfo, EffectHandler, Failed, WholeRegistry
+from host.loading import load_handlers
+from world.canonical import canonical_text
+from world.clock import ManualClock, SequentialIds
+from world.core import EffectResult
+from world.events import EffectFulfilled, EffectRequested, EffectRetried, Event
+from world.frozen import freeze, thaw
+
+START_MS: Final = 1_767_225_600_000
+"""When a test's realm is founded: the beginning of 2026, in ms since 1970."""
+
+NO_RESULT: Final = "NO_RECORDED_RESULT"
+"""Code of the error value that an action gets where no result of its effect was recorded."""
+
+Key = tuple[str, str]
+"""An effect: its name, and the canonical text of its parameters."""
+
+
+class OneWorker:
+    """The process that runs a test: every one has the same name, and each but this one is gone."""
+
+    me = "test"
+
+    def close(self) -> None:
+        """There is nothing to leave."""
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell that every other worker is gone."""
+        return worker != self.me
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an effect gives back in a test; see ``result``.
+
+    Args:
+        effect: its name.
+        answer: what a handler answered.
+        params: its parameters; None for any.
+    """
+
+    effect: str
+    answer: Done | Failed
+    params: Any = None
+
+
+def result(
+    effect: str, params: Mapping[str, Any] | None = None, *, gives: Any = None, fails: Failed | str | None = None
+) -> Result:
+    """Return what an effect is to give back in a test.
+
+    Args:
+        effect: its name.
+        params: its parameters; None for any.
+        gives: its value, or a ``Done``.
+        fails: the ``Failed`` that it is to be instead, or its code.
+    """
+    if fails is not None:
+        failed = fails if isinstance(fails, Failed) else Failed(fails, f"{effect} fails in this test.")
+        return Result(effect, failed, params)
+    return Result(effect, gives if isinstance(gives, Done) else Done(gives), params)
+
+
+def results_of(events: Iterable[tuple[int, Event]]) -> Iterator[Result]:
+    """Yield what the effects of a log gave back, failures that were retried included, in order."""
+    asked: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for _, event in events:
+        if isinstance(event, EffectRequested):
+            asked[event.proposal_id, event.requirement["id"]] = event.requirement
+        elif isinstance(event, (EffectFulfilled, EffectRetried)):
+            requirement = asked[event.proposal_id, event.requirement_id]
+            yield Result(requirement["type"], _answer(event), requirement["params"])
+
+
+def _answer(event: EffectFulfilled | EffectRetried) -> Done | Failed:
+    if isinstance(event, EffectRetried):
+        error = event.error
+        return Failed(error["code"], error["message"], error.get("context"), retryable=True)
+    told = EffectResult.from_wire(event.result)
+    if told.error is not None:
+        return Failed(told.error.code, told.error.message, told.error.context)
+    return Done(told.value, told.patches)
+
+
+@dataclass(slots=True)
+class Results:
+    """Recorded results of effects, given out in order; alike effects get theirs in the order of the record.
+
+    Args:
+        recorded: the results; those without parameters answer whatever no other answers, each as often as it is asked.
+        may_perform: whether an effect without a result is made.
+        missing: the effects that had none.
+    """
+
+    recorded: dataclasses.InitVar[Iterable[Result]]
+    may_perform: bool = False
+    missing: list[Key] = field(default_factory=list)
+    _waiting: dict[Key, deque[Done | Failed]] = field(init=False)
+    _for_any: dict[str, Done | Failed] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self, recorded: Iterable[Result]) -> None:
+        """Take in what was recorded."""
+        self._waiting = defaultdict(deque)
+        for one in recorded:
+            if one.params is None:
+                self._for_any[one.effect] = one.answer
+            else:
+                self._waiting[_key(one.effect, one.params)].append(one.answer)
+
+    def handlers(self, effects: Iterable[Any], folder: Path) -> WholeRegistry:
+        """Return handlers that give these results, in place of all that are at hand.
+
+        Args:
+            effects: the realm's own handlers, or references to them.
+            folder: where relative references start.
+        """
+        registry = EffectRegistry(builtin=find_effects())
+        for one in effects:
+            for given in load_handlers(one, base=folder) if isinstance(one, str) else [one]:
+                registry.add(given)
+        return FrozenRegistry(registry, self)
+
+    def knows(self, effect: str) -> bool:
+        """Tell whether there was a result of such an effect."""
+        return effect in self._for_any or any(name == effect for name, _ in self._waiting)
+
+    def take(self, effect: str, params: Any) -> Done | Failed | None:
+        """Return the next result of an effect; None where there is none, which is noted."""
+        key = _key(effect, params)
+        with self._lock:
+            if self._waiting.get(key):
+                return self._waiting[key].popleft()
+            if effect in self._for_any:
+                return self._for_any[effect]
+            if not self.may_perform:
+                self.missing.append(key)
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen(EffectHandler):
+    """A handler that gives recorded results; what it promises and touches is as the real one says.
+
+    Args:
+        results: where it takes them from.
+    """
+
+    results: Results = field(kw_only=True)
+
+    @classmethod
+    def of(cls, real: EffectHandler, results: Results) -> Frozen:
+        """Return what stands for a handler."""
+        told = {one.name: getattr(real, one.name) for one in dataclasses.fields(EffectHandler)}
+        return cls(**told, results=results)
+
+    def __call__(self, params: Mapping[str, Any], call: EffectCallInfo) -> Any:
+        """Return the recorded result; make the effect, or fail, where there is none."""
+        known = self.results.take(self.type, params)
+        if known is not None:
+            return known
+        if self.results.may_perform:
+            return EffectHandler.__call__(self, params, call)
+        return Failed(NO_RESULT, f"No result of {self.type} is recorded.")
+
+
+class FrozenRegistry(WholeRegistry):
+    """Gives recorded results for whatever effect is asked for, also where nobody could make it."""
+
+    def __init__(self, real: EffectRegistry, results: Results) -> None:
+        """Stand for a realm's own handlers."""
+        super().__init__(Frozen.of(given, results) for given in real)
+        self._results = results
+
+    def find(self, effect_type: str) -> EffectHandler | None:
+        """Return the handler of a type of effect; None only where effects are made and nobody makes this one."""
+        found = super().find(effect_type)
+        if found is not None or (self._results.may_perform and not self._results.knows(effect_type)):
+            return found
+        return Frozen.of(EffectHandler(effect_type, _nobody, self.terms(effect_type)), self._results)
+
+
+def frozen_parts(seed: str, clock: ManualClock, effects: WholeRegistry) -> dict[str, Any]:
+    """Return the parts of a realm that a test freezes.
+
+    Args:
+        seed: what ids are made of.
+        clock: stands still unless it is advanced.
+        effects: who makes effects.
+    """
+    return {"clock": clock, "ids": SequentialIds(seed), "workers": OneWorker(), "effects": effects}
+
+
+def _key(effect: str, params: Any) -> Key:
+    return effect, canonical_text(thaw(freeze(params)))
+
+
+def _nobody(params: Any, call: EffectCallInfo) -> Any:
+    raise AssertionError(f"nobody makes {call.effect_type}")

@@ -1,0 +1,99 @@
+"""A history that was told and not recorded: the earlier proposals of a case in a file.
+
+It answers as the history of a log does in which these proposals stand (``world.ports.History``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from world.sums import add_up, check_length, check_path
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Earlier proposals that were alike.
+
+    Args:
+        actor_id: who proposed.
+        action: the intent's type.
+        intent_key: the intent's meaning.
+        decision: how they were decided, None where they were not.
+        outcome: how their execution ended, None where it did not.
+        at: when they were submitted, ms since 1970.
+        input: of their intents.
+        times: how many they are.
+    """
+
+    actor_id: str
+    action: str
+    intent_key: str
+    decision: Literal["approved", "rejected"] | None
+    outcome: Literal["completed", "failed"] | None
+    at: int
+    input: Any = None
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ToldHistory:
+    """Implements ``world.ports.History`` over proposals that are told.
+
+    Args:
+        past: the earlier proposals.
+    """
+
+    past: Sequence[Past]
+
+    def count(
+        self,
+        *,
+        actor_id: str | None = None,
+        action: str | None = None,
+        intent_key: str | None = None,
+        decision: Literal["approved", "rejected"] | None = None,
+        outcome: Literal["completed", "failed"] | None = None,
+        since_ms: int | None = None,
+    ) -> int:
+        """Count earlier proposals that match every given condition."""
+        wanted = {
+            "actor_id": actor_id,
+            "action": action,
+            "intent_key": intent_key,
+            "decision": decision,
+            "outcome": outcome,
+        }
+        return sum(one.times for one in self._matching(wanted, since_ms))
+
+    def sum(
+        self,
+        path: str,
+        *,
+        actor_id: str | None = None,
+        action: str | None = None,
+        intent_key: str | None = None,
+        decision: Literal["approved", "rejected"] | None = None,
+        outcome: Literal["completed", "failed"] | None = None,
+        since_ms: int | None = None,
+    ) -> int | float:
+        """Add up a number of the inputs of earlier proposals that match every given condition."""
+        wanted = {
+            "actor_id": actor_id,
+            "action": action,
+            "intent_key": intent_key,
+            "decision": decision,
+            "outcome": outcome,
+        }
+        check_path(path)
+        found = list(self._matching(wanted, since_ms))
+        check_length(sum(one.times for one in found))
+        inputs = ((f"{at} of the told history", one.input) for at, one in enumerate(found) for _ in range(one.times))
+        return add_up(path, inputs)
+
+    def _matching(self, wanted: dict[str, Any], since_ms: int | None) -> Iterator[Past]:
+        asked = [(name, value) for name, value in wanted.items() if value is not None]
+        for one in self.past:
+            if all(getattr(one, name) == value for name, value in asked) and (since_ms is None or one.at >= since_ms):
+                yield one

@@ -1,0 +1,121 @@
+"""Judging a case that was made for a test, and telling how the ruling differs from what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from authority import Policy, PolicyRegistry, StandardAuthority
+from world.decision import RuleOutcome, Ruling, Verdict
+from world.limits import Limits
+from world.ports import Case
+from world.time_limit import TimeLimit
+from worldprotocol.explaining import explain_trace, trace_lines
+from worldprotocol.policy_cases import UNRESTRICTED, Expected
+
+
+class Difference(NamedTuple):
+    """What of a ruling is not as expected, and both."""
+
+    what: str
+    expected: Any
+    was: Any
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Judged:
+    """What a policy says to a case; ``str()`` tells it rule by rule.
+
+    Args:
+        case: as the policy saw it.
+        ruling: the Authority's.
+        policy: that said it; None where only the ruling is known.
+    """
+
+    case: Case
+    ruling: Ruling
+    policy: Policy | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What comes of it: ``approve``, ``reject`` or ``wait`` for people."""
+        return self.ruling.verdict
+
+    @property
+    def decision(self) -> Literal["approve", "reject", "wait", "error"]:
+        """The verdict, ``error`` where it is a rejection because a rule failed."""
+        return "error" if any(one.decisive and one.answer == "error" for one in self.ruling.trace) else self.verdict
+
+    @property
+    def reason(self) -> str:
+        """The ruling's words for people."""
+        return self.ruling.reason
+
+    @property
+    def decided_by(self) -> list[str]:
+        """The names of the rules that decided, in order; none where it was rejected by default."""
+        return [one.rule for one in self.ruling.trace if one.decisive]
+
+    @property
+    def scope(self) -> list[str] | None:
+        """The patterns within which it was approved; None is no restriction, or no approval."""
+        scope = self.ruling.approved_scope
+        return None if scope is None or scope.allowed_paths is None else list(scope.allowed_paths)
+
+    @property
+    def asks(self) -> list[str]:
+        """Ids of those who may answer, where it waits."""
+        return list(self.ruling.ask)
+
+    @property
+    def rules(self) -> dict[str, RuleOutcome]:
+        """What each rule said, by name: ``answer``, ``reason``, ``scope``, ``to``."""
+        return {one.rule: one for one in self.ruling.trace}
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the ruling as ``worldctl policy ask --json`` tells it."""
+        told, policy = self.ruling.to_wire(), self.policy
+        described = None if policy is None else policy.description
+        proposed = self.case.intent.body.scope_proposal
+        return {
+            "verdict": told["verdict"],
+            "reason": told["reason"],
+            "approvedScope": told.get("approvedScope"),
+            "ask": told.get("ask", []),
+            **explain_trace(told, described, self.case, proposed, at_hand=policy),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield what every rule said, as ``worldctl policy ask`` prints it."""
+        yield f"  ruling    {self.verdict} by {self.ruling.authority}: {self.reason}"
+        yield from trace_lines(self.to_wire())
+
+    def __repr__(self) -> str:
+        return f"<{self.verdict} by {self.ruling.authority}: {self.reason}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def judged(policy: Policy, case: Case) -> Judged:
+    """Return what a policy says to a case, each rule within the limit of time that realms have by default."""
+    authority = StandardAuthority(PolicyRegistry([policy]), time_limit=TimeLimit(Limits().max_call_ms))
+    return Judged(case, authority.judge(case), policy)
+
+
+def differences(expected: Expected, found: Judged) -> list[Difference]:
+    """Return what is not as expected, nothing where all is; the order of names does not matter."""
+    told: list[tuple[str, Any, Any]] = [("decision", expected.decision, found.decision)]
+    if expected.decided_by is not None:
+        told.append(("decidedBy", sorted(expected.decided_by), sorted(found.decided_by)))
+    if expected.scope is not None:
+        scope = [UNRESTRICTED] if found.scope is None else sorted(found.scope)
+        told.append(("scope", sorted(expected.scope), scope if found.verdict == "approve" else None))
+    if expected.asks is not None:
+        told.append(("asks", sorted(expected.asks), sorted(found.asks)))
+    if expected.reason is not None and expected.reason not in found.reason:
+        told.append(("reason", expected.reason, found.reason))
+    answers = {name: one.answer for name, one in found.rules.items()}
+    told += [(f"rules.{name}", answer, answers.get(name)) for name, answer in expected.rules.items()]
+    return [Difference(what, wanted, was) for what, wanted, was in told if wanted != was]

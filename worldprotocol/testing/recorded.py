@@ -1,0 +1,195 @@
+"""A case for a file, made of a recorded proposal: what the rules saw of it then, and what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from authority import Policy
+from world.core import Domain
+from world.decision import Ruling
+from world.errors import Refused
+from world.events import DecisionMade, Event, ProposalCompleted, ProposalFailed, ProposalJudged, ProposalSubmitted
+from world.ports import Case, History
+from world.proposal import Proposal
+from world.views.archive import Archive, decoded
+from worldprotocol.cases import Cases
+from worldprotocol.policy_cases import UNRESTRICTED
+from worldprotocol.testing.judging import Judged, judged
+from worldprotocol.testing.making import BRANCH
+
+MAX_PAST: Final = 1_000
+"""Earlier proposals that a case may tell."""
+
+_TOLD_ELSEWHERE: Final = ("kind", "policy", "timeoutMs", "onTimeout")
+
+
+@dataclass(frozen=True, slots=True)
+class NotedHistory:
+    """A history that notes what it is asked.
+
+    Args:
+        inner: that answers.
+        asked: the conditions of every question so far.
+    """
+
+    inner: History
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def count(self, **conditions: Any) -> int:
+        """Count, and note by what."""
+        self.asked.append(conditions)
+        return self.inner.count(**conditions)
+
+    def sum(self, path: str, **conditions: Any) -> int | float:
+        """Add up, and note of what."""
+        self.asked.append(conditions)
+        return self.inner.sum(path, **conditions)
+
+
+def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: Domain | None) -> dict[str, Any]:
+    """Return a case in wire form, with what was decided then as expected.
+
+    Of the history it has those earlier proposals about which the policy asks.
+
+    Args:
+        archive: of the log.
+        proposal: that rules judged.
+        policy: whose case it is to be; only what it asks of the history counts.
+        domain: as far as it is at hand.
+
+    Raises:
+        Refused: ``NOT_JUDGED_BY_RULES``; ``HISTORY_TOO_LONG`` where the policy asks about more than ``MAX_PAST``
+            earlier proposals.
+    """
+    position, event = _judged_by_rules(archive, proposal)
+    cases = Cases(archive, domain)
+    case = cases.past(proposal, {**event.binding, "policy": policy.name}, position)
+    noted = NotedHistory(case.history)
+    judged(policy, replace(case, history=noted))
+    then = Judged(case, Ruling.from_wire(_with_trace(event.ruling, proposal)), None)
+    bound = {name: one for name, one in event.binding.items() if name not in _TOLD_ELSEWHERE}
+    wire: dict[str, Any] = {
+        "name": f"{case.intent.body.type} by {case.actor.actor_id}, {case.proposal_id}",
+        "now": _time(case.submitted_at),
+        "branch": None if case.branch == BRANCH else case.branch,
+        "actor": _actor(case),
+        "intent": _intent(case.intent.body.to_wire()),
+        "base": {"data": case.view.data},
+        "manifest": None if domain is not None or case.manifest is None else case.manifest["scope"],
+        "binding": None if bound == {"ask": ["*"]} else bound,
+        "expected": _expected(then),
+        "history": _past(archive, noted.asked, case, position),
+    }
+    return {name: one for name, one in wire.items() if one not in (None, {}, [])}
+
+
+def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, ProposalJudged]:
+    for logged in archive.log.stream(proposal.proposal_id):
+        event = decoded(logged)
+        if isinstance(event, ProposalJudged) and event.ruling.get("policyHash") is not None:
+            return logged.position, event
+    raise Refused(
+        "NOT_JUDGED_BY_RULES",
+        f"No policy judged proposal {proposal.proposal_id}, so there is no case of rules in it; take one of an actor "
+        "that is bound by policy_rules.",
+        proposal_id=proposal.proposal_id,
+    )
+
+
+def _with_trace(ruling: Mapping[str, Any], proposal: Proposal) -> Mapping[str, Any]:
+    """Return a ruling with its trace; where it decided at once, that stands in the decision alone."""
+    return ruling if "trace" in ruling else {**ruling, "trace": (proposal.decision or {}).get("trace", [])}
+
+
+def judging_policy(archive: Archive, proposal: Proposal) -> str:
+    """Return the name of the policy that judged a proposal.
+
+    Raises:
+        Refused: ``NOT_JUDGED_BY_RULES``.
+    """
+    return str(_judged_by_rules(archive, proposal)[1].binding["policy"])
+
+
+def _actor(case: Case) -> dict[str, Any]:
+    told = {"id": case.actor.actor_id, "kind": case.actor.kind, "name": case.actor.name, "meta": case.actor.meta}
+    return {name: one for name, one in told.items() if one is not None}
+
+
+def _intent(body: Mapping[str, Any]) -> dict[str, Any]:
+    wire = {
+        "type": body["type"],
+        "input": body.get("input"),
+        "scope": body.get("scopeProposal", {}).get("allowedPaths"),
+    }
+    return {name: one for name, one in wire.items() if one is not None}
+
+
+def _expected(then: Judged) -> dict[str, Any]:
+    wire: dict[str, Any] = {"decision": then.decision, "decidedBy": then.decided_by}
+    if then.verdict == "approve":
+        wire["scope"] = [UNRESTRICTED] if then.scope is None else then.scope
+    if then.asks:
+        wire["asks"] = then.asks
+    return wire
+
+
+def _past(archive: Archive, asked: list[dict[str, Any]], case: Case, before: int) -> list[dict[str, Any]]:
+    """Return the earlier proposals that a case's policy asks about, in the order of the log."""
+    questions = [*asked, {"intent_key": case.intent.intent_key}]  # of earlierAttempts
+    found: dict[int, str] = {}
+    for question in questions:
+        given = {name: one for name, one in question.items() if one is not None}
+        earlier = archive.earlier(before, MAX_PAST + 1, other_than=case.proposal_id, **given)
+        found.update({one.position: one.proposal_id for one in earlier})
+        if len(found) > MAX_PAST:
+            raise Refused(
+                "HISTORY_TOO_LONG",
+                f"The policy asks about more than {MAX_PAST} earlier proposals of this case; write the case by hand, "
+                "where one entry of a history stands for many (times).",
+                limit=MAX_PAST,
+            )
+    return [told_past(archive, found[position], before, case.schema_hash) for position in sorted(found)]
+
+
+def told_past(archive: Archive, proposal_id: str, before: int, schema_hash: str) -> dict[str, Any]:
+    """Return an earlier proposal as an entry of a history, as far as it had come before a position.
+
+    Args:
+        archive: of the log.
+        proposal_id: the earlier proposal.
+        before: the position.
+        schema_hash: of the case; under another schema, intents have other keys.
+    """
+    wire: dict[str, Any] = {}
+    for logged in archive.log.stream(proposal_id):
+        if logged.position < before:
+            wire |= _told(decoded(logged), schema_hash)
+    return {name: one for name, one in wire.items() if one is not None}
+
+
+def _told(event: Event, schema_hash: str) -> dict[str, Any]:
+    if isinstance(event, ProposalSubmitted):
+        body = _intent(event.intent["body"])
+        return {
+            "actor": event.actor["actorId"],
+            "action": body.pop("type"),
+            **body,
+            "intentKey": None if event.schema_hash == schema_hash else event.intent["intentKey"],
+            "at": _time(event.at),
+        }
+    if isinstance(event, DecisionMade):
+        return {"decision": event.decision["decision"]}
+    if isinstance(event, (ProposalCompleted, ProposalFailed)):
+        return {"outcome": "completed" if isinstance(event, ProposalCompleted) else "failed"}
+    return {}
+
+
+def _time(at_ms: int) -> str | int:
+    """Return a time as ISO 8601 to the millisecond, or as it is where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at_ms // 1_000, UTC).strftime(f"%Y-%m-%dT%H:%M:%S.{at_ms % 1_000:03}Z")
+    except (OverflowError, ValueError, OSError):
+        return at_ms

@@ -1,0 +1,354 @@
+"""What the fixture ``recorded`` of the pytest plugin gives: recorded logs as tests (CARD-tests, CARD-replay).
+
+A recorded log is the export of a realm. It is imported into a scratch log, verified, and every step in it is performed
+again by the code at hand. A test that drives a realm besides, in a ``with`` block, plays the scenes that the log
+records: with the same clock and ids, with the recorded results of effects, and with the same events in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal
+
+import pytest
+
+from world.clock import ManualClock
+from world.errors import Refused
+from world.frozen import FrozenDict
+from world.replay import Replayed, replay
+from worldprotocol.facade import World
+from worldprotocol.recheck import open_to_recheck
+from worldprotocol.testing.divergences import Checked, Found, about, check, event_at, printable, told
+from worldprotocol.testing.frozen import START_MS, Results, frozen_parts, results_of
+from worldprotocol.testing.realms import parts_of
+from worldprotocol.transfer import export_log, import_log
+
+Mode = Literal["none", "once", "new", "all"]
+
+CHECKED_WITH: Final = ("domain", "policies", "projections", "folder")
+"""What steps are performed again with; the rest serves to drive a realm."""
+
+PLAYED: Final = "PLAYED_DIFFERENTLY"
+
+_OF_CODE: Final[Mapping[str, frozenset[str]]] = {
+    "domain.adopted": frozenset({"sources"}),
+    "policy.adopted": frozenset({"policy", "previous"}),
+    "shadow.configured": frozenset({"policy"}),
+}
+"""Parts of events that name code, beside hashes of policies: where nothing came of them, the scenes are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """What the marker ``expected_flip`` says: one divergence that is wanted.
+
+    Args:
+        proposal: the id of the proposal, or its beginning.
+        position: of the event in the record.
+        file: in which recorded log, its name or the end of its path; None for any.
+        to: the verdict of now: ``approve``, ``reject`` or ``wait``.
+        code: of the difference, such as ``EXECUTION_DIVERGED``.
+    """
+
+    proposal: str | None = None
+    position: int | None = None
+    file: str | None = None
+    to: str | None = None
+    code: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.proposal is None and self.position is None:
+            pytest.fail("expected_flip needs a proposal (its id, or the beginning of it) or a position.", pytrace=False)
+
+    def takes(self, file: Path, one: Found) -> bool:
+        """Tell whether this is the divergence that is meant."""
+        return (
+            (self.proposal is None or (one.proposal_id or "").startswith(self.proposal))
+            and self.position in (None, one.position)
+            and self.to in (None, one.to)
+            and self.code in (None, one.code)
+            and (self.file is None or file.as_posix().endswith(self.file))
+        )
+
+    def __str__(self) -> str:
+        names = ("proposal", "position", "file", "to", "code")
+        given = [f"{name}={getattr(self, name)!r}" for name in names if getattr(self, name) is not None]
+        return f"expected_flip({', '.join(given)})"
+
+
+@dataclass(slots=True)
+class Recordings:
+    """The fixture ``recorded``: call it with the file of a recorded log.
+
+    Args:
+        folders: where relative names start: that of the test, and pytest's root.
+        mode: what ``--record`` says.
+        flips: the divergences that are wanted.
+        used: the recorded logs of this test run.
+        opened: what this test was given.
+    """
+
+    folders: tuple[Path, ...] = field(repr=False)
+    mode: Mode
+    flips: list[Flip]
+    used: set[Path] = field(repr=False)
+    opened: list[Recording] = field(default_factory=list, repr=False)
+    _happened: dict[Flip, int] = field(default_factory=dict, repr=False)
+
+    def __call__(self, file: str | Path, *, start_ms: int = START_MS, **realm: Any) -> Recording:
+        """Check a recorded log by the code at hand; enter what is returned to play its scenes.
+
+        Args:
+            file: the export of a log, ``golden/shop.jsonl``; relative to the test's folder, or else to pytest's root.
+            start_ms: when the scenes begin, ms since 1970.
+            **realm: ``domain``, ``policies``, ``projections``, ``effects``, ``enforcement``, ``limits``, ``workspace``
+                as for ``World.open``; without a domain all is as the ``world.toml`` says that stands beside the test or
+                the file.
+
+        Raises:
+            Refused: what cannot be loaded.
+            pytest.fail.Exception: at the first divergence that is not expected.
+        """
+        __tracebackhide__ = True
+        path = self._placed(file)
+        self.used.add(path.resolve())
+        folders = (self.folders[0], path.parent, *self.folders[1:])
+        recording = Recording(path, self, parts_of(realm, folders), ManualClock(start_ms))
+        self.opened.append(recording)
+        if not path.is_file() and self.mode == "none":
+            pytest.fail(
+                f"There is no recorded log {path}. Record it: run this test with --record=once, look at what it "
+                "recorded, and keep it with the test.",
+                pytrace=False,
+            )
+        if path.is_file() and self.mode != "all":
+            recording.check()
+        return recording
+
+    def finish(self) -> None:
+        """Fail for a recorded log that is missing and that the test did not drive, or a flip that did not happen."""
+        __tracebackhide__ = True
+        for one in self.opened:
+            if one.entered:
+                continue
+            if not one.path.is_file():
+                pytest.fail(
+                    f"There is no recorded log {one.path}, and the test drives no realm to record: enter what "
+                    "recorded(...) returns, `with recorded(...) as world:`, or put the export of a log there.",
+                    pytrace=False,
+                )
+            if self.mode == "all":
+                one.check()
+        for flip in self.flips:
+            many = self._happened.get(flip, 0)
+            if many != 1 and not any(one.is_new for one in self.opened):
+                words = "did not happen: all is as it was recorded" if many == 0 else f"happened {many} times"
+                pytest.fail(f"{flip} {words}. Each one stands for exactly one divergence.", pytrace=False)
+
+    def unexpected(self, path: Path, found: Iterable[Found]) -> list[Found]:
+        """Return the divergences that are not wanted, and count those that are."""
+        left = []
+        for one in found:
+            taken = [flip for flip in self.flips if flip.takes(path, one)]
+            for flip in taken:
+                self._happened[flip] = self._happened.get(flip, 0) + 1
+            if not taken:
+                left.append(one)
+        return left
+
+    def _placed(self, file: str | Path) -> Path:
+        found = (folder / file for folder in self.folders)
+        return next((path for path in found if path.is_file()), self.folders[0] / file)
+
+
+@dataclass(slots=True)
+class Recording:
+    """A recorded log; entered, it gives a realm that is driven as the recorded one was.
+
+    Args:
+        path: of the file.
+        owner: the fixture.
+        parts: what the realm is opened with.
+        clock: of the realm that is driven: it stands still unless it is advanced.
+        entered: whether the test drives a realm.
+        is_new: whether the log was recorded just now.
+        checked: what a check came to, None as long as there was none.
+        replayed: what the log folds to, None likewise.
+    """
+
+    path: Path
+    owner: Recordings
+    parts: dict[str, Any]
+    clock: ManualClock
+    entered: bool = False
+    is_new: bool = False
+    checked: Checked | None = None
+    replayed: Replayed | None = None
+    _wanted: int | None = None
+    _results: Results = field(default_factory=lambda: Results(()))
+    _world: World | None = None
+
+    @property
+    def data(self) -> Mapping[str, FrozenDict]:
+        """The data of every branch at the end of the recorded log."""
+        assert self.replayed is not None, "the log is being recorded"
+        return self.replayed.data
+
+    def check(self) -> None:
+        """Verify the log and perform its steps again; fails at the first divergence that is not expected."""
+        __tracebackhide__ = True
+        with ExitStack() as scratch:
+            world = self._imported(scratch)
+            self.checked = check(world)
+            unexpected = self.owner.unexpected(self.path, self.checked.found)
+            if unexpected:
+                self._fail(told(world, unexpected[0], self.checked, self.path.name))
+            self._wanted = min((one.position for one in self.checked.found), default=None)
+            self.replayed = replay(world.log)
+
+    def __enter__(self) -> World:
+        self.entered = True
+        effects = self.parts.get("effects", ())
+        recorded = []
+        if self.replayed is not None:
+            with ExitStack() as scratch:
+                recorded = list(results_of(self._imported(scratch).events()))
+        records = self.replayed is None
+        self._results = Results(recorded, may_perform=records or self.owner.mode == "new")
+        frozen = frozen_parts(self.path.stem, self.clock, self._results.handlers(effects, self.parts["folder"]))
+        self._world = World.create("sqlite:///:memory:", **{**self.parts, **frozen})
+        return self._world
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        assert self._world is not None
+        with self._world as world:
+            if self._results.missing:
+                self._fail(
+                    no_result(
+                        self._results.missing[0],
+                        "Record it: --record=new adds what is new at the end, "
+                        "--record=all records the whole log anew. Or mend the code that asks for it.",
+                    )
+                )
+            if error is not None:
+                return
+            if self.replayed is None:
+                self._write(world)
+            else:
+                self._compare(world)
+
+    # Inside
+
+    def _imported(self, scratch: ExitStack) -> World:
+        __tracebackhide__ = True
+        folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="recorded-"))
+        address = str(Path(folder, "world.db"))
+        try:
+            with self.path.open("rb") as lines:
+                import_log(lines, address)
+        except Refused as refused:
+            self._fail(f"{self.path.name} is no sound recorded log. {refused.message}")
+        known = {name: self.parts[name] for name in CHECKED_WITH if name in self.parts}
+        return scratch.enter_context(open_to_recheck(address, **known))
+
+    def _write(self, world: World) -> None:
+        """Keep what was recorded: whole, or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_name(f".{self.path.name}.part")
+        try:
+            with partial.open("wb") as out:
+                export_log(world.log, out)
+            partial.replace(self.path)
+        finally:
+            partial.unlink(missing_ok=True)
+        self.is_new = True
+
+    def _compare(self, world: World) -> None:
+        """Compare what was played with what was recorded, up to the first divergence that is wanted."""
+        __tracebackhide__ = True
+        assert self.checked is not None
+        with ExitStack() as scratch:
+            recorded = self._imported(scratch)
+            exact = True
+            for position, (then, now) in enumerate(zip_longest(recorded.log.read(), world.log.read()), 1):
+                if self._wanted is not None and position >= self._wanted:
+                    return
+                if then is not None and now is not None and then.leaf == now.leaf:
+                    continue
+                if then is None:
+                    self._goes_on(world, position, is_exact=exact)
+                    return
+                found = _difference(recorded, position, _wire(then), None if now is None else _wire(now))
+                if found is not None:
+                    if not self.owner.unexpected(self.path, [found]):
+                        return  # what comes after it follows from it
+                    self._fail(told(recorded, found, self.checked, self.path.name))
+                exact = False
+
+    def _goes_on(self, world: World, position: int, *, is_exact: bool) -> None:
+        __tracebackhide__ = True
+        if self.owner.mode == "new" and is_exact:
+            self._write(world)
+            return
+        words = (
+            f"{self.path.name} ends with event {position - 1}, and the test goes on: {event_at(world, position).TOPIC}."
+        )
+        if self.owner.mode == "new":
+            self._fail(f"{words} The code is another one than that which was recorded; --record=all records anew.")
+        self._fail(f"{words} --record=new adds what is new.")
+
+    def _fail(self, words: str) -> None:
+        __tracebackhide__ = True
+        pytest.fail(printable(words), pytrace=False)
+
+
+def no_result(missing: tuple[str, str], what_to_do: str) -> str:
+    """Return the words for an effect without a recorded result."""
+    return f"The effect {missing[0]} with {missing[1]} has no recorded result, and tests make no effects. {what_to_do}"
+
+
+def _wire(logged: Any) -> dict[str, Any]:
+    return {"topic": logged.topic, "stream": logged.stream, **json.loads(logged.state)}
+
+
+def _difference(recorded: World, position: int, then: dict[str, Any], now: dict[str, Any] | None) -> Found | None:
+    """Return how a played event differs, None where only the names of code do."""
+    if now is None:
+        words = "The test ends before this event; played again, nothing more happens."
+        return Found(position, then["topic"], PLAYED, words, (), about(event_at(recorded, position)))
+    before, after = _without_code(then), _without_code(now)
+    if before == after:
+        return None
+    values = ("", before, after) if then["topic"] == now["topic"] else ("topic", then["topic"], now["topic"])
+    words = "Played again with the same clock and ids, this event is another one."
+    return Found(position, then["topic"], PLAYED, words, (values,), about(event_at(recorded, position)))
+
+
+def _without_code(wire: dict[str, Any]) -> dict[str, Any]:
+    """Return an event without what names code."""
+    left_out = _OF_CODE.get(wire["topic"], frozenset())
+    plain: dict[str, Any] = _nameless({name: one for name, one in wire.items() if name not in left_out})
+    return plain
+
+
+def _nameless(value: Any, *, is_outcome: bool = False) -> Any:
+    """Return a value without hashes of policies and, in traces, without where rules stand."""
+    if isinstance(value, list):
+        return [_nameless(one, is_outcome=is_outcome) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _nameless(one, is_outcome=name == "trace")
+        for name, one in value.items()
+        if name != "policyHash" and not (is_outcome and name == "source")
+    }

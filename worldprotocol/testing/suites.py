@@ -1,0 +1,199 @@
+"""The cases of a policy, found beside it, and what comes of running them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from authority import Policy, is_policy_file
+from authority.loading import policy_from_reference
+from authority.policy_text import SUFFIXES as POLICY_SUFFIXES
+from world.core import Domain
+from world.errors import Refused
+from worldprotocol.assemble import load_any_domain
+from worldprotocol.policy_cases import SUFFIXES, Placed, is_case_file, read_cases
+from worldprotocol.testing.coverage_python import PythonCoverage, Reached
+from worldprotocol.testing.coverage_rules import RuleCoverage, coverage_of
+from worldprotocol.testing.judging import Difference, Judged, differences, judged
+from worldprotocol.testing.making import Maker
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A policy and its cases.
+
+    Args:
+        policy: the policy.
+        file: the cases.
+        domain: None where none is at hand.
+    """
+
+    policy: Policy
+    file: Placed
+    domain: Domain | None
+
+    def check(self, at: int) -> Checked:
+        """Return what came of one case.
+
+        Args:
+            at: its place in the file, from 0.
+
+        Raises:
+            Refused: ``INVALID_CASES`` and the like, with the case's name and line, where it cannot be made.
+        """
+        entry, line = self.file.cases[at], self.file.lines[at]
+        try:
+            case = Maker(self.policy, self.domain, self.file.given).case(entry)
+        except Refused as refused:
+            message = f"{self.file.path.name}, line {line}, case {entry.name!r}: {refused.message}"
+            raise Refused(refused.code, message, **{**refused.details, "line": line, "case": entry.name}) from None
+        found = judged(self.policy, case)
+        return Checked(entry.name, self.file.path.name, line, found, differences(entry.expected, found))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of a case.
+
+    Args:
+        name: of the case.
+        file: in which it stands.
+        line: on which it begins.
+        judged: the ruling.
+        differs: what is not as expected.
+    """
+
+    name: str
+    file: str
+    line: int
+    judged: Judged
+    differs: list[Difference]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "case": self.name,
+            "file": self.file,
+            "line": self.line,
+            "passed": not self.differs,
+            "differs": [one._asdict() for one in self.differs],
+            "decision": self.judged.decision,
+            **self.judged.to_wire(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What the cases of a policy cover.
+
+    Args:
+        rules: by name, in order.
+        lines: of the rules in Python, by name; None where nobody measured them.
+    """
+
+    rules: dict[str, RuleCoverage]
+    lines: dict[str, list[Reached]] | None
+
+    def to_wire(self) -> list[dict[str, Any]]:
+        """Return it as JSON, a list of rules."""
+        return [self._wire(name, one) for name, one in self.rules.items()]
+
+    def _wire(self, name: str, one: RuleCoverage) -> dict[str, Any]:
+        python = None if self.lines is None else [part.to_wire() for part in self.lines[name]]
+        return one.to_wire() | ({"python": python} if python else {})
+
+    def uncovered(self) -> Iterator[dict[str, str]]:
+        """Yield what no case reached: the rule, its source, and what of it."""
+        for name, one in self.rules.items():
+            said = {"rule": name, "source": one.source}
+            yield from ({**said, "what": f"never: {way.words}"} for way in one.branches() if way.taken == 0)
+            for part in () if self.lines is None else self.lines[name]:
+                yield from ({**said, "what": words} for words in _unreached(part))
+
+
+def _unreached(part: Reached) -> Iterator[str]:
+    for line in part.missing:
+        yield f"never: {part.file}:{line} is reached"
+    for line, ways, taken in part.partial:
+        yield f"only {taken} of the {ways} ways on from {part.file}:{line} taken"
+
+
+def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[Checked], Covered | None]:
+    """Check all cases of one policy.
+
+    Args:
+        suites: of the same policy.
+        covering: whether to tell what they cover.
+        lines: whether to measure lines of Python, too.
+
+    Raises:
+        Refused: as ``Suite.check``; ``COVERAGE_MISSING``.
+    """
+    policy = suites[0].policy
+    rules = coverage_of(policy) if covering else {}
+    measured = PythonCoverage(policy) if covering and lines else None
+    with measured or nullcontext():
+        checked = [suite.check(at) for suite in suites for at in range(len(suite.file.cases))]
+    if not covering:
+        return checked, None
+    for one in checked:
+        for outcome in one.judged.ruling.trace:
+            rules[outcome.rule].take(one.judged, outcome)
+    return checked, Covered(rules, None if measured is None else {name: measured.of(name) for name in rules})
+
+
+def cases_beside(reference: str, base: Path) -> list[Path]:
+    """Return the files of cases that belong to a policy.
+
+    Args:
+        reference: of the policy; ``rules.toml`` is tested by ``rules.cases.toml``, ``.yaml`` or ``.json`` beside it,
+            ``rules.py:house`` by ``house.cases.toml`` or else by ``rules.cases.toml``. A module is loaded already.
+        base: where relative references start.
+    """
+    if is_policy_file(reference):
+        path = base / reference
+        return _existing(path.parent, path.stem)
+    module, _, attribute = reference.rpartition(":")
+    path = base / module if module.endswith(".py") else Path(getattr(sys.modules.get(module), "__file__", None) or "?")
+    return _existing(path.parent, attribute) or _existing(path.parent, path.stem)
+
+
+def _existing(folder: Path, stem: str) -> list[Path]:
+    return [path for suffix in SUFFIXES if (path := folder / f"{stem}.cases{suffix}").is_file()]
+
+
+def suite_of(path: Path, *, policy: Policy | None = None, domain: Domain | None = None) -> Suite:
+    """Return the cases of a file with the policy and the domain that it names.
+
+    Args:
+        path: the file of cases.
+        policy: to be tested in place of the one that the file names, or that stands beside it.
+        domain: where the file names none.
+
+    Raises:
+        Refused: ``INVALID_CASES``, ``NO_POLICY_NAMED``, and what loading a policy or a domain refuses.
+    """
+    file = read_cases(path)
+    if file.domain is not None:
+        domain = load_any_domain(file.domain, base=path.parent)
+    if policy is None:
+        policy = policy_from_reference(file.policy or _policy_beside(path), base=path.parent)
+    return Suite(policy, file, domain)
+
+
+def _policy_beside(path: Path) -> str:
+    stem = path.name.rpartition(".cases.")[0] if is_case_file(path.name) else path.stem
+    found = [name for suffix in POLICY_SUFFIXES if (path.parent / (name := stem + suffix)).is_file()]
+    if len(found) != 1:
+        raise Refused(
+            "NO_POLICY_NAMED",
+            f"{path.name} does not say which policy it tests, and beside it there is "
+            f'{" and ".join(found) or f"no {stem}.toml"}; write policy = "{stem}.toml" or "{stem}.py:NAME" above '
+            "its cases.",
+            file=str(path),
+        )
+    return found[0]

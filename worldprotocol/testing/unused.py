@@ -1,0 +1,39 @@
+"""Which recorded logs no test of a run used, told only of a run of all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+DEFAULT_FOLDER: Final = "golden"
+"""How folders of recorded logs are called, where the configuration names none."""
+
+
+def unused_logs(session: pytest.Session, used: Iterable[Path]) -> list[Path]:
+    """Return the recorded logs that no test used; none where only some of the tests were run, or not all of them well.
+
+    Args:
+        session: the run, at its end.
+        used: the recorded logs that tests used, resolved.
+    """
+    known = set(used)
+    stopped = session.shouldstop or session.shouldfail or session.testsfailed
+    if stopped or session.config.option.collectonly or not _is_whole(session.config):
+        return []
+    folders = {Path(folder).resolve() for folder in session.config.getini("worldprotocol_golden")}
+    if not folders:
+        folders = {path.parent for path in known if path.parent.name == DEFAULT_FOLDER}
+    logs = {path.resolve() for folder in folders for path in folder.rglob("*.jsonl")}
+    return sorted(logs - known)
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Tell whether the arguments name all of the tests: the folders of ``testpaths``, or pytest's root."""
+    began = config.invocation_params.dir
+    given = [(began / argument.partition("::")[0]).resolve() for argument in config.args if "::" not in argument]
+    root = config.rootpath
+    wanted = [(root / name).resolve() for name in config.getini("testpaths")] or [root.resolve()]
+    return all(any(one == folder or folder in one.parents for folder in given) for one in wanted)
