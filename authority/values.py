@@ -14,7 +14,9 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
@@ -24,11 +26,13 @@ from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
     FunctionType,
+    GenericAlias,
     MappingProxyType,
     MemberDescriptorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
+    UnionType,
 )
 from typing import Any, Final
 from uuid import UUID
@@ -46,7 +50,8 @@ MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 1_000_000
 """Values that are told of one rule at most."""
 
-_TOLD_BY_REPR: Final = (bytes, complex, date, time, timedelta, tzinfo, Decimal, Fraction, range, UUID)
+_MOMENTS: Final = (date, time, timedelta, tzinfo)
+_TOLD_BY_REPR: Final = (bytes, complex, *_MOMENTS, Decimal, Fraction, range, UUID, GenericAlias, UnionType)
 _PLAIN: Final = (dict, list, tuple, set, frozenset, FrozenDict, FrozenList, MappingProxyType)
 _WITHOUT_CONTENT: Final = (type(threading.Lock()), type(threading.RLock()), object)
 _LOCAL: Final = "<locals>"
@@ -153,12 +158,16 @@ class Telling:
         )
 
     def _compound(self, value: Any) -> Any:
-        told = self._known(value)
-        if told is None:
-            told = self._made_of_code(value)
-        if told is None:
+        try:
+            for tell in (self._known, self._made_of_code):
+                told = tell(value)
+                if told is not None:
+                    return told
             return self._object(value)
-        return told
+        except Refused:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a class of somebody raises who does not want to be told
+            raise self._refused("cannot be told", value) from None
 
     def _known(self, value: Any) -> Any:
         if type(value) in _PLAIN or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -178,11 +187,11 @@ class Telling:
         return type_name(value) if type(value) in _WITHOUT_CONTENT else None
 
     def _items(self, value: Any) -> list[Any]:
-        if isinstance(value, (dict, MappingProxyType)):
+        if isinstance(value, Mapping):
             pairs = [[self.value("key", key), self.value(f"{key!s:.40}", item)] for key, item in value.items()]
             return sorted(pairs, key=canonical_bytes)
         told = [self.value(str(at), item) for at, item in enumerate(value)]
-        return sorted(told, key=canonical_bytes) if isinstance(value, (set, frozenset)) else told
+        return sorted(told, key=canonical_bytes) if isinstance(value, AbstractSet) else told
 
     def _made_of_code(self, value: Any) -> Any:
         if isinstance(value, type):
@@ -197,24 +206,23 @@ class Telling:
             return {name: self.value(name, part) for name, part in made_with.items()}
         if isinstance(value, MethodType):
             return {"of": self.value("__func__", value.__func__), "on": self.value("__self__", value.__self__)}
-        called = (value, getattr(value, "__wrapped__", None), getattr(type(value), "__call__", None))  # noqa: B004
+        is_wrapper = inspect.getattr_static(value, "__wrapped__", None) is not None
+        inner = getattr(value, "__wrapped__", None) if is_wrapper else None
+        called = (value, inner, getattr(type(value), "__call__", None))  # noqa: B004
         return self._of_code(value, self) if any(isinstance(one, FunctionType) for one in called) else None
 
     def _object(self, value: Any) -> dict[str, Any]:
         """Tell an object by its fields, and by what pickle would keep of one whose content is not in Python fields."""
         if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
             return {"type": type_name(value), "fields": self.fields(value)}
-        try:
-            reduced = value.__reduce_ex__(4)
-        except Exception:  # noqa: BLE001 - whatever a class of somebody raises who does not want to be told
-            raise self._refused("cannot be told", value) from None
+        reduced = value.__reduce_ex__(4)
         told: dict[str, Any] = {"type": type_name(value)}
         if isinstance(reduced, str):
             return told | {"name": reduced}
         maker, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         is_plain = _reduces_plainly(type(value))
         if not is_plain or len(arguments) > 1:
-            told["made"] = [self.value("__reduce__", maker), self._each("__reduce__", arguments)]
+            told["made"] = [getattr(maker, "__qualname__", None), self._each("__reduce__", arguments)]
         if fields := self.fields(value):
             told["fields"] = fields
         if not is_plain and state is not None:
@@ -223,8 +231,10 @@ class Telling:
             told["items"] = self._each("items", items)
         if pairs is not None:
             told["pairs"] = sorted((self._each("items", pair) for pair in pairs), key=canonical_bytes)
-        if isinstance(value, (set, frozenset)):  # pickle keeps them as a list in no order
-            told = {"type": type_name(value), "fields": fields, "items": self._items(value)}
+        if not is_plain and isinstance(value, (AbstractSet, Mapping)):  # pickle keeps them in the order of hashes
+            told = {"type": type_name(value), "fields": fields, "items": self._items(value), "state": told.get("state")}
+            if isinstance(value, defaultdict):
+                told["default"] = self.value("default_factory", value.default_factory)
         return told
 
     def _each(self, name: str, values: Any) -> list[Any]:
@@ -239,9 +249,12 @@ def _told_plainly(value: Any) -> Any:
 
 
 def _slots(subject: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what stands in the slots of an object."""
+    """Yield what stands in the slots that classes in Python name; members of others may be addresses."""
     for kind in type(subject).__mro__:
-        for name, slot in vars(kind).items():
+        named = vars(kind).get("__slots__", ())
+        for name in (named,) if isinstance(named, str) else tuple(named):
+            is_private = name.startswith("__") and not name.endswith("__")
+            slot = vars(kind).get(f"_{kind.__name__.lstrip('_')}{name}" if is_private else name)
             if isinstance(slot, MemberDescriptorType):
                 try:
                     yield name, slot.__get__(subject)

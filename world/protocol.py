@@ -23,11 +23,7 @@ from world.clock import Clock, IdSource
 from world.core import Domain
 from world.decision import HumanAnswer
 from world.errors import Refused
-from world.events import (
-    Event,
-    ProjectionRecorded,
-    WorldSealed,
-)
+from world.events import Event, ProjectionRecorded, WorldSealed
 from world.execution import fulfil
 from world.founding import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
 from world.intent import IntentInstance
@@ -44,7 +40,7 @@ from world.realm import Realm, fold
 from world.recovery import Choice, cancel, recover, resolve
 from world.snapshot import Snapshot
 from world.submission import Submission, check_base, create_branch, find_branch, submit
-from world.subscribers import Handler, Subscribers
+from world.subscribers import Subscribers
 from world.views.archive import Archive, decoded
 from world.views.index import IndexRows
 from world.views.unit import UnitLookup
@@ -126,7 +122,11 @@ class WorldProtocol:
         limits: Limits | None = None,
         types: ResourceTypes = STANDARD,
     ) -> None:
-        """Work on an open, writable log whose view is ``world.views.index.Index``."""
+        """Work on an open, writable log whose view is ``world.views.index.Index``.
+
+        Attributes:
+            subscribers: who is told what is committed.
+        """
         self._log = log
         self._archive = Archive(log)
         self._domain = domain
@@ -145,7 +145,7 @@ class WorldProtocol:
         self._unsettled = False
         self._ledger_kept = 0
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
-        self._subscribers = Subscribers()
+        self.subscribers = Subscribers(self._archive)
         self._alarm: Alarm | None = None
         self._carriers: set[threading.Thread] = set()
         self._closing = threading.Event()
@@ -178,10 +178,6 @@ class WorldProtocol:
         """The domain whose actions run."""
         return self._domain
 
-    def subscribe(self, handler: Handler) -> Callable[[], None]:
-        """Tell a handler every event that this process commits from now on; returns what ends it (WP-events)."""
-        return self._subscribers.subscribe(handler)
-
     def set_alarm(self, alarm: Alarm) -> None:
         """Have somebody told, after every commit, when something is due next."""
         self._alarm = alarm
@@ -190,6 +186,7 @@ class WorldProtocol:
         """Say that this worker does nothing any more; what it left is free for others."""
         self._closing.set()
         try:
+            self.subscribers.close()
             if self._alarm is not None:
                 self._alarm.stop()
             for carrier in list(self._carriers):
@@ -354,7 +351,9 @@ class WorldProtocol:
         tasks = [task]
         try:
             while tasks:
-                tasks += self._perform(tasks.pop(0))
+                tasks += self.perform(tasks.pop(0))
+                self.subscribers.tell()
+                self.subscribers.react()
                 if not tasks and (more := self._orphan()) is not None:
                     tasks.append(more)
         except Exception as error:  # noqa: BLE001 - nobody waits for it; `recover` goes on from the journal
@@ -383,21 +382,23 @@ class WorldProtocol:
         Raises:
             Refused: what the command refuses, or ``CALL_FROM_HANDLER``.
         """
-        self._subscribers.refuse_inside_handler()
+        self.subscribers.refuse_inside_handler()
         others_too = others_too or self._alarm is None
         tasks: list[Task] = []
         try:
             try:
                 result, tasks = self._group.submit(command)
             finally:
+                self.subscribers.tell()
                 while task := tasks.pop(0) if tasks else self._orphan() if others_too else None:
-                    tasks += self._perform(task)
+                    tasks += self.perform(task)
+                    self.subscribers.tell()
         except BaseException:
             self._orphans += tasks
             self._unsettled = True  # what was broken off is looked after with the next command
             raise
         finally:
-            self._subscribers.react()
+            self.subscribers.react()
             if self._orphans and self._alarm is not None and not others_too:
                 self._alarm.tell(0)
         return cast(R, result)
@@ -408,14 +409,20 @@ class WorldProtocol:
         except IndexError:
             return None
 
-    def _perform(self, task: Task) -> list[Task]:
-        claim = (task.proposal_id, task.requirement.id)
+    def perform(self, task: Task) -> list[Task]:
+        """Make an effect and record what came of it; returns the effects that follow. A simulation puts it off."""
+        return self.record(self.make(task))
+
+    def make(self, task: Task) -> Recording:
+        """Make an effect that was requested in the log."""
         try:
-            performed = make_effect(task, self._executor, self._archive.peek, self._clock, self._closing)
+            return Recording(task, make_effect(task, self._executor, self._archive.peek, self._clock, self._closing))
         except BaseException:
-            self._performing.discard(claim)
+            self._performing.discard((task.proposal_id, task.requirement.id))
             raise
-        recording = Recording(task, performed)
+
+    def record(self, recording: Recording) -> list[Task]:
+        """Record what came of an effect; returns the effects that follow."""
         self._unrecorded.append(recording)  # should recording it fail now, the next unit does
         try:
             _, tasks = self._group.submit(recording)
@@ -426,10 +433,14 @@ class WorldProtocol:
         return cast(list[Task], tasks)
 
     def _run_batch(self, batch: list[Pending[Command, Any]]) -> None:
-        open_commands = list(batch)
+        with self.subscribers.committing():
+            self.subscribers.committed(self._run_units(list(batch)))
+
+    def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+        """Run commands, without those that spoil it, and return what was committed."""
         while open_commands:
             try:
-                told = self._run_unit(open_commands)
+                return self._run_unit(open_commands)
             except _Spoiled as spoiled:
                 self._forget()
                 spoiled.pending.fail(spoiled.error)
@@ -438,8 +449,7 @@ class WorldProtocol:
             except BaseException:
                 self._forget()
                 raise
-            self._subscribers.tell(told)
-            return
+        return []
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""

@@ -20,6 +20,7 @@ from world.frozen import FrozenDict, freeze
 from world.intent import IntentBody
 from world.patch import Patch, apply_patches
 from world.ports import Case
+from world.shadowing import bound_to
 from world.time_limit import TimeLimit
 from worldprotocol.cases import Cases
 from worldprotocol.facade import World
@@ -30,8 +31,6 @@ HYPOTHETICAL: Final = "hypothetical"
 SETTABLE: Final = ("actor.kind", "actor.name", "actor.meta", "intent.type", "intent.input", "base.data", "nowMs")
 """Where a path begins that may be set for the question."""
 
-_ASKING: Final = ("ask", "timeoutMs", "onTimeout")
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -41,13 +40,17 @@ class Asked:
         case: as the authority saw it.
         ruling: its ruling.
         policy: the description of the policy that judged, None where none did.
-        in_force: whether that policy is the adopted one; a real proposal is rejected where it is not.
+        in_force: whether that policy is the adopted one.
+        at_hand: that policy itself.
+        note: what would become of a real proposal, where that is something else; None where it is the same.
     """
 
     case: Case
     ruling: Ruling
     policy: Mapping[str, Any] | None
     in_force: bool
+    at_hand: Policy | None = None
+    note: str | None = None
 
 
 def ask(
@@ -77,8 +80,7 @@ def ask(
     realm = world.realm()
     bound = realm.bindings.get(actor_id)
     if policy is not None:
-        kept = {name: value for name, value in (bound or {}).items() if name in _ASKING}
-        bound = {"kind": "policy_rules", "policy": policy.name, **kept}
+        bound = bound_to(bound or {}, policy.name)
     if bound is None:
         raise Refused(
             "ACTOR_NOT_BOUND",
@@ -94,7 +96,30 @@ def ask(
     name = str(bound["policy"])
     adopted = realm.policies.get(name)
     in_force = adopted is not None and adopted.policy_hash == ruling.policy_hash
-    return Asked(case, ruling, registry.describe(name), in_force)
+    note = _note(world, realm.bindings.get(actor_id), bound, policy_hash=ruling.policy_hash)
+    return Asked(case, ruling, registry.describe(name), in_force, registry.get(name), note)
+
+
+def _note(world: World, own: Mapping[str, Any] | None, asked: Mapping[str, Any], *, policy_hash: str) -> str | None:
+    """Return what a proposal would meet in place of the policy that was asked."""
+    if own is None:
+        return "nobody bound the actor, so a proposal is refused until that is done (`worldctl actor bind`)"
+    if own.get("kind") != "policy_rules":
+        return f"a proposal would be judged by the actor's own binding, {own.get('kind')}"
+    name = str(own["policy"])
+    adopted = world.realm().policies.get(name)
+    try:
+        at_hand = _parts(world).policies.get(name).hash
+    except Refused:
+        at_hand = None
+    if adopted is None or adopted.policy_hash != at_hand:
+        return (
+            f"a proposal is rejected: {name} at hand is not as adopted; adopt it (`worldctl policy adopt {name}`) "
+            "or bring the adopted one back"
+        )
+    if name != asked["policy"] or at_hand != policy_hash:
+        return f"a proposal would be judged by the actor's own policy, {name} as it was adopted"
+    return None
 
 
 def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
@@ -103,13 +128,14 @@ def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
     Args:
         given: the name of a policy at hand; a policy file; or ``module:attribute``, ``file.py:attribute``.
         references: what ``world.toml`` names.
-        folder: where those start; a reference that is given starts at the current folder.
+        folder: where those start; what is given starts at the current folder, or there where that has no such file.
 
     Raises:
         Refused: ``UNKNOWN_POLICY``, and what loading it refuses.
     """
+    base = folder if not Path(given.partition(".py:")[0]).exists() and (folder / given).exists() else None
     if is_policy_file(given):
-        return policy_from_reference(given)
+        return policy_from_reference(given, base=base)
     registry = PolicyRegistry.installed()
     for reference in references:
         registry.load(reference, base=folder)
@@ -180,10 +206,10 @@ def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> Frozen
     """Return what the question is about, with the values that were set."""
     document: FrozenDict = freeze(dict(told))
     for path, value in sets:
-        if not any(path == root or path.startswith((f"{root}.", f"{root}[")) for root in SETTABLE):
+        if "[" in path or not any(path == root or path.startswith(f"{root}.") for root in SETTABLE):
             raise Refused(
                 "INVALID_PATH",
-                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}.",
+                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}, and goes on with dots.",
                 path=path,
                 known=list(SETTABLE),
             )

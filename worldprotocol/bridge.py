@@ -10,14 +10,13 @@ What happened comes out as views, what is wanted goes in as intent bodies; the b
 instances. Whoever is told of a change cannot make one from within: that is scheduled, and done afterwards. One who is
 told and raises disturbs nobody. Without a projector of catalogs every action counts as available.
 
-For programs that act; in asyncio ``dispatch_async``, ``set_async`` and ``views``.
+For programs that act; in asyncio ``dispatch_async``, ``set_async``, ``project_action_catalog_async`` and ``views``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,11 +31,12 @@ from projections.catalog import (
 )
 from world.core import Scope, compile_expression
 from world.errors import Refused
-from world.events import BranchSwitched, Event, ProposalCompleted
+from world.events import BranchCreated, BranchSwitched, Event, ProposalCompleted
 from world.intent import IntentBody
 from world.proposal import Proposal
 from world.snapshot import SnapshotView
 from world.subscribers import Reaction, Schedule
+from world.views.archive import Archive
 from worldprotocol.facade import World
 
 __all__ = ["Bridge"]
@@ -47,10 +47,34 @@ Unsubscribe = Callable[[], None]
 _LOGGER: Final = logging.getLogger("worldprotocol.bridge")
 
 
-class _Told(threading.local):
-    """What a callback of this thread may give its reactions to, while it is told."""
+class _Watched:
+    """Where the heads of the branches are, as far as somebody was told."""
 
-    schedule: Schedule | None = None
+    def __init__(self, archive: Archive, branch: str | None) -> None:
+        self._archive = archive
+        self._branch = branch
+        self._now: tuple[str | None, dict[str, str]] | None = None
+
+    def begin(self) -> tuple[str | None, dict[str, str]]:
+        """Return the active branch and the heads, first of all as they are now."""
+        if self._now is None:
+            self._now = self._archive.peek(
+                lambda realm: (realm.active, {one.name: one.head for one in realm.branches.values()})
+            )
+        return self._now
+
+    def moved_to(self, event: Event) -> str | None:
+        """Take in an event and return the world to which it moved the branch; None for any other event."""
+        active, heads = self.begin()
+        if isinstance(event, BranchCreated):
+            heads[event.branch] = event.world_id
+        elif isinstance(event, ProposalCompleted):
+            heads[event.branch] = event.world_id
+            return event.world_id if event.branch == (self._branch or active) else None
+        elif isinstance(event, BranchSwitched):
+            self._now = event.branch, heads
+            return heads[event.branch] if self._branch is None else None
+        return None
 
 
 class Bridge:
@@ -80,7 +104,6 @@ class Bridge:
         self._projector = projector
         self._branch = branch
         self._actions = world.actions
-        self._told = _Told()
         self._ends: list[Unsubscribe] = []
         self._latest: tuple[tuple[str, str], SnapshotView] | None = None
         self._actions.actor(actor_id)
@@ -112,8 +135,10 @@ class Bridge:
             path: into the data (``todos.0.title``; a leading ``data.`` may stand there), or ``computed.NAME``.
 
         Raises:
-            Refused: ``INVALID_PATH`` for a path that leads elsewhere.
+            Refused: ``INVALID_PATH`` for a path that leads elsewhere, and for what is none.
         """
+        if not isinstance(path, str):
+            raise Refused("INVALID_PATH", f"A path is a text, such as todos.0.title, not {path!r:.80}.")
         view = self.view()
         root, _, rest = path.partition(".")
         if root == "data" and "data" not in view.data:
@@ -127,23 +152,22 @@ class Bridge:
     def subscribe(self, callback: Callback) -> Unsubscribe:
         """Tell a callback the new view whenever the branch's head moves, and return what ends that.
 
-        Views come in the order of the log, after the commit, in the thread that committed. From inside of it a
-        callback cannot act (``CALL_FROM_HANDLER``); it may read, and ``schedule`` what is to be done afterwards. What
-        it raises is logged and disturbs nobody.
+        Views come in the order of the log, after the commit: those of this process in the thread that committed, or in
+        one that was telling at the moment; those of other processes soon after, in a thread of the World's own. Only
+        one callback is told at a time. From inside of it a callback cannot act (``CALL_FROM_HANDLER``); it may read,
+        and ``schedule`` what is to be done afterwards. What it raises is logged and disturbs nobody.
         """
+        watched = _Watched(self._world.archive, self._branch)
 
-        def told(_position: int, event: Event, schedule: Schedule) -> None:
-            where = self._moved_to(event)
-            if where is None:
+        def told(_position: int, event: Event, _schedule: Schedule) -> None:
+            head = watched.moved_to(event)
+            if head is None:
                 return
-            view = self._view_of(*where)
-            self._told.schedule = schedule
-            try:
-                callback(view)
-            finally:
-                self._told.schedule = None
+            schema_hash = self._actions.place(at=None if isinstance(event, BranchSwitched) else head)[1]
+            callback(self._view_of(head, schema_hash))
 
         end = self._world.subscribe(told)
+        watched.begin()  # afterwards: what happens in between is told
         self._ends.append(end)
 
         def unsubscribe() -> None:
@@ -155,10 +179,7 @@ class Bridge:
 
     def schedule(self, reaction: Reaction) -> None:
         """Have something done as soon as everybody was told; where nobody is being told, it is done at once."""
-        if self._told.schedule is None:
-            reaction()
-        else:
-            self._told.schedule(reaction)
+        self._world.schedule(reaction)
 
     async def views(self) -> AsyncGenerator[SnapshotView, None]:
         """Yield the new view whenever the branch's head moves, from when the iteration begins; see ``subscribe``."""
@@ -207,6 +228,16 @@ class Bridge:
 
     # What may be wanted
 
+    async def project_action_catalog_async(
+        self,
+        req: CatalogRequest | None = None,
+        *,
+        mode: Mode = "llm",
+        pruning: Pruning | Mapping[str, Any] | None = None,
+    ) -> ActionCatalog:
+        """Project without blocking the loop; see ``project_action_catalog``."""
+        return await asyncio.to_thread(self.project_action_catalog, req, mode=mode, pruning=pruning)
+
     def project_action_catalog(
         self,
         req: CatalogRequest | None = None,
@@ -234,15 +265,6 @@ class Bridge:
             return static_catalog(asked)
 
     # Inside
-
-    def _moved_to(self, event: Event) -> tuple[str, str] | None:
-        """Return the world to which an event moved the branch, and its schema; None for any other event."""
-        if isinstance(event, ProposalCompleted):
-            watched = self._branch or self._world.archive.peek(lambda realm: realm.active)
-            return self._actions.place(at=event.world_id) if event.branch == watched else None
-        if isinstance(event, BranchSwitched) and self._branch is None:
-            return self._actions.place(event.branch)
-        return None
 
     def _view_of(self, world_id: str, schema_hash: str) -> SnapshotView:
         latest, where = self._latest, (world_id, schema_hash)

@@ -18,7 +18,7 @@ from tests.cli.counter import counter
 from tests.cli.realm import COUNTER, Realm
 from world.clock import ManualClock
 from world.limits import Limits
-from worldprotocol import World, backtest
+from worldprotocol import World, stretches
 from worldprotocol.backtest import Backtest, Setup, Wanted
 
 START = 1_700_000_000_000
@@ -138,11 +138,11 @@ def test_as_many_processes_judge_as_pay(
         taken.append(jobs)
         return map(begin(), tasks)
 
-    monkeypatch.setattr(backtest, "in_order", in_order)
-    monkeypatch.setattr(backtest, "cores", lambda: 3)
-    monkeypatch.setattr(backtest, "FIRST", 500)
+    monkeypatch.setattr(stretches, "in_order", in_order)
+    monkeypatch.setattr(stretches, "cores", lambda: 3)
+    monkeypatch.setattr(stretches, "FIRST", 500)
     for pays_s, jobs in ((1_000.0, []), (1e-9, [3])):
-        monkeypatch.setattr(backtest, "PAYS_S", pays_s)
+        monkeypatch.setattr(stretches, "PAYS_S", pays_s)
         running = Backtest(setup(folder, policy))
         assert [one["proposalId"] for one in running.lines()] == flips
         assert taken == jobs
@@ -318,7 +318,7 @@ def test_what_reads_computed_values_is_undecided_under_other_code_than_was_adopt
     (tmp_path / "rules.py").write_text(IN_PYTHON)
     with site(tmp_path, house) as world:
         for at in range(3):
-            world.act("bot", "build", {"name": f"x{at}"})
+            before = world.act("bot", "build", {"name": f"x{at}"}).proposal_id
     without = one_rule(tmp_path, "without", "approve", READS_NONE)
     reading, other = (f"{tmp_path / 'rules.py'}:{name}" for name in ("reading", "other"))
     with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
@@ -332,9 +332,18 @@ def test_what_reads_computed_values_is_undecided_under_other_code_than_was_adopt
         assert of_site(tmp_path, policy, name="later") == [("undecided", "otherCode")]
     with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'later.py'}:site", policies=[house]) as world:
         world.adopt_domain()
-        assert world.act("bot", "build", {"name": "x3"}).status == "rejected"  # from here on it is full
+        done = world.act("bot", "build", {"name": "x3"})
+        assert done.status == "rejected"  # from here on it is full
+        after = done.proposal_id
     assert of_site(tmp_path, house, name="later") == [("undecided", "otherCode")] * 4
     assert of_site(tmp_path, house) == [("undecided", "otherCode")]
+    (tmp_path / "world.toml").write_text('domain = "later.py:site"\n')
+    realm = Realm(tmp_path)
+    now, then = (realm("explain", one, "--json").json for one in (after, before))
+    assert (now["rules"][0]["reads"], now["note"]) == ({"base.computed.isFull": True}, None)
+    assert "reads" not in then["rules"][0]
+    assert "as it was adopted then, which is not at hand" in then["note"]
+    assert f"  note      {then['note']}" in realm("explain", before).out
 
 
 def test_a_rule_that_does_not_end_is_broken_off_in_a_backtest_too(tmp_path: Path) -> None:

@@ -12,11 +12,9 @@ from authority.human import MAX_STEPS
 from tests.authority.cases import authority_with, policy
 from world.canonical import canonical_bytes
 from world.errors import Refused
+from worldprotocol.testing import strategies as wp
 
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-10, 10), st.text(max_size=5)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner)),
-)
+JSON = wp.json_values()
 KINDS = st.sampled_from(["auto_approve", "policy_rules", "hitl", "tribunal", "x", None, 7])
 WIRES = st.fixed_dictionaries(
     {},

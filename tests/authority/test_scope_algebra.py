@@ -12,7 +12,8 @@ from authority import intersection, is_within, restrict
 from authority.scope import MAX_NAMES, MAX_PATTERNS, format_pattern, outside, parse_pattern
 from tests.authority.cases import scope
 from world.errors import Refused
-from world.patch import Patch, format_path, merge, scope_allows, set_, unset
+from world.patch import Patch, format_path, scope_allows, set_
+from worldprotocol.testing import strategies as wp
 
 NAMES = st.sampled_from(["a", "b", "c", "0", "data", "x.y", "*", "\\"])
 PIECES = st.sampled_from(["a", "b", "c", "0", "data", "x\\.y", "*", "\\*", "\\\\"])
@@ -23,11 +24,7 @@ PATTERNS = st.builds(
 )
 LISTS = st.lists(PATTERNS, max_size=4)
 PATHS = st.lists(NAMES, max_size=5).map(lambda names: format_path(tuple(names)))
-PATCHES = st.one_of(
-    st.builds(set_, PATHS, st.just(1)),
-    st.builds(unset, PATHS),
-    st.builds(merge, PATHS, st.dictionaries(NAMES, st.just(1), max_size=3)),
-)
+PATCHES = wp.patches(at=PATHS, values=st.just(1), keys=NAMES)
 
 
 def witness(pattern: str) -> Patch:

@@ -39,6 +39,28 @@ def founded(folder: Path) -> Realm:
     return Inside(folder)
 
 
+def test_a_file_that_is_gone_is_listed_with_its_fault_beside_all_others(tmp_path: Path) -> None:
+    realm = founded(tmp_path)
+    config = tmp_path / "world.toml"
+    config.write_text(config.read_text().replace("[", '["gone.toml", ', 1))
+    till, gone = realm("policy", "list", "--json").json
+    assert (till["name"], till["note"]) == ("till", "in force")
+    assert (gone["name"], gone["adopted"], gone["atHand"]) == ("gone.toml", None, None)
+    assert "cannot be read" in gone["note"]
+    assert "gone.toml" in realm("policy", "list").out
+
+
+def test_a_policy_file_is_found_beside_world_toml_from_any_folder(tmp_path: Path) -> None:
+    founded(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    realm = Inside(tmp_path / "elsewhere")
+    wish = '{"type": "sell", "input": {"item": "tea", "count": 1}}'
+    words = ["--config", "../world.toml", "policy", "ask", "--actor", "bot", "--intent", "-", "--json"]
+    assert realm(*words, "--policy", "rules.toml", given=wish).json["verdict"] == "approve"
+    (tmp_path / "elsewhere" / "rules.toml").write_text(RULES.replace("approve", "reject"))  # the nearer one
+    assert realm(*words, "--policy", "rules.toml", given=wish).json["verdict"] == "reject"
+
+
 @pytest.mark.requirement("CARD-policy", "CARD-audit")
 def test_the_life_of_a_policy_is_listed(tmp_path: Path) -> None:
     realm = founded(tmp_path)

@@ -76,9 +76,9 @@ def test_what_stands_at_a_path_is_read(bridge: Bridge) -> None:
     assert bridge.get("stock.salt") is None
     assert bridge.get("receipts.0") is None
     assert bridge.get("data") == bridge.view().data
-    for elsewhere in ("", "meta.timestamp", "system.status", "input", "$host.jobs"):
+    for elsewhere in ("", "meta.timestamp", "system.status", "input", "$host.jobs", 5, None, ("stock", "tea")):
         with pytest.raises(Refused) as caught:
-            bridge.get(elsewhere)
+            bridge.get(elsewhere)  # type: ignore[arg-type]
         assert caught.value.code == "INVALID_PATH"
 
 
@@ -220,6 +220,10 @@ def test_a_bridge_projects_the_catalog_of_its_actor_and_branch(world: World, bri
         "status": "unavailable",
         "reason": "the predicate is false (open is false)",
     }
+    for wrong in ("x", 5, ["policy"], {"policy": "x"}):
+        with pytest.raises(Refused, match="Pruning") as caught:
+            bridge.project_action_catalog(pruning=wrong)  # type: ignore[arg-type]
+        assert caught.value.code == "INVALID_VALUE"
     own = world.actions.request("bot", mode="ui")
     assert bridge.project_action_catalog(own) == world.actions.catalog("bot", mode="ui")
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from worldprotocol.terminal import visible
+
 Progress = Callable[[int, int], None]
 """Called with how much is done and how much there is in all."""
 
@@ -29,28 +31,38 @@ class Printer:
 
     def document(self, value: Any) -> None:
         """Print one JSON document: on one line when piped, indented on a terminal."""
-        option = orjson.OPT_INDENT_2 if self.terminal else 0
-        print(as_text(value, option))  # noqa: T201
+        text = as_text(value, orjson.OPT_INDENT_2 if self.terminal else 0)
+        print(visible(text, "\n") if self.terminal else text)  # noqa: T201
 
     def line(self, value: Any) -> None:
         """Print one line of a stream of JSON, at once."""
         print(as_text(value), flush=True)  # noqa: T201
 
-    def text(self, words: str = "") -> None:
-        """Print a line for people."""
-        print(words)  # noqa: T201
+    def text(self, words: str = "", *, laid_out: bool = False) -> None:
+        """Print a line for people; what others wrote in it begins no line of its own and steers no terminal.
+
+        Args:
+            words: what to print.
+            laid_out: its line breaks are meant; nothing that others wrote may stand in it that could have some.
+        """
+        print(visible(words, "\t\n" if laid_out else "\t"))  # noqa: T201
+
+    def row(self, cells: Iterable[str], *, at_once: bool = False) -> None:
+        """Print a line of columns, separated by tabs; ``at_once`` does not wait for more."""
+        print("\t".join(map(visible, cells)), flush=at_once)  # noqa: T201
 
     def remark(self, words: str) -> None:
         """Say something on stderr that is no result; quiet leaves it out."""
         if not self.quiet:
-            print(words, file=sys.stderr, flush=True)  # noqa: T201
+            print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
 
-    def tell(self, value: Any, words: str) -> None:
+    def tell(self, value: Any, *lines: str) -> None:
         """Print a value: as JSON where JSON is wished, else in words."""
         if self.as_json:
             self.document(value)
-        else:
-            self.text(words)
+            return
+        for line in lines:
+            self.text(line)
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> None:
         """Print a table: drawn on a terminal, else columns separated by tabs under one line of heads."""
@@ -60,9 +72,8 @@ class Printer:
         elif self.terminal:
             self.rich(_drawn(heads, cells))
         else:
-            self.text("\t".join(heads))
-            for row in cells:
-                self.text("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row))
+            for row in (heads, *cells):
+                self.row(row)
 
     def rich(self, thing: Any) -> None:
         """Print something that rich draws, such as a tree; use it on a terminal only."""
@@ -90,8 +101,8 @@ def _plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a cell as text; None is empty."""
-    return "" if value is None else value if isinstance(value, str) else str(value)
+    """Return a cell as text in which nothing begins a line or a column; None is empty."""
+    return "" if value is None else visible(str(value))
 
 
 def counted(number: int, noun: str) -> str:

@@ -24,9 +24,10 @@ def list_policies(desk: Desk, *, every: bool) -> None:
     if every:
         _print_history(desk, changes)
         return
-    present = _at_hand(desk)
+    present, faults = _at_hand(desk)
     last = {one.name: one for one in changes}
     told = [_described(name, last.get(name), present.get(name)) for name in sorted({*last, *present})]
+    told += [{**_described(reference, None, None), "note": note} for reference, note in faults.items()]
     if desk.json:
         desk.out.document(told)
         return
@@ -52,16 +53,28 @@ def _about(change: Change) -> str:
     return f"in place of {_short(change.replaced)}" if change.replaced is not None else change.reason
 
 
-def _at_hand(desk: Desk) -> dict[str, str]:
+def _at_hand(desk: Desk) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the hashes of the policies at hand by name, and why others could not be loaded by their references."""
     from authority import PolicyRegistry
+    from world.errors import Refused
     from worldprotocol.cli.opening import make_importable
 
     config = desk.settings()
     make_importable(config.folder)
     registry = PolicyRegistry.installed()
+    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for reference in config.policies:
-        registry.load(reference, base=config.folder)
-    return {name: str(registry.describe(name)["hash"]) for name in registry.names()}
+        try:
+            registry.load(reference, base=config.folder)
+        except Refused as refused:
+            faults[reference] = refused.message
+    for name in registry.names():
+        try:
+            found[name] = str(registry.describe(name)["hash"])
+        except Refused as refused:
+            faults[name] = refused.message
+    return found, faults
 
 
 def _described(name: str, last: Change | None, at_hand: str | None) -> dict[str, Any]:
