@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from authority import Policy
 from host import Failed, handler
 from tests.golden.garden import FOLDER, record
 from tests.pipeline.workshop import a_workshop, step
@@ -47,7 +48,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def governed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a log in which an effect was made again, and a governed run violated its scope."""
+    """Make a log in which an effect was made again, a governed run violated its scope, and a policy shadowed."""
     folder = tmp_path_factory.mktemp("governed")
     (folder / "w").mkdir()
     tries: list[int] = []
@@ -57,13 +58,15 @@ def governed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tries.append(call.attempt)
         return Failed("BUSY", "not now", retryable=True) if len(tries) == 1 else None
 
-    with a_workshop(str(folder / "world.db"), folder / "w", effects=[flaky]) as world:
+    with a_workshop(str(folder / "world.db"), folder / "w", effects=[flaky], policies=[Policy("silent", [])]) as world:
         assert world.act("ann", "run", {"steps": [step("flaky")]}).status == "completed"
         session = world.host.session(agent="ann", writes=["/made/**"], reads=["/x"])
         with suppress(ScopeViolationError), session:
             (folder / "w" / "made").mkdir()
             (folder / "w" / "other").touch()
         assert session.outcome == "violated"
+        world.shadow("silent")
+        assert world.act("ann", "run", {"steps": []}).status == "completed"
     return folder / "world.db"
 
 
@@ -226,7 +229,7 @@ def rename(value: Any, path: tuple[str | int, ...]) -> None:
 def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
     original: Path, governed: Path, tmp_path: Path, worldctl: Run, topic: str
 ) -> None:
-    if topic.startswith("run.") or topic == "effect.retried":
+    if topic.startswith(("run.", "shadow.")) or topic in ("effect.retried", "proposal.shadowed"):
         original = governed
     with World.look(original) as world:
         position, payload = next(

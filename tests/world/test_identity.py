@@ -27,6 +27,7 @@ from world.identity import (
 )
 from world.intent import IntentBody
 from worldprotocol.conformance import unmarked
+from worldprotocol.testing import strategies as wp
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 SCHEMA = "5c" * 32
@@ -39,12 +40,7 @@ NO_BODIES = {
     "random 24": "$.scopeProposal.allowedPaths[2]",
 }
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e9, 1e9) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
-objects = st.dictionaries(st.text(), json_values, max_size=4)
+json_values, objects = wp.json_values(), wp.json_objects()
 
 
 def vectors(name: str) -> list[Any]:

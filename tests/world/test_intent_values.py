@@ -20,17 +20,11 @@ from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, I
 from world.snapshot import IDLE, Meta, Snapshot, SnapshotView
 from world.source import SourceEvent, SourceRef
 from world.values import MAX_ID_LENGTH, Value
+from worldprotocol.testing import strategies as wp
 
 SCHEMA = "5c" * 32
 
-ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
-texts = st.text(st.characters(codec="utf-8"), max_size=8)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e9, 1e9) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=8,
-)
-objects = st.dictionaries(texts, json_values, max_size=3)
+ids, texts, json_values, objects = wp.identifiers(), wp.texts(), wp.json_values(), wp.json_objects()
 
 
 def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:

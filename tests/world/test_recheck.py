@@ -106,15 +106,21 @@ def nothing_goes(case: Any) -> Any:
 
 
 @pytest.mark.requirement("CARD-replay", "WP-decision")
-def test_a_policy_that_says_something_else_by_now_is_reported_with_each_ruling(address: str) -> None:
-    done = rechecked(address, policies=[Policy("garden", [anything_goes])])
-    assert {"POLICY_CHANGED", "RULING_DIVERGED"} <= codes(done)
-    assert done.divergences[0].topic == "policy.adopted"
-    assert "RULING_DIVERGED" in codes(rechecked(address, policies=[Policy("garden", [nothing_goes])]))
+def test_rulings_of_a_policy_whose_code_is_another_one_by_now_are_not_rechecked_and_nothing_is_guessed(
+    address: str,
+) -> None:
+    for other in (anything_goes, nothing_goes):
+        done = rechecked(address, policies=[Policy("garden", [other])])
+        assert [one.difference.code for one in done.divergences] == ["POLICY_CHANGED"]
+        assert done.divergences[0].topic == "policy.adopted"
+        assert done.divergences[0].is_drift
+        assert (done.steps["rulings"] + done.steps["notRechecked"], done.steps["rulings"] > 0) == (24, True)
 
 
-def test_a_policy_that_is_not_at_hand_is_reported(address: str) -> None:
-    assert "POLICY_NOT_AT_HAND" in codes(rechecked(address, policies=[]))
+def test_a_policy_that_is_not_at_hand_is_reported_once(address: str) -> None:
+    done = rechecked(address, policies=[])
+    assert [one.difference.code for one in done.divergences] == ["POLICY_NOT_AT_HAND"]
+    assert done.steps["notRechecked"] > 0
 
 
 @projection("sensor")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.golden.garden import FOLDER, record
 from tests.golden.generate import rehashed
@@ -23,6 +22,7 @@ from world.log.tables import LOG_SHIFT
 from world.replay import replay
 from world.verify import Report, verify
 from worldprotocol.facade import World
+from worldprotocol.testing import strategies as wp
 from worldprotocol.transfer import import_log
 
 Lines = list[dict[str, Any]]
@@ -265,16 +265,8 @@ def test_a_checkpoint_that_is_not_the_worlds_data_is_found(address: str) -> None
 
 # Canonical text
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXT,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
-    max_leaves=12,
-)  # fmt: skip
 
-
-@given(JSON)
+@given(wp.json_values())
 def test_canonical_text_is_known_as_such(value: Any) -> None:
     text = canonical_bytes(value)
     assert is_canonical(text)

@@ -122,7 +122,12 @@ class Archive:
     def find_world(self, world_id: str) -> WorldRow | None:
         """Return where a world is, None when there is no such world."""
         rows = self.rows("world", of_world=world_id)
-        return WorldRow(*rows[0]) if rows else None
+        if not rows:
+            return None
+        row = WorldRow(*rows[0])
+        if type(row.position) is not int or type(row.height) is not int:
+            raise _index_damaged()
+        return row
 
     def world(self, world_id: str) -> WorldRow:
         """Return where a world is.

@@ -10,14 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.errors import DamagedLog
-from world.events import DecisionMade, Event, ProjectionRecorded, ProposalSubmitted, WorldSealed
+from world.events import DecisionMade, ProjectionRecorded, ProposalSubmitted, WorldSealed
 from world.log import LoggedEvent
 from world.views.archive import Archive, decoded
 from world.views.index import PLACES_AT_ONCE
+from world.views.lineage import index_damaged, number
 
-Places = dict[str, tuple[int, int | None]]
-"""By proposal: the positions of its submission and of its decision, None before there was one."""
+Places = dict[str, tuple[int, int]]
+"""By proposal: the positions of its submission and of its decision."""
+
+MISPLACED: Final = "it misplaces a proposal"
 
 AT_ONCE: Final = 512
 """Worlds whose causes are read together."""
@@ -86,8 +88,10 @@ def causes_of(archive: Archive, worlds: Iterable[WorldSealed]) -> list[Cause]:
 
 def _causes(archive: Archive, worlds: Sequence[WorldSealed]) -> list[Cause]:
     places = _places(archive, [sealed.created_by for sealed in worlds if sealed.created_by is not None])
-    wanted = {at for told in places.values() for at in (told[0] - 1, *told) if at}
+    wanted = {at for told in places.values() for at in (told[0] - 1, *told) if at > 0}
     logged = {one.position: one for part in archive.log.events_at(sorted(wanted)) for one in part}
+    if not wanted <= logged.keys():
+        raise index_damaged(MISPLACED)
     return [_cause(sealed, places, logged) for sealed in worlds]
 
 
@@ -97,9 +101,10 @@ def _places(archive: Archive, proposals: Sequence[str]) -> Places:
     for start in range(0, len(proposals), PLACES_AT_ONCE):
         part = proposals[start : start + PLACES_AT_ONCE]
         names = {f"proposal{n}": part[min(n, len(part) - 1)] for n in range(PLACES_AT_ONCE)}
-        places |= {str(name): (int(at), decided) for name, at, decided in archive.rows("places", **names)}
+        for name, at, decided in archive.rows("places", **names):
+            places[str(name)] = (number(at), number(decided))  # who made a world was decided
     if not places.keys() >= set(proposals):
-        raise _index_damaged()
+        raise index_damaged(MISPLACED)
     return places
 
 
@@ -107,16 +112,14 @@ def _cause(sealed: WorldSealed, places: Places, logged: dict[int, LoggedEvent]) 
     if sealed.created_by is None:
         return Cause(sealed)
     at, decided = places[sealed.created_by]
-    submitted = decoded(logged[at])
-    decision: Event | None = None if decided is None else decoded(logged[decided])
-    if not isinstance(submitted, ProposalSubmitted) or not isinstance(decision, DecisionMade | None):
-        raise _index_damaged()
-    return Cause(
-        sealed,
-        submitted,
-        None if decision is None else decision.decision,
-        projection_before(logged.get(at - 1), submitted),
-    )
+    if min(at, decided) < 1:
+        raise index_damaged(MISPLACED)
+    submitted, decision = decoded(logged[at]), decoded(logged[decided])
+    if not isinstance(submitted, ProposalSubmitted) or not isinstance(decision, DecisionMade):
+        raise index_damaged(MISPLACED)
+    if not submitted.proposal_id == decision.proposal_id == sealed.created_by:
+        raise index_damaged(MISPLACED)
+    return Cause(sealed, submitted, decision.decision, projection_before(logged.get(at - 1), submitted))
 
 
 def projection_before(logged: LoggedEvent | None, submitted: ProposalSubmitted) -> ProjectionRecorded | None:
@@ -132,10 +135,3 @@ def projection_before(logged: LoggedEvent | None, submitted: ProposalSubmitted) 
     if isinstance(before, ProjectionRecorded) and before.proposal_id == submitted.proposal_id:
         return before
     return None
-
-
-def _index_damaged() -> DamagedLog:
-    return DamagedLog(
-        "INDEX_DAMAGED",
-        "The index does not fit its log: it misplaces a proposal; `worldctl doctor --rebuild` makes it again.",
-    )

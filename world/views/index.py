@@ -197,9 +197,7 @@ _SOURCES: Final[Mapping[str, Any]] = {
     .where(_W.log_id == _LOG, _W.position <= bindparam("upto"))
     .order_by(_W.position.desc())
     .limit(bindparam("most")),
-    "branches_upto": select(_B.name, _B.created_pos)
-    .where(_B.log_id == _LOG, _B.created_pos <= bindparam("upto"))
-    .order_by(_B.created_pos),
+    "branch_places": select(_B.name, _B.created_pos).where(_B.log_id == _LOG).order_by(_B.created_pos),
     "places": select(_P.proposal_id, _P.submitted_pos, _P.decided_pos).where(
         _P.log_id == _LOG, _P.proposal_id.in_([bindparam(f"proposal{n}") for n in range(PLACES_AT_ONCE)])
     ),

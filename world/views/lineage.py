@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from world.errors import DamagedLog, Refused
 from world.events import BranchCreated, BranchSwitched, ProposalCompleted, ProposalFailed, WorldSealed
@@ -37,12 +37,12 @@ def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
     most = FIRST_BLOCK
     while at is not None:
         rows = [WorldRow(*row) for row in archive.rows("line", of_world=at, most=most)]
-        if not rows:
-            raise _index_damaged()
+        if not rows or any(type(row.height) is not int or type(row.position) is not int for row in rows):
+            raise index_damaged()
         yield from rows
         at = rows[-1].parent
-        if len(rows) < most and at is not None:
-            raise _index_damaged()
+        if (len(rows) < most and at is not None) or (at is None and rows[-1].height != 0):
+            raise index_damaged()
         most = min(most * 4, BLOCK)
 
 
@@ -71,8 +71,8 @@ def _sealed(archive: Archive, rows: list[WorldRow]) -> Iterator[tuple[int, World
         logged = [event for events in found for event in events]
         for row, one in zip(part, reversed(logged), strict=True):
             event = decoded(one)
-            if not isinstance(event, WorldSealed) or event.world_id != row.world_id:
-                raise _index_damaged()
+            if not isinstance(event, WorldSealed) or (event.world_id, event.parent) != (row.world_id, row.parent):
+                raise index_damaged()
             yield row.position, event
 
 
@@ -133,7 +133,7 @@ def heads_at(archive: Archive, position: int) -> Heads:
     Raises:
         DamagedLog: an event on the way is not what was logged.
     """
-    created = {str(name): int(at) for name, at in archive.rows("branches_upto", upto=position)}
+    created = {event.branch: event for at, event in _created(archive) if at <= position}
     heads: dict[str, str] = {}
     tips: dict[str, str] = {}
     for logged in _backwards(
@@ -147,17 +147,18 @@ def heads_at(archive: Archive, position: int) -> Heads:
             if isinstance(event, ProposalCompleted):
                 heads.setdefault(event.branch, event.world_id)
     branches = {}
-    for name, at in created.items():
-        beginning = _beginning(archive, at) if name not in heads else ""
-        branches[name] = Branch(name, heads.get(name, beginning), tips.get(name, beginning))
+    for name, event in created.items():
+        branches[name] = Branch(name, heads.get(name, event.world_id), tips.get(name, event.world_id))
     return Heads(_active(archive, position, next(iter(created), "")), branches)
 
 
-def _beginning(archive: Archive, position: int) -> str:
-    event = decoded(archive.log.event_at(position))
-    if not isinstance(event, BranchCreated):
-        raise _index_damaged()
-    return event.world_id
+def _created(archive: Archive) -> Iterator[tuple[int, BranchCreated]]:
+    """Yield the events that created the branches, with their positions."""
+    for name, at in archive.rows("branch_places"):
+        event = decoded(archive.log.event_at(number(at))) if number(at) > 0 else None
+        if not isinstance(event, BranchCreated) or event.branch != name:
+            raise index_damaged(f"it misplaces the branch {name!r:.80}")
+        yield number(at), event
 
 
 def _active(archive: Archive, position: int, first: str) -> str:
@@ -197,8 +198,20 @@ def recorded_by(archive: Archive, at_ms: int) -> int:
     return 0
 
 
-def _index_damaged() -> DamagedLog:
+def number(value: Any) -> int:
+    """Return a number of the index, such as a position.
+
+    Raises:
+        DamagedLog: ``INDEX_DAMAGED`` where it is none.
+    """
+    if type(value) is not int:
+        raise index_damaged(f"it says {value!r:.40} where a number should stand")
+    return value
+
+
+def index_damaged(why: str = "it lacks an ancestor of a world") -> DamagedLog:
+    """Return the error for an index that says what its log does not."""
     return DamagedLog(
         "INDEX_DAMAGED",
-        "The index does not fit its log: it lacks an ancestor of a world; `worldctl doctor --rebuild` makes it again.",
+        f"The index does not fit its log: {why}; `worldctl doctor --rebuild` makes it again.",
     )

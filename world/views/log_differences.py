@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from world.errors import DamagedLog
 from world.events import (
     ActorBound,
     ActorRegistered,
@@ -75,6 +76,7 @@ class Parted:
         proposals: ``(id, in the first, in the second, depends)`` of those that differ; None is absent.
         worlds: the same for worlds.
         heads: the same for the heads of branches, by name.
+        damage: what is wrong with either log from that event on; where anything is, nothing is said of what follows.
     """
 
     position: int
@@ -83,12 +85,14 @@ class Parted:
     proposals: tuple[tuple[str, Any, Any, bool], ...]
     worlds: tuple[tuple[str, Any, Any, bool], ...]
     heads: tuple[tuple[str, Any, Any, bool], ...]
+    damage: tuple[str | None, str | None] = (None, None)
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as JSON."""
         told = [None if one is None else _event(one) for one in self.events]
         wire: dict[str, Any] = {"position": self.position, "a": told[0], "b": told[1]}
         wire["fields"] = [change.to_wire() for change in self.fields]
+        wire["damage"] = {"a": self.damage[0], "b": self.damage[1]}
         for name in ("proposals", "worlds", "heads"):
             wire[name] = [
                 {"id": one, "a": left, "b": right, "dependsOnIt": depends}
@@ -104,21 +108,21 @@ def compare_logs(a: Archive, b: Archive, *, progress: Progress | None = None) ->
         a: of the first log.
         b: of the second.
         progress: called with events compared and events in all.
-
-    Raises:
-        DamagedLog: an event from the parting one on is not what was logged.
     """
     position = first_difference(a.log, b.log, progress=progress)
     if position is None:
         return None
     left, right = _at(a.log, position), _at(b.log, position)
     fields = () if left is None or right is None else tuple(changes(_event(left), _event(right)))
-    one, other = followed(a, position), followed(b, position)
+    told = tuple(change for change in fields if change.path != "leaf" or len(fields) == 1)
+    (one, wrong), (other, also_wrong) = _followed(a, position), _followed(b, position)
+    if wrong or also_wrong:
+        return Parted(position, (left, right), told, (), (), (), (wrong, also_wrong))
     dependent = one.dependent | other.dependent
     return Parted(
         position,
         (left, right),
-        tuple(change for change in fields if change.path != "leaf"),
+        told,
         tuple(_different(one.proposals, other.proposals, "proposal", dependent)),
         tuple(_different(one.worlds, other.worlds, "world", dependent)),
         tuple(_heads(a, b, dependent)),
@@ -137,8 +141,20 @@ def first_difference(a: EventLog, b: EventLog, *, progress: Progress | None = No
     return None
 
 
+def _followed(archive: Archive, position: int) -> tuple[Followed, str | None]:
+    """Return what a log says from an event on, and what is wrong with it, where it cannot be read."""
+    try:
+        return followed(archive, position), None
+    except DamagedLog as damage:
+        return Followed(), damage.message
+
+
 def followed(archive: Archive, position: int) -> Followed:
-    """Return what a log says from an event on, and what of it depends on that event."""
+    """Return what a log says from an event on, and what of it depends on that event.
+
+    Raises:
+        DamagedLog: an event from there on is not what was logged.
+    """
     found = Followed()
     everything = False
     for logged in archive.log.read(position - 1):
@@ -265,5 +281,5 @@ def _event(logged: LoggedEvent) -> dict[str, Any]:
         "topic": logged.topic,
         "schemaVersion": logged.schema_version,
         "state": state,
-        "leaf": logged.leaf.hex(),
+        "leaf": logged.leaf.hex() if isinstance(logged.leaf, bytes) else repr(logged.leaf),
     }

@@ -35,6 +35,7 @@ from world.events import (
 )
 from world.views.archive import Archive, decoded
 from world.views.causes import projection_before
+from world.views.lineage import index_damaged, number
 
 
 @dataclass(slots=True)
@@ -91,7 +92,10 @@ def trace_proposal(archive: Archive, proposal_id: str) -> Step:
     projected = projection_before(before, submitted)
     proposal = _proposal(submitted, position)
     for (at,) in archive.rows("verdicts_of_request", of_request=proposal_id):
-        told.append((int(at), decoded(archive.log.event_at(at))))
+        verdict = decoded(archive.log.event_at(number(at)))
+        if not isinstance(verdict, VerdictGiven) or verdict.request_id != proposal_id:
+            raise index_damaged("it misplaces a verdict")
+        told.append((at, verdict))
     _Course(archive, proposal).take(sorted(told[1:], key=lambda one: one[0]))
     body = submitted.intent["body"]
     intent = Step("intent", submitted.intent["intentId"], f"{body['type']}", position, submitted.at, {"body": body})

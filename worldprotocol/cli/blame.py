@@ -1,42 +1,107 @@
-"""``worldctl blame``: who last touched a place in the data, and why it was allowed."""
+"""``worldctl blame``: who put every value below a path there, and why it was allowed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
 import click
 
+from worldprotocol.cli.finding import AT_METAVAR, world_at
 from worldprotocol.cli.options import Desk, command
-from worldprotocol.cli.output import as_text
-from worldprotocol.cli.prefix import world_id
-from worldprotocol.fate import moment
+
+if TYPE_CHECKING:
+    from world.views.blame import BlamedValues
+    from world.views.causes import Cause
+
+MOST_CHARS: Final = 160
+"""Characters of a patch or an input that people are shown."""
 
 
 @command("blame")
-@click.argument("path")
-@click.option("--world", "world", metavar="WORLD", help="The world to look at: an id or a branch; else HEAD.")
-def blame(desk: Desk, path: str, world: str | None) -> None:
-    """Say who last touched PATH, such as `stock.tea`, in a world's data.
+@click.argument("path", required=False, default="")
+@click.option("--at", metavar=AT_METAVAR, help="The point in the past to look at; now unless told otherwise.")
+@click.option("--branch", metavar="NAME", help="Whose head at that point; else the world named, or the active one's.")
+def blame(desk: Desk, path: str, at: str | None, branch: str | None) -> None:
+    """Say who put every value below PATH, such as `stock` or `stock.tea`, there; without PATH, every value there is.
 
-    From the value back to the patch, the world, the proposal, the actor, the decision and the source event.
+    From each value back to the patch, the world, the proposal, the actor, the decision, the projection and the source
+    event. What one patch put there is listed below it, the newest first; --json prints a line for each value instead.
+
+    A patch that sets an object as a whole wrote everything in it, and writing an equal value again is writing. An
+    element that only moved, because one before it was removed, keeps its writer.
     """
-    with desk.look() as realm:
-        found = realm.blame(path, None if world is None else world_id(realm, world))
-    if desk.out.as_json:
-        desk.out.document(found.to_wire())
+    from world.views.blame import blame_values
+
+    with desk.look() as world:
+        world_id = world_at(world, at, branch)[0]
+        with desk.progress("Going back") as progress:
+            found = blame_values(world.archive, path, world_id, progress=progress)
+        if desk.json:
+            for line in _lines(found):
+                desk.out.line(line)
+        else:
+            for words in _tree(found):
+                desk.out.text(words)
+
+
+def _lines(found: BlamedValues) -> Iterator[dict[str, Any]]:
+    for (path, value, _), (cause, patch) in found.told():
+        told = None if patch is None else {"op": patch.op, "path": patch.path}
+        yield {"path": path, "value": value, "present": found.present, "patch": told, **cause.to_wire()}
+
+
+def _tree(found: BlamedValues) -> Iterator[str]:
+    """Yield the worlds, below each its patches, and below each of those the values that it put there."""
+    from world.views.blame import AT_ONCE
+
+    values: dict[int, list[str]] = {}
+    for path, value, origin in found:
+        shown = cut(value, None) if found.present else "absent"
+        values.setdefault(origin, []).append(f"{path or 'data'} = {shown}")
+    previous = None
+    numbers = iter(sorted(values))
+    while batch := list(islice(numbers, AT_ONCE)):
+        told = found.origins.read(batch)
+        for number in batch:
+            cause, patch = told[number]
+            if cause.sealed.world_id != previous:
+                yield from about_cause(cause, present=found.present)
+            previous, indent = cause.sealed.world_id, "  "
+            if patch is not None:
+                yield f"  patch     {cut(patch.to_wire())}"
+                indent = "    "
+            for at, words in enumerate(values[number], 1):
+                yield f"{indent}{'`-' if at == len(values[number]) else '|-'} {words}"
+
+
+def about_cause(cause: Cause, *, present: bool = True) -> Iterator[str]:
+    """Yield lines about a world, and who made it why."""
+    from worldprotocol.fate import moment
+
+    yield f"world {cause.sealed.world_id}, sealed {moment(cause.sealed.at)}"
+    if cause.submitted is None:
+        since = "the realm was founded with it" if present else "nobody has written there since the realm was founded"
+        yield f"  genesis   {since}"
         return
-    desk.out.text(f"{found.path} = {as_text(found.value)}")
-    desk.out.text(f"world     {found.world.world_id}  sealed {moment(found.world.at)}")
-    if found.proposal is None:
-        since = "nobody has written there since the realm was founded"
-        desk.out.text(f"genesis   {since if found.value is None else 'the realm was founded with it'}")
-        return
-    for patch in found.patches:
-        desk.out.text(f"patch     {as_text(patch.to_wire())}")
-    intent, decision = found.proposal.intent, found.decision
-    desk.out.text(
-        f"proposal  {found.proposal.proposal_id}  {intent.body.type}  attempt {found.proposal.submitted.attempt}"
-    )
-    desk.out.text(f"actor     {found.proposal.submitted.actor['actorId']} ({found.proposal.submitted.actor['kind']})")
+    wire = cause.to_wire()
+    given = cause.submitted.intent["body"].get("input")
+    yield f"  proposal  {wire['proposalId']}, attempt {wire['attempt']}"
+    yield f"  intent    {wire['intentId']}: {wire['action']}" + ("" if given is None else f" {cut(given)}")
+    yield f"  actor     {wire['actor']['actorId']} ({wire['actor']['kind']})"
+    decision = wire.get("decision")
     if decision is not None:
-        desk.out.text(f"allowed   by {decision.authority}: {decision.reason}")
-    source = intent.meta.origin.source
-    desk.out.text(f"source    {source.kind} {source.event_id} through {intent.meta.origin.projection_id}")
+        yield f"  allowed   by {decision['authority']}: {decision['reason']}"
+        if decision["rules"]:
+            yield f"  decided   by {', '.join(decision['rules'])}, decision {decision['decisionId']}"
+    source = wire["source"]
+    yield f"  source    {source['kind']} {source['eventId']} through {wire['projectionId']}"
+
+
+def cut(value: Any, most: int | None = MOST_CHARS) -> str:
+    """Return a value as JSON, cut where it is longer than so many characters."""
+    from worldprotocol.cli.output import as_text
+
+    text = as_text(value)
+    return text if most is None or len(text) <= most else text[: most - 1] + "…"

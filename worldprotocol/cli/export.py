@@ -10,20 +10,26 @@ import click
 
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.redacting import redact_option, redaction
 
 
 @command("export")
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-@click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3); it cannot be imported then.")
-def export(desk: Desk, file: str | None, force: bool, redact: bool) -> int:
-    """Write all events and their tree heads to FILE, or to stdout; `worldctl import` reads them."""
+@redact_option
+def export(desk: Desk, file: str | None, force: bool, rules: tuple[str, ...]) -> int:
+    """Write all events and their tree heads to FILE, or to stdout; `worldctl import` reads them.
+
+    With --redact, hidden events are replaced by their leaf hashes: tree heads and proofs stay checkable, and it cannot
+    be imported.
+    """
     from world.errors import Refused
     from worldprotocol.transfer import export_log
 
+    hidden = redaction(desk, rules)
     with desk.look() as world, desk.progress("Exporting") as progress:
         if file is None or file == "-":
-            export_log(world.log, sys.stdout.buffer, progress=progress, redact=redact)
+            export_log(world.log, sys.stdout.buffer, progress=progress, redaction=hidden)
             sys.stdout.buffer.flush()
             return 0
         path = Path(file)
@@ -32,7 +38,7 @@ def export(desk: Desk, file: str | None, force: bool, redact: bool) -> int:
         part = path.with_name(path.name + ".part")
         try:
             with part.open("wb") as out:
-                head = export_log(world.log, out, progress=progress, redact=redact)
+                head = export_log(world.log, out, progress=progress, redaction=hidden)
                 out.flush()
                 os.fsync(out.fileno())
             part.replace(path)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import click
 
 from world.errors import Refused
 from world.events import DecisionMade
@@ -11,6 +14,7 @@ from world.views.archive import decoded
 from worldprotocol.requests import HEAD
 
 if TYPE_CHECKING:
+    from world.realm import Realm
     from worldprotocol.facade import World
 
 EVERY = 1 << 40
@@ -19,14 +23,21 @@ EVERY = 1 << 40
 MOST = 20
 """Candidates that are listed when a prefix is not unique."""
 
+MIN_MS_DIGITS = 12
+"""Digits that a time in ms since 1970 has at least, so that it is not taken for a position beyond the log: 1973."""
 
-def candidates(world: World, prefix: str) -> list[tuple[str, str]]:
+AT_METAVAR = "POSITION|WORLD|PROPOSAL|BRANCH|HEAD|TIME"
+"""How the help writes what ``point_of`` takes."""
+
+
+def candidates(world: World, prefix: str, *, decisions: bool = True) -> list[tuple[str, str]]:
     """Return ``(kind, id)`` of the worlds, proposals, intents, runs, sessions and decisions whose id begins like this.
 
     Args:
         world: an open realm.
         prefix: the beginning of an id. Sessions are looked for only where nothing of the former is found, or one has
             this very name; decisions only where nothing else is found.
+        decisions: look for those at all: that reads the log.
     """
     found: list[tuple[str, str]] = []
     bounds = {"low": prefix, "high": prefix + "\U0010ffff", "most": MOST}
@@ -36,7 +47,7 @@ def candidates(world: World, prefix: str) -> list[tuple[str, str]]:
     found = [one for at, one in enumerate(found) if one[0] != "intent" or one[1] not in intents]
     if not found or world.archive.rows("runs_of_session", of_session=prefix):
         found += [("session", name) for name in _sessions(world, prefix)]
-    return found or list(_decisions(world, prefix))
+    return found or (list(_decisions(world, prefix)) if decisions else [])
 
 
 def _sessions(world: World, prefix: str) -> list[str]:
@@ -79,20 +90,30 @@ def find(world: World, named: str) -> tuple[str, str]:
         return "world", head
     found = candidates(world, named) if named else []
     if not found:
-        raise Refused(
-            "NOT_FOUND",
-            f"Nothing has an id that begins with {named!r}; `worldctl log` and `worldctl worlds` list what there is.",
-        )
+        raise nothing_named(named)
     exact = [one for one in found if one[1] == named]
     if len(found) > 1 and len(exact) != 1:
-        listed = "\n".join(f"  {kind} {name}" for kind, name in found)
-        more = "\n  and perhaps more" if len(found) >= MOST else ""
-        raise Refused(
-            "AMBIGUOUS",
-            f"{named!r} begins {len(found)} ids; write more of it:\n{listed}{more}",
-            candidates=[{"kind": kind, "id": name} for kind, name in found],
-        )
+        raise not_unique(named, found)
     return exact[0] if exact else found[0]
+
+
+def nothing_named(named: str) -> Refused:
+    """Return the error for a text that names nothing."""
+    return Refused(
+        "NOT_FOUND",
+        f"Nothing has an id that begins with {named!r}; `worldctl log` and `worldctl worlds` list what there is.",
+    )
+
+
+def not_unique(named: str, found: list[tuple[str, str]]) -> Refused:
+    """Return the error for a text that names several things, with the kind and id of each."""
+    listed = "\n".join(f"  {kind} {name}" for kind, name in found)
+    more = "\n  and perhaps more" if len(found) >= MOST else ""
+    return Refused(
+        "AMBIGUOUS",
+        f"{named!r} could be any of these; write more of it:\n{listed}{more}",
+        candidates=[{"kind": kind, "id": name} for kind, name in found],
+    )
 
 
 def as_position(world: World, named: str) -> int | None:
@@ -102,30 +123,123 @@ def as_position(world: World, named: str) -> int | None:
     return int(named) if int(named) <= world.log.head().size else None
 
 
-def position_of(world: World, named: str) -> tuple[int, str | None]:
-    """Return a position that is given as such, or where the commit ends that sealed a world, with the world's id.
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point in the past, as a person names one.
 
-    A world is named by the beginning of its id, by the branch whose head it is, or by ``HEAD``. What was committed
-    with it, such as the end of its proposal, belongs to it.
+    Args:
+        position: the last event that had happened then.
+        kind: what was named: position, branch, world, proposal or time.
+        world_id: the world that was named, or that the proposal made; None where the point names none.
+        branch: the branch of the proposal that was named; None stands for the active one.
+    """
+
+    position: int
+    kind: str
+    world_id: str | None = None
+    branch: str | None = None
+
+
+def point_of(world: World, named: str) -> Point:
+    """Return the point in the past that a text names.
+
+    A position up to the end of the log; a branch or ``HEAD``; the beginning of the id of a world, a proposal, an
+    intent or a decision; or a time as ``log --since`` takes it, which is the last event recorded by then. A world and a
+    proposal stand for the end of the commit that sealed or ended them, so that what was committed with them belongs
+    to it.
+
+    Args:
+        world: an open realm.
+        named: what was typed. Digits are a position as far as the log goes, and beyond it ids or ms since 1970.
 
     Raises:
-        Refused: ``NOT_FOUND``, ``AMBIGUOUS``.
+        Refused: ``NOT_FOUND``; ``AMBIGUOUS`` with the candidates.
     """
     position = as_position(world, named)
     if position is not None:
-        return position, None
+        return Point(position, "position")
     head = head_named(world, named)
-    rows = world.archive.rows("world_prefix", low=named, high=named + "\U0010ffff", most=MOST) if head is None else []
-    if head is not None or len(rows) == 1:
-        row = world.archive.world(head or str(rows[0][0]))
-        return end_of_commit(world, row.position), row.world_id
-    if rows:
-        find(world, named)
-    raise Refused(
-        "NOT_FOUND",
-        f"{named!r} is neither a position up to {world.log.head().size} nor a branch, HEAD or the beginning of a "
-        "world's id; `worldctl worlds` and `worldctl branch list` list them.",
-    )
+    at_ms = _as_time(named)
+    found = [] if head is not None or not named else _with_a_past(candidates(world, named, decisions=at_ms is None))
+    exact = [one for one in found if one[1] == named]
+    readings = exact or [*([("branch", named)] if head else []), *found, *([] if at_ms is None else [("time", named)])]
+    if not readings:
+        raise Refused(
+            "NOT_FOUND",
+            f"{named!r} names no point in the past: it is neither a position up to {world.log.head().size} nor a "
+            "branch, HEAD, the beginning of the id of a world or proposal, or a time such as 2024-05-01T12:00:00Z, "
+            "ms since 1970, or 2h; `worldctl worlds` and `worldctl branch list` list what there is.",
+        )
+    if len(readings) > 1:
+        raise not_unique(named, readings)
+    kind, name = readings[0]
+    if kind == "time":
+        from world.views.lineage import recorded_by
+
+        return Point(recorded_by(world.archive, at_ms or 0), kind)
+    if kind in ("branch", "world"):
+        row = world.archive.world(head or name)
+        return Point(end_of_commit(world, row.position), kind, row.world_id)
+    return _point_of_proposal(world, kind, name)
+
+
+def world_at(world: World, at: str | None, branch: str | None = None) -> tuple[str, Point]:
+    """Return the world that stood at a point, and the point.
+
+    Args:
+        world: an open realm.
+        at: what was typed; None is now.
+        branch: whose head it is; None is the world that the point names, else the head of the active branch then.
+
+    Raises:
+        Refused: as ``point_of``; ``UNKNOWN_BRANCH`` where there was no such branch then.
+    """
+    from world.views.lineage import heads_at
+
+    if at is None:
+        return world.branch(branch).head, Point(world.log.head().size, "position")
+    point = point_of(world, at)
+    if branch is None and point.world_id is not None:
+        return point.world_id, point
+    return heads_at(world.archive, point.position).head(branch or point.branch), point
+
+
+def realm_at(world: World, at: str) -> tuple[Realm, int]:
+    """Return actors, branches and open proposals as they stood at a point, and when its last event was recorded, in ms.
+
+    All events up to it are folded. Raises ``Refused`` as ``point_of``.
+    """
+    position = point_of(world, at).position
+    realm = world.archive.fold_realm(position)
+    return realm, decoded(world.log.event_at(position)).at if position else 0
+
+
+def _with_a_past(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Leave out what has no one point in the past: runs and sessions last."""
+    return [one for one in found if one[0] not in ("run", "session")]
+
+
+def _point_of_proposal(world: World, kind: str, proposal_id: str) -> Point:
+    events = world.log.stream(proposal_id)
+    proposal = world.proposal(proposal_id)
+    position = events[-1].position
+    if kind == "decision":
+        position = next(one.position for one in events if one.topic == DecisionMade.TOPIC)
+    made = proposal.world_id if kind != "decision" else None
+    return Point(end_of_commit(world, position), "proposal", made, proposal.branch)
+
+
+def _as_time(named: str) -> int | None:
+    """Return ms since 1970 of a time; None where a text is none. Few digits are none."""
+    from world.clock import SystemClock
+    from worldprotocol.cli.log import moment_given
+
+    if named.isascii() and named.isdigit() and len(named) < MIN_MS_DIGITS:
+        return None
+    try:
+        return moment_given(named, SystemClock().now_ms())
+    except click.UsageError:
+        return None
 
 
 def end_of_commit(world: World, position: int) -> int:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.redacting import redact_option, redaction
+from worldprotocol.moments import moment_of
 
 if TYPE_CHECKING:
     from world.events import Event
     from worldprotocol.assemble import EventLog, LoggedEvent
     from worldprotocol.facade import World
+    from worldprotocol.redaction import Redaction
 
 HEADS: Final = ("event", "when", "topic", "who", "what")
 """What stands in the columns of the list."""
@@ -39,8 +41,8 @@ MAX_KNOWN: Final = 10_000
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--follow", is_flag=True, help="Go on and wait for new events, until interrupted.")
-@click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
-def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, redact: bool, **wishes: Any) -> int:
+@redact_option
+def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, rules: tuple[str, ...], **wishes: Any) -> int:
     """List events in the order of the log."""
     from world.clock import SystemClock
     from world.events import TOPICS
@@ -52,12 +54,14 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, redact: bool
     now = SystemClock().now_ms()
     since, until = (moment_given(wishes.pop(name), now) for name in ("since", "until"))
     topics = list(wishes.pop("topics")) or None
+    hidden = redaction(desk, rules)
     with desk.look() as world:
+        hidden.learn(world.log)
         _refuse_unknown(world, **wishes)
         wanted = Filter(world, since=since, until=until, **wishes)
         events = _events(world.log, topics, reverse=reverse, follow=follow)
         try:
-            found = _print_all(desk, wanted, events, limit, redact=redact)
+            found = _print_all(desk, wanted, events, limit, hidden)
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -69,7 +73,7 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, redact: bool
     return 0
 
 
-def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit: int | None, *, redact: bool) -> int:
+def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit: int | None, hidden: Redaction) -> int:
     """Print the events that are wanted, below a line of heads; return how many they were."""
     found = 0
     for logged in events:
@@ -78,7 +82,7 @@ def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit:
             continue
         if not found and not desk.json:
             desk.out.text("\t".join(HEADS))
-        _print(desk, logged, event, wanted, redact=redact)
+        _print(desk, logged, event, wanted, hidden)
         found += 1
         if found == limit:
             break
@@ -205,30 +209,34 @@ def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
     return {name for name in named if name}
 
 
-def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter, *, redact: bool) -> None:
+def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter, hidden: Redaction) -> None:
+    shown = hidden.shown(logged)
     if desk.json:
-        wire = {"position": logged.position, "stream": logged.stream, "version": logged.version, "topic": logged.topic}
-        more = {"schemaVersion": logged.schema_version, **_state(logged, redact=redact), "leaf": logged.leaf.hex()}
-        desk.out.line(wire | more)
+        desk.out.line(_wire(logged) if shown is None else shown)
+        return
+    if shown is not None:
+        desk.out.row((str(logged.position), "", "redacted", "", shown["leaf"]), at_once=True)
         return
     from worldprotocol.fate import moment
 
-    about = wanted.about(event)
+    about = {} if hidden else wanted.about(event)  # which tells what other events say, hidden ones too
     who = about.get("actor") or ",".join(sorted(actors_of(event, {})))
-    words = "\t".join((str(logged.position), moment(event.at), logged.topic, who, summary(event, about)))
-    print(words, flush=True)  # noqa: T201
+    cells = (str(logged.position), moment(event.at), logged.topic, who, summary(event, about))
+    desk.out.row(cells, at_once=True)
 
 
-def _state(logged: LoggedEvent, *, redact: bool) -> dict[str, Any]:
-    """Return an event's state, and whether it was redacted: then its leaf is not the hash of what is shown."""
+def _wire(logged: LoggedEvent) -> dict[str, Any]:
     import orjson
 
-    from world.views.leases import without_paths
-    from world.work import KLIS_STREAM
-
-    state = orjson.loads(logged.state)
-    shown = without_paths(state) if redact and logged.stream == KLIS_STREAM else state
-    return {"state": shown} if shown == state else {"state": shown, "redacted": True}
+    return {
+        "position": logged.position,
+        "stream": logged.stream,
+        "version": logged.version,
+        "topic": logged.topic,
+        "schemaVersion": logged.schema_version,
+        "state": orjson.loads(logged.state),
+        "leaf": logged.leaf.hex(),
+    }
 
 
 def summary(event: Any, about: dict[str, Any]) -> str:
@@ -254,15 +262,7 @@ def moment_given(text: str | None, now: int) -> int | None:
     """Return ms since 1970 of a time as people write it."""
     if text is None:
         return None
-    if text.isascii() and text.isdigit():
-        return int(text)
-    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-    if text[:-1].isascii() and text[:-1].isdigit() and text[-1:] in units:
-        return now - int(timedelta(**{units[text[-1]]: int(text[:-1])}).total_seconds() * 1_000)
     try:
-        told = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(
-            f"{text!r} is no time: write 2024-05-01T12:00:00Z, milliseconds since 1970, or 15m, 2h, 3d for ago."
-        ) from None
-    return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1_000)
+        return moment_of(text, now)
+    except ValueError as wrong:
+        raise click.UsageError(f"{wrong}.") from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.finding import AT_METAVAR
 from worldprotocol.cli.options import Desk, command
 
 if TYPE_CHECKING:
@@ -15,17 +16,18 @@ if TYPE_CHECKING:
 @command("replay")
 @click.option(
     "--at",
-    metavar="POSITION|WORLD",
-    help="Stop at this event, or at the end of the commit that sealed this world: an id, a branch, or HEAD.",
+    metavar=AT_METAVAR,
+    help="Stop at this point in the past, such as the end of the commit that sealed a world.",
 )
 @click.option("--data", "with_data", is_flag=True, help="Print the data of every branch's head, or of the world.")
 def replay(desk: Desk, at: str | None, with_data: bool) -> int:
     """Rebuild all state by folding the events, without any domain, policy or handler."""
     from world.replay import replay as fold_all
-    from worldprotocol.cli.finding import position_of
+    from worldprotocol.cli.finding import point_of
 
     with desk.look() as world:
-        upto, world_id = (None, None) if at is None else position_of(world, at)
+        point = None if at is None else point_of(world, at)
+        upto, world_id = (None, None) if point is None else (point.position, point.world_id)
         keep = [] if world_id is None else [world_id]
         with desk.progress("Replaying") as progress:
             done = fold_all(world.log, upto=upto, keep=keep, progress=progress)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.finding import AT_METAVAR
+from worldprotocol.cli.inbox import votes
 from worldprotocol.cli.lacking import in_words, leases_wanted
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.redacting import redact_option, redaction, withheld
 from worldprotocol.cli.show_run import effect_lines, show_run, show_session, verification_of
 
 if TYPE_CHECKING:
@@ -19,35 +22,57 @@ if TYPE_CHECKING:
 @command("show")
 @click.argument("named", metavar="ID")
 @click.option("--data", "with_data", is_flag=True, help="For a world: its whole data as well.")
-def show(desk: Desk, named: str, with_data: bool) -> int:
+@click.option("--at", metavar=AT_METAVAR, help="For a world or proposal: as it stood at this point in the past.")
+@redact_option
+def show(desk: Desk, named: str, with_data: bool, at: str | None, rules: tuple[str, ...]) -> int:
     """Show an event (by position), or an intent, proposal, decision, world, run or session (by how its id begins).
 
     HEAD is the head of the active branch, and a branch's name is that branch's head. Of a run, of all runs of a
     session, and of what a proposal's effects did, it shows the verification log: what was declared, what was seen, what
-    was outside of it, and what was given back.
+    was outside of it, and what was given back. The snapshot of a world is rebuilt and compared with its hash.
+    With --redact, what is made of hidden events is not shown, only the leaf hashes of these.
     """
-    from worldprotocol.cli.finding import as_position, find
+    from worldprotocol.cli.finding import as_position, find, point_of
 
+    if rules and with_data:
+        raise click.UsageError("--data and --redact cannot be together: a state is made of all events before it.")
+    hidden = redaction(desk, rules)
     with desk.look() as world:
+        upto = world.log.head().size if at is None else point_of(world, at).position
         position = as_position(world, named)
-        if position is not None and position > 0:
+        kind, name = ("event", named) if position else _found_at(world, named, upto) if at else find(world, named)
+        if at is not None and kind in ("event", "run", "session"):
+            raise click.UsageError(f"--at goes with a world or a proposal, and {named!r} is {kind} {name}.")
+        withheld_part = withheld(world, hidden, kind, name)
+        if withheld_part is not None:
+            wire, lines = withheld_part
+        elif position:
             wire, lines = _event(world, position)
+        elif kind == "world":
+            wire, lines = _world(world, name, upto, with_data=with_data)
+        elif kind == "run":
+            wire, lines = show_run(world, name)
+        elif kind == "session":
+            wire, lines = show_session(world, name)
         else:
-            kind, name = find(world, named)
-            if kind == "world":
-                wire, lines = _world(world, name, with_data=with_data)
-            elif kind == "run":
-                wire, lines = show_run(world, name)
-            elif kind == "session":
-                wire, lines = show_session(world, name)
-            else:
-                wire, lines = _proposal(world, name)
+            wire, lines = _proposal(world, name, None if at is None else upto)
     if desk.json:
         desk.out.document(wire)
     else:
         for line in lines:
             desk.out.text(line)
     return 0
+
+
+def _found_at(world: World, named: str, upto: int) -> tuple[str, str]:
+    """Return the kind and id of what a text names; a branch, and HEAD, as it stood after an event."""
+    from world.views.lineage import heads_at
+    from worldprotocol.cli.finding import find, head_named
+    from worldprotocol.requests import HEAD
+
+    if head_named(world, named) is None:
+        return find(world, named)
+    return "world", heads_at(world.archive, upto).head(None if named == HEAD else named)
 
 
 def _event(world: World, position: int) -> tuple[dict[str, Any], list[str]]:
@@ -76,16 +101,24 @@ def _event(world: World, position: int) -> tuple[dict[str, Any], list[str]]:
         f"  when    {_when(state.get('at'))}",
         f"  stream  {logged.stream}, {logged.version}",
         f"  leaf    {logged.leaf.hex()}",
-        "  state   " + orjson.dumps(state, option=orjson.OPT_INDENT_2).decode().replace("\n", "\n          "),
     ]
+    told = orjson.dumps(state, option=orjson.OPT_INDENT_2).decode().split("\n")
+    lines += [f"{'' if at else '  state':<10}{line}" for at, line in enumerate(told)]
     return wire, lines
 
 
-def _world(world: World, world_id: str, *, with_data: bool) -> tuple[dict[str, Any], list[str]]:
+def _world(world: World, world_id: str, upto: int, *, with_data: bool) -> tuple[dict[str, Any], list[str]]:
+    from world.views.lineage import heads_at, number
+
     sealed = world.sealed(world_id)
     row = world.archive.world(world_id)
-    children = [str(found[0]) for found in world.archive.rows("children", of_world=world_id)]
-    proposal = None if sealed.created_by is None else world.proposal(sealed.created_by)
+    _refuse_later(f"World {world_id[:12]} was sealed", row.position, upto)
+    data = world.archive.checked_state(world_id)
+    children = [
+        str(found[0]) for found in world.archive.rows("children", of_world=world_id) if number(found[3]) <= upto
+    ]
+    proposal = None if sealed.created_by is None else _proposal_at(world, sealed.created_by, upto)
+    heads = heads_at(world.archive, upto).branches.values()
     wire: dict[str, Any] = {
         "kind": "world",
         "worldId": world_id,
@@ -102,12 +135,13 @@ def _world(world: World, world_id: str, *, with_data: bool) -> tuple[dict[str, A
         "patches": sealed.patches,
         "error": sealed.error,
         "children": children,
-        "heads": [branch.name for branch in world.branches() if branch.head == world_id],
+        "heads": [branch.name for branch in heads if branch.head == world_id],
+        "snapshotChecked": True,
     }
     if proposal is not None:
         wire["proposal"] = proposal.to_wire()
     if with_data:
-        wire["data"] = world.data(world_id)
+        wire["data"] = data
     return wire, list(_world_lines(wire, proposal))
 
 
@@ -118,7 +152,7 @@ def _world_lines(wire: Mapping[str, Any], proposal: Proposal | None) -> Iterator
     yield f"  branch    {wire['branch']}" + (f"; head of {', '.join(wire['heads'])}" if wire["heads"] else "")
     yield f"  children  {', '.join(child[:12] for child in wire['children']) or 'none'}"
     yield f"  content   {wire['contentId']}"
-    yield f"  snapshot  {wire['snapshotHash']}"
+    yield f"  snapshot  {wire['snapshotHash']}, rebuilt and its hash agrees"
     yield f"  schema    {wire['schemaHash']}"
     for patch in wire["patches"]:
         yield f"  {patch['op']:<6}{patch['path']}" + ("" if patch["op"] == "unset" else f" = {_json(patch['value'])}")
@@ -131,13 +165,41 @@ def _world_lines(wire: Mapping[str, Any], proposal: Proposal | None) -> Iterator
         yield f"  data      {_json(wire['data'])}"
 
 
-def _proposal(world: World, proposal_id: str) -> tuple[dict[str, Any], list[str]]:
-    proposal = world.proposal(proposal_id)
-    events = [logged.position for logged in world.log.stream(proposal_id)]
+def _refuse_later(what: str, position: int, upto: int) -> None:
+    """Refuse to show at a point what came after it."""
+    from world.errors import Refused
+
+    if position > upto:
+        raise Refused("NOT_FOUND", f"{what} by event {position}, which is after event {upto}.", position=position)
+
+
+def _proposal_at(world: World, proposal_id: str, upto: int) -> Proposal:
+    """Return a proposal as its events up to a position tell it."""
+    from world.proposal import fold_proposal
+    from world.views.archive import decoded
+
+    state: Proposal | None = None
+    for logged in world.log.stream(proposal_id):
+        if state is None:
+            _refuse_later(f"Proposal {proposal_id} was submitted", logged.position, upto)
+        if logged.position <= upto:
+            state = fold_proposal(state, decoded(logged))
+    return world.proposal(proposal_id) if state is None else state
+
+
+def _proposal(world: World, proposal_id: str, upto: int | None) -> tuple[dict[str, Any], list[str]]:
+    """Return a proposal as JSON and as lines; as of a position where one is given, else with what it waits for now."""
+    last = world.log.head().size if upto is None else upto
+    proposal = _proposal_at(world, proposal_id, last)
+    events = [logged.position for logged in world.log.stream(proposal_id) if logged.position <= last]
     wire = {"kind": "proposal", **proposal.to_wire(), "events": events}
+    if upto is not None:
+        return {**wire, "at": upto}, [*_proposal_lines(wire), f"  events    {', '.join(map(str, events))}"]
     leases = world.archive.peek(lambda realm: leases_wanted(realm, proposal_id))
     if leases is not None:
         wire["leases"] = leases
+    if proposal.asked is not None:
+        wire["votes"] = votes(proposal.asked, proposal.submitted.actor["actorId"])
     lines = [*_proposal_lines(wire), f"  events    {', '.join(map(str, events))}"]
     seen = verification_of(world, proposal_id)
     if seen is not None:
@@ -174,7 +236,8 @@ def _why(wire: Mapping[str, Any]) -> Iterator[str]:
         if answer["choice"] == "ask":
             yield f"  question  by {answer['by']['actorId']}{reason}"
         else:
-            yield f"  answer    {answer['choice']} by {answer['by']['actorId']}{reason}"
+            to = f" to {answer['to']}" if "to" in answer else ""
+            yield f"  answer    {answer['choice']}{to} by {answer['by']['actorId']}{reason}"
     decision, ruling = wire.get("decision"), wire.get("ruling")
     if decision is not None:
         yield f"  why       {decision['decision']} by {decision['authority']}: {decision['reason']}"
@@ -189,7 +252,8 @@ def _why(wire: Mapping[str, Any]) -> Iterator[str]:
     for outcome in (decision or ruling or {}).get("trace", ()):
         mark = "*" if outcome.get("decisive") else "-"
         reason = f": {outcome['reason']}" if outcome.get("reason") else ""
-        yield f"            {mark} {outcome['rule']} {outcome['answer']}{reason} [{outcome['source']}]"
+        to = f" to {', '.join(outcome['to'])}" if outcome["answer"] == "delegate" else ""
+        yield f"            {mark} {outcome['rule']} {outcome['answer']}{to}{reason} [{outcome['source']}]"
     if "leases" in wire:
         yield f"  waits     {in_words(wire['leases'], _now())}; `worldctl settle` carries it on when they are free"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from world.errors import Refused
+from worldprotocol.terminal import visible
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World
@@ -132,7 +133,7 @@ def _more(count: int) -> Iterator[str]:
 
 def _field(title: str, text: str) -> Iterator[str]:
     """Yield a title and its text, wrapped; what controls a terminal is shown and not done."""
-    safe = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    safe = visible(text)
     head = f"  {title}".ljust(INDENT)
     inner = WIDTH - INDENT
     lines = textwrap.wrap(safe, inner, break_on_hyphens=False, drop_whitespace=True) if len(safe) > inner else [safe]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.finding import AT_METAVAR, realm_at
 from worldprotocol.cli.options import Desk, command
 
 if TYPE_CHECKING:
@@ -14,14 +15,21 @@ if TYPE_CHECKING:
 
 
 @command("stuck")
-def stuck(desk: Desk) -> None:
+@click.option("--at", metavar=AT_METAVAR, help="What was in doubt at this point in the past; nothing is settled first.")
+def stuck(desk: Desk, at: str | None) -> None:
     """List the effects of which nobody knows whether they happened: they wait for `worldctl resolve`.
 
     An effect is in doubt where its worker vanished before it could tell, and making it twice could do harm. The
     idempotency key is what its handler was given: the other side can be asked by it.
     """
-    with desk.open() as world:
-        found = world.host.stuck()
+    if at is None:
+        with desk.open() as world:
+            found = world.host.stuck()
+    else:
+        from worldprotocol.hosting import in_doubt
+
+        with desk.look() as world:
+            found = in_doubt(realm_at(world, at)[0])
     if desk.json:
         desk.out.document(found)
         return
@@ -115,6 +123,6 @@ def _tell(desk: Desk, world: World, proposal: Proposal) -> int:
     words = in_words(told)
     if doubts:
         told["inDoubt"] = doubts
-        words += f"\n{len(doubts)} of its effects are in doubt still: worldctl stuck"
-    desk.out.tell(told, words)
+        words.append(f"{len(doubts)} of its effects are in doubt still: worldctl stuck")
+    desk.out.tell(told, *words)
     return 1 if told["status"] == "failed" else 0

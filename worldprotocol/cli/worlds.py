@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.finding import AT_METAVAR, point_of
 from worldprotocol.cli.options import Desk, command
 
 if TYPE_CHECKING:
-    from world.realm import Realm
     from world.views.archive import WorldRow
+    from world.views.lineage import Heads
     from worldprotocol.facade import World
 
 
 @command("worlds")
 @click.option("--branch", metavar="NAME", help="Only the line of descent of this branch's head and tip.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest so many worlds.")
-def worlds(desk: Desk, branch: str | None, limit: int) -> int:
+@click.option("--at", metavar=AT_METAVAR, help="As the lineage stood at this point in the past.")
+def worlds(desk: Desk, branch: str | None, limit: int, at: str | None) -> int:
     """Draw worlds below their parents, with heads, tips and failed executions marked."""
+    from world.views.archive import WorldRow
+    from world.views.lineage import heads_at
+
     with desk.look() as world:
-        realm = world.realm()
-        rows = list(_line(world, branch, limit) if branch else world.worlds(limit))
+        upto = world.log.head().size if at is None else point_of(world, at).position
+        heads = heads_at(world.archive, upto)
+        if branch is None:
+            rows = [WorldRow(*row) for row in world.archive.rows("worlds_upto", upto=upto, most=limit)]
+        else:
+            rows = list(_line(world, heads, branch, limit))
         rows.sort(key=lambda row: row.position)
-        told = [_wire(row, realm) for row in rows]
+        told = [_wire(row, heads) for row in rows]
     if desk.json:
         for one in told:
             desk.out.line(one)
@@ -40,22 +50,22 @@ def worlds(desk: Desk, branch: str | None, limit: int) -> int:
     return 0
 
 
-def _line(world: World, branch: str, limit: int) -> Iterator[WorldRow]:
+def _line(world: World, heads: Heads, branch: str, limit: int) -> Iterator[WorldRow]:
     """Yield the worlds from a branch's tip and head back to genesis, at most so many."""
-    found = world.branch(branch)
-    if found.tip != found.head:
-        yield world.archive.world(found.tip)
+    from world.views.lineage import line
+
+    head = heads.head(branch)
+    tip = heads.branches[branch].tip
+    if tip != head:
+        yield world.archive.world(tip)
         limit -= 1
-    at: str | None = found.head
-    while at is not None and limit > 0:
-        row = world.archive.world(at)
-        yield row
-        at, limit = row.parent, limit - 1
+    yield from islice(line(world.archive, head), limit)
 
 
-def _wire(row: WorldRow, realm: Realm) -> dict[str, Any]:
-    heads = [name for name, branch in realm.branches.items() if branch.head == row.world_id]
-    tips = [name for name, branch in realm.branches.items() if branch.tip == row.world_id != branch.head]
+def _wire(row: WorldRow, heads: Heads) -> dict[str, Any]:
+    branches = heads.branches.values()
+    at_head = [branch.name for branch in branches if branch.head == row.world_id]
+    tips = [branch.name for branch in branches if branch.tip == row.world_id != branch.head]
     return {
         "worldId": row.world_id,
         "parent": row.parent,
@@ -63,7 +73,7 @@ def _wire(row: WorldRow, realm: Realm) -> dict[str, Any]:
         "position": row.position,
         "branch": row.branch,
         "outcome": row.outcome,
-        "heads": heads,
+        "heads": at_head,
         "tips": tips,
     }
 

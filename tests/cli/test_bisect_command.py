@@ -1,0 +1,161 @@
+"""``worldctl bisect``: the first world in which something holds, by halving a line of descent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.inside import Inside
+from tests.cli.notebook import opened, put, write
+from world.errors import Refused
+from world.views.bisect import bisect, spread
+
+
+@pytest.mark.requirement("CARD-audit")
+@given(st.integers(1, 200), st.data())
+def test_the_first_world_is_found_or_the_untestable_ones_beside_it(length: int, data: st.DataObject) -> None:
+    line = [f"w{number}" for number in range(length)]
+    first = data.draw(st.integers(0, length - 1))
+    untestable = data.draw(st.sets(st.integers(1, max(1, length - 2)))) - {length - 1}
+    asked: list[str] = []
+
+    def holds(world_id: str) -> bool | None:
+        asked.append(world_id)
+        number = int(world_id[1:])
+        return None if number in untestable else number >= first
+
+    found = bisect(line, holds)
+    assert len(asked) == len(set(asked)) == found.tested
+    assert line[first] in found.first
+    testable = [number for number in range(length) if number not in untestable]
+    before = max((number for number in testable if number < first), default=None)
+    after = min(number for number in testable if number >= first)
+    assert found.before == (None if before is None else line[before])
+    assert list(found.first) == (line[: after + 1] if before is None else line[before + 1 : after + 1])
+
+
+@given(st.integers(0, 50), st.integers(0, 300))
+def test_spread_gives_every_number_once_the_middle_first(start: int, width: int) -> None:
+    found = list(spread(start, start + width))
+    assert sorted(found) == list(range(start, start + width))
+    if width:
+        assert found[0] == start + width // 2
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("first", [0, 1, 31_415, 99_998, 99_999])
+def test_a_line_of_a_hundred_thousand_worlds_takes_twenty_tests(first: int) -> None:
+    line = [str(number) for number in range(100_000)]
+    found = bisect(line, lambda world_id: int(world_id) >= first)
+    assert found.first == (str(first),)
+    assert found.tested <= 19
+
+
+def test_a_long_stretch_that_cannot_be_tested_is_left_quickly() -> None:
+    line = [str(number) for number in range(100_000)]
+    found = bisect(line, lambda world_id: None if 30_000 < int(world_id) < 70_000 else int(world_id) >= 80_000)
+    assert found.first == ("80000",)
+    assert found.tested <= 40
+
+
+def test_ends_that_contradict_the_question_are_refused() -> None:
+    with pytest.raises(Refused, match="does not hold there"):
+        bisect(["a", "b"], lambda _: False)
+    with pytest.raises(Refused, match="cannot be tested"):
+        bisect(["a", "b"], lambda _: None)
+    with pytest.raises(Refused, match="--good"):
+        bisect(["a", "b"], lambda world_id: None if world_id == "a" else True)
+    assert bisect(["a", "b"], lambda _: True).first == ("a",)
+    assert bisect(["a"], lambda _: True).before is None
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Inside, list[str]]:
+    """Return a realm whose count goes up by one with each world, with the ids of the worlds in order."""
+    folder = tmp_path_factory.mktemp("counting")
+    with opened(folder / "world.db") as world:
+        made = [world.branch().head]
+        made += [write(world, put("count", number), by="bob" if number == 7 else "ann") for number in range(1, 13)]
+        world.create_branch("aside", made[3])
+        write(world, put("doc.aside", 1), branch="aside")
+    (folder / "check.py").write_text(
+        "import json, os, sys\n"
+        "data = json.load(sys.stdin)\n"
+        "assert data == json.load(open(os.environ['WORLD_STATE']))\n"
+        "assert int(os.environ['WORLD_HEIGHT']) == data['count']\n"
+        "assert os.environ['WORLD_ID'] and os.environ['WORLD_BRANCH'] == 'main' and os.environ['WORLD_LOG']\n"
+        "assert len(os.environ['WORLD_PARENT']) == (64 if data['count'] else 0)\n"
+        "print('on stdout')\n"
+        "codes = json.loads(sys.argv[1])\n"
+        "sys.exit(codes.get(str(data['count']), codes['else' if data['count'] < 7 else 'bad']))\n"
+    )
+    return Inside(folder), made
+
+
+def command(codes: dict[str, int]) -> list[str]:
+    return ["--", sys.executable, "check.py", json.dumps({"else": 0, "bad": 1} | codes)]
+
+
+@pytest.mark.requirement("CARD-audit", "IC-audit")
+def test_the_world_where_a_value_came_is_told_with_who_and_why(counting: tuple[Inside, list[str]]) -> None:
+    realm, made = counting
+    told = realm("bisect", "--path", "count", "--becomes", "12", "--json").json
+    assert (told["first"]["worldId"], told["before"], told["worlds"]) == (made[12], made[11], 13)
+    ended = realm("bisect", "--path", "data.count", "--becomes", "7", "--bad", made[7][:16], "--json").json
+    assert ended["first"]["worldId"] == made[7]
+    assert ended["first"]["actor"]["actorId"] == "bob"
+    assert ended["first"]["decision"]["authority"] == "auto_approve"
+    said = realm("bisect", "--path", "count", "--becomes", "12", "--good", made[9]).out
+    assert "in a line of 4 worlds" in said
+    assert f"world {made[12]}" in said
+    assert f"before    world {made[11]}" in said
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_command_is_asked_with_the_state_on_stdin_and_in_a_file(counting: tuple[Inside, list[str]]) -> None:
+    realm, made = counting
+    before = (realm.folder / "world.db").read_bytes()
+    for codes in ({}, {"7": 124}, {"8": 126, "9": 127, "10": 2}):
+        said = realm("bisect", "--json", *command(codes))
+        assert said.json["first"]["worldId"] == made[7]
+        assert said.json["tested"] <= 6
+    assert (realm.folder / "world.db").read_bytes() == before
+    assert not (realm.folder / "state.json").exists()
+
+
+def test_worlds_that_cannot_be_tested_are_stepped_around_or_named(counting: tuple[Inside, list[str]]) -> None:
+    realm, made = counting
+    around = realm("bisect", "--json", *command({"6": 0, "5": 125, "8": 125, "4": 125})).json
+    assert around["first"]["worldId"] == made[7]
+    left = realm("bisect", "--json", *command({"6": 125, "5": 125, "7": 125}), code=1).json
+    assert (left["first"], left["candidates"], left["before"]) == (None, made[5:9], made[4])
+    assert set(left["untestable"]) == set(made[5:8])
+    assert "cannot be tested" in realm("bisect", *command({"6": 125}), code=1).out
+
+
+def test_a_command_that_ends_the_search_or_cannot_be_run_is_told(counting: tuple[Inside, list[str]]) -> None:
+    realm, _ = counting
+    for codes in ({"12": 128}, {"6": 200}):
+        assert realm("bisect", "--json", *command(codes), code=1).json["error"]["code"] == "BISECT_ABORTED"
+    killed = ("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    assert "signal 9" in realm("bisect", *killed, code=1).err
+    assert realm("bisect", "--json", "--", "no-such-command", code=1).json["error"]["code"] == "COMMAND_NOT_FOUND"
+    assert realm("bisect", "--json", "--", "./check.py", code=1).json["error"]["code"] == "COMMAND_NOT_EXECUTABLE"
+
+
+def test_what_cannot_be_bisected_is_refused(counting: tuple[Inside, list[str]], tmp_path: Path) -> None:
+    realm, made = counting
+    where = ("--path", "count", "--becomes")
+    assert realm("bisect", *where, "99", "--json", code=1).json["error"]["code"] == "NOT_BISECTABLE"
+    apart = realm("bisect", *where, "12", "--good", "aside", "--json", code=1).json["error"]
+    assert apart["code"] == "NOT_BISECTABLE"
+    assert "no ancestor" in apart["message"]
+    realm("bisect", code=2)
+    realm("bisect", "--path", "count", code=2)
+    realm("bisect", *where, "1", "--", "true", code=2)
+    assert realm("bisect", *where, "0", "--bad", made[0]).out.startswith("the first one")

@@ -1,0 +1,203 @@
+"""``worldctl checkpoint``, ``prove`` and ``verify``: what auditors keep, hand on and check."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.inside import Inside
+from tests.cli.realm import ROOT, Realm, founded
+from worldprotocol.proofs.checkpoint import Trusted, read_checkpoint
+from worldprotocol.proofs.note import VerifierKey
+
+ORIGIN = "example.com/shop"
+BUY = ("submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 1}')
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+    """A realm with a key, whose log grew between two checkpoints."""
+    realm = founded(tmp_path_factory.mktemp("proofs"), Inside)
+    vkey = realm("checkpoint", "keygen", ORIGIN).out.strip()
+    (realm.folder / "vkey").write_text(vkey)
+    with (realm.folder / "world.toml").open("a") as config:
+        config.write(f'\n[checkpoint]\norigin = "{ORIGIN}"\nkey = "checkpoint.key"\n')
+    realm("checkpoint", "-o", "old.checkpoint")
+    realm(*BUY)
+    realm("checkpoint", "-o", "new.checkpoint")
+    return realm
+
+
+def vkey(realm: Realm) -> str:
+    return (realm.folder / "vkey").read_text()
+
+
+def independent(realm: Realm, file: str, *more: str) -> str:
+    """Check a proof with the program that knows nothing of us, and return what it says."""
+    command = [sys.executable, "-I", str(ROOT / "docs" / "verify_receipt.py"), file, *more]
+    done = subprocess.run(command, cwd=realm.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_checkpoint_is_signed_and_its_key_is_private(realm: Realm) -> None:
+    key = realm.folder / "checkpoint.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    text = realm("checkpoint").out
+    checkpoint = read_checkpoint(text.encode())
+    assert text == (realm.folder / "new.checkpoint").read_text()
+    assert (checkpoint.origin, checkpoint.to_text()) == (ORIGIN, text)
+    assert Trusted((VerifierKey.parse(vkey(realm)),)).check(checkpoint) == ()
+    assert str(checkpoint.head) in realm("verify").out
+    assert "FILE_EXISTS" in realm("checkpoint", "keygen", ORIGIN, code=1).err
+    assert "INVALID_KEY" in realm("checkpoint", "keygen", "no name", code=2).err
+    told = realm("checkpoint", "-o", "again.checkpoint", "--json").json
+    assert told["keys"] == [vkey(realm)]
+    assert (told["origin"], told["size"], told["root"]) == (ORIGIN, checkpoint.head.size, checkpoint.head.root_hex)
+
+
+def test_keys_of_agents_sign_too_and_several_sign_together(realm: Realm) -> None:
+    realm("keys", "new", "agent.pem")
+    both = read_checkpoint(realm("checkpoint", "--key", "agent.pem", "--key", "checkpoint.key").out.encode())
+    assert [one.name for one in both.note.signatures] == [ORIGIN, ORIGIN]
+    assert len({one.key_id for one in both.note.signatures}) == 2
+    odd = realm("checkpoint", "--origin", "another.example", "--key", "checkpoint.key")
+    assert "--origin" in odd.err
+    (realm.folder / "bad.key").write_text("PRIVATE+KEY+x+00000000+AAAA")
+    assert "INVALID_KEY" in realm("checkpoint", "--key", "bad.key", code=2).err
+    assert "FILE_UNREADABLE" in realm("checkpoint", "--key", "none.key", code=2).err
+    (realm.folder / "bare.toml").write_text('log = "world.db"\n')
+    assert "NO_KEY" in realm("checkpoint", "--config", "bare.toml", code=2).err
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_the_log_continues_a_checkpoint_or_verify_says_so(realm: Realm, tmp_path: Path) -> None:
+    told = realm("verify", "--against", "old.checkpoint", "--vkey", vkey(realm))
+    assert f"against 1 saved tree head, signed by {ORIGIN}" in told.out
+    unchecked = realm("verify", "--against", "old.checkpoint", "--against", "new.checkpoint")
+    assert f"Not checked: the signatures by {ORIGIN}" in unchecked.err
+    wire = realm("verify", "--against", "old.checkpoint", "--vkey", vkey(realm), "--json").json
+    [checkpoint] = wire["checkpoints"]
+    assert (checkpoint["origin"], checkpoint["signedBy"], checkpoint["unchecked"]) == (ORIGIN, [ORIGIN], [])
+    text = (realm.folder / "old.checkpoint").read_text()
+    size = text.split("\n")[1]
+    forged = tmp_path / "forged.checkpoint"
+    forged.write_text(text.replace(f"\n{size}\n", f"\n{int(size) - 1}\n"))
+    assert "SAVED_HEAD_MISMATCH" in realm("verify", "--against", str(forged), code=3).out
+    assert "BAD_SIGNATURE" in realm("verify", "--against", str(forged), "--vkey", vkey(realm), code=1).err
+    assert "INVALID_KEY" in realm("verify", "--against", "old.checkpoint", "--vkey", "x", code=2).err
+    assert "--against" in realm("verify", "--vkey", vkey(realm), code=2).err
+
+
+def test_an_older_checkpoint_is_only_replaced_by_one_that_continues_it(realm: Realm) -> None:
+    file = realm.folder / "kept.checkpoint"
+    file.write_text((realm.folder / "old.checkpoint").read_text())
+    realm("checkpoint", "-o", file.name)
+    assert file.read_text() == (realm.folder / "new.checkpoint").read_text()
+    witness = (
+        "\u2014 witness.example.com/w1 jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5"
+    )
+    file.write_text(file.read_text() + f"{witness}\n")
+    realm("checkpoint", "-o", file.name)
+    assert witness in file.read_text()
+    forged = file.read_text().split("\n")
+    forged[2] = "CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I="
+    file.write_text("\n".join(forged))
+    assert "SAVED_HEAD_MISMATCH" in realm("checkpoint", "-o", file.name, code=3).err
+    assert file.read_text() == "\n".join(forged)
+    file.write_text("my notes\n")
+    assert "INVALID_TARGET" in realm("checkpoint", "-o", file.name, code=2).err
+    file.write_text((realm.folder / "old.checkpoint").read_text())
+    assert "WRONG_ORIGIN" in realm("checkpoint", "--origin", "x.example", "-o", file.name, code=1).err
+
+
+@pytest.mark.requirement("CARD-audit", "IC-audit")
+def test_receipts_are_written_for_all_that_has_an_id(realm: Realm) -> None:
+    shown = realm("show", "HEAD", "--json").json
+    proposal = realm("show", shown["createdBy"], "--json").json
+    verdict = realm("log", "--topic", "verdict.given", "--json").lines[-1]["state"]["verdictId"]
+    named = {
+        shown["worldId"][:20]: ("world", shown["worldId"]),
+        proposal["proposalId"]: ("proposal", proposal["proposalId"]),
+        proposal["intent"]["intentId"]: ("intent", proposal["intent"]["intentId"]),
+        proposal["decision"]["decisionId"]: ("decision", proposal["decision"]["decisionId"]),
+        verdict: ("verdict", verdict),
+        "3": ("event", "3"),
+    }
+    for given, (kind, name) in named.items():
+        told = realm("prove", given, "-o", "receipt.json", "--json").json
+        assert (told["kind"], told["id"], told["origin"]) == (kind, name, ORIGIN)
+        receipt = json.loads((realm.folder / "receipt.json").read_text())
+        assert receipt["about"] == {"kind": kind, "id": name, "field": receipt["about"]["field"]}
+        assert "proven" in realm("verify", "receipt.json", "--vkey", vkey(realm)).out
+    said = independent(realm, "receipt.json", "--vkey", vkey(realm))
+    assert said.startswith("proven: event 3 of example.com/shop")
+    assert "NOT_FOUND" in realm("prove", "zzzz", code=1).err
+    assert "--between" in realm("prove", code=2).err
+    assert realm("prove", "3").out == (realm.folder / "receipt.json").read_text()
+
+
+def test_a_receipt_is_made_under_a_checkpoint_that_others_signed(realm: Realm) -> None:
+    realm("prove", "3", "--checkpoint", "old.checkpoint", "-o", "under.json")
+    receipt = json.loads((realm.folder / "under.json").read_text())
+    assert receipt["checkpoint"] == (realm.folder / "old.checkpoint").read_text()
+    last = str(realm("verify", "--json").json["events"])
+    assert "NO_SUCH_EVENT" in realm("prove", last, "--checkpoint", "old.checkpoint", code=1).err
+    assert "--checkpoint" in realm("prove", "3", "--checkpoint", "old.checkpoint", "--origin", "x", code=2).err
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_the_log_is_proven_to_have_only_grown(realm: Realm) -> None:
+    said = realm("prove", "--between", "old.checkpoint", "new.checkpoint", "-o", "grown.json").out
+    assert "are as they were" in said
+    assert "are as they were" in realm("verify", "grown.json", "--vkey", vkey(realm)).out
+    assert "are as they were" in independent(realm, "grown.json", "--vkey", vkey(realm))
+    realm("prove", "--between", "2", "9", "-o", "sizes.json")
+    assert "the first 2 events" in realm("verify", "sizes.json", "--vkey", vkey(realm)).out
+    assert "INVALID_INPUT" in realm("prove", "--between", "9", "2", code=2).err
+    assert "NO_SUCH_EVENT" in realm("prove", "--between", "2", "99999", code=1).err
+
+
+def test_a_file_does_not_vouch_for_itself(realm: Realm) -> None:
+    realm("prove", "4", "-o", "receipt.json")
+    assert "--vkey" in realm("verify", "receipt.json", code=2).err
+    head = str(read_checkpoint((realm.folder / "new.checkpoint").read_bytes()).head)
+    assert "under a tree head that was kept" in realm("verify", "receipt.json", "--against", head).out
+    old = str(read_checkpoint((realm.folder / "old.checkpoint").read_bytes()).head)
+    assert "BAD_PROOF" in realm("verify", "receipt.json", "--against", old, code=1).err
+    receipt = (realm.folder / "receipt.json").read_text()
+    (realm.folder / "receipt.json").write_text(receipt.replace('"position":4', '"position":5'))
+    assert "BAD_PROOF" in realm("verify", "receipt.json", "--vkey", vkey(realm), code=1).err
+    assert "BAD_PROOF" in realm("verify", "world.toml", "--vkey", vkey(realm), code=1).err
+    assert "FILE_UNREADABLE" in realm("verify", "none.json", "--vkey", vkey(realm), code=2).err
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_an_export_is_verified_without_its_log(realm: Realm) -> None:
+    whole = realm("export").out
+    (realm.folder / "whole.jsonl").write_text(whole)
+    assert "sound" in realm("verify", "whole.jsonl", "--against", "old.checkpoint").out
+    wire = realm("verify", "whole.jsonl", "--json").json
+    assert (wire["ok"], wire["kind"], wire["hidden"], wire["worlds"]) == (True, "export", 0, 2)
+    (realm.folder / "changed.jsonl").write_text(whole.replace('"count":1', '"count":2'))
+    assert "BAD_EXPORT" in realm("verify", "changed.jsonl", code=3).out
+    (realm.folder / "cut.jsonl").write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    assert "cut off" in realm("verify", "cut.jsonl", code=3).out
+    assert realm("verify", "cut.jsonl", "--json", code=3).json["findings"][0]["code"] == "BAD_EXPORT"
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_proofs_change_no_byte_of_the_log(realm: Realm) -> None:
+    before = {file.name: file.read_bytes() for file in realm.folder.glob("world.db*")}
+    typed = Realm(realm.folder)  # the command as it is typed, in a process of its own
+    assert typed("prove", "3").out == realm("prove", "3").out
+    assert typed("checkpoint").out == realm("checkpoint").out
+    for words in (("prove", "--between", "2", "5"), ("export", "--redact", "inputs"), ("verify",)):
+        realm(*words)
+    assert {file.name: file.read_bytes() for file in realm.folder.glob("world.db*")} == before

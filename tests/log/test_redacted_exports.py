@@ -1,0 +1,238 @@
+"""Redacted exports: every head holds, every change is found, and what was not looked into is told."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.golden.garden import FOLDER
+from world.errors import Refused
+from world.events import TOPICS
+from world.log import LoggedEvent, NewEvent, TreeHead, open_log
+from world.verify import verify
+from worldprotocol.proofs.exports import ExportReport, check_export, is_export
+from worldprotocol.redaction import Redaction
+from worldprotocol.transfer import export_log, import_log, read_heads
+
+GOLDEN = FOLDER / "garden-leased.jsonl"
+ALL = ("resources", "inputs", "actors")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    address = str(tmp_path_factory.mktemp("redacted") / "world.db")
+    import_log(io.BytesIO(GOLDEN.read_bytes()), address)
+    return address
+
+
+def exported(address: str, rules: Iterable[str]) -> bytes:
+    out = io.BytesIO()
+    with open_log(address, read_only=True) as log:
+        export_log(log, out, redaction=Redaction(rules))
+    return out.getvalue()
+
+
+def checked(data: bytes, *heads: TreeHead) -> ExportReport:
+    return check_export(io.BytesIO(data), against=heads)
+
+
+def lines(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+@pytest.mark.requirement("KM-7.3", "CARD-audit")
+@settings(max_examples=25)
+@given(st.sets(st.sampled_from([*ALL, *(f"topic={topic}" for topic in TOPICS), "stream=klis", "actor=bo"]), max_size=4))
+def test_whatever_is_hidden_all_heads_hold(address: str, rules: set[str]) -> None:
+    data = exported(address, sorted(rules))
+    with open_log(address, read_only=True) as log:
+        head, heads = log.head(), list(log.heads())
+        report = checked(data, *heads)
+        assert report.ok, report.findings
+        assert report.head == head
+        assert (report.whole is None) is bool(rules)
+        shown = {line["position"]: line for line in lines(data) if "topic" in line}
+        hidden = [line for line in lines(data) if line.get("redacted") is True]
+        assert len(shown) + len(hidden) == head.size == report.events
+        assert report.hidden == len(hidden)
+        assert all(line.keys() == {"leaf", "position", "redacted"} for line in hidden)
+        for event in log.read():
+            if event.position in shown:
+                assert shown[event.position]["state"] == json.loads(event.state)
+    assert read_heads(io.BytesIO(data))[-1] == head
+
+
+@pytest.mark.requirement("KM-7.3", "CARD-audit")
+def test_a_redacted_export_is_checked_against_kept_heads(address: str) -> None:
+    data = exported(address, ALL)
+    with open_log(address, read_only=True) as log:
+        size = log.head().size
+        assert checked(data, log.root_at(0), log.root_at(5), log.root_at(size)).ok
+    wrong, later = TreeHead(5, bytes(32)), TreeHead(size + 1, bytes(32))
+    assert [finding.code for finding in checked(data, wrong, later).findings] == [
+        "SAVED_HEAD_MISMATCH",
+        "LOG_TRUNCATED",
+    ]
+
+
+@pytest.mark.requirement("KM-7.3", "CARD-audit")
+@pytest.mark.parametrize("rules", [("inputs",), ALL])
+def test_no_changed_byte_of_a_redacted_export_is_sound(address: str, rules: tuple[str, ...]) -> None:
+    data = exported(address, rules)
+    body = data.index(b"\n") + 1
+
+    @settings(max_examples=150)
+    @given(st.integers(body, len(data) - 1), st.integers(1, 255))
+    def change(at: int, flip: int) -> None:
+        changed = bytearray(data)
+        changed[at] ^= flip
+        if lines_or_none(bytes(changed)) == lines(data):
+            return  # white space between the parts of a line
+        assert not is_sound(bytes(changed))
+
+    change()
+
+
+def is_sound(data: bytes) -> bool:
+    try:
+        return checked(data).ok
+    except Refused as refused:
+        return refused.code != "BAD_EXPORT"
+
+
+def lines_or_none(data: bytes) -> list[dict[str, Any]] | None:
+    try:
+        return lines(data)
+    except ValueError:
+        return None
+
+
+@pytest.mark.requirement("KM-7.3")
+def test_a_missing_moved_or_repeated_line_is_found(address: str) -> None:
+    told = exported(address, ALL).splitlines(keepends=True)
+    for changed in (
+        told[:5] + told[6:],
+        [*told[:5], told[6], told[5], *told[7:]],
+        [*told[:6], told[5], *told[6:]],
+        told[:-1],
+        told[:1],
+    ):
+        with pytest.raises(Refused) as refused:
+            checked(b"".join(changed))
+        assert refused.value.code == "BAD_EXPORT"
+        assert "imported" not in refused.value.message
+
+
+def test_what_an_event_says_is_checked_even_where_its_leaf_agrees(tmp_path: Path) -> None:
+    """The owner of a log could write anything, with leaves and heads to fit."""
+    states = {
+        "WRONG_HASH": ("lineage", "world.sealed"),
+        "NOT_CANONICAL": ("lineage", "branch.switched"),
+        "WRONG_STREAM": ("elsewhere", "branch.switched"),
+        "BAD_EVENT": ("lineage", "branch.switched"),
+    }
+    sealed: dict[str, Any] = {"worldId": "0", "contentId": "0", "schemaHash": "0", "snapshotHash": "0", "parent": None}
+    sealed |= {"createdBy": None, "branch": "main", "outcome": "completed", "height": 0, "at": 1}
+    switched = {"at": 1, "branch": "main", "by": "ann", "epoch": 1}
+    with open_log(str(tmp_path / "odd.db"), create=True) as log:
+        for code, (stream, topic) in states.items():
+            content: dict[str, Any] = sealed if code == "WRONG_HASH" else switched if code != "BAD_EVENT" else {"at": 1}
+            gaps = None if code == "NOT_CANONICAL" else (",", ":")
+            with log.write() as transaction:
+                state = json.dumps(content, sort_keys=True, separators=gaps).encode()
+                transaction.append([NewEvent(stream, topic, 1, state)])
+        out = io.BytesIO()
+        export_log(log, out, redaction=Redaction(["topic=nothing"]))
+    found = [finding.code for finding in checked(out.getvalue()).findings]
+    assert found == ["WRONG_HASH", "WRONG_HASH", "NOT_CANONICAL", "WRONG_STREAM", "BAD_EVENT"]
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_whole_export_is_verified_like_a_log(address: str) -> None:
+    data = GOLDEN.read_bytes()
+    assert is_export(data)
+    report = checked(data)
+    with open_log(address, read_only=True) as log:
+        expected = verify(log)
+    assert report.ok
+    assert report.whole is not None
+    assert (report.whole.events, report.whole.worlds, report.head) == (expected.events, expected.worlds, expected.head)
+
+
+WITHOUT_INPUTS = {
+    *("log.founded", "enforcement.chosen", "domain.adopted", "actor.registered", "actor.bound", "policy.adopted"),
+    *("policy.retired", "shadow.configured", "klis.configured", "agent.registered", "key.registered", "key.revoked"),
+    *("branch.created", "branch.switched", "proposal.shadowed", "proposal.judged", "human.answered", "decision.made"),
+    *("human.timed_out", "proposal.superseded", "execution.started", "execution.cancelled", "proposal.completed"),
+    *("verdict.given", "request.withdrawn", "lease.renewed", "lease.released", "lease.expired", "lease.revoked"),
+    *("run.opened", "run.observed", "run.violated", "run.amended", "run.rolled_back", "run.compared", "run.closed"),
+}
+"""Topics whose fields are no inputs and not made of any, but for texts and names of resources that may quote one."""
+
+
+@pytest.mark.requirement("KM-7.3")
+def test_every_topic_was_thought_of_where_inputs_are_hidden() -> None:
+    rule = Redaction(["inputs"])
+    shown = {topic for topic in TOPICS if not rule.hides(LoggedEvent(1, "s", 1, topic, 1, b"{}", bytes(32)))}
+    assert shown - WITHOUT_INPUTS == set()
+
+
+@pytest.mark.requirement("KM-7.3")
+def test_no_text_of_an_input_and_no_name_of_an_actor_is_left(address: str) -> None:
+    inputs, actors = set(), set()
+    with open_log(address, read_only=True) as log:
+        for event in log.read(topics=["proposal.submitted", "actor.registered"]):
+            state = json.loads(event.state)
+            if event.topic == "actor.registered":
+                actors |= {state["actor"]["actorId"], state["actor"].get("name") or state["actor"]["actorId"]}
+            else:
+                told = (state["intent"]["body"].get("input") or {}).values()
+                inputs |= {value for value in told if isinstance(value, str)}
+    assert len(inputs) > 2
+    assert len(actors) > 2
+    quoting = ["inputs", "resources", "topic=proposal.*", "topic=decision.made", "topic=human.*", "topic=domain.*"]
+    shown = exported(address, [*quoting, "topic=policy.*"]).decode()
+    assert [text for text in inputs if f'"{text}"' in shown] == []
+    named = exported(address, ["actors"]).decode()
+    assert [text for text in actors if re.search(rf"(?<!\w){re.escape(text)}(?!\w)", named.partition("\n")[2])] == []
+
+
+@pytest.mark.requirement("KM-7.3")
+def test_rules_are_read_strictly() -> None:
+    for rule in ("", "inputs=", "actor", "actor=", "topic=", "paths", "role=x"):
+        with pytest.raises(Refused) as refused:
+            Redaction([rule])
+        assert refused.value.code == "INVALID_REDACTION"
+    with pytest.raises(Refused):
+        Redaction(["role=a"], {"a": ["role=a"]})
+    assert Redaction(["role=a"], {"a": ["inputs", "actor=bo"]}).kinds == ("actor", "inputs")
+    assert not Redaction([])
+
+
+@pytest.mark.requirement("KM-7.3")
+@pytest.mark.parametrize(
+    ("rule", "state", "hidden"),
+    [
+        ("resources", '{"resource":"FILE:/a"}', True),
+        ("resources", '{"reason":"FILE:/plan is taken"}', True),
+        ("resources", '{"reason":"read MY_TYPE:x"}', True),
+        ("resources", '{"scope":{"allowedPaths":["a.b"]}}', True),
+        ("resources", '{"scope":{"allowedPaths":null},"text":"OUT_OF_STOCK: none"}', False),
+        ("actor=bo", '{"reason":"asked by bo."}', True),
+        ("actor=bo", '{"reason":"a book"}', False),
+        ('actor=Zoë "Z"', '{"reason":"by Zoë \\"Z\\"."}', True),
+        ("actors", '{"by":"x"}', True),
+        ("actors", '{"at":1}', False),
+    ],
+)
+def test_a_rule_hides_what_it_names(rule: str, state: str, hidden: bool) -> None:
+    event = LoggedEvent(1, "s", 1, "t", 1, state.encode(), bytes(32))
+    assert Redaction([rule]).hides(event) is hidden

@@ -1,0 +1,52 @@
+"""Lines of descent, branches in the past, causes and comparisons, on every kind of store."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.notebook import drop, opened, put, write
+from world.errors import Refused
+from world.views.archive import Archive
+from world.views.blame import blame_values
+from world.views.causes import causes_of
+from world.views.differences import compare
+from world.views.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
+from world.views.log_differences import compare_logs
+from world.views.trace import find_origins, trace_proposal, trace_source
+
+
+@pytest.mark.requirement("WP-lineage", "WP-restore", "CARD-audit", "IC-audit")
+def test_the_past_is_found_on_every_store(log_url: str) -> None:
+    with opened(log_url) as world:
+        first = write(world, put("count", 1), by="ann")
+        then = world.log.head().size
+        second = write(world, put("doc.a", 1), by="bob")
+        world.create_branch("side", first)
+        side = write(world, put("doc.b", 2), drop("doc.a"), by="eve", branch="side")
+        genesis = world.sealed(first).parent
+        archive = world.archive
+        assert [row.world_id for row in line(archive, side)] == [side, first, genesis]
+        assert [event.world_id for _, event in sealed_line(archive, second)] == [second, first, genesis]
+        assert common_ancestor(archive, second, side) == first
+        assert heads_at(archive, then).head() == first
+        assert list(heads_at(archive, then).branches) == ["main"]
+        assert heads_at(archive, world.log.head().size).head("side") == side
+        with pytest.raises(Refused, match="no branch 'side'"):
+            heads_at(archive, then).head("side")
+        assert archive.rows("descendants", of_world=first, upto=world.log.head().size) == [(2,)]
+        assert archive.rows("descendants", of_world=first, upto=then) == [(0,)]
+        actors = [
+            cause.submitted and cause.submitted.actor["actorId"]
+            for cause in causes_of(archive, (world.sealed(name) for name in (side, second, first, genesis)))
+        ]
+        assert actors == ["eve", "bob", "ann", None]
+        blamed = {one.path: origin.cause.sealed.world_id for one, origin in blame_values(archive, "", side).told()}
+        assert blamed == {"count": first, "doc.b": side, "tags": genesis}
+        assert {one.change.path for one in compare(archive, second, side).differences} == {"doc.a", "doc.b"}
+        made = world.sealed(second).created_by or ""
+        traced = trace_proposal(archive, made)
+        assert second in [step.name for step in traced.walk()]
+        [(name, came)] = find_origins(archive, traced.name).sources.items()
+        assert (name, trace_source(archive, came)) == (traced.name, traced)
+        assert recorded_by(archive, world.sealed(second).at) >= archive.world(second).position
+        assert compare_logs(archive, Archive(world.log)) is None

@@ -1,0 +1,83 @@
+"""The option ``--redact`` of the commands that show events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk
+
+if TYPE_CHECKING:
+    from worldprotocol.assemble import LoggedEvent
+    from worldprotocol.facade import World
+    from worldprotocol.redaction import Redaction
+
+
+def redact_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--redact``; it is handed the rules."""
+    return click.option(
+        "--redact",
+        "rules",
+        multiple=True,
+        metavar="RULE",
+        help="Hide events (KM-7.3), each behind its leaf hash: resources, inputs, actors, actor=ID, topic=GLOB, "
+        "stream=GLOB, or role=NAME as world.toml has it; may be given often.",
+    )(function)
+
+
+def redaction(desk: Desk, rules: Iterable[str]) -> Redaction:
+    """Return the rules that were given; without any nothing is hidden.
+
+    Raises:
+        Refused: ``INVALID_REDACTION``, ``NO_CONFIG``, ``INVALID_CONFIG``.
+    """
+    from worldprotocol.redaction import Redaction
+
+    given = tuple(rules)
+    roles = desk.settings().redact if any(rule.startswith("role=") for rule in given) else None
+    return Redaction(given, roles)
+
+
+def withheld(world: World, hidden: Redaction, kind: str, name: str) -> tuple[dict[str, Any], list[str]] | None:
+    """Return what may be told of a thing that is made of hidden events: which they are; None where none is hidden.
+
+    Args:
+        world: where it is.
+        hidden: the rules.
+        kind: ``event``, ``world``, ``proposal``, ``intent``, ``decision``, ``run`` or ``session``.
+        name: its id, or an event's position; of an intent or a decision, its proposal's id.
+    """
+    hidden.learn(world.log)
+    behind = {event.position: event for event in _events_behind(world, kind, name)} if hidden else {}
+    told = [shown for _, event in sorted(behind.items()) if (shown := hidden.shown(event)) is not None]
+    if not told:
+        return None
+    wire = {"kind": kind, "redacted": True, "hidden": told, "events": sorted(behind)}
+    lines = [f"redacted: {len(told)} of the {len(behind)} events behind this are hidden by {', '.join(hidden.kinds)}"]
+    return wire, lines + [f"  event {one['position']}  leaf {one['leaf']}" for one in told]
+
+
+def _events_behind(world: World, kind: str, name: str) -> Iterator[LoggedEvent]:
+    if kind == "event":
+        yield world.log.event_at(int(name))
+    elif kind == "run":
+        yield from world.log.stream(f"run:{name}")
+    elif kind == "session":
+        from worldprotocol.runs.verification import runs_of
+
+        for run in runs_of(world.archive, name):
+            yield from world.log.stream(f"run:{run}")
+    elif kind == "world":
+        yield world.log.event_at(world.archive.world(name).position)
+        maker = world.sealed(name).created_by
+        if maker is not None:
+            yield from _events_behind(world, "proposal", maker)
+    else:
+        own = world.log.stream(name)
+        yield from own
+        yield from world.log.stream(f"run:{name}")
+        for event in world.log.read(own[0].position, topics=["verdict.given"]):
+            if b'"requestId":"%b"' % name.encode() in event.state:
+                yield event

@@ -1,0 +1,99 @@
+"""``worldctl state``: the data as it stood at any point in the past, checked against its hash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.finding import AT_METAVAR, world_at
+from worldprotocol.cli.options import Desk, command
+
+if TYPE_CHECKING:
+    from world.events import WorldSealed
+    from world.frozen import FrozenDict
+
+
+@command("state")
+@click.argument("path", required=False)
+@click.option("--at", metavar=AT_METAVAR, help="The point in the past to look at; now unless told otherwise.")
+@click.option("--branch", metavar="NAME", help="Whose head at that point; else the world named, or the active one's.")
+def state(desk: Desk, path: str | None, at: str | None, branch: str | None) -> int:
+    """Print the data, or the value at PATH, of the world that stood at a point in the past.
+
+    It is rebuilt from the recorded patches and compared with its snapshotHash first; a damaged log ends with exit code
+    3 and prints no data. Computed values stand beside the data where the domain of that world is at hand; PATH can be
+    one, such as computed.total. Exit code 1 when nothing stands at PATH.
+    """
+    with desk.look() as world:
+        world_id, point = world_at(world, at, branch)
+        data = world.archive.checked_state(world_id)
+        sealed = world.sealed(world_id)
+    computed, missing = computed_values(desk, sealed, data)
+    wire: dict[str, Any] = {
+        "worldId": world_id,
+        "position": point.position,
+        "branch": sealed.branch,
+        "height": sealed.height,
+        "outcome": sealed.outcome,
+        "snapshotHash": sealed.snapshot_hash,
+        "snapshotChecked": True,
+    }
+    if path is None:
+        shown: Any = {"data": data} | ({} if missing else {"computed": computed})
+        there = True
+        wire |= shown | ({"computedMissing": missing} if missing else {})
+    else:
+        shown, there = value_at(data, computed, path)
+        wire |= {"path": path, "present": there, "value": shown}
+    if desk.json:
+        desk.out.document(wire)
+        return 0 if there else 1
+    desk.out.remark(f"world {world_id[:12]}, height {sealed.height}: the snapshot was rebuilt and its hash agrees")
+    if missing and (path is None or path.startswith("computed.")):
+        desk.out.remark(f"without computed values: {missing}")
+    if not there:
+        desk.out.remark(f"Nothing stands at {path!r}.")
+        return 1
+    desk.out.document(shown)
+    return 0
+
+
+def value_at(data: FrozenDict, computed: FrozenDict, path: str) -> tuple[Any, bool]:
+    """Return what stands at a path and whether anything does; null stands there too.
+
+    Args:
+        data: of a world; a leading ``data.`` of the path is left out.
+        computed: by full name, such as ``computed.total``.
+        path: dotted.
+    """
+    from world.paths import look_up, parse_path
+    from world.views.blame import stands
+
+    if path in computed:
+        return computed[path], True
+    place = parse_path(path.removeprefix("data."))
+    there = stands(data, place)
+    return (look_up(data, place) if there else None), there
+
+
+def computed_values(desk: Desk, sealed: WorldSealed, data: FrozenDict) -> tuple[FrozenDict, str | None]:
+    """Return the computed values of a world, and why there are none where the domain at hand cannot make them."""
+    from world.core import recompute
+    from world.errors import Refused
+    from world.patch import EMPTY
+    from worldprotocol.assemble import load_any_domain
+    from worldprotocol.cli.opening import make_importable
+
+    try:
+        config = desk.settings()
+        if config.domain is None:
+            return EMPTY, "no domain is at hand; world.toml names one"
+        make_importable(config.folder)
+        domain = load_any_domain(config.domain, base=config.folder)
+        if domain.schema.hash != sealed.schema_hash:
+            return EMPTY, f"the domain at hand has another schema than the world's, {sealed.schema_hash[:12]}"
+        computed: FrozenDict = config.chosen_limits().in_time(lambda: recompute(domain, data))
+    except Refused as refused:
+        return EMPTY, refused.message
+    return computed, None

@@ -1,0 +1,198 @@
+"""Checks of exports: a file of JSON lines, without the log it came from.
+
+A whole export is read into a scratch log and verified like any other. Of a redacted one, all leaves, heads and
+positions are checked, and every event that is shown: that it is what its leaf says, stands in its place in its stream,
+has a known topic and canonical text, and that a world has the hashes that follow from its parts. What needs the hidden
+events (the state machines, references, states) is told as not looked into.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from world.checking import is_canonical, stream_of
+from world.errors import DamagedLog, Refused
+from world.events import WorldSealed, decode_event
+from world.identity import content_id, world_id
+from world.log import Finding, LoggedEvent, TreeHead, open_log
+from world.log.merkle import Frontier
+from world.verify import Report, verify
+from worldprotocol.transfer import Header, Hidden, import_log, read_items
+
+__all__ = ["MAX_SPANS", "ExportReport", "check_export", "is_export"]
+
+MAX_SPANS: Final = 1_000
+"""Most spans of hidden events that are told one by one."""
+
+MAX_FINDINGS: Final = 100
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What the check of an export found.
+
+    Args:
+        name: of the log, where it was exported.
+        head: the tree head at the end of the file.
+        findings: empty for a sound file.
+        events: how many lines of events there are, hidden ones included.
+        hidden: how many of them are hidden.
+        spans: first and last position of each run of hidden events, as far as ``MAX_SPANS``.
+        rules: by what kinds of rules they were hidden.
+        whole: the verification of all that a whole export says; None for a redacted one.
+    """
+
+    name: str
+    head: TreeHead
+    findings: tuple[Finding, ...]
+    events: int
+    hidden: int = 0
+    spans: tuple[tuple[int, int], ...] = ()
+    rules: tuple[str, ...] = ()
+    whole: Report | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        told: dict[str, Any] = {} if self.whole is None else self.whole.to_wire()
+        return {
+            **told,
+            "kind": "export",
+            "name": self.name,
+            "ok": self.ok,
+            "head": {"size": self.head.size, "root": self.head.root_hex},
+            "events": self.events,
+            "hidden": self.hidden,
+            "hiddenSpans": [list(span) for span in self.spans],
+            "redacted": list(self.rules),
+            "findings": [
+                {"code": f.code, "position": f.position, "message": f.message, "details": dict(f.details)}
+                for f in self.findings
+            ],
+        }
+
+
+def is_export(data: bytes) -> bool:
+    """Tell whether a file that begins like this is an export of a log."""
+    return data.startswith(b'{"format":') and b'"worldProtocol":"log"' in data.partition(b"\n")[0]
+
+
+def check_export(
+    source: IO[bytes], *, against: Sequence[TreeHead] = (), progress: Progress | None = None
+) -> ExportReport:
+    """Check an export.
+
+    Args:
+        source: the file; it is read twice.
+        against: tree heads saved elsewhere, of which the events must be a continuation.
+        progress: called with what is done and what there is in all.
+
+    Raises:
+        Refused: ``BAD_EXPORT`` where the file is cut off or no export at all, ``LOG_FORMAT``.
+    """
+    header = next(read_items(source, lambda _: None), (0, None))[1]
+    source.seek(0)
+    if isinstance(header, Header) and header.redacted:
+        return _Pass(header, tuple(against)).over(source, progress)
+    with tempfile.TemporaryDirectory(prefix="export-") as folder:
+        address = str(Path(folder, "scratch.db"))
+        done = import_log(source, address, progress=progress)
+        with open_log(address, read_only=True) as log:
+            report = verify(log, against=against, progress=progress)
+    return ExportReport(done.name, report.head, report.findings, report.events, whole=report)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One pass over a redacted export."""
+
+    header: Header
+    against: tuple[TreeHead, ...]
+    frontier: Frontier = field(default_factory=Frontier)
+    hidden: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    streams: dict[str, tuple[int, int]] = field(default_factory=dict)  # last version, and how much was hidden by then
+
+    def over(self, source: IO[bytes], progress: Progress | None) -> ExportReport:
+        size = source.seek(0, 2)
+        source.seek(0)
+        tell = (lambda _: None) if progress is None else (lambda done: progress(done, max(size, 1)))
+        last: TreeHead | None = None
+        saved = sorted(self.against, key=lambda head: head.size)
+        for number, item in read_items(source, tell):
+            last = None
+            while saved and saved[0].size == self.frontier.size:
+                self._compare(saved.pop(0))
+            if isinstance(item, TreeHead):
+                last = item
+                if item != TreeHead(self.frontier.size, self.frontier.root()):
+                    raise _bad(number, f"the tree head {item.size} is not that of the events before it")
+            elif not isinstance(item, Header):
+                self._take(number, item)
+        if last is None:
+            raise Refused("BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again.")
+        for head in saved:
+            self._compare(head)
+        report = tuple(sorted(self.findings, key=lambda finding: finding.position))
+        rules, events = tuple(self.header.redacted), self.frontier.size
+        return ExportReport(self.header.name, last, report, events, self.hidden, tuple(self.spans), rules)
+
+    def _take(self, number: int, item: LoggedEvent | Hidden) -> None:
+        if item.position != self.frontier.size + 1:
+            raise _bad(number, f"event {item.position} follows event {self.frontier.size}")
+        self.frontier = self.frontier.extended([item.leaf])
+        if isinstance(item, LoggedEvent):
+            for code, message in self._faults(item):
+                self._find(code, item.position, f"Event {item.position}: {message}.")
+            self.streams[item.stream] = item.version, self.hidden
+            return
+        self.hidden += 1
+        if self.spans and self.spans[-1][1] == item.position - 1:
+            self.spans[-1] = self.spans[-1][0], item.position
+        elif len(self.spans) < MAX_SPANS:
+            self.spans.append((item.position, item.position))
+
+    def _faults(self, item: LoggedEvent) -> Iterator[tuple[str, str]]:
+        version, hidden = self.streams.get(item.stream, (0, 0))
+        if not version < item.version <= version + 1 + self.hidden - hidden:
+            yield "STREAM_DISORDER", f"version {item.version} of the stream {item.stream!r} is out of order"
+        try:
+            event = decode_event(item.topic, item.schema_version, item.state, item.position)
+        except DamagedLog as damage:
+            yield damage.code, damage.message.rstrip(".")
+            return
+        if not is_canonical(item.state):
+            yield "NOT_CANONICAL", "its state is no canonical JSON"
+        if stream_of(event) != item.stream:
+            yield "WRONG_STREAM", f"it stands in the stream {item.stream!r} and belongs to {stream_of(event)!r}"
+        if isinstance(event, WorldSealed):
+            if content_id(event.schema_hash, event.snapshot_hash) != event.content_id:
+                yield "WRONG_HASH", f"the contentId {event.content_id} does not follow from the content"
+            if world_id(event.schema_hash, event.snapshot_hash, event.parent) != event.world_id:
+                yield "WRONG_HASH", f"the worldId {event.world_id} does not follow from its content and parent"
+
+    def _compare(self, head: TreeHead) -> None:
+        if head.size > self.frontier.size:
+            message = f"The head {head} covers {head.size} events; the file has {self.frontier.size}."
+            self._find("LOG_TRUNCATED", self.frontier.size + 1, message)
+        elif head.root != self.frontier.root():
+            self._find("SAVED_HEAD_MISMATCH", head.size, f"The first {head.size} events are not those under {head}.")
+
+    def _find(self, code: str, position: int, message: str) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(Finding(code, position, message))
+
+
+def _bad(number: int, why: str) -> Refused:
+    return Refused("BAD_EXPORT", f"Line {number}: {why}.", line=number)

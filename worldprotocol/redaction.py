@@ -1,0 +1,142 @@
+"""Redaction: which events of a log are hidden from whom (KM-7.3). A hidden event is replaced by its leaf hash, whole.
+
+What is shown is what was hashed, and what is hidden gives away its position and its leaf hash and nothing else: not
+its topic, stream, time or length. So every tree head, proof and checkpoint of the whole log stays checkable on what is
+left.
+
+A rule hides an event rather than too little of it. It looks at the event's canonical text alone:
+
+resources        names a resource or a path of a scope, or is of a governed run
+inputs           holds what actors put in, or what was computed from it: sources, intents, effects, states, errors
+actors           names an actor: in a field of its own, or in any text
+actor=ID         names this actor, anywhere
+topic=GLOB       has this topic
+stream=GLOB      stands in this stream
+role=NAME        the rules that ``[redact]`` in world.toml lists for this role
+
+A leaf hash is not salted: who can guess an event whole, down to its ids, can confirm the guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from world.canonical import canonical_text
+from world.errors import Refused
+from world.events import ActorRegistered, AgentRegistered, decode_event
+from worldprotocol.assemble import EventLog, LoggedEvent
+
+__all__ = ["RULES", "Redaction"]
+
+RULES: Final = ("resources", "inputs", "actors", "actor=ID", "topic=GLOB", "stream=GLOB", "role=NAME")
+"""The rules there are, as they are written."""
+
+_RESOURCE: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)|\b[A-Z][A-Z0-9_]+:[^\s"\\]')
+"""A field that holds one, or one in the middle of a text, such as FILE:/plan."""
+
+_ACTOR: Final = re.compile(rb'"(?:actor|actorId|agentId|agent_id|ask|by|holder|team)":(?!null)')
+_WORD: Final = re.compile(r"[\w@.\-]+")
+
+_INPUTS: Final = ("proposal.submitted", "proposal.failed", "projection.recorded", "world.sealed", "effect.*")
+_ACTORS: Final = ("actor.*", "agent.*", "key.*")
+_RUNS: Final = "run.*"
+
+_Test = Callable[[LoggedEvent], bool]
+
+
+class Redaction:
+    """The rules that are in force for one reader."""
+
+    def __init__(self, rules: Iterable[str], roles: Mapping[str, Iterable[str]] | None = None) -> None:
+        """Take rules as they are written.
+
+        Args:
+            rules: any number; an event is hidden when one of them hides it.
+            roles: what ``role=NAME`` stands for.
+
+        Raises:
+            Refused: ``INVALID_REDACTION``.
+        """
+        told = [one for rule in rules for one in _expanded(rule, roles or {})]
+        self.kinds: Final = tuple(sorted({rule.partition("=")[0] for rule in told}))
+        """What the rules are about, without the names in them."""
+        self._words: set[str] = set()
+        self._phrases: set[str] = set()
+        self._follows_actors = "actors" in told
+        self._tests = [self._test(rule) for rule in told]
+
+    def __bool__(self) -> bool:
+        return bool(self._tests)
+
+    def learn(self, log: EventLog) -> None:
+        """Learn the names of all actors of a log, which may stand in any text."""
+        if self._follows_actors:
+            for event in log.read(topics=[ActorRegistered.TOPIC, AgentRegistered.TOPIC]):
+                self._take(event)
+
+    def hides(self, event: LoggedEvent) -> bool:
+        """Tell whether an event is hidden."""
+        if self._follows_actors and event.topic in (ActorRegistered.TOPIC, AgentRegistered.TOPIC):
+            self._take(event)
+        return any(test(event) for test in self._tests)
+
+    def shown(self, event: LoggedEvent) -> dict[str, Any] | None:
+        """Return what is left of a hidden event, as JSON; None where it is not hidden."""
+        if not self.hides(event):
+            return None
+        return {"position": event.position, "leaf": event.leaf.hex(), "redacted": True}
+
+    def _test(self, rule: str) -> _Test:
+        kind, _, value = rule.partition("=")
+        if kind == "resources":
+            return lambda event: fnmatchcase(event.topic, _RUNS) or bool(_RESOURCE.search(event.state))
+        if kind == "inputs":
+            return lambda event: any(fnmatchcase(event.topic, glob) for glob in _INPUTS)
+        if kind == "actors":
+            return self._names_an_actor
+        if kind == "topic":
+            return lambda event: fnmatchcase(event.topic, value)
+        if kind == "stream":
+            return lambda event: fnmatchcase(event.stream, value)
+        named = re.compile(rf"(?<!\w){re.escape(_as_written(value))}(?!\w)")
+        return lambda event: bool(named.search(_text(event)) or named.search(event.stream))
+
+    def _names_an_actor(self, event: LoggedEvent) -> bool:
+        if any(fnmatchcase(event.topic, glob) for glob in _ACTORS) or _ACTOR.search(event.state):
+            return True
+        text = _text(event)
+        return not self._words.isdisjoint(_WORD.findall(text)) or any(phrase in text for phrase in self._phrases)
+
+    def _take(self, logged: LoggedEvent) -> None:
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        if isinstance(event, ActorRegistered):
+            names = [event.actor["actorId"], event.actor.get("name")]
+        else:
+            names = [getattr(event, "agent_id", None)]
+        for name in names:
+            if name:
+                (self._words if _WORD.fullmatch(name) else self._phrases).add(_as_written(name))
+
+
+def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
+    kind, sign, value = rule.partition("=")
+    if kind == "role" and value in roles:
+        return [one for inner in roles[value] for one in _expanded(inner, {})]
+    if kind == "role":
+        known = ", ".join(sorted(roles)) or "none"
+        raise Refused("INVALID_REDACTION", f"[redact] in world.toml lists no role {value!r} here; there is {known}.")
+    if (kind in ("resources", "inputs", "actors") and not sign) or (kind in ("actor", "topic", "stream") and value):
+        return [rule]
+    raise Refused("INVALID_REDACTION", f"There is no rule {rule!r} to redact by; there are {', '.join(RULES)}.")
+
+
+def _as_written(name: str) -> str:
+    """Return a name as it stands within a text of canonical JSON."""
+    return canonical_text(name)[1:-1]
+
+
+def _text(event: LoggedEvent) -> str:
+    return event.state.decode("utf-8", "replace")
