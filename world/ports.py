@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from world.actor import ActorRef
 from world.core import EffectResult
@@ -20,57 +20,48 @@ from world.snapshot import ErrorValue, Requirement, Snapshot, SnapshotView
 Enforcement = Literal["enforcing", "trusting"]
 
 
+class Conditions(TypedDict, total=False):
+    """What earlier proposals must match to be counted; None is as good as left out.
+
+    Args:
+        actor_id: who proposed.
+        action: the intent's type.
+        intent_key: the intent's meaning; for earlier attempts.
+        decision: how it was decided before this point.
+        outcome: how its execution ended before this point.
+        since_ms: only proposals submitted at or after this time, ms since 1970.
+    """
+
+    actor_id: str | None
+    action: str | None
+    intent_key: str | None
+    decision: Literal["approved", "rejected"] | None
+    outcome: Literal["completed", "failed"] | None
+    since_ms: int | None
+
+
 class History(Protocol):
     """Questions into the log before the point at which a case was judged."""
 
-    def count(
-        self,
-        *,
-        actor_id: str | None = None,
-        action: str | None = None,
-        intent_key: str | None = None,
-        decision: Literal["approved", "rejected"] | None = None,
-        outcome: Literal["completed", "failed"] | None = None,
-        since_ms: int | None = None,
-    ) -> int:
+    def count(self, **conditions: Unpack[Conditions]) -> int:
         """Return how many earlier proposals match every given condition.
 
         Args:
-            actor_id: who proposed.
-            action: the intent's type.
-            intent_key: the intent's meaning; counts earlier attempts.
-            decision: how it was decided before this point.
-            outcome: how its execution ended before this point.
-            since_ms: only proposals submitted at or after this time, ms since 1970.
+            conditions: see ``Conditions``.
 
         Raises:
             Refused: ``INVALID_VALUE`` for a condition that nothing could ever match, such as an unknown decision.
         """
         ...
 
-    def sum(
-        self,
-        path: str,
-        *,
-        actor_id: str | None = None,
-        action: str | None = None,
-        intent_key: str | None = None,
-        decision: Literal["approved", "rejected"] | None = None,
-        outcome: Literal["completed", "failed"] | None = None,
-        since_ms: int | None = None,
-    ) -> int | float:
+    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
         """Return the sum of a number in the inputs of the earlier proposals that ``count`` counts.
 
         Args:
             path: where the number stands in an input, such as ``amount`` or ``lines.0.price`` (``world.paths``).
                 An input in which nothing or null stands there is left out. Whole numbers add up exactly; with others
                 among them the sum is the nearest double, in whatever order they came.
-            actor_id: as for ``count``, like all that follow.
-            action: the intent's type.
-            intent_key: the intent's meaning.
-            decision: how it was decided before this point.
-            outcome: how its execution ended before this point.
-            since_ms: only proposals submitted at or after this time, ms since 1970.
+            conditions: as for ``count``.
 
         Raises:
             Refused: ``NOT_A_NUMBER`` with the proposal whose input has something else there; ``SUM_TOO_LARGE`` beyond

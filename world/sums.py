@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from world.errors import Refused
 from world.paths import look_up, parse_path
+from world.ports import Conditions
 
 __all__ = ["MAX_SUMMED", "add_up", "check_conditions", "check_length", "check_path"]
 
@@ -29,12 +30,16 @@ def check_conditions(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         Refused: ``INVALID_VALUE`` for one that nothing could ever match: a slip must not let everything pass.
     """
+    unknown = sorted(set(given) - Conditions.__optional_keys__)
+    if unknown:
+        known = ", ".join(sorted(Conditions.__optional_keys__))
+        raise Refused("INVALID_VALUE", f"The history knows no condition {', '.join(unknown)}; there is {known}.")
     asked = {name: value for name, value in given.items() if value is not None}
     for name, value in asked.items():
         kind: type = int if name == "since_ms" else str
-        known = CHOICES.get(name)
-        if type(value) is not kind or (known is not None and value not in known):
-            wanted = " or ".join(known) if known else "a whole number" if kind is int else "a text"
+        choices = CHOICES.get(name)
+        if type(value) is not kind or (choices is not None and value not in choices):
+            wanted = " or ".join(choices) if choices else "a whole number" if kind is int else "a text"
             raise Refused("INVALID_VALUE", f"The history is asked with {name} {value!r:.60}; it is {wanted}.")
     return asked
 

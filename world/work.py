@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from world.clock import Clock, IdSource
 from world.core import Domain, recompute
@@ -21,7 +21,7 @@ from world.klis.resource import ResourceTypes
 from world.klis.session import Session
 from world.klis.triple import Triple
 from world.limits import Limits
-from world.ports import Authority, EffectCall, Executor, Order
+from world.ports import Authority, Conditions, EffectCall, Executor, Order
 from world.realm import Realm, fold
 from world.snapshot import Meta, Requirement, Snapshot, System
 from world.sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
@@ -131,47 +131,14 @@ class PastAt:
     before: int
     own: str = ""
 
-    def count(
-        self,
-        *,
-        actor_id: str | None = None,
-        action: str | None = None,
-        intent_key: str | None = None,
-        decision: Literal["approved", "rejected"] | None = None,
-        outcome: Literal["completed", "failed"] | None = None,
-        since_ms: int | None = None,
-    ) -> int:
+    def count(self, **conditions: Unpack[Conditions]) -> int:
         """Count earlier proposals that match every given condition."""
-        asked = self._asked(
-            actor_id=actor_id,
-            action=action,
-            intent_key=intent_key,
-            decision=decision,
-            outcome=outcome,
-            since_ms=since_ms,
-        )
+        asked = self._asked(conditions)
         return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
 
-    def sum(
-        self,
-        path: str,
-        *,
-        actor_id: str | None = None,
-        action: str | None = None,
-        intent_key: str | None = None,
-        decision: Literal["approved", "rejected"] | None = None,
-        outcome: Literal["completed", "failed"] | None = None,
-        since_ms: int | None = None,
-    ) -> int | float:
+    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
         """Add up a number of the inputs of earlier proposals that match every given condition."""
-        asked = self._asked(
-            actor_id=actor_id,
-            action=action,
-            intent_key=intent_key,
-            decision=decision,
-            outcome=outcome,
-            since_ms=since_ms,
-        )
+        asked = self._asked(conditions)
         check_path(path)
         found = unbroken(lambda: self.lookup.earlier(self.before, MAX_SUMMED + 1, **asked))
         check_length(len(found))
@@ -183,8 +150,8 @@ class PastAt:
             some = found[at : at + SUMMED_AT_ONCE]
             yield from unbroken(partial(self.lookup.inputs, some))
 
-    def _asked(self, **given: Any) -> dict[str, Any]:
-        return {**check_conditions(given), "other_than": self.own}
+    def _asked(self, conditions: Conditions) -> dict[str, Any]:
+        return {**check_conditions(conditions), "other_than": self.own}
 
 
 @dataclass(slots=True)

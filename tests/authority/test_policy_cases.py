@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -398,6 +399,17 @@ def test_a_told_history_refuses_the_sums_that_a_log_refuses() -> None:
         assert refused.value.code == code
     with pytest.raises(Refused, match="needs the path"):
         ToldHistory(()).sum("")
+
+
+WRONG: list[dict[str, Any]] = [{"actr_id": "bot"}, {"decision": "reject"}, {"outcome": "done"}, {"actor_id": 5}]
+
+
+@pytest.mark.parametrize("conditions", WRONG)
+def test_what_could_never_match_is_refused_by_every_history(realm: World, conditions: Any) -> None:
+    for history in (ToldHistory(()), PastAt(cast(Lookup, realm.archive), 10)):
+        for ask in (history.count, partial(history.sum, "count")):
+            with pytest.raises(Refused, match="The history"):
+                ask(**conditions)
 
 
 @pytest.mark.requirement("CARD-policy")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.errors import Refused
-from world.events import Event, PolicyAdopted, ProjectionRecorded, VerdictGiven
+from world.events import Event, PolicyAdopted, ProjectionRecorded, VerdictGiven, WorldSealed
 from world.frozen import thaw
 from world.verify import verify
 from world.views.archive import decoded
@@ -126,6 +126,8 @@ def about(event: Event) -> str | None:
     """Return the proposal that an event is about."""
     if isinstance(event, VerdictGiven):
         return event.request_id
+    if isinstance(event, WorldSealed):
+        return event.created_by
     return getattr(event, "proposal_id", None)
 
 
@@ -168,8 +170,9 @@ def told(world: World, one: Found, checked: Checked, name: str) -> str:
     where = f"event {one.position} of {checked.size}" + (f" ({one.topic})" if one.topic else "")
     lines = [f"{name} comes out differently at {where}: {one.code}", f"  {one.message}"]
     lines += _who_and_why(world, one)
-    changed = ", ".join(dict.fromkeys(checked.changed)) or "neither an action nor a policy"
-    lines.append(f"  changed   {changed}, since it was recorded")
+    if one.code != DAMAGED:
+        changed = ", ".join(dict.fromkeys(checked.changed)) or "neither an action nor a policy"
+        lines.append(f"  changed   {changed}, since it was recorded")
     for place, recorded, now in one.values:
         lines += _both(place, recorded, now)
     others = [other for other in checked.found if other is not one]

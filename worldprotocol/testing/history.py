@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from world.sums import add_up, check_length, check_path
+from world.ports import Conditions
+from world.sums import add_up, check_conditions, check_length, check_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,53 +48,21 @@ class ToldHistory:
 
     past: Sequence[Past]
 
-    def count(
-        self,
-        *,
-        actor_id: str | None = None,
-        action: str | None = None,
-        intent_key: str | None = None,
-        decision: Literal["approved", "rejected"] | None = None,
-        outcome: Literal["completed", "failed"] | None = None,
-        since_ms: int | None = None,
-    ) -> int:
+    def count(self, **conditions: Unpack[Conditions]) -> int:
         """Count earlier proposals that match every given condition."""
-        wanted = {
-            "actor_id": actor_id,
-            "action": action,
-            "intent_key": intent_key,
-            "decision": decision,
-            "outcome": outcome,
-        }
-        return sum(one.times for one in self._matching(wanted, since_ms))
+        return sum(one.times for one in self._matching(conditions))
 
-    def sum(
-        self,
-        path: str,
-        *,
-        actor_id: str | None = None,
-        action: str | None = None,
-        intent_key: str | None = None,
-        decision: Literal["approved", "rejected"] | None = None,
-        outcome: Literal["completed", "failed"] | None = None,
-        since_ms: int | None = None,
-    ) -> int | float:
+    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
         """Add up a number of the inputs of earlier proposals that match every given condition."""
-        wanted = {
-            "actor_id": actor_id,
-            "action": action,
-            "intent_key": intent_key,
-            "decision": decision,
-            "outcome": outcome,
-        }
         check_path(path)
-        found = list(self._matching(wanted, since_ms))
+        found = list(self._matching(conditions))
         check_length(sum(one.times for one in found))
         inputs = ((f"{at} of the told history", one.input) for at, one in enumerate(found) for _ in range(one.times))
         return add_up(path, inputs)
 
-    def _matching(self, wanted: dict[str, Any], since_ms: int | None) -> Iterator[Past]:
-        asked = [(name, value) for name, value in wanted.items() if value is not None]
+    def _matching(self, conditions: Conditions) -> Iterator[Past]:
+        asked = check_conditions(conditions)
+        since = asked.pop("since_ms", None)
         for one in self.past:
-            if all(getattr(one, name) == value for name, value in asked) and (since_ms is None or one.at >= since_ms):
+            if all(getattr(one, name) == value for name, value in asked.items()) and (since is None or one.at >= since):
                 yield one

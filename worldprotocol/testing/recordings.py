@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from world.clock import ManualClock
-from world.errors import Refused
+from world.errors import WorldProtocolError
 from world.frozen import FrozenDict
 from world.replay import Replayed, replay
 from worldprotocol.facade import World
@@ -93,6 +93,7 @@ class Recordings:
         flips: the divergences that are wanted.
         used: the recorded logs of this test run.
         opened: what this test was given.
+        scratch: what is closed when the test ends.
     """
 
     folders: tuple[Path, ...] = field(repr=False)
@@ -100,6 +101,7 @@ class Recordings:
     flips: list[Flip]
     used: set[Path] = field(repr=False)
     opened: list[Recording] = field(default_factory=list, repr=False)
+    scratch: ExitStack = field(default_factory=ExitStack, repr=False)
     _happened: dict[Flip, int] = field(default_factory=dict, repr=False)
 
     def __call__(self, file: str | Path, *, start_ms: int = START_MS, **realm: Any) -> Recording:
@@ -191,7 +193,7 @@ class Recording:
     is_new: bool = False
     checked: Checked | None = None
     replayed: Replayed | None = None
-    _wanted: int | None = None
+    _recorded: World | None = None
     _results: Results = field(default_factory=lambda: Results(()))
     _world: World | None = None
 
@@ -204,24 +206,18 @@ class Recording:
     def check(self) -> None:
         """Verify the log and perform its steps again; fails at the first divergence that is not expected."""
         __tracebackhide__ = True
-        with ExitStack() as scratch:
-            world = self._imported(scratch)
-            self.checked = check(world)
-            unexpected = self.owner.unexpected(self.path, self.checked.found)
-            if unexpected:
-                self._fail(told(world, unexpected[0], self.checked, self.path.name))
-            self._wanted = min((one.position for one in self.checked.found), default=None)
-            self.replayed = replay(world.log)
+        self._recorded = world = self._imported()
+        self.checked = check(world)
+        unexpected = self.owner.unexpected(self.path, self.checked.found)
+        if unexpected:
+            self._fail(told(world, unexpected[0], self.checked, self.path.name))
+        self.replayed = replay(world.log)
 
     def __enter__(self) -> World:
         self.entered = True
         effects = self.parts.get("effects", ())
-        recorded = []
-        if self.replayed is not None:
-            with ExitStack() as scratch:
-                recorded = list(results_of(self._imported(scratch).events()))
-        records = self.replayed is None
-        self._results = Results(recorded, may_perform=records or self.owner.mode == "new")
+        recorded = () if self._recorded is None else results_of(self._recorded.events())
+        self._results = Results(recorded, may_perform=self._recorded is None or self.owner.mode == "new")
         frozen = frozen_parts(self.path.stem, self.clock, self._results.handlers(effects, self.parts["folder"]))
         self._world = World.create("sqlite:///:memory:", **{**self.parts, **frozen})
         return self._world
@@ -242,21 +238,22 @@ class Recording:
                 )
             if error is not None:
                 return
-            if self.replayed is None:
+            if self._recorded is None:
                 self._write(world)
             else:
-                self._compare(world)
+                self._compare(world, self._recorded)
 
     # Inside
 
-    def _imported(self, scratch: ExitStack) -> World:
+    def _imported(self) -> World:
         __tracebackhide__ = True
+        scratch = self.owner.scratch
         folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="recorded-"))
         address = str(Path(folder, "world.db"))
         try:
             with self.path.open("rb") as lines:
                 import_log(lines, address)
-        except Refused as refused:
+        except WorldProtocolError as refused:
             self._fail(f"{self.path.name} is no sound recorded log. {refused.message}")
         known = {name: self.parts[name] for name in CHECKED_WITH if name in self.parts}
         return scratch.enter_context(open_to_recheck(address, **known))
@@ -273,27 +270,27 @@ class Recording:
             partial.unlink(missing_ok=True)
         self.is_new = True
 
-    def _compare(self, world: World) -> None:
+    def _compare(self, world: World, recorded: World) -> None:
         """Compare what was played with what was recorded, up to the first divergence that is wanted."""
         __tracebackhide__ = True
         assert self.checked is not None
-        with ExitStack() as scratch:
-            recorded = self._imported(scratch)
-            exact = True
-            for position, (then, now) in enumerate(zip_longest(recorded.log.read(), world.log.read()), 1):
-                if self._wanted is not None and position >= self._wanted:
+        is_exact = True
+        for position, (then, now) in enumerate(zip_longest(recorded.log.read(), world.log.read()), 1):
+            if any(one.position <= position for one in self.checked.found):
+                return  # what comes after a wanted divergence follows from it
+            if then is None:
+                self._goes_on(world, position, is_exact=is_exact)
+                return
+            if now is not None and then.leaf == now.leaf:
+                continue
+            found = _difference(recorded, position, _wire(then), None if now is None else _wire(now))
+            if found is not None:
+                if found.proposal_id in {one.proposal_id for one in self.checked.found if one.proposal_id}:
+                    return  # the one that is wanted begins here
+                if not self.owner.unexpected(self.path, [found]):
                     return
-                if then is not None and now is not None and then.leaf == now.leaf:
-                    continue
-                if then is None:
-                    self._goes_on(world, position, is_exact=exact)
-                    return
-                found = _difference(recorded, position, _wire(then), None if now is None else _wire(now))
-                if found is not None:
-                    if not self.owner.unexpected(self.path, [found]):
-                        return  # what comes after it follows from it
-                    self._fail(told(recorded, found, self.checked, self.path.name))
-                exact = False
+                self._fail(told(recorded, found, self.checked, self.path.name))
+            is_exact = False
 
     def _goes_on(self, world: World, position: int, *, is_exact: bool) -> None:
         __tracebackhide__ = True

@@ -185,6 +185,7 @@ class Scene:
             **wishes: as for ``World.act`` or ``World.receive``: ``scope``, ``branch`` and so on.
         """
         __tracebackhide__ = True
+        wanted = _step(what, input, actor, source, wishes)
         clock = ManualClock(self.start_ms)
         results = Results(self.results)
         with ExitStack() as stack:
@@ -194,7 +195,7 @@ class Scene:
             self._make_known(world, actor)
             before, refused = world.log.head().size, None
             try:
-                _do(world, clock, _step(what, input, actor, source, wishes))
+                _do(world, clock, wanted)
             except Refused as raised:
                 refused = raised
             if results.missing:
