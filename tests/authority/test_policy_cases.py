@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from authority import Approve, Escalate, Narrow, Policy, PythonRule, Reject
 from authority.policy_text import read_text
-from authority.policyfile import policy_from_text
 from tests.authority.cases import always
+from tests.authority.till import RULES, till
 from tests.cli.counter import counter
 from world.clock import ManualClock
 from world.errors import Refused
@@ -32,35 +32,6 @@ from worldprotocol.testing.suites import cases_beside, run, suite_of
 from worldprotocol.testing.writing import case_text
 
 START = 1_700_000_000_000
-RULES = """
-name = "till"
-
-[[rules]]
-id = "small_sales_pass"
-verdict = "approve"
-actions = ["sell"]
-when = "intent.input.count <= 5 && intent.input.item != 'rum'"
-
-[[rules]]
-id = "not_too_often"
-verdict = "reject"
-when = "history.count({'actorId': actor.actorId, 'outcome': 'completed', 'since': nowMs - 20}) >= 4"
-
-[[rules]]
-id = "not_too_much"
-verdict = "reject"
-when = "history.sum('count', {'action': 'sell', 'decision': 'approved'}) > 60.0"
-
-[[rules]]
-id = "charges_go_to_people"
-verdict = "escalate"
-actions = ["charge"]
-to = ["ann"]
-"""
-
-
-def till() -> Policy:
-    return policy_from_text(RULES, "rules.toml")
 
 
 def entry(**more: Any) -> CaseEntry:

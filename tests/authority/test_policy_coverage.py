@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from authority import AllOf, Approve, Policy, Reject, UnsafeApproveAll, rule
 from authority.cedar import policy_from_cedar
 from authority.cel import read_when
-from authority.policyfile import policy_from_text
 from tests.authority.cases import make_case
+from tests.authority.till import till
 from world.errors import Refused
 from world.ports import Case
 from worldprotocol.policy_cases import CaseEntry, Given, read_cases
@@ -24,37 +24,6 @@ from worldprotocol.testing.coverage_rules import coverage_of, parts_of
 from worldprotocol.testing.judging import judged
 from worldprotocol.testing.making import Maker
 from worldprotocol.testing.suites import Suite, run
-
-RULES = """
-name = "till"
-
-[[rules]]
-id = "small_sales_pass"
-verdict = "approve"
-actions = ["sell"]
-when = "intent.input.count <= 5 && intent.input.item != 'rum'"
-
-[[rules]]
-id = "not_too_often"
-verdict = "reject"
-when = "history.count({'actorId': actor.actorId, 'outcome': 'completed', 'since': nowMs - 20}) >= 4"
-
-[[rules]]
-id = "not_too_much"
-verdict = "reject"
-when = "history.sum('count', {'action': 'sell', 'decision': 'approved'}) > 60.0"
-
-[[rules]]
-id = "charges_go_to_people"
-verdict = "escalate"
-actions = ["charge"]
-to = ["ann"]
-"""
-
-
-def till() -> Policy:
-    return policy_from_text(RULES, "rules.toml")
-
 
 ATOMS = [
     "true",
