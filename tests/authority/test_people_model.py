@@ -159,12 +159,12 @@ class PeopleModel:
 
     def _ask(self, expected: str | None, by: str, choice: Any, to: str | None = None, **more: Any) -> None:
         answer = said(by, choice, kind=KINDS[by], **more).model_copy(update={"to": to})  # type: ignore[arg-type]
+        found: str | None = None
         try:
             ruling, again = (self.authority.answer(self.case, self.ruling, answer) for _ in range(2))
         except Refused as refused:
             found = refused.code
         else:
-            found = None
             self.ruling = ruling
             assert again == ruling
         assert found == expected

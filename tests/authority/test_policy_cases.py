@@ -372,10 +372,10 @@ def test_a_told_history_refuses_the_sums_that_a_log_refuses() -> None:
         ToldHistory(()).sum("")
 
 
-WRONG: list[dict[str, Any]] = [{"actr_id": "bot"}, {"decision": "reject"}, {"outcome": "done"}, {"actor_id": 5}]
+NEVER: list[dict[str, Any]] = [{"actr_id": "bot"}, {"decision": "reject"}, {"outcome": "done"}, {"actor_id": 5}]
 
 
-@pytest.mark.parametrize("conditions", WRONG)
+@pytest.mark.parametrize("conditions", NEVER)
 def test_what_could_never_match_is_refused_by_every_history(realm: World, conditions: Any) -> None:
     for history in (ToldHistory(()), PastAt(cast(Lookup, realm.archive), 10)):
         for ask in (history.count, partial(history.sum, "count")):

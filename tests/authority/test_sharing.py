@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -30,7 +31,11 @@ if __name__ == "__main__":
 
 
 def squaring() -> Callable[[int], tuple[int, int, str]]:
-    return lambda task: (time.sleep(0.2 if task == 0 else 0) or task * task, os.getpid(), os.getcwd())
+    def squared(task: int) -> tuple[int, int, str]:
+        time.sleep(0.2 if task == 0 else 0)
+        return task * task, os.getpid(), os.getcwd()
+
+    return squared
 
 
 def ending(how: int, task: int) -> int:
@@ -49,7 +54,12 @@ def beginning(how: int) -> Callable[[int], int]:
 
 def noting() -> Callable[[int], int]:
     """Tell the process's id first, and then never end."""
-    return lambda task: os.getpid() if task < 2 else time.sleep(1_000) or 0
+    def noted(task: int) -> int:
+        if task >= 2:
+            time.sleep(1_000)
+        return os.getpid()
+
+    return noted
 
 
 def test_results_come_in_the_order_of_their_tasks_from_several_processes_in_this_folder(
@@ -74,7 +84,7 @@ def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process(
     reading = in_order(squaring, Watched(range(1_000)), 2)
     pids = {next(reading)[1] for _ in range(3)}
     assert max(handed) < 3 + max(MAX_WAITING, AHEAD) * 2
-    reading.close()
+    cast(Generator[Any, None, None], reading).close()
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 

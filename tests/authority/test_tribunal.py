@@ -238,7 +238,9 @@ def test_a_vote_is_of_members_that_are_named_and_can_be_won(to, vote):
 
 def test_all_of_hands_on_a_vote_as_it_is():
     whole = AllOf("both", (always(Escalate(THREE, vote="unanimous"), "one"), always(Escalate(THREE, vote="unanimous"))))
-    assert whole(make_case()).vote == "unanimous"
+    opinion = whole(make_case())
+    assert isinstance(opinion, Escalate)
+    assert opinion.vote == "unanimous"
     mixed = AllOf("both", (always(Escalate(THREE, vote=2), "one"), always(Escalate(THREE))))
     assert refusal(lambda: mixed(make_case())).code == "INVALID_OPINION"
 
