@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_the_words_about_a_decided_proposal_do_not_blame_a_time_limit_that_only_
 def test_a_seat_is_handed_on_to_registered_actors_and_never_to_the_proposer(world: World) -> None:
     name = world.act("kit", "sell", SALE).proposal_id
     for to in ("nobody", "kit", "bob"):
-        assert refused(lambda to=to: world.decide(name, "delegate", by="ann", to=to)) == "DELEGATION_REFUSED"
+        assert refused(partial(world.decide, name, "delegate", by="ann", to=to)) == "DELEGATION_REFUSED"
     world.decide(name, "delegate", by="ann", to="dan", reason="on leave")
     assert refused(lambda: world.decide(name, "approve", by="ann")) == "NOT_ASKED"
     world.decide(name, "approve", by="dan")
@@ -199,7 +200,7 @@ def test_an_answer_that_would_leave_no_room_for_the_end_is_refused_and_the_end_c
     with with_people(str(tmp_path / "w.db"), clock) as first:
         proposal = first.act("kit", "sell", SALE).proposal_id
     limits = Limits(max_event_bytes=6_000)
-    parts = {"domain": shop, "policies": [house], "clock": clock, "ids": SequentialIds("more"), "limits": limits}
+    parts: dict[str, Any] = {"domain": shop, "policies": [house], "clock": clock, "ids": SequentialIds("more"), "limits": limits}
     with World.open(tmp_path / "w.db", **parts) as world:
         with pytest.raises(Refused) as caught:
             world.decide(proposal, "approve", by="ann", reason="x" * 2_000 + "y" * 500)
@@ -288,7 +289,8 @@ def test_of_two_processes_that_vote_for_the_same_people_at_once_each_vote_counts
         is_sound(world)
 
 
-FORGERIES: dict[str, tuple[str, int, Callable[[dict[str, Any]], Any]]] = {
+Forgery = tuple[str, int, Callable[[dict[str, Any]], Any]]
+FORGERIES: dict[str, Forgery] = {
     "a vote turned round": ("decision.made", 0, lambda e: e["decision"]["trace"][1].update(answer="reject")),
     "a vote by another": ("decision.made", 0, lambda e: e["decision"]["trace"][1].update(source="human:dan")),
     "a vote more": ("proposal.judged", 1, lambda e: e["ruling"]["trace"].append(e["ruling"]["trace"][-1])),
@@ -310,7 +312,8 @@ def test_a_forged_vote_step_or_time_is_found_also_where_every_hash_fits(tmp_path
         world.decide(name, "approve", by="ann")
         world.decide(name, "approve", by="bob")
         told = [(one.stream, one.topic, one.state) for one in world.log.read()]
-    for number, (what, (topic, nth, forge)) in enumerate([("nothing", ("", 0, None)), *FORGERIES.items()]):  # type: ignore[list-item]
+    nothing: dict[str, Forgery] = {"nothing": ("", 0, lambda _: None)}
+    for number, (what, (topic, nth, forge)) in enumerate((nothing | FORGERIES).items()):
         seen = 0
         with open_log(str(tmp_path / f"{number}.db"), create=True) as log:
             with log.write() as transaction:
@@ -323,4 +326,4 @@ def test_a_forged_vote_step_or_time_is_found_also_where_every_hash_fits(tmp_path
                         seen += 1
                     events.append(NewEvent(stream, its, 1, canonical_bytes(state)))
                 transaction.append(iter(events))
-            assert verify(log).ok is (forge is None), what
+            assert verify(log).ok is (what == "nothing"), what
