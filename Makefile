@@ -12,6 +12,11 @@ CODE   := $(wildcard world projections authority host worldprotocol tests bench 
 WORKERS ?= 2
 ARGS    ?=
 
+# What `make simulate` simulates: how many seeds, from which on, and how many steps of each; or one seed, SEED=4711.
+SEEDS ?= 1000
+FROM  ?= 0
+STEPS ?= 300
+
 # The Python that makes the environment: the first one found that is new enough, or PYTHON=/path/to/python.
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
@@ -19,7 +24,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format bench fuzz kill constraints clean
+.PHONY: help setup demo test check format bench fuzz kill damage simulate constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +56,12 @@ fuzz: $(STAMP) ## run the property tests for long
 
 kill: $(STAMP) ## kill a run several hundred times and compare what came of it
 	WORLDPROTOCOL_KILLS=400 $(PY) -m pytest tests/pipeline/test_kill.py $(ARGS)
+
+simulate: $(STAMP) ## simulate SEEDS=1000 seeds (from FROM=0) of STEPS=300 steps, or the one of SEED=N
+	$(VENV)/bin/worldctl simulate --steps $(STEPS) $(if $(SEED),--seed $(SEED),--seed $(FROM) --seeds $(SEEDS)) $(ARGS)
+
+damage: $(STAMP) ## change every byte and row of a small log, one by one (an hour or so)
+	WORLDPROTOCOL_DAMAGE=all $(PY) -m pytest -n $(WORKERS) --dist load tests/log/test_damage.py $(ARGS)
 
 constraints: $(STAMP) ## pin in constraints.txt what .venv holds now
 	$(PY) -m pip --disable-pip-version-check freeze --exclude-editable > constraints.new

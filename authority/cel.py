@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -178,6 +179,8 @@ class _Calls:
     def _asked(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
+        except Refused as refused:
+            return self._fail(_failed(refused.message))
         except BaseException as error:  # noqa: BLE001 - the library would swallow it, a time limit included
             return self._fail(error)
 
@@ -237,20 +240,26 @@ class Condition:
         Raises:
             Refused: ``CONDITION_FAILED``, with what went wrong.
         """
-        values = {}
-        heavy: list[str] = []
-        for name, take in self._takers:
-            value = take(case)
-            if value is not _MISSING:
-                values[name] = value
-                if not is_light(value):
-                    heavy.append(name)
-        if heavy:
-            self._check_cost(values, heavy)
+        values = self._values(case)
         answer = self._evaluated(case, values)
         if answer is True or answer is False:
             return answer
         raise _failed(f"it comes to {_told(answer)}, not to true or false")
+
+    def is_too_large(self, case: Case) -> bool:
+        """Tell whether it is not evaluated for a case, because it could take too long."""
+        try:
+            self._values(case)
+        except Refused:
+            return True
+        return False
+
+    def fails_for_good(self, case: Case) -> bool:
+        """Tell whether it fails in a function of ours: joined with others, it fails the whole, once it is evaluated."""
+        calls = _Calls(case)
+        with suppress(Exception):  # what else fails can be outweighed
+            self._run(self._values(case), calls)
+        return calls.failure is not None
 
     def values_read(self, case: Case) -> dict[str, Any]:
         """Return what the condition reads of a case, by the paths as they are written; missing ones are left out."""
@@ -262,18 +271,33 @@ class Condition:
         joint, texts = divided(self.text)
         return joint, [read_when(text) for text in texts]
 
+    def _values(self, case: Case) -> dict[str, Any]:
+        """Return what it reads; refused where it could take too long with that."""
+        values: dict[str, Any] = {}
+        heavy: list[str] = []
+        for name, take in self._takers:
+            value = take(case)
+            if value is not _MISSING:
+                values[name] = value
+                if not is_light(value):
+                    heavy.append(name)
+        if heavy:
+            self._check_cost(values, heavy)
+        return values
+
+    def _run(self, values: dict[str, Any], calls: _Calls | None) -> Any:
+        if calls is None:
+            return self._program.execute(values)
+        return self._program.execute(cel.Context(values, {name: getattr(calls, name[1:]) for name in self._calls}))
+
     def _evaluated(self, case: Case, values: dict[str, Any]) -> Any:
         calls = _Calls(case) if self._calls else None
         try:
-            if calls is None:
-                return self._program.execute(values)
-            answer = self._program.execute(
-                cel.Context(values, {name: getattr(calls, name[1:]) for name in self._calls})
-            )
+            answer = self._run(values, calls)
         except Exception as error:  # noqa: BLE001 - the library raises many kinds
             if calls is None or calls.failure is None:
                 raise self._told(error) from None
-        if calls.failure is not None:
+        if calls is not None and calls.failure is not None:
             raise calls.failure
         return answer
 

@@ -21,7 +21,7 @@ from world.actor import ActorKind
 from world.core import DomainSchema
 from world.core.fields import ANY, FieldSpec, field_at
 from world.errors import Refused
-from world.paths import Segments
+from world.paths import Segments, parse_path
 
 MAX_PAIRS: Final = 20_000
 """Pairs of rules that are compared with each other."""
@@ -153,6 +153,11 @@ def _paths(facts: Facts, schema: DomainSchema | None) -> Told:
             words = "the input has" if not any(_is_in(spec, path[2:]) for spec in _inputs(facts, schema)) else None
         if words is not None:
             yield "warning", "unknown-path", f"it reads {'.'.join(path)}, which is nothing that {words}"
+    for summed, name in facts.sums:
+        inputs = [action.input or ANY for key, action in schema.actions.items() if name in (None, key)]
+        if inputs and not any(_is_in(spec, parse_path(summed)) for spec in inputs):
+            of = "any action" if name is None else repr(name)
+            yield "warning", "unknown-path", f"history.sum adds up {summed!r}, which the input of {of} does not have"
     for pattern in facts.scope:
         certain = tuple(takewhile(lambda name: name is not None, parse_pattern(pattern)))
         if field_at(schema.state, cast(Segments, certain)) is None:

@@ -41,6 +41,7 @@ class Facts:
         fails: whether its condition is constant and neither true nor false.
         named: what its condition compares with: ``("actions" | "kinds" | "actors", text)``.
         reads: the paths that it reads, with their names.
+        sums: what it adds up of earlier inputs: the path, and the action, None for any.
         scope: the patterns it narrows to.
         to: whom it asks, empty for whom the binding names.
     """
@@ -55,6 +56,7 @@ class Facts:
     fails: bool = False
     named: frozenset[tuple[str, str]] = frozenset()
     reads: tuple[tuple[str, ...], ...] = ()
+    sums: tuple[tuple[str, str | None], ...] = ()
     scope: tuple[str, ...] = ()
     to: tuple[str, ...] = ()
 
@@ -92,6 +94,7 @@ def _of_file(rule: Any, source: RuleSource) -> Facts:
         fails,
         frozenset(_named(tokens)),
         tuple(dict.fromkeys(_names(path) for path in reads)),
+        tuple(dict.fromkeys(_sums(tokens))),
         tuple(entry.scope),
         tuple(entry.to),
     )
@@ -123,6 +126,26 @@ def _named(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield from ((kind, text) for text in _beside(tokens, at))
         if token in ('"action"', "'action'") and tokens[at + 1 : at + 2] == [":"] and "history" in tokens[:at]:
             yield from (("actions", text) for text in _texts(tokens[at + 2 : at + 3]))
+
+
+def _sums(tokens: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield what ``history.sum`` adds up: the path, and the one action that it names, None for any."""
+    for at, token in enumerate(tokens):
+        if token != "history" or tokens[at + 1 : at + 4] != [".", "sum", "("]:
+            continue
+        depth, end = 1, at + 4
+        while depth and end < len(tokens):
+            depth += (tokens[end] == "(") - (tokens[end] == ")")
+            end += 1
+        named = [
+            text
+            for place in range(at + 5, end - 3)
+            if tokens[place] in ('"action"', "'action'")
+            and tokens[place + 1] == ":"
+            and tokens[place + 3] in (",", "}")
+            for text in _texts(tokens[place + 2 : place + 3])
+        ]
+        yield from ((path, named[0] if len(named) == 1 else None) for path in _texts(tokens[at + 4 : at + 5]))
 
 
 def _beside(tokens: Sequence[str], at: int) -> Iterator[str]:

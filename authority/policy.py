@@ -33,7 +33,9 @@ TIMED_OUT: Final = "RULE_TIMED_OUT"
 """How the reason of a rule begins that took too long, or was not asked because one before it did."""
 
 _NO_TIME_LIMIT: Final = TimeLimit()
-_NO_OPINIONS: Final = "no rule approved it: rejected by default"
+NO_OPINIONS: Final = "no rule approved it: rejected by default"
+"""How a rejection words that no rule said anything."""
+
 _EMPTY_SCOPE: Final = "the narrowings leave nothing of the proposed scope to write"
 
 
@@ -168,7 +170,7 @@ class Policy:
 
     def _reason(self, heard: Sequence[Heard], combined: Combined) -> str:
         if combined.answer == "none":
-            return _NO_OPINIONS
+            return NO_OPINIONS
         names = ", ".join([self._silent[at].rule for at in combined.decisive])
         if combined.is_empty:
             return f"{names}: {_EMPTY_SCOPE}"

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from authority.cel import Condition, read_when, value_at
 from authority.cel_text import Read, WrongCondition, read_path
@@ -46,6 +47,14 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
+def _vote(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Tell one fault where a value is neither of both: it is one field."""
+    try:
+        return handler(value)
+    except ValidationError:
+        raise PydanticCustomError("vote", "Input should be 'unanimous', 'majority' or a number of approvals") from None
+
+
 class RuleEntry(_Strict):
     """One rule as it stands in a file."""
 
@@ -56,7 +65,7 @@ class RuleEntry(_Strict):
     actors: list[Line] = Field(default_factory=list, max_length=MAX_PATTERNS)
     scope: list[Line] = Field(default_factory=list, max_length=MAX_PATTERNS)
     to: list[Line] = Field(default_factory=list)
-    vote: Vote | None = None
+    vote: Annotated[Vote | None, WrapValidator(_vote)] = None
     reason: str = Field(default="", max_length=MAX_WORDS)
 
     def content(self) -> FrozenDict:

@@ -94,12 +94,8 @@ def measure(decisions: int, processes: Sequence[int]) -> None:
         print(f"{rulings:,} decisions in a log of {judge.archive.log.head().size:,} events", flush=True)
         for name, setup in setups.items():
             print(f"  {name:<7} {measure_core(setup, decisions)}", flush=True)
-            taken = {
-                words: measure_command(setup, jobs) for words, jobs in (("1", 1), ("2", 2), ("as it chooses", None))
-            }
-            print(
-                f"  {'':<7} processes: " + ", ".join(f"{words} {time_}" for words, time_ in taken.items()), flush=True
-            )
+            taken = [f"{jobs or 'as it chooses'} {measure_command(setup, jobs or None)}" for jobs in processes]
+            print(f"  {'':<7} processes: {', '.join(taken)}", flush=True)
 
 
 def main() -> None:

@@ -57,6 +57,7 @@ __all__ = [
     "Failed",
     "Predicate",
     "Touch",
+    "WholeRegistry",
     "handler",
     "idempotency_key",
 ]
@@ -470,3 +471,7 @@ class EffectRegistry:
     def to_wire(self) -> list[dict[str, Any]]:
         """Return what is known of every handler, by type, as JSON."""
         return [given.to_wire() for given in self]
+
+
+class WholeRegistry(EffectRegistry):
+    """All the handlers of a realm: neither built-in ones nor those of installed packages are added to them."""

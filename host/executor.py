@@ -83,6 +83,7 @@ class Host:
         premises: the workspace that effects touch, with its backups; None where there is none, and then nothing is
             watched.
         clock: what time it is for effects; None is the system's.
+        workers: run handlers; None runs each in a thread of its own.
 
     Raises:
         Refused: ``INVALID_ENFORCEMENT``; ``INVALID_SCHEMA`` where the domain's schema has faults.
@@ -99,6 +100,7 @@ class Host:
         time_limit: TimeLimit | None = None,
         premises: Premises | None = None,
         clock: Clock | None = None,
+        workers: Workers | None = None,
     ) -> None:
         """Take on a domain; its faults come out now and not in the middle of an execution."""
         self._domain = domain
@@ -108,7 +110,7 @@ class Host:
         self._premises = premises
         self._clock = clock or SystemClock()
         self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
-        self._workers = Workers()
+        self._workers = workers or Workers()
         _ = domain.schema
 
     @property

@@ -10,7 +10,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "tests.plugins.conformance", "tests.plugins.backends"]
+pytest_plugins = ["pytester", "tests.plugins.conformance", "tests.plugins.backends", "tests.plugins.browser"]
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, print_blob=True)

@@ -1,6 +1,8 @@
 """The documentation as data: its blocks, its command lines, the codes in the source, and the table of modules.
 
-``python -m tests.documents`` writes the table of modules in ``docs/architecture.md`` anew from their docstrings.
+``python -m tests.documents`` writes anew what pages have from the code: the table of modules in
+``docs/architecture.md`` from their docstrings, and the tables of topics and their parts in ``docs/log-format.md`` from
+the events.
 """
 
 from __future__ import annotations
@@ -11,6 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from world.checking import stream_of
+from world.events import TOPICS
+from world.proposal import PROPOSAL_EVENTS
+from world.shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol")
@@ -19,7 +30,7 @@ WRITTEN = tuple(page for page in PAGES if page.name != "conformance.md")
 """The pages that people write; the other one is made by the tests."""
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-MODULES_BEGIN, MODULES_END = "<!-- modules: begin -->\n", "<!-- modules: end -->\n"
+LOG_FORMAT = ROOT / "docs" / "log-format.md"
 
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>[^>\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
@@ -38,8 +49,14 @@ _NO_CODES = frozenset(
         "KEY_ID",
         "WORLDPROTOCOL_COMMAND",
         "WORLDPROTOCOL_RUN",
+        "WORLD_BRANCH",
         "WORLD_CONFIG",
+        "WORLD_HEIGHT",
+        "WORLD_ID",
         "WORLD_LOG",
+        "WORLD_PARENT",
+        "WORLD_POSITION",
+        "WORLD_STATE",
     }
 )
 """Texts in the source that look like codes: a key of a foreign library, predicates, arguments, variables."""
@@ -147,12 +164,101 @@ def module_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def topic_table() -> str:
+    """Return the table of all topics, with their fields and what their payloads' docstrings say first."""
+    lines = ["| topic | stream | fields | says |", "|---|---|---|---|"]
+    for topic, kind in TOPICS.items():
+        fields = [
+            f"`{field.encode_name}{'?' if field.default is None else ''}` {_type_name(_part_type(topic, field))}"
+            f"{' or null' if field.required and type(None) in get_args(field.type) else ''}"
+            for field in sorted(msgspec.structs.fields(kind), key=lambda field: field.encode_name)
+            if field.name != "at"
+        ]
+        said = " ".join((kind.__doc__ or "").partition("\n\n")[0].replace("``", "`").split())
+        said = re.sub(r"(?<=[a-z])_([a-z])", lambda found: found[1].upper(), said)  # names as they stand in the log
+        lines.append(f"| `{topic}` | {_stream_name(topic)} | {', '.join(fields)} | {said.rstrip('.')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _stream_name(topic: str) -> str:
+    if topic == "projection.recorded":
+        return "`projection:ID`"
+    if topic.startswith("run."):
+        return "`run:ID`"
+    if TOPICS[topic] in PROPOSAL_EVENTS:
+        return "the proposal's id"
+    nothing: dict[str, Any] = {field.name: None for field in msgspec.structs.fields(TOPICS[topic]) if field.required}
+    return f"`{stream_of(TOPICS[topic](**nothing))}`"
+
+
+def _part_type(topic: str, field: msgspec.structs.FieldInfo) -> Any:
+    """Return the type of a field, with the shape of what is embedded in it."""
+    return dict(SHAPES.get(topic, ())).get(field.name, field.type)
+
+
+def parts_table() -> str:
+    """Return the table of the values that are embedded in events."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    for parts in SHAPES.values():
+        for _, shape in parts:
+            _collect(shape, found)
+    lines = ["| part | members | |", "|---|---|---|"]
+    for name, shape in sorted(found.items()):
+        members = [
+            f"`{field.encode_name}{'' if field.required else '?'}` {_type_name(field.type)}"
+            for field in msgspec.structs.fields(shape)
+        ]
+        is_closed = shape.__struct_config__.forbid_unknown_fields
+        lines.append(f"| {name} | {', '.join(members)} | {'closed' if is_closed else ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _collect(shape: Any, found: dict[str, type[msgspec.Struct]]) -> None:
+    for inner in get_args(shape):
+        _collect(inner, found)
+    if isinstance(shape, type) and issubclass(shape, msgspec.Struct) and _type_name(shape) not in found:
+        found[_type_name(shape)] = shape
+        for field in msgspec.structs.fields(shape):
+            _collect(field.type, found)
+
+
+_PLAIN_TYPES = {str: "text", int: "integer", bool: "true or false", float: "number", Any: "any value"}
+
+
+def _type_name(kind: Any) -> str:
+    """Return what a type is called in the document."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _type_name(inner[0])
+    if origin is Literal:
+        return " / ".join(f"`{word}`" for word in inner)
+    if origin is list:
+        return f"list of {_type_name(inner[0])}"
+    if origin is dict:
+        return "Wire" if inner[1] is Any else f"object of {_type_name(inner[1])}"
+    if origin in (UnionType, Union):
+        return " or ".join(_type_name(one) for one in inner if one is not type(None))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__.strip("_"))
+    return _PLAIN_TYPES[kind]
+
+
+GENERATED = {
+    (ARCHITECTURE, "modules"): module_table,
+    (LOG_FORMAT, "topics"): topic_table,
+    (LOG_FORMAT, "parts"): parts_table,
+}
+"""The parts of pages that are made from the code, and what makes each."""
+
+
 def main() -> None:
-    """Write the table of modules where it belongs."""
-    text = ARCHITECTURE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(MODULES_BEGIN)
-    _, _, after = rest.partition(MODULES_END)
-    ARCHITECTURE.write_text(f"{before}{MODULES_BEGIN}\n{module_table()}\n{MODULES_END}{after}", encoding="utf-8")
+    """Write the generated parts where they belong."""
+    for (page, name), make in GENERATED.items():
+        text = page.read_text(encoding="utf-8")
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        page.write_text(f"{before}{begin}\n{make()}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

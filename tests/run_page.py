@@ -5,7 +5,7 @@ are executed, all in one namespace. In ``console`` blocks every line that begins
 prints is compared with the lines below it, where ``...`` stands for anything; a plain block of nothing but ``worldctl``
 lines is run, too. ``print(...)  # text`` has to print the text, or its part before a colon. A command's own comment may
 end in ``exit N``; without one it has to end with 0. Where a command says ``ID``, ``WORLD``, ``SIZE:ROOT`` or
-``PUBLIC_KEY``, the last id, world, tree head or key that was printed is meant.
+``PUBLIC_KEY`` or ``VERIFIER_KEY``, the last id, world, tree head or key that was printed is meant.
 
 Blocks marked ``<!-- where commands can be confined -->`` need a kernel that holds commands. Where it cannot, each
 ``worldctl run`` in them has to be refused, and their Python is left out.
@@ -34,6 +34,7 @@ _MEANT = {
     "ID": re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
     "WORLD": re.compile(r"(?<=world )[0-9a-f]{12,64}\b"),
     "SIZE:ROOT": re.compile(r"\b\d+:[0-9a-f]{64}\b"),
+    "VERIFIER_KEY": re.compile(r"[\w./-]+\+[0-9a-f]{8}\+[\w+/]{44}"),
     "PUBLIC_KEY": re.compile(r"(?<![\w+/])[\w+/]{43}="),
 }
 

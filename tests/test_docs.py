@@ -115,7 +115,7 @@ def found(line: str) -> tuple[click.Context, click.Command, list[str]]:
     command: click.Command = command_line.root
     arguments = words[start:]
     context = command.make_context("worldctl", [*words[:start], "log"], obj=Desk())
-    while isinstance(command, click.Group) and arguments:
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
         inner = command.get_command(context, arguments[0])
         assert inner is not None, f"there is no {line!r}"
         command, arguments = inner, arguments[1:]

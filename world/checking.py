@@ -26,6 +26,7 @@ from world.events import (
     Event,
     ExecutionStarted,
     HumanAnswered,
+    HumanTimedOut,
     LogFounded,
     PolicyAdopted,
     PolicyRetired,
@@ -105,6 +106,7 @@ class Checks:
         self._lineages = lineages
         self._announced: dict[str, ProjectionRecorded] = {}
         self._sealed: WorldSealed | None = None
+        self._over: set[str] = set()  # proposals whose time is over, and what that led to must be told next
         self.world: KnownWorld | None = None
         self.by_topic: Mapping[str, Step] = {
             LogFounded.TOPIC: self._founded,
@@ -121,6 +123,7 @@ class Checks:
             ProposalShadowed.TOPIC: self._shadowed,
             ProposalJudged.TOPIC: self._judged,
             HumanAnswered.TOPIC: self._answered,
+            HumanTimedOut.TOPIC: self._timed_out,
             DecisionMade.TOPIC: self._decided,
             ProposalSuperseded.TOPIC: self._superseded,
             ExecutionStarted.TOPIC: self._started,
@@ -133,6 +136,8 @@ class Checks:
         """Tell what a whole log must have said by now."""
         for record in self._announced.values():
             self._bad("BAD_REFERENCE", f"projection record {record.record_id} names a proposal nobody submitted")
+        for proposal_id in sorted(self._over):
+            self._bad("BAD_EVENT", f"nothing came of it that the time of proposal {proposal_id} was over")
 
     # The realm's registry
 
@@ -272,6 +277,7 @@ class Checks:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold says so
+        self._over.discard(event.proposal_id)
         shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"])
         if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
             self._bad("BAD_EVENT", f"the policy {shadowing!r} shadows it, and what it said was not recorded")
@@ -326,8 +332,20 @@ class Checks:
             if actor_id is not None and actor_id not in self._realm.actors:
                 self._bad("BAD_REFERENCE", f"the actor {actor_id!r} who answered is not registered")
         proposal = self._realm.proposals.get(event.proposal_id)
-        if proposal is not None and (by == proposal.submitted.actor["actorId"]) != (event.answer["choice"] == "reply"):
+        if proposal is None:
+            return  # the fold says so
+        if (by == proposal.submitted.actor["actorId"]) != (event.answer["choice"] == "reply"):
             self._bad("BAD_EVENT", f"{by!r} answered for a proposal of their own, or replied for somebody else")
+        if event.proposal_id in self._over or (proposal.deadline is not None and event.at > proposal.deadline):
+            self._bad("BAD_EVENT", f"{by!r} answered when the time for that was over")
+
+    def _timed_out(self, event: HumanTimedOut, _: int) -> None:
+        proposal = self._realm.proposals.get(event.proposal_id)
+        if proposal is None:
+            return  # the fold says so
+        if event.deadline != proposal.deadline or event.at <= event.deadline or event.proposal_id in self._over:
+            self._bad("BAD_EVENT", f"the time was not over: its deadline is {proposal.deadline}, and now is {event.at}")
+        self._over.add(event.proposal_id)
 
     def _decided(self, event: DecisionMade, _: int) -> None:
         proposal, record = self._realm.proposals.get(event.proposal_id), event.decision
@@ -335,6 +353,8 @@ class Checks:
             return  # the fold says so
         if record["proposalId"] != event.proposal_id:
             self._bad("BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}")
+        if event.proposal_id in self._over:
+            self._bad("BAD_EVENT", "its time was over, and no ruling tells what that led to")
         self._check_leases(proposal, event)
         self._check_votes(proposal, record)
         verdict = "approved" if (proposal.ruling or {}).get("verdict") == "approve" else "rejected"

@@ -80,7 +80,7 @@ class Patch:
             Refused: ``INVALID_PATCH`` for anything but ``{"op", "path", "value"}`` with a known op and a
                 text path.
         """
-        if not isinstance(wire, Mapping) or wire.get("op") not in ("set", "unset", "merge"):
+        if not isinstance(wire, dict | Mapping) or wire.get("op") not in ("set", "unset", "merge"):
             raise Refused("INVALID_PATCH", "A patch needs an op, one of set, unset and merge.", patch=repr(wire)[:200])
         if not isinstance(wire.get("path"), str) or not wire.keys() <= {"op", "path", "value"}:
             raise Refused("INVALID_PATCH", "A patch holds op, path (a text) and value, nothing else.")

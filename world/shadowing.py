@@ -31,7 +31,8 @@ def configure_shadow(work: Work, name: str | None, actors: Sequence[str], by: st
         by: whom the record names.
 
     Raises:
-        Refused: ``UNKNOWN_POLICY``, ``UNKNOWN_ACTOR``, and why the policy cannot be loaded.
+        Refused: ``UNKNOWN_POLICY``, ``UNKNOWN_ACTOR``, and why the policy cannot be loaded; ``POLICY_IN_USE`` where all
+            that it would judge beside is itself.
     """
     wanted = sorted(set(actors)) if name is not None else []
     for actor_id in wanted:
@@ -43,11 +44,29 @@ def configure_shadow(work: Work, name: str | None, actors: Sequence[str], by: st
         return False
     if known is not None and (known.name, known.policy_hash, known.actors) == (name, policy_hash, wanted):
         return False
+    if name is not None:
+        _check_is_another(work, name, wanted)
     work.emit(
         REALM_STREAM,
         ShadowConfigured(at=work.at, actors=wanted, by=by, name=name, policy_hash=policy_hash, policy=policy),
     )
     return True
+
+
+def _check_is_another(work: Work, name: str, actors: Sequence[str]) -> None:
+    """Check that a policy does not only judge beside itself: it would agree with itself, and tell nothing."""
+    bindings = work.realm.bindings
+    bound = {one: bindings[one].get("policy") for one in actors or bindings if one in bindings}
+    by_rules = {one: policy for one, policy in bound.items() if policy is not None}
+    if set(by_rules.values()) == {name}:
+        some = ", ".join(sorted(by_rules)[:10]) + (f" and {len(by_rules) - 10} more" if len(by_rules) > 10 else "")
+        raise Refused(
+            "POLICY_IN_USE",
+            f"The policy {name!r} judges what {some} propose{'s' if len(by_rules) == 1 else ''} already, and would "
+            "only agree with itself; name another one, for instance a changed copy under another name.",
+            policy=name,
+            actors=sorted(by_rules),
+        )
 
 
 def shadow(work: Work, case: Case) -> None:

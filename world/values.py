@@ -27,6 +27,8 @@ MAX_ID_LENGTH = 512
 
 
 def _frozen_json(value: Any) -> Any:
+    if type(value) is str and value.isascii():
+        return value
     try:
         return freeze(value)
     except Refused as refused:
@@ -71,7 +73,7 @@ class Value(BaseModel):
         try:
             return cls.model_validate(data, by_alias=True, by_name=False)
         except ValidationError as error:
-            raise refused_value(error, what=cls.__name__, path=path) from None
+            raise refused_value(error, what=cls.model_config.get("title") or cls.__name__, path=path) from None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the camelCase wire form; absent optional fields are left out."""

@@ -19,7 +19,9 @@ from authority.rules import PythonRule
 from world.canonical import canonical_text
 from world.errors import Refused
 from world.frozen import freeze
+from world.limits import Limits
 from world.ports import Case
+from world.time_limit import TimeLimit
 
 MAX_VALUES: Final = 20
 """Local values that are shown of one rule."""
@@ -32,6 +34,9 @@ MAX_VALUE: Final = 200
 
 MAX_DEPTH: Final = 8
 """How deep a value may be that is shown as JSON."""
+
+
+_IN_TIME: Final = TimeLimit(Limits().max_call_ms)
 
 
 class _Watch:
@@ -78,8 +83,10 @@ def answered_from(policy: Policy, outcome: Mapping[str, Any], case: Case) -> dic
     before = sys.gettrace()
     sys.settrace(watch.begin)
     try:
-        answer = _answer(rule(case))
-    except Exception:  # noqa: BLE001 - whatever a rule raises is an error in the trace
+        answer = _answer(_IN_TIME.run(lambda: rule(case)))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever a rule raises is an error in the trace, sys.exit() too
         answer = "error"
     finally:
         sys.settrace(before)

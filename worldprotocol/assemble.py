@@ -10,6 +10,7 @@ from typing import Any
 from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
 from host import EffectRegistry, Host, find_effects
 from host.backups import Backups
+from host.effects import WholeRegistry
 from host.observation import RuntimePaths
 from host.premises import Premises
 from host.workspace import Workspace
@@ -45,6 +46,7 @@ from world.snapshot import Snapshot
 from world.source import SourceEvent
 from world.time_limit import TimeLimit
 from world.views.index import WorldIndex
+from world.work import Workers
 from worldprotocol.config import WorkspaceConfig
 from worldprotocol.ticker import Ticker
 from worldprotocol.workers import ProcessWorkers
@@ -155,6 +157,7 @@ def assemble(
     workspace: WorkspaceConfig | str | Path | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
+    workers: Workers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[EventLog, Parts, WorldProtocol]:
     """Open a log for acting and put everything around it; see ``worldprotocol.World``.
@@ -175,6 +178,7 @@ def assemble(
             then nothing is watched or backed up.
         clock: what time it is.
         ids: makes fresh ids.
+        workers: names this process in the record; None is by what the operating system calls it.
         progress: called while the index is built, with events done and in all.
 
     Raises:
@@ -202,7 +206,7 @@ def assemble(
         max_event_bytes=parts.limits.max_event_bytes,
         progress=progress,
     )
-    protocol = _protocol(log, parts, clock or SystemClock())
+    protocol = _protocol(log, parts, clock or SystemClock(), workers or ProcessWorkers())
     if clock is None:  # a clock of the caller's own passes as the caller says
         protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
     return log, parts, protocol
@@ -291,7 +295,7 @@ def _files_of(address: str | None) -> list[str]:
     return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal")]
 
 
-def _protocol(log: EventLog, parts: Parts, clock: Clock) -> WorldProtocol:
+def _protocol(log: EventLog, parts: Parts, clock: Clock, workers: Workers) -> WorldProtocol:
     return WorldProtocol(
         log,
         domain=parts.domain,
@@ -299,7 +303,7 @@ def _protocol(log: EventLog, parts: Parts, clock: Clock) -> WorldProtocol:
         executor=parts.executor,
         clock=clock,
         ids=parts.ids,
-        workers=ProcessWorkers(),
+        workers=workers,
         limits=parts.limits,
         types=ResourceTypes.installed(),
     )
@@ -365,6 +369,8 @@ def _projections(
 
 
 def _effects(given: Iterable[Any], folder: Path | None) -> EffectRegistry:
+    if isinstance(given, WholeRegistry):
+        return given
     several = list(given)
     references = [str(one) for one in several if isinstance(one, str)]
     registry = find_effects(

@@ -6,7 +6,7 @@ The policy tools import this. Nothing is recorded here and no byte of a log chan
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -14,7 +14,7 @@ from world.actor import ActorRef
 from world.core import Domain, recompute
 from world.core.declared import declared_scope
 from world.errors import Refused
-from world.events import WorldSealed
+from world.events import ProposalSubmitted, WorldSealed
 from world.frozen import FrozenDict, freeze
 from world.intent import IntentInstance
 from world.patch import Patch, apply_patches
@@ -22,10 +22,14 @@ from world.ports import Case
 from world.proposal import Proposal
 from world.snapshot import SnapshotView
 from world.views.archive import Archive
-from world.work import Lookup, PastAt
+from world.views.counting import Counts
+from world.work import Earlier, Lookup, PastAt
 
 MAX_VIEWS: Final = 64
 """States of worlds kept ready."""
+
+MAX_ACTORS: Final = 1_024
+"""Actors kept read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,14 @@ class Cases:
     Args:
         archive: of the log.
         domain: for computed values and what actions are like; None leaves both out.
+        counts: for counting earlier proposals of many cases; None asks the index for each.
     """
 
     archive: Archive
     domain: Domain | None
+    counts: Counts | None = None
     _views: OrderedDict[str, SnapshotView] = field(default_factory=OrderedDict, repr=False, compare=False)
+    _actors: dict[str, tuple[Mapping[str, Any], ActorRef]] = field(default_factory=dict, repr=False, compare=False)
 
     def past(self, proposal: Proposal, binding: Mapping[str, Any], before: int) -> Case:
         """Return the case of a recorded proposal as of its own time.
@@ -55,9 +62,10 @@ class Cases:
         told = proposal.submitted
         return self.made(
             proposal.intent,
-            ActorRef.read(told.actor),
+            self._actor(told.actor),
             binding,
             proposal_id=told.proposal_id,
+            lookup=None if self.counts is None else cast(Lookup, _Counted(self.archive, self.counts, told)),
             base_world=told.base_world,
             view=self.view(told.base_world),
             schema_hash=told.schema_hash,
@@ -76,9 +84,10 @@ class Cases:
         proposal_id: str,
         view: SnapshotView,
         before: int,
+        lookup: Lookup | None = None,
         **told: Any,
     ) -> Case:
-        """Return a case; ``told`` is what else ``world.ports.Case`` has."""
+        """Return a case; ``told`` is what else ``world.ports.Case`` has; ``lookup`` finds earlier proposals."""
         spec = None if self.domain is None else self.domain.schema.actions.get(intent.body.type)
         return Case(
             proposal_id=proposal_id,
@@ -87,8 +96,10 @@ class Cases:
             binding=freeze(binding),
             action=None if spec is None else spec.spec,
             view=view,
-            history=PastAt(cast(Lookup, self.archive), before, proposal_id),  # of a look-up it only counts
-            manifest=self._declared(intent, view),
+            history=PastAt(
+                lookup or cast(Lookup, self.archive), before, proposal_id
+            ),  # it asks only about earlier ones
+            manifest=declared_of(self.domain, intent, view),
             **told,
         )
 
@@ -105,26 +116,57 @@ class Cases:
         """Keep the state of a world that comes by in the order of the log, where its parent's is kept: no look-ups."""
         parent = self._views.get(sealed.parent or "")
         if sealed.data is None and parent is not None:
-            self._keep(sealed.world_id, apply_patches(parent.data, map(Patch.from_wire, sealed.patches)))
+            self._keep(sealed.world_id, apply_patches(parent.data, map(Patch.from_wire, sealed.patches)), parent)
 
-    def _keep(self, world_id: str, data: FrozenDict) -> SnapshotView:
-        view = self._views[world_id] = self.seen(data)
+    def _keep(self, world_id: str, data: FrozenDict, parent: SnapshotView | None = None) -> SnapshotView:
+        view = self._views[world_id] = self.seen(data, parent)
         if len(self._views) > MAX_VIEWS:
             self._views.popitem(last=False)
         return view
 
-    def seen(self, data: FrozenDict) -> SnapshotView:
-        """Return what rules see of a state, its computed values included."""
-        return SnapshotView(data, FrozenDict() if self.domain is None else recompute(self.domain, data))
+    def seen(self, data: FrozenDict, earlier: SnapshotView | None = None) -> SnapshotView:
+        """Return what rules see of a state, its computed values included; those of an earlier one are shared."""
+        if self.domain is None:
+            return SnapshotView(data, FrozenDict())
+        known = (None, None) if earlier is None else (earlier.data, earlier.computed)
+        return SnapshotView(data, recompute(self.domain, data, *known))
 
-    def _declared(self, intent: IntentInstance, view: SnapshotView) -> FrozenDict | None:
-        """Return what the action declares to touch, None where that cannot be told, as when it was judged."""
-        action = None if self.domain is None else self.domain.schema.actions.get(intent.body.type)
-        if action is None or not action.touches:
-            return None
-        try:
-            scope = declared_scope(action.touches, action=intent.body.type, given=intent.body.input, view=view)
-        except Refused:
-            return None
-        declared: FrozenDict = freeze({"scope": scope})
-        return declared
+    def _actor(self, told: Mapping[str, Any]) -> ActorRef:
+        """Return an actor; it is read once for as long as it stays the same."""
+        known = self._actors.get(told["actorId"])
+        if known is None or known[0] != told:
+            if len(self._actors) >= MAX_ACTORS:
+                self._actors.clear()
+            known = self._actors[told["actorId"]] = told, ActorRef.read(told)
+        return known[1]
+
+
+def declared_of(domain: Domain | None, intent: IntentInstance, view: SnapshotView) -> FrozenDict | None:
+    """Return what an intent's action declares to touch, None where that cannot be told, as when it is judged."""
+    action = None if domain is None else domain.schema.actions.get(intent.body.type)
+    if action is None or not action.touches:
+        return None
+    try:
+        scope = declared_scope(action.touches, action=intent.body.type, given=intent.body.input, view=view)
+    except Refused:
+        return None
+    declared: FrozenDict = freeze({"scope": scope})
+    return declared
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Finds the proposals before one that was submitted; of a look-up its history asks no more than this."""
+
+    archive: Archive
+    counts: Counts
+    own: ProposalSubmitted
+
+    def count(self, before: int, *, other_than: str, **conditions: Any) -> int:
+        return self.counts.count(before, self.own, **conditions)
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        return self.archive.earlier(before, most, **conditions)
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        return self.archive.inputs(found)

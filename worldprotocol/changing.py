@@ -7,15 +7,16 @@ guessed. ``worldprotocol.explaining`` imports this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from authority.cel import Condition
-from authority.combine import combine
+from authority.combine import Combined, combine
 from authority.opinions import Approve, Escalate, Fault, Heard, Narrow, Reject
+from authority.policy import NO_OPINIONS
 from authority.policyfile import FileRule
-from authority.questions import OF_PEOPLE, PEOPLE_ASKED
-from world.decision import RuleOutcome
+from authority.questions import ANYBODY, APPROVALS, OF_PEOPLE, TIME_LIMIT, Question, asked_at, questions_of
+from world.decision import HUMAN_ANSWER, RuleOutcome, Ruling
 from world.errors import Refused
 from world.intent import IntentScope
 from world.ports import Case
@@ -27,7 +28,12 @@ Rules = Mapping[str, FileRule]
 
 
 def changes(
-    told: Mapping[str, Any], proposed: IntentScope | None, rules: Rules, case: Case | None
+    told: Mapping[str, Any],
+    proposed: IntentScope | None,
+    rules: Rules,
+    case: Case | None,
+    forbidding: Collection[str] = (),
+    proposer: str = "",
 ) -> dict[str, Any] | None:
     """Return what would have to be otherwise.
 
@@ -36,12 +42,14 @@ def changes(
         proposed: the scope that the intent proposed.
         rules: the rules of policy files among those of the trace, by name.
         case: for the values of then; None leaves out what conditions need.
+        forbidding: names of further rules of which it is known that they approve nothing.
+        proposer: the id of the actor whose proposal it is, who has no vote about it.
 
     Returns:
         None where it was approved. Else ``silence``: rules that all would have to fall silent; ``silenceOneOf``:
-        narrowings of which one would; ``matchOneOf``: rules of which one would have to approve; ``people``: whose
-        approval is missing; ``outside``: why it was rejected although the rules would not. Rules have what their
-        conditions ``need``.
+        narrowings of which one would; ``matchOneOf``: rules of which one would have to approve; ``people``: for each
+        question how many (``needed``) ``of`` whom would have to approve; ``outside``: why it was rejected although
+        the rules did not. Rules have what their conditions ``need``.
     """
     if told.get("verdict", told.get("decision")) in _APPROVED:
         return None
@@ -52,8 +60,11 @@ def changes(
     combined = combine(heard, proposed)
     silent = [at for at, one in enumerate(asked) if one.answer in ("reject", "error")]
     is_waiting = told.get("verdict") == "wait"
-    if combined.verdict == "wait" and not is_waiting and not people:  # nobody could answer
-        silent = [at for at, one in enumerate(asked) if one.decisive]
+    reason = str(told.get("reason", ""))
+    if combined.verdict == "wait" and not is_waiting and not people:  # nobody could answer, or it was not the rules
+        silent = [at for at, one in enumerate(asked) if one.decisive and reason.startswith(f"{one.rule}: ")]
+        if not silent:
+            return {"outside": reason}
     left = _without(heard, silent)
 
     def otherwise(at: int, *, holds: bool) -> dict[str, Any]:
@@ -70,13 +81,28 @@ def changes(
         ]
         left = _without(left, chosen[:1] if one_of else chosen)
         after = combine(left, proposed)
-    if after.answer == "none" and (asked or not people):
-        found["matchOneOf"] = [otherwise(at, holds=True) for at in _approving(asked, left, proposed, rules)]
-    if after.verdict == "wait" or people or is_waiting:
-        found["people"] = list(_people(told, people, asked, is_waiting=is_waiting))
-    elif after.verdict == "approve" and combined.verdict == "approve":
-        found["outside"] = str(told.get("reason", ""))
+    if after.answer == "none" and (asked or told.get("policyHash") is not None):
+        approving = _approving(asked, left, proposed, rules)
+        found["matchOneOf"] = [otherwise(at, holds=True) for at in approving if asked[at].rule not in forbidding]
+    if people or is_waiting:
+        found |= _of_people(told, outcomes, proposer)
+    elif after.verdict == "wait":
+        found["people"] = [
+            {"rule": one.rule, **_missing(Question.put(one.to, one.quorum, proposer))}
+            for one in asked
+            if one.answer == "escalate"
+        ]
+    is_of_rules = combined.verdict != "approve" and _is_of_rules(reason, asked, combined, told.get("policyHash"))
+    if not people and not is_waiting and not is_of_rules:
+        found["outside"] = reason
     return {name: value for name, value in found.items() if value or name == "matchOneOf"}
+
+
+def _is_of_rules(reason: str, asked: Sequence[RuleOutcome], combined: Combined, policy_hash: str | None) -> bool:
+    """Tell whether a rejection is in the words of the rules: what overrules them speaks in its own."""
+    if combined.answer == "none":
+        return reason == NO_OPINIONS if asked else policy_hash is not None
+    return any(reason.startswith(one.rule) for one in asked if one.decisive)
 
 
 def heard_of(outcome: RuleOutcome) -> Heard:
@@ -143,18 +169,22 @@ def needs(condition: Condition, case: Case, *, wanted: bool) -> dict[str, Any] |
         ``{"part", "was", "wanted"}`` for a part that is not divided further, where ``was`` is true, false, or null for
         one that failed, with ``why``; ``{"allOf": [...]}`` or ``{"oneOf": [...]}`` for several.
     """
+    was, why = _state(condition, case)
+    if was is wanted:
+        return None
     joint, parts = condition.parts()
-    if not parts:
-        was, why = _state(condition, case)
-        if was is wanted:
-            return None
+    if condition.is_too_large(case):
+        parts = []
+    if (joint == "&&") is not wanted:  # one part is enough, unless one that was asked before it fails for good
+        end = next((at for at, part in enumerate(parts) if part.fails_for_good(case)), len(parts))
+        parts = parts[: end + 1]
+    open_ = [one for part in parts if (one := needs(part, case, wanted=wanted)) is not None]
+    if not open_:
         told = {"part": condition.text, "was": was, "wanted": wanted}
         return {**told, "why": why} if why else told
-    each = [needs(part, case, wanted=wanted) for part in parts]
-    open_ = [one for one in each if one is not None]
-    if (joint == "&&") is wanted:
-        return {"allOf": open_} if len(open_) > 1 else next(iter(open_), None)
-    return {"oneOf": open_} if len(open_) == len(each) else None
+    if len(open_) == 1:
+        return open_[0]
+    return {"allOf" if (joint == "&&") is wanted else "oneOf": open_}
 
 
 def _state(condition: Condition, case: Case) -> tuple[bool | None, str]:
@@ -164,22 +194,32 @@ def _state(condition: Condition, case: Case) -> tuple[bool | None, str]:
         return None, str(error)
 
 
-def _people(
-    told: Mapping[str, Any], people: Sequence[RuleOutcome], asked: Sequence[RuleOutcome], *, is_waiting: bool
-) -> Iterator[dict[str, Any]]:
-    """Yield whose approval is missing: who is asked, or who said no."""
-    if is_waiting:
-        yield {"ask": list(told.get("ask", ()))}
-        return
-    against = [
-        one for one in people if one.rule != PEOPLE_ASKED and one.answer not in (*_AGREED, "delegate", "escalate")
+def _of_people(told: Mapping[str, Any], outcomes: Sequence[RuleOutcome], proposer: str) -> dict[str, Any]:
+    """Return whose approval is missing, by the questions that were put last: votes on earlier ones do not count."""
+    late = next((one for one in outcomes[-1:] if one.rule == TIME_LIMIT), None)
+    trace = tuple(one for one in outcomes if one.rule != TIME_LIMIT)
+    questions = questions_of(Ruling("wait", "", "", trace=trace, ask=tuple(told.get("ask", ()))), proposer)
+    if told.get("verdict") == "wait":
+        return {"people": [_missing(one) for one in questions if one.is_open]}
+    if late is not None:
+        known = [{**_missing(one), "inTime": True} for one in questions if one.is_open and one.seats]
+        return {"people": known or [{"needed": 1, "of": [], "inTime": True, "reason": late.reason}]}
+    if all(one.decided != "lost" for one in questions):
+        return {"outside": str(told.get("reason", ""))}
+    answers = [one for one in trace[asked_at(trace) or 0 :] if one.rule == HUMAN_ANSWER]
+    return {"people": [_missing(one, answers) for one in questions if one.decided != "approved"]}
+
+
+def _missing(question: Question, answers: Sequence[RuleOutcome] = ()) -> dict[str, Any]:
+    """Return how many more would have to approve, and of whom; with what those said who did not."""
+    of = question.pending if question.is_open else [one.holder for one in question.seats if one.vote not in APPROVALS]
+    told: dict[str, Any] = {"needed": question.needed - len(question.approved_by), "of": list(of)}
+    said = [
+        {"source": one.source, "was": one.answer}
+        for one in answers
+        if one.answer in ("reject", "abstain") and (ANYBODY in of or one.source.partition(":")[2] in of)
     ]
-    for one in against:
-        yield {"rule": one.rule, "source": one.source, "was": one.answer}
-    if not people:
-        for one in asked:
-            if one.answer == "escalate":
-                yield {"rule": one.rule, "ask": list(one.to)}
+    return {**told, "said": said} if said else told
 
 
 def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
@@ -187,7 +227,7 @@ def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
     if found is None:
         return
     if "outside" in found:
-        yield f"  change    the rules would approve it; in the way is: {found['outside']}"
+        yield f"  change    it is not the rules that are in the way, but: {found['outside']}"
     if found.get("silence"):
         yield "  change    to be approved, each of these would have to say nothing:"
         yield from _rules(found["silence"])
@@ -201,12 +241,19 @@ def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
         else:
             yield "  change    no rule of the policy approves anything like it"
     for one in found.get("people", ()):
-        who = ", ".join("any human" if name == "*" else name for name in one.get("ask", ()))
-        yield f"  change    {f'{who} would have to approve' if who else _against(one)}"
+        yield f"  change    {_missing_words(one)}"
 
 
-def _against(one: Mapping[str, Any]) -> str:
-    return f"{one['source']} would have to approve, and said {one['was']} ({one['rule']})"
+def _missing_words(one: Mapping[str, Any]) -> str:
+    if not one["of"]:  # a binding asked, and nobody said anything
+        return f"an approval would have had to come in time; {one['reason']}"
+    who = ", ".join("any human" if name == ANYBODY else name for name in one["of"])
+    few = "" if one["needed"] == len(one["of"]) else f"{'one' if one['needed'] == 1 else one['needed']} of "
+    words = f"{few}{who} would have to approve"
+    if one.get("inTime"):
+        words = f"{few}{who} would have had to approve in time"
+    said = ", ".join(f"{answer['source']} said {answer['was']}" for answer in one.get("said", ()))
+    return f"{words}; {said}" if said else words
 
 
 def _rules(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -25,6 +25,13 @@ write = []                                # outside: where everything is allowed
 hard_links = "refuse"                     # or "allow": files with further names outside of what is backed up
 keep_days = 14                            # how long backups of ended runs are kept
 keep_bytes = 10000000000                  # and how much of them
+
+[checkpoint]                              # signed tree heads, for those who check this log from outside
+origin = "example.com/shop"               # the name of the log in them; unless given, made of the log's own id
+key = "checkpoint.key"                    # what signs them, from `worldctl checkpoint keygen`
+
+[redact]                                  # what --redact role=NAME hides from whom
+guest = ["inputs", "actors"]
 """
 
 from __future__ import annotations
@@ -67,6 +74,15 @@ class WorkspaceConfig(BaseModel):
         return self.model_copy(update=places)
 
 
+class CheckpointConfig(BaseModel):
+    """What stands under ``[checkpoint]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    origin: str | None = None
+    key: str | None = None
+
+
 class Config(BaseModel):
     """What stands in ``world.toml``; relative paths start at ``folder``."""
 
@@ -83,6 +99,8 @@ class Config(BaseModel):
     limits: dict[str, int] = Field(default_factory=dict)
     klis: dict[str, int | bool | str] = Field(default_factory=dict)
     workspace: WorkspaceConfig | None = None
+    checkpoint: CheckpointConfig | None = None
+    redact: dict[str, list[str]] | None = None
     folder: Path = Field(default=Path(), exclude=True)
 
     def placed_workspace(self) -> WorkspaceConfig | None:

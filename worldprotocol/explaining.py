@@ -46,6 +46,7 @@ def explain_trace(
     proposed: IntentScope | None,
     *,
     at_hand: Policy | None = None,
+    proposer: str | None = None,
 ) -> dict[str, Any]:
     """Return what a trace tells.
 
@@ -56,6 +57,7 @@ def explain_trace(
         proposed: the scope that the intent proposed.
         at_hand: the policy itself, where it is at hand and the case is whole: its rules in code are asked again, to
             show by which line they answered and their local values there (``worldprotocol.asking_again``).
+        proposer: the id of the actor whose proposal it is; that of the case, where there is one.
 
     Returns:
         ``changes``, what would have to be otherwise (``worldprotocol.changing``), None where it was approved or never
@@ -64,6 +66,8 @@ def explain_trace(
         none had an opinion.
     """
     trace: Sequence[Mapping[str, Any]] = told.get("trace", ())
+    if proposer is None and case is not None:
+        proposer = case.actor.actor_id
     described = {one["rule"]: one for one in (policy or {}).get("rules", ())}
     of_files = {name: rule for name, one in described.items() if (rule := _file_rule(one)) is not None}
     people = [dict(one) for one in trace if one["rule"] in OF_PEOPLE]
@@ -85,7 +89,7 @@ def explain_trace(
         "people": people,
         "decidedBy": decided,
         "byDefault": bool(asked or described) and strongest == 0,
-        "changes": changes(told, proposed, of_files, case) if told else None,
+        "changes": changes(told, proposed, of_files, case, _forbidding(described), proposer or "") if told else None,
     }
 
 
@@ -150,6 +154,13 @@ def _about(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case 
     if is_for and rule.condition is not None:
         told["reads"] = rule.condition.values_read(case)
     return told
+
+
+def _forbidding(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names of the policies in Cedar that forbid."""
+    of_cedar = {name: one for name, one in described.items() if one.get("language") == CEDAR}
+    made = {name: rebuilt_rules([one]) for name, one in of_cedar.items()}
+    return [name for name, rules in made.items() if any(getattr(rule, "effect", None) == "forbid" for rule in rules)]
 
 
 def _about_cedar(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case) -> dict[str, Any]:

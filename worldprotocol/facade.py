@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from world.actor import ActorKind, ActorRef
@@ -20,16 +19,17 @@ from world.core import Domain, recompute
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
 from world.events import WorldSealed
-from world.founding import bind, register
+from world.founding import bind, register, retire_policy
 from world.frozen import FrozenDict
 from world.intent import IntentInstance, IntentScope
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
 from world.realm import Branch, Realm
+from world.shadowing import configure_shadow
 from world.snapshot import ErrorValue, Meta, Snapshot, System
 from world.source import SourceEvent
 from world.submission import Submission
-from world.subscribers import Handler
+from world.subscribers import Handler, Reaction
 from world.views.archive import Archive, WorldRow, decoded
 from world.views.blame import Blame, blame
 from world.work import Work
@@ -144,7 +144,7 @@ class World:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
             domain: the domain in force.
             **parts: ``projections``, ``policies``, ``effects`` (objects or references), ``enforcement``,
-                ``paranoid``, ``durability``, ``limits``, ``workspace``, ``clock``, ``ids``; see
+                ``paranoid``, ``durability``, ``limits``, ``workspace``, ``clock``, ``ids``, ``workers``; see
                 ``worldprotocol.assemble.assemble``.
 
         Raises:
@@ -204,12 +204,7 @@ class World:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -258,6 +253,15 @@ class World:
     def adopt_policy(self, name: str, *, by: str = OPERATOR) -> bool:
         """Bring a policy at hand into force; False when this very policy is in force already."""
         return self._acting.adopt_policy(name, by=by)
+
+    def retire_policy(self, name: str, *, by: str = OPERATOR, reason: str = "") -> str:
+        """Take a policy out of force that nobody is bound by any more, and return its hash."""
+        return self._acting.run(lambda work: retire_policy(work, name, by, reason))
+
+    def shadow(self, name: str | None, *, actors: Iterable[str] = (), by: str = OPERATOR) -> bool:
+        """Let a policy at hand judge too, for the record only; None for none. See ``world.shadowing``."""
+        chosen = (actors,) if isinstance(actors, str) else tuple(actors)
+        return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
 
     def adopt_domain(self, *, by: str = OPERATOR) -> bool:
         """Adopt the domain at hand; False when it is in force already. See ``open_to_adopt``."""
@@ -414,15 +418,18 @@ class World:
         *,
         by: str,
         scope: IntentScope | Mapping[str, Any] | Iterable[str] | None = None,
+        to: str | None = None,
         reason: str = "",
     ) -> Proposal:
         """Answer a waiting proposal as a person.
 
         Args:
             proposal_id: the proposal.
-            choice: approve, reject, narrow (with ``scope``) or ask (a question back, in ``reason``).
+            choice: approve, reject, narrow (with ``scope``), abstain, ask (a question back, in ``reason``), reply (to
+                one, by the proposer), delegate (the own place, to ``to``) or escalate (to the binding's next step).
             by: the answering actor's id.
             scope: the narrower scope.
+            to: the id of the actor who answers instead.
             reason: why, for the record.
 
         Raises:
@@ -435,6 +442,7 @@ class World:
                 "by": self._actor(by),
                 "choice": choice,
                 "scope": narrowed,
+                "to": to,
                 "reason": reason,
             }
         )
@@ -446,8 +454,12 @@ class World:
             raise Refused("NOT_WAITING", fate_of(self._archive, proposal_id), proposal_id=proposal_id) from None
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
-        """Tell a handler ``(position, event, schedule)`` all events this process commits; returns what ends it."""
-        return self._acting.subscribe(handler)
+        """Tell a handler ``(position, event, schedule)`` all that is committed from now on; returns what ends it."""
+        return self._acting.subscribers.subscribe(handler)
+
+    def schedule(self, reaction: Reaction) -> None:
+        """Have something done when all handlers were told; at once in a thread that is telling nobody."""
+        self._acting.subscribers.schedule(reaction)
 
     @property
     def leases(self) -> Leases:

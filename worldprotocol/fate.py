@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from world.errors import Refused
-from world.events import HumanTimedOut
+from world.events import HumanAnswered, HumanTimedOut
 from world.proposal import Proposal
 from world.views.archive import Archive, decoded
 
@@ -35,7 +35,8 @@ def _told(archive: Archive, proposal: Proposal) -> str:
     record = proposal.decision
     if record is None:
         return f"it is {proposal.status}, and no person is asked."
-    late = next((event for event in events if isinstance(event, HumanTimedOut)), None)
+    last = next((event for event in reversed(events) if isinstance(event, HumanTimedOut | HumanAnswered)), None)
+    late = last if isinstance(last, HumanTimedOut) else None  # after an earlier one, the next step was asked
     timed_out = "" if late is None else f"nobody decided by {moment(late.deadline)}, so it timed out and "
     words = f"{timed_out}{'' if timed_out else 'it '}was {record['decision']} at {moment(record['decidedAt'])}"
     if not timed_out and record.get("reason"):

@@ -176,22 +176,7 @@ class Hosting:
 
     def stuck(self) -> list[dict[str, Any]]:
         """Return the effects of which nobody knows whether they happened, oldest first."""
-        found: list[dict[str, Any]] = []
-        for proposal in self._protocol.archive.peek(lambda realm: [one.copy() for one in realm.proposals.values()]):
-            for name, asked in proposal.in_doubt.items():
-                found.append(
-                    {
-                        "proposalId": proposal.proposal_id,
-                        "actorId": proposal.submitted.actor["actorId"],
-                        "action": proposal.submitted.intent["body"]["type"],
-                        "requirementId": name,
-                        "effect": asked.requirement["type"],
-                        "params": asked.requirement.get("params"),
-                        "requestedAt": proposal.requested_at.get(name, asked.at),
-                        "idempotencyKey": f"{proposal.submitted.intent['intentId']}:{name}",
-                    }
-                )
-        return sorted(found, key=lambda one: one["requestedAt"])
+        return self._protocol.archive.peek(in_doubt)
 
     def resolve(
         self,
@@ -226,3 +211,22 @@ class Hosting:
             Refused: ``NOT_RUNNING``, ``REASON_MISSING``, ``NO_WORKSPACE``.
         """
         return self._protocol.cancel(proposal_id, by=by, reason=reason)
+
+
+def in_doubt(realm: Realm) -> list[dict[str, Any]]:
+    """Return the effects in a realm of which nobody knows whether they happened, oldest first."""
+    found = [
+        {
+            "proposalId": proposal.proposal_id,
+            "actorId": proposal.submitted.actor["actorId"],
+            "action": proposal.submitted.intent["body"]["type"],
+            "requirementId": name,
+            "effect": asked.requirement["type"],
+            "params": asked.requirement.get("params"),
+            "requestedAt": proposal.requested_at.get(name, asked.at),
+            "idempotencyKey": f"{proposal.submitted.intent['intentId']}:{name}",
+        }
+        for proposal in realm.proposals.values()
+        for name, asked in proposal.in_doubt.items()
+    ]
+    return sorted(found, key=lambda one: one["requestedAt"])

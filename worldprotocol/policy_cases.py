@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -190,16 +190,16 @@ def read_cases(path: Path) -> Placed:
             raise
         found = re.search(r"line (\d+)", refused.message)
         raise _invalid(path, [_fault("$", refused.message, int(found[1]) if found else 1)]) from None
+    faults = list(_contradictions(text))
     try:
         file = CaseFile.model_validate(text.data, by_alias=True, by_name=False)
     except ValidationError as error:
         told = refused_value(error, what="file of cases").details["faults"]
         places = [one["loc"] for one in error.errors(include_url=False, include_input=False)]
-        faults = [
+        faults += [
             _fault(one["path"], one["message"], text.line(place)) for one, place in zip(told, places, strict=True)
         ]
-        raise _invalid(path, faults) from None
-    faults = list(_contradictions(file, text))
+        raise _invalid(path, sorted(faults, key=lambda fault: int(fault["line"]))) from None
     if faults:
         raise _invalid(path, faults)
     lines = [text.line(("cases", at)) for at in range(len(file.cases))]
@@ -244,16 +244,28 @@ def _json_lines(text: str) -> dict[Place, int]:
     return lines
 
 
-def _contradictions(file: CaseFile, text: Written) -> Iterator[dict[str, Any]]:
+def _contradictions(text: Written) -> Iterator[dict[str, Any]]:
+    """Yield what does not go together, whatever else is wrong with the file: parts of another type are passed over."""
+    told = _mapping(text.data)
+    given_actor = _mapping(told.get("given")).get("actor")
+    cases = told.get("cases")
     known: dict[str, int] = {}
-    for at, case in enumerate(file.cases):
+    for at, one in enumerate(cases if isinstance(cases, list) else ()):
         place: Place = ("cases", at)
-        if case.actor is None and file.given.actor is None:
+        case = _mapping(one)
+        if case and case.get("actor") is None and given_actor is None:
             yield _fault(f"$.cases[{at}]", "it has no actor, and none is given for all cases", text.line(place))
-        if case.name in known:
-            words = f"the case $.cases[{known[case.name]}] is called {case.name!r:.80}, too"
+        name = case.get("name")
+        if not isinstance(name, str):
+            continue
+        if name in known:
+            words = f"the case $.cases[{known[name]}] is called {name!r:.80}, too"
             yield _fault(f"$.cases[{at}].name", words, text.line((*place, "name")))
-        known.setdefault(case.name, at)
+        known.setdefault(name, at)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _fault(path: str, message: str, line: int) -> dict[str, Any]:

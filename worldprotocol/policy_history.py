@@ -1,4 +1,4 @@
-"""Which policies were in force when: every adoption and retirement in the log, and policies by name and hash.
+"""Which policies were in force or shadowed when: all that the log holds of them, and policies by name and hash.
 
 The policy commands import this. Source: design section 6; CARD-policy, CARD-audit.
 """
@@ -11,30 +11,30 @@ from typing import Any, Literal
 
 from authority import Policy
 from world.errors import Refused
-from world.events import PolicyAdopted, PolicyRetired
+from world.events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.views.archive import decoded
 from worldprotocol.facade import World
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A policy came into force, or left it.
+    """A policy came into force, left it, or began to shadow.
 
     Args:
         position: of the event.
         at: when, ms since 1970.
-        what: which of both.
+        what: which of these.
         name: of the policy.
         policy_hash: of the policy.
         replaced: for an adoption: the hash of the one that was in force under that name, None where there was none.
         by: whom the record names.
         reason: of a retirement.
-        policy: for an adoption: the policy's description; None for a retirement.
+        policy: the policy's description; None for a retirement.
     """
 
     position: int
     at: int
-    what: Literal["adopted", "retired"]
+    what: Literal["adopted", "retired", "shadowed"]
     name: str
     policy_hash: str
     replaced: str | None
@@ -57,10 +57,10 @@ class Change:
 
 
 def changes_of(world: World) -> list[Change]:
-    """Return all adoptions and retirements, in the order of the log."""
+    """Return all adoptions and retirements, and which policies were turned on as shadows, in the order of the log."""
     found: list[Change] = []
     in_force: dict[str, str] = {}
-    for logged in world.log.read(topics=[PolicyAdopted.TOPIC, PolicyRetired.TOPIC]):
+    for logged in world.log.read(topics=[PolicyAdopted.TOPIC, PolicyRetired.TOPIC, ShadowConfigured.TOPIC]):
         event = decoded(logged)
         told = (logged.position, event.at)
         if isinstance(event, PolicyAdopted):
@@ -72,6 +72,8 @@ def changes_of(world: World) -> list[Change]:
         elif isinstance(event, PolicyRetired):
             found.append(Change(*told, "retired", event.name, event.policy_hash, None, event.by, event.reason, None))
             in_force.pop(event.name, None)
+        elif isinstance(event, ShadowConfigured) and event.name is not None and event.policy_hash is not None:
+            found.append(Change(*told, "shadowed", event.name, event.policy_hash, None, event.by, "", event.policy))
     return found
 
 
@@ -81,12 +83,12 @@ class FoundPolicy:
 
     Args:
         description: name, hash and rules, as an adoption records them.
-        origin: ``in force``, ``adopted`` (and not in force any more), or ``at hand``.
-        position: of the adoption, None for one at hand.
+        origin: ``in force``, ``adopted`` (and not in force any more), ``shadowed`` (and never adopted), or ``at hand``.
+        position: of the event that holds it, None for one at hand.
     """
 
     description: Mapping[str, Any]
-    origin: Literal["in force", "adopted", "at hand"]
+    origin: Literal["in force", "adopted", "shadowed", "at hand"]
     position: int | None = None
 
     @property
@@ -101,7 +103,7 @@ class FoundPolicy:
 
 
 def find_policy(given: str, changes: Sequence[Change], at_hand: Callable[[str], Policy]) -> FoundPolicy:
-    """Return the policy that a text names: the one in force, else the one at hand, else the last one retired.
+    """Return the policy that a text names: the one in force, else the one at hand, else the last one in the log.
 
     Args:
         given: a name, ``NAME@HASHPREFIX``, a policy file or a reference.
@@ -114,21 +116,27 @@ def find_policy(given: str, changes: Sequence[Change], at_hand: Callable[[str], 
     name, sign, prefix = given.partition("@")
     if sign:
         return _by_hash(name, prefix, changes, at_hand)
-    last = next((one for one in reversed(changes) if one.name == given), None)
+    last = last_of(given, changes)
     if last is not None and last.what == "adopted":
-        return _adopted(last, changes)
+        return _recorded(last, changes)
     try:
         return FoundPolicy(at_hand(given).description, "at hand")
     except Refused as refused:
-        adopted = next((one for one in reversed(changes) if one.name == given and one.policy is not None), None)
-        if adopted is None or refused.code != "UNKNOWN_POLICY":
+        known = [one for one in changes if one.name == given and one.policy is not None]
+        if not known or refused.code != "UNKNOWN_POLICY":
             raise
-        return _adopted(adopted, changes)
+        adopted = [one for one in known if one.what == "adopted"]
+        return _recorded((adopted or known)[-1], changes)
+
+
+def last_of(name: str, changes: Sequence[Change]) -> Change | None:
+    """Return the last adoption or retirement of a policy, None where it never was in force."""
+    return next((one for one in reversed(changes) if one.name == name and one.what != "shadowed"), None)
 
 
 def _by_hash(name: str, prefix: str, changes: Sequence[Change], at_hand: Callable[[str], Policy]) -> FoundPolicy:
-    adopted = [one for one in changes if one.policy is not None and one.name == name]
-    hashes = {one.policy_hash for one in adopted}
+    recorded = [one for one in changes if one.policy is not None and one.name == name]
+    hashes = {one.policy_hash for one in recorded}
     try:
         present: Mapping[str, Any] | None = at_hand(name).description
     except Refused:
@@ -148,12 +156,16 @@ def _by_hash(name: str, prefix: str, changes: Sequence[Change], at_hand: Callabl
             known=sorted(known),
         )
     if fitting[0] in hashes:
-        return _adopted(next(one for one in reversed(adopted) if one.policy_hash == fitting[0]), changes)
+        fits = [one for one in recorded if one.policy_hash == fitting[0]]
+        adopted = [one for one in fits if one.what == "adopted"]
+        return _recorded((adopted or fits)[-1], changes)
     assert present is not None
     return FoundPolicy(present, "at hand")
 
 
-def _adopted(change: Change, changes: Sequence[Change]) -> FoundPolicy:
+def _recorded(change: Change, changes: Sequence[Change]) -> FoundPolicy:
     assert change.policy is not None
-    last = next(one for one in reversed(changes) if one.name == change.name)
-    return FoundPolicy(change.policy, "in force" if last is change else "adopted", change.position)
+    if change.what == "shadowed":
+        return FoundPolicy(change.policy, "shadowed", change.position)
+    is_last = last_of(change.name, changes) is change
+    return FoundPolicy(change.policy, "in force" if is_last else "adopted", change.position)

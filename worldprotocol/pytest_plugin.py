@@ -7,7 +7,7 @@ pytest; what it offers is imported when a test asks for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ def judge(request: pytest.FixtureRequest) -> Judging:
 
 
 @pytest.fixture
-def recorded(request: pytest.FixtureRequest) -> Recordings:
+def recorded(request: pytest.FixtureRequest) -> Iterator[Recordings]:
     """Check a recorded log by the code at hand: ``recorded("golden/shop.jsonl", domain=shop)``."""
     from worldprotocol.testing.recordings import Flip, Recordings
 
@@ -71,7 +71,8 @@ def recorded(request: pytest.FixtureRequest) -> Recordings:
     folders = (request.path.parent, request.config.rootpath)
     recordings = Recordings(folders, request.config.getoption("--record"), flips, request.config.stash[_USED])
     request.node.stash[_RECORDINGS] = recordings
-    return recordings
+    with recordings.scratch:
+        yield recordings
 
 
 @pytest.fixture

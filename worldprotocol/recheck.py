@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from authority import recheck_ruling
+from authority import PolicyRegistry, StandardAuthority, rebuilt_policy, recheck_ruling
 from authority.policy import TIMED_OUT
 from host import recheck_execution
 from host.executor import is_time_out
@@ -32,16 +32,18 @@ from world.events import (
     HumanAnswered,
     HumanTimedOut,
     PolicyAdopted,
+    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
+    ProposalShadowed,
     ProposalSuperseded,
+    ShadowConfigured,
     VerdictGiven,
     WorldSealed,
 )
 from world.execution import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
-from world.frozen import FrozenDict
 from world.judgement import case_of, in_force
 from world.klis.resource import ResourceTypes
 from world.limits import Limits
@@ -50,72 +52,22 @@ from world.proposal import Proposal
 from world.realm import Realm, fold
 from world.snapshot import Requirement
 from world.time_limit import unlimited
-from world.views.archive import Archive
 from world.work import PastAt, Work
-from worldprotocol.assemble import Parts, compose, open_for_reading
+from worldprotocol.assemble import compose, open_for_reading
 from worldprotocol.facade import World
 from worldprotocol.recheck_leases import recheck_manifest, recheck_verdict
+from worldprotocol.recheck_past import Nobody, PastLookup
+from worldprotocol.recheck_results import DRIFT, Changed, Divergence, Rechecked, drift_key
+from worldprotocol.recheck_shadow import recheck_shadow
+
+__all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
 
 Progress = Callable[[int, int], None]
 
-DRIFT: Final = frozenset({"CODE_CHANGED", "POLICY_CHANGED", "POLICY_NOT_AT_HAND", "CANNOT_RECHECK"})
-"""Codes that say that the code is another one, and not that a step came out differently."""
-
 MAX_STATES: Final = 64
 
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """A step that came out differently, or could not be performed again.
-
-    Args:
-        position: the event of the record.
-        topic: its topic.
-        difference: what differs.
-    """
-
-    position: int
-    topic: str
-    difference: Diverged
-
-    @property
-    def is_drift(self) -> bool:
-        """Whether only the code at hand is another one."""
-        return self.difference.code in DRIFT
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the divergence as JSON."""
-        return {"position": self.position, "topic": self.topic, **self.difference.to_dict()}
-
-
-@dataclass(slots=True)
-class Rechecked:
-    """What a recheck came to.
-
-    Args:
-        divergences: in the order of the log.
-        steps: how many projections, rulings and executions were performed again, and how many could not be
-            (``notRechecked``, ``notRepeatable``).
-        position: the last event that was looked at.
-    """
-
-    divergences: list[Divergence] = field(default_factory=list)
-    steps: Counter[str] = field(default_factory=Counter)
-    position: int = 0
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything was performed again and came out as recorded."""
-        return not self.divergences
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        return {
-            "ok": self.ok,
-            "position": self.position,
-            "steps": dict(sorted(self.steps.items())),
-            "divergences": [one.to_wire() for one in self.divergences],
-        }
+TOLD_EVERY: Final = 500
+"""Events between two words about how far a recheck came."""
 
 
 def recheck(
@@ -133,22 +85,16 @@ def recheck(
         DamagedLog: when the log contradicts itself; ``verify`` comes first.
         Refused: ``LOG_READ_ONLY`` for a realm without parts.
     """
-    parts = world.parts
-    if parts is None:
-        raise Refused("LOG_READ_ONLY", "To recheck, open the realm with its domain, policies and projections.")
     last = world.log.head().size if upto is None else upto
-    checking = _Rechecking(world, parts)
-    for position, event in world.events(upto=last):
-        for difference in unlimited(lambda: list(checking.take(position, event))):  # noqa: B023 - called at once
-            found = Divergence(position, event.TOPIC, difference)
-            checking.result.divergences.append(found)
-            if not every and not found.is_drift:
-                return checking.result
-        if progress is not None and position % 500 == 0:
-            progress(position, last)
-    if progress is not None:
-        progress(last, last)
-    return checking.result
+    checking = Rechecking(world, every=every)
+    done = Rechecked()
+    for at in range(0, last, TOLD_EVERY):
+        done.add(checking.stretch((at, min(at + TOLD_EVERY, last))))
+        if done.first is not None and not every:
+            return done
+        if progress is not None:
+            progress(done.position, last)
+    return done
 
 
 def open_to_recheck(address: str, *, domain: Domain | str | Path, **parts: Any) -> World:
@@ -167,49 +113,111 @@ def open_to_recheck(address: str, *, domain: Domain | str | Path, **parts: Any) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """A question to the authority that was recorded, until its ruling is."""
+class _Question:
+    """A question to the authority: the case is made of it when its ruling is there to be compared.
 
-    case: Case
-    asked: Ruling
-    answer: HumanAnswer | None
+    Args:
+        binding: by which it was judged.
+        before: the position before which its history ends.
+        asked: the ruling that waited for people; None where nobody had been asked.
+        answer: what a person said; None where nobody did in time.
+    """
+
+    binding: Any
+    before: int
+    asked: Ruling | None = None
+    answer: HumanAnswer | None = None
 
 
-class _Rechecking:
-    """One pass over the events: each is checked against the realm before it, and then folded."""
+class Rechecking:
+    """Goes through a log from its beginning: each event is checked against the realm before it, and then folded.
 
-    def __init__(self, world: World, parts: Parts) -> None:
-        self.result = Rechecked()
+    Args:
+        world: a realm opened with the domain, projections and policies to check with.
+        every: go on after the first step that came out differently.
+        twice: asked before each event whether its step is to be performed once more, for nothing, before it counts;
+            what a step leaves behind for the next one comes to light by it. None is never.
+
+    Raises:
+        Refused: ``LOG_READ_ONLY`` for a realm without parts.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        every: bool = False,
+        twice: Callable[[], bool] | None = None,
+    ) -> None:
+        """Begin before the first event."""
+        parts = world.parts
+        if parts is None:
+            raise Refused("LOG_READ_ONLY", "To recheck, open the realm with its domain, policies and projections.")
         self._world = world
+        self._every = every
+        self._twice = twice
         self._parts = parts
+        self._steps: Counter[str] = Counter()
         self._realm = Realm()
         self._sealed: WorldSealed | None = None
-        self._asking: dict[str, _Asking] = {}
-        self._judged: dict[str, tuple[Case, Ruling, _Asking | None]] = {}
+        self._asking: dict[str, _Question] = {}
+        self._judged: dict[str, tuple[_Question, Ruling]] = {}
         self._requested: dict[str, list[Requirement]] = {}
         self._drifts: set[tuple[str, str]] = set()
+        self._rebuilt: dict[str, StandardAuthority] = {}
+        self._changed: Changed | None = None
         self._work = Work(
             realm=self._realm,
-            lookup=_PastLookup(world.archive),
+            lookup=PastLookup(world.archive),
             domain=parts.domain,
             authority=parts.authority,
             executor=parts.executor,
             clock=ManualClock(),
             ids=SequentialIds(),
-            workers=_Nobody(),
+            workers=Nobody(),
             limits=Limits(),
             types=ResourceTypes.installed(),
             snapshots={},
             performing=set(),
         )
 
-    def take(self, position: int, event: Event) -> Iterator[Diverged]:
-        """Yield how an event's step differs when it is performed again, and fold the event."""
-        for difference in self._check(event):
-            if self._is_news(difference):
-                yield difference
+    def stretch(self, stretch: tuple[int, int]) -> Rechecked:
+        """Check the events between two positions; those up to the first of them are only folded.
+
+        Args:
+            stretch: the position after which to begin, not before that of the last event so far, and the last one.
+
+        Raises:
+            DamagedLog: when the log contradicts itself; ``verify`` comes first.
+        """
+        after, upto = stretch
+        for position, event in self._world.events(self._realm.position, after):
+            self._fold(event, position)
+        self._steps = Counter()
+        done = Rechecked(steps=self._steps, position=after)
+        for position, event in self._world.events(after, upto):
+            if self._twice is not None and self._twice():
+                counted = self._steps.copy()
+                unlimited(lambda: list(self._check(event)))  # noqa: B023 - called at once
+                self._steps.clear()
+                self._steps.update(counted)
+            for difference in unlimited(lambda: list(self._check(event))):  # noqa: B023 - called at once
+                if self._is_news(difference):
+                    is_drift = difference.code in DRIFT
+                    found = Divergence(position, event.TOPIC, difference, None if is_drift else self._changed_since())
+                    done.divergences.append(found)
+            self._fold(event, position)
+            done.position = position
+            if done.first is not None and not self._every:
+                break
+        return done
+
+    def _fold(self, event: Event, position: int) -> None:
+        """Remember what later steps need, and fold the event."""
+        note = _NOTES.get(type(event))
+        if note is not None:
+            note(self, event)
         fold(self._realm, event, position)
-        self.result.position = position
         while len(self._work.snapshots) > MAX_STATES:
             self._work.snapshots.pop(next(iter(self._work.snapshots)))
 
@@ -217,71 +225,140 @@ class _Rechecking:
         step = _STEPS.get(type(event))
         if step is not None:
             yield from step(self, event)
-        elif isinstance(event, HumanAnswered):
-            self._ask(event, HumanAnswer.read(event.answer))
-        elif isinstance(event, HumanTimedOut):
-            self._ask(event, None)
-        elif isinstance(event, EffectRequested):
-            self._requested.setdefault(event.proposal_id, []).append(Requirement.from_wire(event.requirement))
-        elif isinstance(event, WorldSealed):
-            self._sealed = event
-        elif isinstance(event, ProposalSuperseded):
-            self._asking.pop(event.proposal_id, None)
 
     def _is_news(self, difference: Diverged) -> bool:
         """Tell of each drift once; how many steps it kept from being rechecked is counted."""
         if difference.code not in DRIFT:
             return True
-        told = difference.details
-        key = difference.code, str(told.get("projection") or told.get("authority") or told.get("recorded"))
-        if difference.code in ("CANNOT_RECHECK", "POLICY_NOT_AT_HAND") and "policy" not in told:
-            self.result.steps["notRechecked"] += 1
+        if difference.code in ("CANNOT_RECHECK", "POLICY_NOT_AT_HAND") and "policy" not in difference.details:
+            self._steps["notRechecked"] += 1
+        key = drift_key(difference)
         if key in self._drifts:
             return False
         self._drifts.add(key)
         return True
 
+    def _changed_since(self) -> Changed:
+        """Return what of the code at hand is another one than that in force at this point."""
+        if self._changed is None:
+            adopted, at_hand = self._realm.domain, self._parts.domain
+            recorded = {} if adopted is None else adopted.sources
+            policies = self._realm.policies.items()
+            self._changed = Changed(
+                schema=self._realm.schema_hash != at_hand.schema.hash,
+                code=_other_code(recorded, at_hand.sources()),
+                policies=tuple(sorted(name for name, one in policies if self._hash_at_hand(name) != one.policy_hash)),
+            )
+        return self._changed
+
+    # What later steps need
+
+    def _note_domain(self, event: DomainAdopted) -> None:
+        self._work.snapshots.clear()
+        self._changed = None
+
+    def _note_policy(self, event: PolicyAdopted | PolicyRetired | ShadowConfigured) -> None:
+        self._changed = None
+        described = None if isinstance(event, PolicyRetired) else event.policy
+        if event.name is None or event.policy_hash is None or described is None:
+            return  # nothing shadows any more
+        if self._hash_at_hand(event.name) != event.policy_hash and event.policy_hash not in self._rebuilt:
+            rebuilt = rebuilt_policy(described, event.policy_hash)
+            if rebuilt is not None:
+                self._rebuilt[event.policy_hash] = StandardAuthority(PolicyRegistry([rebuilt]))
+
+    def _note_answer(self, event: HumanAnswered) -> None:
+        self._ask(event.proposal_id, HumanAnswer.read(event.answer), 1)  # it is judged before it is recorded
+
+    def _note_time_out(self, event: HumanTimedOut) -> None:
+        self._ask(event.proposal_id, None, 2)  # it is recorded before it is judged
+
+    def _ask(self, proposal_id: str, answer: HumanAnswer | None, later: int) -> None:
+        proposal = self._realm.proposals[proposal_id]
+        asked = proposal.asked
+        if asked is None or proposal.submitted.schema_hash != self._parts.domain.schema.hash:
+            return
+        before = self._realm.position + later
+        self._asking[proposal_id] = _Question(proposal.binding or {}, before, asked, answer)
+
+    def _note_ruling(self, event: ProposalJudged) -> None:
+        question = self._question(event)
+        self._asking.pop(event.proposal_id, None)
+        recorded = Ruling.from_wire(event.ruling)
+        is_ours = self._realm.proposals[event.proposal_id].submitted.schema_hash == self._parts.domain.schema.hash
+        if is_ours and recorded.verdict != "wait" and not recorded.trace:
+            self._judged[event.proposal_id] = question, recorded  # its trace stands in the decision
+
+    def _question(self, event: ProposalJudged) -> _Question:
+        asking = self._asking.get(event.proposal_id)
+        return asking or _Question(event.binding, self._realm.position + 1)
+
+    def _note_decision(self, event: DecisionMade) -> None:
+        self._judged.pop(event.proposal_id, None)
+
+    def _note_request(self, event: EffectRequested) -> None:
+        self._requested.setdefault(event.proposal_id, []).append(Requirement.from_wire(event.requirement))
+
+    def _note_sealed(self, event: WorldSealed) -> None:
+        self._sealed = event
+
+    def _note_superseded(self, event: ProposalSuperseded) -> None:
+        self._asking.pop(event.proposal_id, None)
+
+    def _note_end(self, event: ProposalCompleted | ProposalFailed) -> None:
+        self._requested.pop(event.proposal_id, None)
+
     # Code at hand
 
     def _domain(self, event: DomainAdopted) -> Iterator[Diverged]:
-        self._work.snapshots.clear()
         if event.schema_hash != self._parts.domain.schema.hash:
             return  # every step under it says that it cannot be rechecked
         at_hand = self._parts.domain.sources()
-        changed = sorted(
-            name for name in event.sources.keys() | at_hand.keys() if event.sources.get(name) != at_hand.get(name)
-        )
+        changed = _other_code(event.sources, at_hand)
         if changed:
             yield Diverged(
                 "CODE_CHANGED",
                 f"The code of {', '.join(changed)} is not that which was adopted here, under the same schema; what "
                 "follows is rechecked with the code at hand.",
-                changed=changed,
+                changed=list(changed),
                 recorded={name: event.sources.get(name) for name in changed},
                 at_hand={name: at_hand.get(name) for name in changed},
             )
 
-    def _policy(self, event: PolicyAdopted) -> Iterator[Diverged]:
+    def _policy(self, event: PolicyAdopted | ShadowConfigured) -> Iterator[Diverged]:
+        self._note_policy(event)
+        if event.name is None or event.policy is None or event.policy_hash is None:
+            return  # nothing shadows any more
+        at_hand = self._hash_at_hand(event.name)
+        if at_hand == event.policy_hash or event.policy_hash in self._rebuilt:
+            return
+        cause = "is not at hand" if at_hand is None else "at hand is not the one adopted here"
+        yield Diverged(
+            "POLICY_NOT_AT_HAND" if at_hand is None else "POLICY_CHANGED",
+            f"The policy {event.name!r} {cause}, and the log does not hold the code of its rules; its rulings are not "
+            "rechecked. Recheck with the code of then.",
+            policy=event.name,
+            recorded=event.policy_hash,
+            **({} if at_hand is None else {"at_hand": at_hand}),
+        )
+
+    def _hash_at_hand(self, name: str) -> str | None:
+        """Return the hash of a policy at hand; None where there is none of the name."""
         try:
-            found = self._parts.authority.describe_policy(event.name)["hash"]
+            return str(self._parts.authority.describe_policy(name)["hash"])
         except Refused:
-            found = None
-        if found is None:
-            yield Diverged(
-                "POLICY_NOT_AT_HAND",
-                f"The policy {event.name!r} is not at hand; its rulings cannot be rechecked.",
-                policy=event.name,
-                recorded=event.policy_hash,
-            )
-        elif found != event.policy_hash:
-            yield Diverged(
-                "POLICY_CHANGED",
-                f"The policy {event.name!r} at hand is not the one adopted here; rulings are rechecked with the one "
-                "at hand.",
-                policy=event.name,
-                recorded=event.policy_hash,
-                at_hand=found,
-            )
+            return None
+
+    def _judging(self, name: str, policy_hash: str | None) -> Any:
+        """Return the authority that judges by a policy: the one at hand, or one made of what was adopted.
+
+        None where neither has the hash: another policy would say what it says, and not what this one said.
+        """
+        if policy_hash is None:
+            return self._parts.authority
+        if self._hash_at_hand(name) == policy_hash:
+            return self._parts.authority
+        return self._rebuilt.get(policy_hash)
 
     def _other_schema(self, schema_hash: str, what: str) -> Diverged | None:
         at_hand = self._parts.domain.schema.hash
@@ -302,7 +379,7 @@ class _Rechecking:
         if other is not None:
             yield other
             return
-        self.result.steps["projections"] += 1
+        self._steps["projections"] += 1
         difference = recheck_projection(self._parts.projections, event, self._work.snapshot(event.world_id).view)
         if difference is not None:
             yield difference
@@ -310,76 +387,72 @@ class _Rechecking:
     def _case(self, proposal: Proposal, binding: Any, before: int) -> Case:
         return case_of(self._work, proposal, binding, PastAt(self._work.lookup, before, proposal.proposal_id))
 
-    def _ask(self, event: HumanAnswered | HumanTimedOut, answer: HumanAnswer | None) -> None:
-        """Remember the case as it was when a person answered, or when the time was over."""
-        proposal = self._realm.proposals[event.proposal_id]
-        asked = proposal.asked
-        if asked is None or proposal.submitted.schema_hash != self._parts.domain.schema.hash:
-            return
-        # An answer is judged before it is recorded, a time-out after.
-        before = self._realm.position + (1 if answer is not None else 2)
-        case = self._case(proposal, proposal.binding or {}, before)
-        self._asking[event.proposal_id] = _Asking(case, asked, answer)
-
     def _ruling(self, event: ProposalJudged) -> Iterator[Diverged]:
         proposal = self._realm.proposals[event.proposal_id]
         other = self._other_schema(proposal.submitted.schema_hash, f"The ruling on {event.proposal_id}")
         if other is not None:
             yield other
             return
-        asking = self._asking.pop(event.proposal_id, None)
-        case = asking.case if asking is not None else self._case(proposal, event.binding, self._realm.position + 1)
         recorded = Ruling.from_wire(event.ruling)
         if recorded.verdict == "wait" or recorded.trace:
-            yield from self._compare(case, recorded, asking)
-        else:
-            self._judged[event.proposal_id] = case, recorded, asking  # its trace stands in the decision
+            yield from self._compare(event.proposal_id, self._question(event), recorded)
+
+    def _shadow(self, event: ProposalShadowed) -> Iterator[Diverged]:
+        proposal = self._realm.proposals[event.proposal_id]
+        other = self._other_schema(proposal.submitted.schema_hash, f"What {event.name!r} said on {event.proposal_id}")
+        if other is not None:
+            yield other
+            return
+        bound = self._realm.bindings[proposal.submitted.actor["actorId"]]
+        case = self._case(proposal, bound, self._realm.position + 1)
+        turned_on = None if self._realm.shadow is None else self._realm.shadow.policy_hash
+        yield from recheck_shadow(
+            self._judging(event.name, event.policy_hash), case, event, self._steps, turned_on=turned_on
+        )
 
     def _decision(self, event: DecisionMade) -> Iterator[Diverged]:
-        judged = self._judged.pop(event.proposal_id, None)
+        judged = self._judged.get(event.proposal_id)
         if judged is not None:
-            case, recorded, asking = judged
+            question, recorded = judged
             trace = tuple(RuleOutcome.from_wire(outcome) for outcome in event.decision.get("trace", ()))
-            yield from self._compare(case, replace(recorded, trace=trace), asking)
+            yield from self._compare(event.proposal_id, question, replace(recorded, trace=trace))
 
-    def _compare(self, case: Case, recorded: Ruling, asking: _Asking | None) -> Iterator[Diverged]:
+    def _compare(self, proposal_id: str, question: _Question, recorded: Ruling) -> Iterator[Diverged]:
         if any(outcome.answer == "error" and outcome.reason.startswith(TIMED_OUT) for outcome in recorded.trace):
-            self.result.steps["notRepeatable"] += 1
+            self._steps["notRepeatable"] += 1
             return
-        self.result.steps["rulings"] += 1
-        authority: Any = self._parts.authority
-        if asking is not None:
-            difference = recheck_ruling(authority, case, recorded, asked=asking.asked, answer=asking.answer)
+        case = self._case(self._realm.proposals[proposal_id], question.binding, question.before)
+        if question.asked is not None:  # people are asked by no policy
+            given = self._parts.authority
+            difference = recheck_ruling(given, case, recorded, asked=question.asked, answer=question.answer)
         else:
-            adopted = self._realm.policies.get(case.binding.get("policy", ""))
-            if recorded.policy_hash is not None and (adopted is None or adopted.policy_hash != recorded.policy_hash):
-                authority = _Refusing(authority, self._work)  # it was refused, not being the policy in force
+            name = case.binding.get("policy", "")
+            adopted = self._realm.policies.get(name)
+            authority = self._judging(name, recorded.policy_hash)
+            is_in_force = recorded.policy_hash in (None, None if adopted is None else adopted.policy_hash)
+            if authority is None and is_in_force:
+                yield _not_at_hand(case, recorded)
+                return
+            is_unknown = authority is None  # its rules are in no adoption, since nobody adopted it
+            if not is_in_force:
+                authority = _Refusing(authority, self._work, recorded)  # it was refused, whatever it said
             difference = recheck_ruling(authority, case, recorded)
-        if difference is not None and not self._is_drift(difference):
+            if is_unknown and difference is None:
+                self._steps["notRepeatable"] += 1
+                return
+        self._steps["rulings"] += 1
+        if difference is not None:
             yield difference
 
-    def _is_drift(self, difference: Diverged) -> bool:
-        """Tell whether a ruling differs only in what was told already: where its rules stand, and the policy's hash."""
-        rest = []
-        for one in difference.details.get("differences", [{"at": "all"}]):
-            then, now = one.get("recorded"), one.get("now")
-            if isinstance(then, dict) and isinstance(now, dict):
-                moved = {**then, "source": ""} == {**now, "source": ""}
-            else:
-                moved = one["at"] == "policyHash" and any(code == "POLICY_CHANGED" for code, _ in self._drifts)
-            if not moved:
-                rest.append(one)
-        return not rest
-
     def _verdict(self, event: VerdictGiven) -> Iterator[Diverged]:
-        self.result.steps["verdicts"] += 1
+        self._steps["verdicts"] += 1
         difference = recheck_manifest(self._work, event) or recheck_verdict(self._realm.klis, event)
         if difference is not None:
             yield difference
 
     def _execution(self, event: ProposalCompleted | ProposalFailed) -> Iterator[Diverged]:
         proposal = self._realm.proposals[event.proposal_id]
-        requested = self._requested.pop(event.proposal_id, [])
+        requested = self._requested.get(event.proposal_id, [])
         sealed = self._sealed
         if sealed is None or sealed.world_id != event.world_id:
             sealed = self._world.archive.sealed(event.world_id)  # another execution came to it first
@@ -390,9 +463,9 @@ class _Rechecking:
         if proposal.started is None:
             raise DamagedLog("ILLEGAL_TRANSITION", f"Proposal {event.proposal_id} ended without having begun.")
         if is_time_out(sealed.error) or self._by_engine(proposal, sealed):
-            self.result.steps["notRepeatable"] += 1
+            self._steps["notRepeatable"] += 1
             return
-        self.result.steps["executions"] += 1
+        self._steps["executions"] += 1
         difference = recheck_execution(
             self._parts.executor,
             order_of(proposal, self._work.snapshot(event.parent)),
@@ -411,62 +484,68 @@ class _Rechecking:
         return code in ENGINE_ERRORS and (code != CANCELLED or proposal.cancelled is not None)
 
 
-_STEPS: Final[Mapping[type[Event], Callable[[_Rechecking, Any], Iterator[Diverged]]]] = {
-    DomainAdopted: _Rechecking._domain,
-    PolicyAdopted: _Rechecking._policy,
-    ProjectionRecorded: _Rechecking._projection,
-    ProposalJudged: _Rechecking._ruling,
-    DecisionMade: _Rechecking._decision,
-    ProposalCompleted: _Rechecking._execution,
-    ProposalFailed: _Rechecking._execution,
-    VerdictGiven: _Rechecking._verdict,
+_STEPS: Final[Mapping[type[Event], Callable[[Rechecking, Any], Iterator[Diverged]]]] = {
+    DomainAdopted: Rechecking._domain,
+    PolicyAdopted: Rechecking._policy,
+    ShadowConfigured: Rechecking._policy,
+    ProposalShadowed: Rechecking._shadow,
+    ProjectionRecorded: Rechecking._projection,
+    ProposalJudged: Rechecking._ruling,
+    DecisionMade: Rechecking._decision,
+    ProposalCompleted: Rechecking._execution,
+    ProposalFailed: Rechecking._execution,
+    VerdictGiven: Rechecking._verdict,
 }
 """What is performed again for an event."""
+
+_NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
+    DomainAdopted: Rechecking._note_domain,
+    PolicyAdopted: Rechecking._note_policy,
+    PolicyRetired: Rechecking._note_policy,
+    ShadowConfigured: Rechecking._note_policy,
+    HumanAnswered: Rechecking._note_answer,
+    HumanTimedOut: Rechecking._note_time_out,
+    ProposalJudged: Rechecking._note_ruling,
+    DecisionMade: Rechecking._note_decision,
+    EffectRequested: Rechecking._note_request,
+    WorldSealed: Rechecking._note_sealed,
+    ProposalSuperseded: Rechecking._note_superseded,
+    ProposalCompleted: Rechecking._note_end,
+    ProposalFailed: Rechecking._note_end,
+}
+"""What is remembered of an event for later steps, whether it is checked or only folded."""
+
+
+def _other_code(recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in {*recorded, *at_hand} if recorded.get(name) != at_hand.get(name)))
+
+
+def _not_at_hand(case: Case, recorded: Ruling) -> Diverged:
+    return Diverged(
+        "POLICY_NOT_AT_HAND",
+        f"The ruling of {recorded.authority} on {case.proposal_id} cannot be rechecked: the policy with the hash "
+        f"{(recorded.policy_hash or '')[:12]} is not at hand, and the log does not hold the code of its rules.",
+        proposal_id=case.proposal_id,
+        authority=recorded.authority,
+        policy_hash=recorded.policy_hash,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusing:
-    """An authority that refuses, as the protocol does, what a policy says that is not the one in force."""
+    """An authority that refuses, as the protocol does, what a policy says that is not the one in force.
+
+    Args:
+        authority: has the policy; None where nothing has: then what it said is as recorded, and only whether that was
+            refused is told.
+        work: knows the policy in force.
+        recorded: the ruling in the log.
+    """
 
     authority: Any
     work: Work
+    recorded: Ruling
 
     def judge(self, case: Case) -> Ruling:
-        return in_force(self.work, self.authority.judge(case), case.binding)
-
-
-@dataclass(frozen=True, slots=True)
-class _PastLookup:
-    """Look-ups in what is committed; a case asks only about what came before it (``world.work.Lookup``)."""
-
-    archive: Archive
-
-    def proposal_of_intent(self, intent_id: str) -> str | None:
-        rows = self.archive.rows("by_intent", of_intent=intent_id)
-        return str(rows[0][0]) if rows else None
-
-    def attempts(self, intent_key: str) -> int:
-        rows = self.archive.rows("attempts", of_key=intent_key)
-        return int(rows[0][0] or 0) if rows else 0
-
-    def count(self, before: int, **conditions: Any) -> int:
-        return self.archive.count(before, **conditions)
-
-    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
-        row = self.archive.find_world(world_id)
-        return None if row is None else (row.outcome, row.height)
-
-    def checked_state(self, world_id: str) -> FrozenDict:
-        return self.archive.checked_state(world_id)
-
-
-class _Nobody:
-    """No worker: a recheck executes nothing."""
-
-    me = "recheck"
-
-    def is_gone(self, worker: str) -> bool:
-        return False
-
-    def close(self) -> None:
-        """There is nothing to leave."""
+        said = self.recorded if self.authority is None else self.authority.judge(case)
+        return in_force(self.work, said, case.binding)

@@ -86,13 +86,18 @@ def schema_in_force(realm: Realm) -> str:
     return realm.schema_hash
 
 
-def scope_of(given: IntentScope | Mapping[str, Any] | Iterable[str] | None) -> IntentScope | None:
-    """Return a scope that is given as such, in wire form or as patterns; raises ``Refused`` ``INVALID_VALUE``."""
+def scope_of(given: IntentScope | Mapping[str, Any] | str | Iterable[str] | None) -> IntentScope | None:
+    """Return a scope that is given as such, in wire form, or as patterns, of which one may stand alone.
+
+    Raises:
+        Refused: ``INVALID_VALUE``.
+    """
     if given is None or isinstance(given, IntentScope):
         return given
     if isinstance(given, Mapping):
         return IntentScope.read(given)
-    return IntentScope.read({"allowedPaths": list(given)})
+    is_several = isinstance(given, Iterable) and not isinstance(given, str)
+    return IntentScope.read({"allowedPaths": list(given) if is_several else [given]})
 
 
 def body_of(action: str, given: Any, scope: Any) -> IntentBody:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.decision import Ruling
-from world.events import DecisionMade, ProposalJudged, ProposalShadowed, ProposalSubmitted
+from world.errors import Refused
+from world.events import DecisionMade, ProposalJudged, ProposalShadowed, ProposalSubmitted, ShadowConfigured
 from world.views.archive import decoded
 from worldprotocol.facade import World
 
@@ -46,7 +47,12 @@ def shadows_of(world: World, name: str | None = None) -> Shadows:
     Args:
         world: an open realm.
         name: only what the policy of this name said.
+
+    Raises:
+        Refused: ``UNKNOWN_POLICY`` where no policy of that name ever shadowed.
     """
+    if name is not None:
+        _check_known(world, name)
     result = Shadows()
     if next(iter(world.log.read(topics=[ProposalShadowed.TOPIC])), None) is None:
         return result
@@ -69,6 +75,19 @@ def shadows_of(world: World, name: str | None = None) -> Shadows:
         elif isinstance(event, DecisionMade) and event.proposal_id in told:
             _decided(told.pop(event.proposal_id), event.decision)
     return result
+
+
+def _check_known(world: World, name: str) -> None:
+    events = (decoded(logged) for logged in world.log.read(topics=[ShadowConfigured.TOPIC]))
+    known = sorted({event.name for event in events if isinstance(event, ShadowConfigured) and event.name is not None})
+    if name not in known:
+        raise Refused(
+            "UNKNOWN_POLICY",
+            f"No policy {name!r} ever shadowed in this log, so it said nothing; there are: "
+            f"{', '.join(known) or 'none at all'}.",
+            policy=name,
+            known=known,
+        )
 
 
 def _compared(
@@ -104,7 +123,13 @@ def _change(ruling: Ruling, said: Ruling) -> str | None:
         return "verdict"
     if ruling.approved_scope != said.approved_scope:
         return "scope"
-    return "question" if sorted(ruling.ask) != sorted(said.ask) else None
+    return "question" if ruling.verdict == "wait" and _question(ruling) != _question(said) else None
+
+
+def _question(ruling: Ruling) -> tuple[Any, ...]:
+    """Return who is asked, how many must approve where they vote, and what they can approve at most."""
+    quorums = sorted((one.to, one.quorum.rule, one.quorum.threshold or 0) for one in ruling.trace if one.quorum)
+    return sorted(ruling.ask), quorums, {one.scope for one in ruling.trace if one.scope is not None}
 
 
 def _told(ruling: Ruling) -> dict[str, Any]:

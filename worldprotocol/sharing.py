@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from world.errors import Refused
 
-__all__ = ["cores", "in_order"]
+__all__ = ["cores", "free_cores", "in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,13 +30,26 @@ AHEAD: Final = 2
 MAX_WAITING: Final = 4
 """Results for each process that may wait for an earlier one."""
 
-PRELOADED: Final = ("worldprotocol.backtest", "authority.policyfile")
+PRELOADED: Final = ("worldprotocol.backtest", "worldprotocol.recheck_log", "authority.policyfile")
 
 
 def cores() -> int:
     """Return how many cores this process may use."""
     told = getattr(os, "sched_getaffinity", None)
     return len(told(0)) if told is not None else os.cpu_count() or 1
+
+
+def free_cores() -> int:
+    """Return how many of those cores others left idle in the last minute, at least one.
+
+    Where the system does not tell, all of them.
+    """
+    told = getattr(os, "getloadavg", None)
+    try:
+        busy = 0.0 if told is None else told()[0] / (os.cpu_count() or 1)
+    except OSError:  # it cannot be told
+        busy = 0.0
+    return max(1, round(cores() * (1 - busy)))
 
 
 def in_order(begin: Callable[[], Callable[[T], R]], tasks: Sequence[T], jobs: int) -> Iterator[R]:
@@ -81,8 +94,8 @@ class _Worker:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return Refused(
             "PROCESS_LOST",
-            f"A process that judges ended by itself ({how}), and what it was to do is not done. It may have been short "
-            "of memory; try again with fewer processes (--jobs 1).",
+            f"A process that shared the work ended by itself ({how}), and its part is not done. It may have been "
+            "short of memory; try again with fewer processes (--jobs 1).",
             exit_code=code,
         )
 

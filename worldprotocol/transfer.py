@@ -9,9 +9,9 @@ Every line is canonical JSON, and an event's state is the stored text itself, so
 head stands after every thousand events or so, where a commit ended, and at the end; a file without its last line is
 refused. What was imported has the same events byte by byte and the same heads, in whatever store.
 
-A redacted export (KM-7.3) hides the paths of resources in the states of the lease ledger; such a line has
-``"redacted":true``. Its leaf is that of the full state, so that the heads can still be computed from the leaves; it
-cannot be imported.
+A redacted export (KM-7.3) says in its header by what rules, and hides events whole: of such an event there is nothing
+but ``{"leaf":"..","position":7,"redacted":true}``. All tree heads can still be computed from the leaves; it cannot be
+imported. See ``worldprotocol.redaction``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import IO, Final
 
 import msgspec
 
-from world.canonical import canonical_bytes, read_json
+from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
 from world.events import Event, decode_event
 from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, open_log, parse_address
@@ -33,8 +33,7 @@ from world.log.merkle import Frontier
 from world.log.url import MEMORY
 from world.uniqueness import Repeats
 from world.views.index import WorldIndex
-from world.views.leases import without_paths
-from world.work import KLIS_STREAM
+from worldprotocol.redaction import Redaction
 
 FORMAT: Final = 1
 """Version of the file's form."""
@@ -48,20 +47,23 @@ MAX_LINE_BYTES: Final = 64 << 20
 Progress = Callable[[int, int], None]
 
 
-class _Header(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class Header(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The first line of an export; ``redacted`` says by what kinds of rules events are hidden in it."""
+
     world_protocol: str
     format: int
     name: str
+    redacted: list[str] = []
 
 
 class _EventLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     position: int
-    stream: str
-    version: int
-    topic: str
-    schema_version: int
-    state: msgspec.Raw
     leaf: str
+    stream: str = ""
+    version: int = 0
+    topic: str = ""
+    schema_version: int = 0
+    state: msgspec.Raw = msgspec.Raw()
     redacted: bool = False
 
 
@@ -74,10 +76,23 @@ class _HeadLine(msgspec.Struct, forbid_unknown_fields=True):
     head: _Head
 
 
-_HEADER: Final = msgspec.json.Decoder(_Header)
+_HEADER: Final = msgspec.json.Decoder(Header)
 _EVENT: Final = msgspec.json.Decoder(_EventLine)
 _HEAD: Final = msgspec.json.Decoder(_HeadLine)
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What a redacted export tells of an event.
+
+    Args:
+        position: place in the log.
+        leaf: its leaf hash.
+    """
+
+    position: int
+    leaf: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +110,20 @@ class Imported:
     head: TreeHead
 
 
-def export_log(log: EventLog, out: IO[bytes], *, progress: Progress | None = None, redact: bool = False) -> TreeHead:
+Item = Header | LoggedEvent | Hidden | TreeHead
+"""A line of an export: the first one, an event as it is or hidden, or a tree head."""
+
+
+def export_log(
+    log: EventLog, out: IO[bytes], *, progress: Progress | None = None, redaction: Redaction | None = None
+) -> TreeHead:
     """Write a log as JSON lines; what others append meanwhile is left out.
 
     Args:
         log: the log.
         out: where the lines go.
         progress: called with events written and events in all.
-        redact: whether the paths of resources are hidden; what that changed cannot be imported (KM-7.3).
+        redaction: which events are replaced by their leaf hashes; such an export cannot be imported (KM-7.3).
 
     Returns:
         The tree head in the last line.
@@ -111,12 +132,16 @@ def export_log(log: EventLog, out: IO[bytes], *, progress: Progress | None = Non
         DamagedLog: the first event or head that is not what its hash says; the lines before it are sound.
     """
     last = log.head()
-    out.write(canonical_bytes({"worldProtocol": "log", "format": FORMAT, "name": log.name}) + b"\n")
+    header = {"worldProtocol": "log", "format": FORMAT, "name": log.name}
+    if redaction:
+        redaction.learn(log)
+        header["redacted"] = list(redaction.kinds)
+    out.write(canonical_bytes(header) + b"\n")
     heads = log.heads(0, last.size)
     frontier, written = Frontier(), 0
     for rows in log.read_rows(upto=last.size):
         for row in rows:
-            out.write(_event_text(LoggedEvent(*row), redact=redact))
+            out.write(event_line(LoggedEvent(*row), redaction))
         frontier = frontier.extended(row[6] for row in rows)
         position = rows[-1][0]
         if position - written >= HEAD_EVERY and position < last.size:
@@ -124,13 +149,13 @@ def export_log(log: EventLog, out: IO[bytes], *, progress: Progress | None = Non
             stored = next((head for head in heads if head.size >= position), last)
             if stored.size == position and stored.root != head.root:
                 raise _damaged_head(stored)
-            out.write(_head_text(head))
+            out.write(head_line(head))
             written = position
         if progress is not None:
             progress(position, last.size)
     if frontier.root() != last.root:
         raise _damaged_head(last)
-    out.write(_head_text(last))
+    out.write(head_line(last))
     return last
 
 
@@ -237,9 +262,9 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[st
     repeats, start = Repeats(), lines.tell()
     if size == 0:
         found = TreeHead(0, frontier.root())
-    for number, item in _items(lines, tell):
+    for number, item in _whole_items(lines, tell):
         last = None
-        if isinstance(item, _Header):
+        if isinstance(item, Header):
             name = item.name
         elif isinstance(item, TreeHead):
             frontier, pending = frontier.extended(pending), []
@@ -264,9 +289,19 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[st
     return name, last, found
 
 
+def _whole_items(
+    lines: IO[bytes], tell: Callable[[int], None]
+) -> Iterator[tuple[int, Header | LoggedEvent | TreeHead]]:
+    """Yield what ``read_items`` does, of an export that hides nothing."""
+    for number, item in read_items(lines, tell):
+        if isinstance(item, Hidden) or (isinstance(item, Header) and item.redacted):
+            raise _bad(number, "it is redacted; only a whole export can become a log")
+        yield number, item
+
+
 def _events(lines: IO[bytes], start: int) -> Iterator[tuple[int, Event]]:
     lines.seek(start)
-    for number, item in _items(lines, lambda _: None):
+    for number, item in read_items(lines, lambda _: None):
         if isinstance(item, LoggedEvent):
             yield item.position, _decoded(number, item)
 
@@ -284,7 +319,7 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
     view = WorldIndex()
     with open_log(address, create=True, durability="full", view=view) as log:
         size, batch, added = log.head().size, [], 0
-        for number, item in _items(lines, tell):
+        for number, item in read_items(lines, tell):
             if isinstance(item, LoggedEvent):
                 if item.position > size:
                     batch.append(item)
@@ -305,14 +340,18 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
         return Imported(done.name, added, log.head())
 
 
-def _items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[int, _Header | LoggedEvent | TreeHead]]:
-    """Yield the number and the content of every line, each checked by itself."""
+def read_items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[int, Item]]:
+    """Yield the number and the content of every line of an export, each checked by itself.
+
+    Raises:
+        Refused: ``BAD_EXPORT`` with the line, ``LOG_FORMAT``.
+    """
     number, read = 0, 0
     for number, line in enumerate(_lines(lines), 1):
         read += len(line)
         if not line.endswith(b"\n"):
             raise _bad(number, "the file is cut off in the middle of the line")
-        yield number, _header(line) if number == 1 else _item(number, line)
+        yield number, read_header(line) if number == 1 else _item(number, line)
         if number % HEAD_EVERY == 0:
             tell(read)
     if number == 0:
@@ -324,7 +363,12 @@ def _lines(lines: IO[bytes]) -> Iterable[bytes]:
         yield line
 
 
-def _header(line: bytes) -> _Header:
+def read_header(line: bytes) -> Header:
+    """Return what the first line of an export says.
+
+    Raises:
+        Refused: ``BAD_EXPORT``, ``LOG_FORMAT``.
+    """
     try:
         header = _HEADER.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
@@ -341,60 +385,78 @@ def _header(line: bytes) -> _Header:
     return header
 
 
-def _item(number: int, line: bytes) -> LoggedEvent | TreeHead:
+def read_line(line: bytes) -> LoggedEvent | Hidden | TreeHead:
+    """Return what a line of an export after the first says; whether an event's leaf hash fits is not looked at.
+
+    Raises:
+        Refused: ``BAD_EXPORT`` without a line, for what says nothing.
+    """
     try:
         if line.startswith(b'{"head":'):
             head = _HEAD.decode(line).head
             return TreeHead.from_hex(head.size, head.root)
         told = _EVENT.decode(line)
-        if told.redacted:
-            raise _bad(number, f"event {told.position} is redacted; only an export without --redact can become a log")
-        state = bytes(told.state)
-        leaf = event_leaf(told.stream, told.version, told.topic, told.schema_version, state)
+        leaf = TreeHead.from_hex(0, told.leaf).root
         if leaf.hex() != told.leaf:
-            raise _bad(number, f"event {told.position} was changed: its content and its leaf hash disagree")
+            raise Refused("BAD_EXPORT", "its leaf hash is not written in 64 lower-case hex digits")
     except (msgspec.MsgspecError, UnicodeError) as error:
+        raise Refused("BAD_EXPORT", f"it is neither an event nor a tree head ({error})") from None
+    if told.redacted:
+        return Hidden(told.position, leaf)
+    return LoggedEvent(
+        told.position, told.stream, told.version, told.topic, told.schema_version, bytes(told.state), leaf
+    )
+
+
+def _item(number: int, line: bytes) -> LoggedEvent | Hidden | TreeHead:
+    try:
+        item = read_line(line)
+        if isinstance(item, LoggedEvent) and item.leaf != event_leaf(
+            item.stream, item.version, item.topic, item.schema_version, item.state
+        ):
+            raise _bad(number, f"event {item.position} was changed: its content and its leaf hash disagree")
+    except UnicodeError as error:
         raise _bad(number, f"it is neither an event nor a tree head ({error})") from None
     except Refused as refused:
-        raise refused if refused.code == "BAD_EXPORT" else _bad(number, refused.message) from None
-    return LoggedEvent(told.position, told.stream, told.version, told.topic, told.schema_version, state, leaf)
+        raise refused if "line" in refused.details else _bad(number, refused.message) from None
+    return item
 
 
 def _bad(number: int, why: str) -> Refused:
     return Refused("BAD_EXPORT", f"Line {number}: {why}. Nothing was imported.", line=number)
 
 
-def _event_text(event: LoggedEvent, *, redact: bool) -> bytes:
+def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
+    """Return the line of an export for an event.
+
+    Raises:
+        DamagedLog: ``EVENT_CHANGED`` where its content and its leaf hash disagree.
+    """
     if not is_intact(event):
         raise DamagedLog(
             "EVENT_CHANGED",
             f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",
             position=event.position,
         )
-    state = _redacted_state(event) if redact else event.state
-    return b'{"leaf":"%b","position":%d%b,"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}\n' % (
+    if redaction and redaction.hides(event):
+        return b'{"leaf":"%b","position":%d,"redacted":true}\n' % (event.leaf.hex().encode(), event.position)
+    return b'{"leaf":"%b","position":%d,"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}\n' % (
         event.leaf.hex().encode(),
         event.position,
-        b"" if state == event.state else b',"redacted":true',
         event.schema_version,
-        state,
+        event.state,
         _text(event.stream),
         _text(event.topic),
         event.version,
     )
 
 
-def _redacted_state(event: LoggedEvent) -> bytes:
-    if event.stream != KLIS_STREAM:
-        return event.state
-    return canonical_bytes(without_paths(read_json(event.state)))
-
-
 def _text(text: str) -> bytes:
     return b'"' + text.encode() + b'"' if _PLAIN.fullmatch(text) else canonical_bytes(text)
 
 
-def _head_text(head: TreeHead) -> bytes:
+def head_line(head: TreeHead) -> bytes:
+    """Return the line of an export for a tree head."""
     return canonical_bytes({"head": {"size": head.size, "root": head.root_hex}}) + b"\n"
 
 

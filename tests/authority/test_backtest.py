@@ -139,7 +139,7 @@ def test_as_many_processes_judge_as_pay(
         return map(begin(), tasks)
 
     monkeypatch.setattr(stretches, "in_order", in_order)
-    monkeypatch.setattr(stretches, "cores", lambda: 3)
+    monkeypatch.setattr(stretches, "free_cores", lambda: 3)
     monkeypatch.setattr(stretches, "FIRST", 500)
     for pays_s, jobs in ((1_000.0, []), (1e-9, [3])):
         monkeypatch.setattr(stretches, "PAYS_S", pays_s)
@@ -171,6 +171,13 @@ def test_what_people_would_say_is_undecided_and_what_they_said_counts(tmp_path: 
     lines, counts = found(tmp_path, other(tmp_path))
     assert (lines, counts) == ([], {"judged": 3, "same": 3, "otherBindings": 1})
     lines, counts = found(tmp_path, other(tmp_path, asked="eve"))
+    assert [(one["proposalId"], one["why"]) for one in lines] == [
+        (answered, "asksPeople"),
+        (open_still, "asksPeople"),
+    ]
+    voting = Path(other(tmp_path))
+    voting.write_text(voting.read_text().replace("to = [", 'vote = "unanimous"\nto = ['))
+    lines, counts = found(tmp_path, str(voting))  # another question, though it is the same ann
     assert [(one["proposalId"], one["why"]) for one in lines] == [
         (answered, "asksPeople"),
         (open_still, "asksPeople"),

@@ -112,7 +112,7 @@ WRONG["rules.cases.json"] = json.dumps(
     },
     indent=1,
 )
-LINES = {"rules.cases.toml": [8, 21], "rules.cases.yaml": [8, 19], "rules.cases.json": [12, 31]}
+LINES = {"rules.cases.toml": [8, 11, 21], "rules.cases.yaml": [8, 9, 19], "rules.cases.json": [12, 16, 31]}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -122,9 +122,23 @@ def test_all_faults_of_a_file_are_told_with_path_and_line(name: str, tmp_path: P
         read_cases(tmp_path / name)
     faults = refused.value.details["faults"]
     assert refused.value.code == "INVALID_CASES"
-    assert [fault["path"] for fault in faults] == ["$.cases[0].expected.decision", "$.cases[1].history[1].at"]
+    assert [fault["path"] for fault in faults] == [
+        "$.cases[0].expected.decision",
+        "$.cases[1].name",
+        "$.cases[1].history[1].at",
+    ]
     assert [fault["line"] for fault in faults] == LINES[name]
     assert f"line {LINES[name][0]}, $.cases[0].expected.decision: " in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "told", [5, [], {"cases": 5}, {"cases": [5]}, {"given": [], "cases": [{"name": ["a"]}, {"name": 5}]}]
+)
+def test_a_file_of_another_shape_is_told_as_such(told: Any, tmp_path: Path) -> None:
+    (tmp_path / "rules.cases.json").write_text(json.dumps(told))
+    with pytest.raises(Refused) as refused:
+        read_cases(tmp_path / "rules.cases.json")
+    assert refused.value.code == "INVALID_CASES"
 
 
 def write(folder: Path, *cases: dict[str, Any], name: str = "rules.cases.json", **more: Any) -> Path:
@@ -299,6 +313,14 @@ def test_how_long_ago_is_meant_from_the_time_of_the_case() -> None:
 def test_a_case_that_makes_no_sense_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(Refused, match=r"valid|actor"):
         case(**more)
+
+
+@pytest.mark.parametrize("kind", ["hitl", "auto_approve", "tribunal", "policy", 5])
+def test_a_case_is_judged_by_the_policy_and_by_no_other_authority(kind: Any) -> None:
+    with pytest.raises(Refused, match="by which no policy judges") as refused:
+        case(binding={"kind": kind, "ask": ["ann"]})
+    assert refused.value.code == "INVALID_VALUE"
+    assert case(binding={"kind": "policy_rules", "ask": ["ann"]}).binding["ask"] == ["ann"]
 
 
 # Histories

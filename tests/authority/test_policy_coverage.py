@@ -111,6 +111,22 @@ def test_a_condition_that_fails_covers_no_branch() -> None:
     assert all(way.taken == 0 for way in first.branches())
 
 
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("intent.input.gone > 1 && intent.input.n > 3", ["intent.input.n > 3"]),
+        ("intent.input.n > 3 && intent.input.gone > 1", ["intent.input.n > 3"]),
+        ("intent.input.gone > 1 && intent.input.n < 3", []),
+        ("timestamp('x') > now && intent.input.n > 3", []),
+        ("intent.input.gone > 1 || intent.input.n < 3", ["intent.input.n < 3"]),
+        ("intent.input.gone > 1", []),
+    ],
+)
+def test_a_failed_part_that_another_outweighs_leaves_that_one_its_branch(text: str, taken: list[str]) -> None:
+    asked = make_case(given={"n": 1})
+    assert [part.text for part, _ in parts_of(read_when(text)).answers(asked)] == taken
+
+
 @rule
 def graded(case: Case) -> Any:
     """Grade."""

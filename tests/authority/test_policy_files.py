@@ -147,6 +147,20 @@ def test_the_hash_covers_what_the_file_says_and_not_its_comments():
     assert [one.source_hash for one in sources_of(moved)] == [one.source_hash for one in sources_of(house)]
 
 
+@pytest.mark.parametrize("vote", ['"all"', "true", "1.5", "[1]"])
+def test_a_vote_that_is_none_is_one_fault(vote: str):
+    text = f'name = "x"\n[[rules]]\nid = "a"\nverdict = "escalate"\nto = ["ann", "bob"]\nvote = {vote}\n'
+    with pytest.raises(Refused) as refused:
+        policy_from_text(text, "rules.toml")
+    assert refused.value.details["faults"] == [
+        {
+            "path": "$.rules[0].vote",
+            "message": "Input should be 'unanimous', 'majority' or a number of approvals",
+            "line": 6,
+        }
+    ]
+
+
 def test_all_faults_of_a_file_are_told_with_their_lines():
     text = """\
 name = "the house"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from authority.policyfile import policy_from_text, policy_from_written
 from tests.cli.counter import counter
 from tests.cli.realm import COUNTER, Realm
 from world.canonical import canonical_bytes, read_json
+from world.events import ProposalJudged
 from world.frozen import FrozenDict, freeze
+from world.log import NewEvent, open_log
 from worldprotocol import World
 from worldprotocol.recheck import Rechecked, open_to_recheck, recheck
 
@@ -136,3 +139,50 @@ def test_rulings_of_a_policy_file_that_was_replaced_are_rechecked_by_the_rules_o
     assert "6 rulings" in realm("recheck").out
     python = Policy("till", [everything])
     assert rechecked(tmp_path, python).steps["rulings"] == 6
+
+
+def sold_while_changed(folder: Path) -> Path:
+    """Found a realm, and have a changed policy file judge in it that nobody adopted; return its address."""
+    rules, address = folder / "rules.toml", folder / "world.db"
+    given_: dict[str, Any] = {"domain": counter, "policies": ["rules.toml"], "folder": folder}
+    for most, status in ((2, "completed"), (9, "rejected"), (2, "completed")):
+        rules.write_text(till(most))
+        with World.create(address, **given_) if not address.exists() else World.open(address, **given_) as world:
+            if "bot" not in world.realm().actors:
+                world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "till"})
+            assert world.act("bot", "sell", {"item": "tea", "count": 1}).status == status
+    return address
+
+
+@pytest.mark.requirement("CARD-policy", "CARD-replay", "WP-decision")
+def test_what_a_file_said_that_nobody_adopted_was_refused_whatever_it_said(tmp_path: Path) -> None:
+    sold_while_changed(tmp_path)
+    for policies in ([policy_from_file(tmp_path / "rules.toml")], []):
+        again = rechecked(tmp_path, *policies)
+        assert again.ok, again.to_wire()
+        assert (again.steps["rulings"], again.steps["notRepeatable"]) == (2, 1)
+        assert again.steps["notRechecked"] == 0
+    (tmp_path / "rules.toml").write_text(till(9))  # the file that judged is at hand again: it is asked
+    again = rechecked(tmp_path, policy_from_file(tmp_path / "rules.toml"))
+    assert (again.ok, again.steps["rulings"], again.steps["notRepeatable"]) == (True, 3, 0)
+
+
+@pytest.mark.requirement("CARD-replay", "WP-decision")
+@pytest.mark.parametrize("reason", ["small: everything is small", None])
+def test_a_policy_that_nobody_adopted_refuses_for_no_other_reason(tmp_path: Path, reason: str | None) -> None:
+    address, forged = sold_while_changed(tmp_path), tmp_path / "forged" / "world.db"
+    forged.parent.mkdir()
+    with World.look(address) as world, open_log(str(forged), create=True) as log, log.write() as transaction:
+        for logged in world.log.read():
+            state = json.loads(logged.state)
+            if logged.topic == ProposalJudged.TOPIC and state["ruling"]["verdict"] == "reject":
+                state["ruling"] |= {"reason": reason} if reason else {"policyHash": "0" * 64}
+            event = NewEvent(logged.stream, logged.topic, logged.schema_version, canonical_bytes(state))
+            transaction.append([event])
+    World.open(forged, domain=counter, policies=["rules.toml"], folder=tmp_path).close()  # makes its index
+    again = rechecked(forged.parent)
+    if reason is None:
+        assert (again.ok, again.steps["notRepeatable"]) == (True, 1)  # another hash tells as much
+    else:
+        assert [one.difference.code for one in again.divergences] == ["RULING_DIVERGED"]
+        assert "is not the one that was adopted" in str(again.divergences[0].difference)

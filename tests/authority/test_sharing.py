@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from world.errors import DamagedLog, Refused
-from worldprotocol.sharing import AHEAD, MAX_WAITING, in_order
+from worldprotocol import sharing
+from worldprotocol.sharing import AHEAD, MAX_WAITING, free_cores, in_order
 
 ROOT = Path(__file__).parents[2]
 HANGING = """
@@ -54,6 +55,7 @@ def beginning(how: int) -> Callable[[int], int]:
 
 def noting() -> Callable[[int], int]:
     """Tell the process's id first, and then never end."""
+
     def noted(task: int) -> int:
         if task >= 2:
             time.sleep(1_000)
@@ -111,3 +113,11 @@ def test_an_interrupt_ends_the_processes_in_the_middle_of_what_never_ends() -> N
     assert running.returncode != 0
     assert "KeyboardInterrupt" in errors
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+@pytest.mark.parametrize(("load", "free"), [(0.0, 4), (1.0, 4), (2.0, 3), (6.1, 1), (30.0, 1)])
+def test_cores_that_others_use_are_not_counted_on(load: float, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "cores", lambda: 4)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert free_cores() == free

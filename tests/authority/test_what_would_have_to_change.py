@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from authority import Approve, Escalate, Narrow, Policy
+from authority import Approve, Asking, Escalate, Narrow, Policy
 from authority.cel import read_when
 from authority.combine import combine
+from authority.human import answered, ask_people, expired
 from authority.policyfile import FileRule, policy_from_text
-from tests.authority.cases import ASKING, authority_with, by_policy, make_case, scope
+from tests.authority.cases import ASKING, authority_with, by_people, by_policy, make_case, said, scope
 from tests.authority.test_cel_and_python import CASES, CHOICES, in_cel, in_python
-from world.decision import Ruling
+from world.decision import Quorum, Ruling
 from world.errors import Refused
 from world.ports import Case
-from worldprotocol.changing import changes, heard_of, needs
+from worldprotocol.changing import change_lines, changes, heard_of, needs
 from worldprotocol.explaining import explain_trace, trace_lines
 
 
@@ -76,6 +77,8 @@ PARTS = st.sampled_from(
         "true",
         "false",
         "10 / intent.input.amount > 2",
+        "timestamp(string(intent.input.amount)) < now",
+        "size([base.data.total][0]) > 1",
     ]
 )
 CONDITIONS = st.recursive(
@@ -96,21 +99,21 @@ def parts_of(needed: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [one for part in inner for one in parts_of(part)] if inner else [needed]
 
 
-def with_parts(needed: dict[str, Any] | None, text: str) -> str:
-    """Return a condition with the parts turned as is needed: of several of which one is, the first."""
+def with_parts(needed: dict[str, Any] | None, text: str, which: int) -> str:
+    """Return a condition with the parts turned as is needed: of several of which one is, any."""
     if needed is None:
         return text
     if "part" in needed:
         return text.replace(needed["part"], str(needed["wanted"]).lower())
-    for one in needed["allOf"] if "allOf" in needed else needed["oneOf"][:1]:
-        text = with_parts(one, text)
+    for one in needed["allOf"] if "allOf" in needed else [needed["oneOf"][which % len(needed["oneOf"])]]:
+        text = with_parts(one, text, which)
     return text
 
 
 @pytest.mark.requirement("CARD-policy")
 @settings(max_examples=150)
-@given(CONDITIONS, CASES, st.booleans())
-def test_parts_that_were_as_is_needed_turn_the_condition(text: str, case: Case, wanted: bool) -> None:
+@given(CONDITIONS, CASES, st.booleans(), st.integers(0, 5))
+def test_parts_that_were_as_is_needed_turn_the_condition(text: str, case: Case, wanted: bool, which: int) -> None:
     condition = read_when(text)
     needed = needs(condition, case, wanted=wanted)
     try:
@@ -118,7 +121,7 @@ def test_parts_that_were_as_is_needed_turn_the_condition(text: str, case: Case, 
     except Refused:
         was = None
     assert (needed is None) == (was is wanted)
-    assert read_when(with_parts(needed, text)).holds(case) is wanted
+    assert read_when(with_parts(needed, text, which)).holds(case) is wanted
     for part in parts_of(needed):
         assert part["was"] is not wanted
         assert (part["was"] is None) == ("why" in part)
@@ -158,8 +161,8 @@ def lines(case: Case) -> list[str]:
 
 def test_it_is_said_in_words_part_by_part() -> None:
     case = make_case(by_policy(), given={"amount": 30}, data={"balance": 10}, action="pay")
-    said = lines(case)
-    assert said[said.index("change    to be approved, each of these would have to say nothing:") :] == [
+    words = lines(case)
+    assert words[words.index("change    to be approved, each of these would have to say nothing:") :] == [
         "change    to be approved, each of these would have to say nothing:",
         "- covered [rules.toml:8]",
         "all of:",
@@ -205,6 +208,26 @@ def test_what_no_rule_is_to_blame_for_is_told_as_such() -> None:
     told = Ruling("reject", "policy_rules:house", "it is not the adopted one", None).to_wire()
     told["trace"] = [{"rule": "a", "source": "x", "answer": "approve", "decisive": True}]
     assert changes(told, None, {}, None) == {"outside": "it is not the adopted one"}
+    told["trace"].insert(0, {"rule": "b", "source": "x", "answer": "escalate", "to": ["ann"], "decisive": True})
+    assert changes(told, None, {}, None) == {"outside": "it is not the adopted one"}
+    told["reason"] = "b: only the proposer is asked"
+    found_ = changes(told, None, {}, None)
+    assert found_ is not None
+    assert [one["rule"] for one in found_["silence"]] == ["b"]
+
+
+def test_whose_votes_count_no_more_is_not_in_the_way() -> None:
+    told = Ruling("reject", "tribunal", "dan rejected it", None).to_wire()
+    told["trace"] = [
+        {"rule": "people asked", "source": "binding", "answer": "escalate", "to": ["ann", "bob"]},
+        {"rule": "human answer", "source": "human:ann", "answer": "reject"},
+        {"rule": "human answer", "source": "human:bob", "answer": "escalate"},
+        {"rule": "people asked", "source": "binding", "answer": "escalate", "to": ["dan"]},
+        {"rule": "human answer", "source": "human:dan", "answer": "reject", "decisive": True},
+    ]
+    assert changes(told, None, {}, None) == {
+        "people": [{"needed": 1, "of": ["dan"], "said": [{"source": "human:dan", "was": "reject"}]}]
+    }
 
 
 def test_who_said_no_would_have_to_approve() -> None:
@@ -214,8 +237,60 @@ def test_who_said_no_would_have_to_approve() -> None:
         {"rule": "human answer", "source": "human:ann", "answer": "reject", "decisive": True},
     ]
     assert changes(told, None, {}, None) == {
-        "people": [{"rule": "human answer", "source": "human:ann", "was": "reject"}]
+        "people": [{"needed": 1, "of": ["ann"], "said": [{"source": "human:ann", "was": "reject"}]}]
     }
+
+
+MEMBERS = ["ann", "bob", "cat"]
+
+
+def voted(*votes: tuple[str, Any], asks: Any = None) -> list[str]:
+    """Return what is told to be missing after these votes of a majority of ann, bob and cat."""
+    case = make_case(by_people())
+    asked = asks or Asking(tuple(MEMBERS), 1_000, "reject", Quorum("majority"))
+    ruling = ask_people(case, asked, "tribunal")
+    for name, choice in votes:
+        ruling = expired(case, ruling, asked) if choice == "late" else answered(case, ruling, said(name, choice), asked)
+    return list(change_lines(changes(ruling.to_wire(), None, {}, None, proposer="bot")))
+
+
+def test_how_many_of_whom_would_have_to_approve_is_counted() -> None:
+    assert voted() == ["  change    2 of ann, bob, cat would have to approve"]
+    assert voted(("ann", "approve")) == ["  change    one of bob, cat would have to approve"]
+    assert voted(("ann", "reject")) == ["  change    bob, cat would have to approve"]
+    assert voted(("ann", "reject"), ("bob", "approve"), ("cat", "abstain")) == [
+        "  change    one of ann, cat would have to approve; human:ann said reject, human:cat said abstain"
+    ]
+    assert voted(asks=Asking(("ann", "bob"), 1_000, "reject")) == ["  change    one of ann, bob would have to approve"]
+    assert voted(asks=Asking(("*",), 1_000, "reject")) == ["  change    any human would have to approve"]
+
+
+def test_whose_approval_came_too_late_is_told_as_such() -> None:
+    assert voted(("ann", "approve"), ("", "late")) == ["  change    one of bob, cat would have had to approve in time"]
+    assert voted(("", "late"), asks=Asking(("ann", "bob"), 1_000, "escalate")) == [
+        "  change    an approval would have had to come in time; ann or bob did not decide within 1000 ms"
+    ]
+
+
+def test_what_neither_rules_nor_people_are_to_blame_for_is_told_as_such() -> None:
+    asked = [{"rule": "a", "source": "x", "answer": "escalate", "to": ["ann"]}]
+    asked.append({"rule": "human answer", "source": "human:ann", "answer": "approve"})
+    told = {"decision": "rejected", "reason": "its leases were refused", "trace": asked}
+    assert changes(told, None, {}, None) == {"outside": "its leases were refused"}
+    own = voted(asks=Asking(("bot",), None, "reject"))
+    assert [line.partition(":")[0] for line in own] == ["  change    it is not the rules that are in the way, but"]
+    silent = {"reason": "it is not the adopted one", "trace": [{"rule": "a", "source": "x", "answer": "none"}]}
+    found_ = changes({"verdict": "reject", **silent}, None, {}, None)
+    assert found_ is not None
+    assert found_["outside"] == "it is not the adopted one"
+
+
+def test_of_a_condition_that_failed_the_part_that_did_is_named() -> None:
+    text = "timestamp('x') > now && intent.input.amount > 9 && base.data.gone"
+    for wanted in (False, True):
+        needed = needs(read_when(text), make_case(given={"amount": 5}), wanted=wanted)
+        assert [one["part"] for one in parts_of(needed)][:1] == ["timestamp('x') > now"]
+        assert len(parts_of(needed)) == (3 if wanted else 1)
 
 
 def roles(told: dict[str, Any]) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Runs ``worldctl`` quickly: as a process of its own, forked from one that has imported everything already.
 
-Most of a command's half second goes into imports. Arguments, folder, environment, standard streams and exit code are
-those of any process; what depends on how the interpreter starts (``--help`` in time, locales, signals at once) is tested
-with a new one. ``run`` serves the tests of the command line; the module itself is what they fork from.
+Most of a half second of a command goes into imports. Arguments, folder, environment, streams and exit code are those of
+any process; what depends on how the interpreter starts (``--help`` in time, locales, signals at once) is tested with a
+new one. ``run`` serves the tests of the command line; the module itself is what they fork from.
 """
 
 from __future__ import annotations
@@ -97,8 +97,7 @@ def _serve(requests: socket.socket) -> list[str]:
         if os.fork() == 0:
             requests.close()
             with socket.socket(fileno=files[0]) as asked:
-                words = _watched(asked, files[1:])
-            return words
+                return _watched(asked, files[1:])
         for file in files:
             os.close(file)
         with contextlib.suppress(ChildProcessError):

@@ -22,7 +22,7 @@ class Inside(Realm):
         if arguments[0] == "run":
             return super().__call__(*arguments, given=given, code=code, **variables)
         stdin = io.TextIOWrapper(io.BytesIO(given.encode() if isinstance(given, str) else given))
-        out, err = io.StringIO(), io.StringIO()
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2))
         with (
             contextlib.chdir(self.folder),
             mock.patch.dict(os.environ, environment() | variables, clear=True),
@@ -32,6 +32,7 @@ class Inside(Realm):
             contextlib.redirect_stderr(err),
         ):
             ended = run(list(arguments))
-        said = Said(ended, out.getvalue(), err.getvalue())
+        told, complaints = (stream.detach().getvalue().decode() for stream in (out, err))
+        said = Said(ended, told, complaints)
         assert said.code == code, (said.code, said.out, said.err)
         return said

@@ -111,6 +111,7 @@ def test_options_that_contradict_each_other_are_refused(realm: Realm) -> None:
     for options in (
         ("--at", "HEAD", "--branch", "main"),
         ("--tools", "--explain"),
+        ("--tools", "--mode", "ui"),
         ("--max", "-1"),
         ("--actor", "nobody"),
     ):

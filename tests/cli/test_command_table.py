@@ -23,12 +23,20 @@ from worldprotocol.cli.run import root, run
 from worldprotocol.cli.table import COMMANDS
 
 
+def leaves(command):
+    """Return a command, or those of a group, at any depth."""
+    return [leaf for one in command.commands.values() for leaf in leaves(one)] if is_group(command) else [command]
+
+
+def is_group(command):
+    return isinstance(command, click.Group)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_where_the_table_says_and_takes_the_global_options(name, capsys):
     command = COMMANDS[name].load()
     assert command.name == name
-    with_commands = list(command.commands.values()) if isinstance(command, click.Group) else [command]
-    for one in with_commands:
+    for one in leaves(command):
         flags = {flag for parameter in one.params for flag in parameter.opts}
         assert {"--log", "--config", "--json", "--paranoid", "--quiet"} <= flags
         assert one.help
@@ -155,7 +163,7 @@ def test_tables_are_tabs_and_json_is_one_line_where_output_is_piped(capsys):
     printer.table(("a",), [], empty="nothing here")
     printer.document({"a": {"b": 2**70}, "c": (1,)})
     told = capsys.readouterr()
-    assert told.out == 'a\tb\n1\t\nx y\tz \n{"a": {"b": 1180591620717411303424}, "c": [1]}\n'
+    assert told.out == 'a\tb\n1\t\nx\\ty\tz\\n\n{"a": {"b": 1180591620717411303424}, "c": [1]}\n'
     assert told.err == ""
 
 

@@ -90,6 +90,12 @@ def test_a_rule_in_cedar_is_told_with_the_attributes_that_it_names(tmp_path: Pat
     assert stock["because"] == "its policy is not satisfied"
 
 
+def test_a_policy_in_cedar_that_forbids_is_not_among_those_that_could_approve(tmp_path: Path) -> None:
+    proposal = sold(tmp_path, "till.cedar", CEDAR, "till.cedar", 9)
+    told = Realm(tmp_path)("explain", proposal, "--json").json
+    assert [one["rule"] for one in told["changes"]["matchOneOf"]] == ["few"]
+
+
 def again(function: Any, answer: str, reason: str = "") -> Any:
     policy = Policy("house", [PythonRule("one", function)])
     outcome = {"rule": "one", "source": "x", "answer": answer, "reason": reason}
@@ -103,6 +109,13 @@ def test_a_rule_that_fails_is_told_with_the_line_on_which_it_did() -> None:
 
     told = again(fails, "error")
     assert (told["code"], told["values"]) == ("return Approve(str(1 / divisor))", {"divisor": 0})
+
+
+def test_a_rule_that_would_end_the_process_is_told_as_failed() -> None:
+    def leaves(case: Any) -> Any:
+        sys.exit(3)
+
+    assert again(leaves, "error")["code"] == "sys.exit(3)"
 
 
 def test_what_a_rule_calls_is_not_followed_and_what_watched_before_goes_on() -> None:

@@ -240,7 +240,12 @@ def test_a_strangers_program_is_told_what_to_do(tmp_path):
     assert "nam" in lines[2]
     assert "register it first" in told["UNKNOWN_ACTOR"]
     assert "it has enter" in told["UNKNOWN_ACTION"]
-    for words in ("$.input.name: set is no JSON type", "'human', 'agent' or 'system'", "there is door", "hitl, not"):
+    for words in (
+        "$.input.name: set is no JSON type",
+        "'human', 'agent' or 'system'",
+        "there is door",
+        "hitl, tribunal, not",
+    ):
         assert words in shown
     assert "There is no proposal '01'" in told["NOT_WAITING"]
     assert "worldctl worlds" in told["UNKNOWN_WORLD"]

@@ -126,7 +126,7 @@ def test_a_world_is_named_by_a_branch_wherever_one_is_named(realm):
     for named, fork in (("HEAD", 1), ("side/one", 2)):
         told = realm("submit", "sell", "--actor", "ann", "--input", '{"item":"tea"}', "--base", named, "--json").json
         assert told["branch"] == f"fork-{head[:8]}-{fork}"
-    assert realm("blame", "sold", "--world", "side/one", "--json").json["worldId"] == head
+    assert realm("blame", "sold", "--at", "side/one", "--json").json["worldId"] == head
     assert "[INVALID_NAME]" in realm("branch", "create", "b a d", code=2).err
 
 

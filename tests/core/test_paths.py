@@ -12,6 +12,7 @@ from world.errors import Refused
 from world.frozen import FrozenDict, freeze, thaw
 from world.patch import Patch, apply_patch, apply_patches, merge, scope_allows, set_, unset
 from world.paths import array_index, format_path, look_up, parse_path
+from worldprotocol.testing import strategies as wp
 
 NAMES = st.text(st.sampled_from("ab.\\*0 é😀$"), max_size=6)
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "x"])
@@ -22,11 +23,7 @@ TREES = st.recursive(
 )
 DATA = st.dictionaries(st.sampled_from("abc"), TREES, max_size=3).map(freeze)
 PATHS = st.lists(st.sampled_from(["a", "b", "c", "0", "1", "3"]), min_size=1, max_size=4).map(".".join)
-PATCHES = (
-    st.builds(set_, PATHS, TREES)
-    | st.builds(unset, PATHS)
-    | st.builds(merge, PATHS, st.dictionaries(st.sampled_from("abc"), TREES, max_size=2))
-)
+PATCHES = wp.patches(at=PATHS, values=TREES, keys=st.sampled_from("abc"))
 
 
 @given(st.lists(NAMES, max_size=5).map(tuple))

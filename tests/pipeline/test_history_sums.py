@@ -244,6 +244,8 @@ def test_a_sum_that_cannot_be_made_refuses_and_says_which_proposal_is_in_the_way
         assert refused is not None
         assert (refused.decision, refused.trace[0].answer) == ("rejected", "error")
         assert wrong.proposal_id in refused.reason
+        assert "Refused" not in refused.reason + refused.trace[0].reason
+        assert recheck(world).divergences == []
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,23 @@ def test_the_words_about_a_decided_proposal_do_not_blame_a_time_limit_that_only_
     assert "timed out" not in caught.value.message
 
 
+def test_a_scope_may_be_one_pattern_and_is_never_its_letters(world: World) -> None:
+    name = world.act("kit", "sell", SALE, scope="data.*").proposal_id
+    scope = world.proposal(name).intent.body.scope_proposal
+    assert scope is not None
+    assert scope.allowed_paths == ("data.*",)
+    for wrong in (5, [5], b"data"):
+        with pytest.raises(Refused) as caught:
+            world.decide(name, "narrow", by="ann", scope=wrong)  # type: ignore[arg-type]
+        assert caught.value.code == "INVALID_VALUE"
+    for member in MEMBERS:
+        if world.proposal(name).asked is not None:
+            world.decide(name, "narrow", by=member, scope="data.stock")
+    approved = world.proposal(name).approved_scope
+    assert approved is not None
+    assert approved.allowed_paths == ("data.stock",)
+
+
 @pytest.mark.requirement("WP-bind", "WP-decision")
 def test_a_seat_is_handed_on_to_registered_actors_and_never_to_the_proposer(world: World) -> None:
     name = world.act("kit", "sell", SALE).proposal_id
@@ -200,7 +217,13 @@ def test_an_answer_that_would_leave_no_room_for_the_end_is_refused_and_the_end_c
     with with_people(str(tmp_path / "w.db"), clock) as first:
         proposal = first.act("kit", "sell", SALE).proposal_id
     limits = Limits(max_event_bytes=6_000)
-    parts: dict[str, Any] = {"domain": shop, "policies": [house], "clock": clock, "ids": SequentialIds("more"), "limits": limits}
+    parts: dict[str, Any] = {
+        "domain": shop,
+        "policies": [house],
+        "clock": clock,
+        "ids": SequentialIds("more"),
+        "limits": limits,
+    }
     with World.open(tmp_path / "w.db", **parts) as world:
         with pytest.raises(Refused) as caught:
             world.decide(proposal, "approve", by="ann", reason="x" * 2_000 + "y" * 500)
@@ -210,6 +233,30 @@ def test_an_answer_that_would_leave_no_room_for_the_end_is_refused_and_the_end_c
             clock.advance(2_000)
             world.settle()
         assert world.proposal(proposal).status == "rejected"
+
+
+@pytest.mark.requirement("WP-decision", "CARD-audit")
+@pytest.mark.parametrize("how", ["early", "late", "told of no ruling"])
+def test_a_time_that_was_not_over_and_an_answer_after_it_are_found(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with with_people(str(tmp_path / "w.db"), clock) as world:
+        name = world.act("kit", "sell", SALE).proposal_id
+        with monkeypatch.context() as forged:
+            if how == "late":
+                forged.setattr("world.protocol.expire", lambda work: None)
+                clock.advance(100_000)
+                world.decide(name, "reject", by="ann")
+            else:
+                waiting = [one for one in world.inbox() if one.proposal_id == name]
+                forged.setattr("world.realm.Realm.overdue", lambda self, at: waiting)
+                if how != "early":
+                    clock.advance(100_000)
+                    forged.setattr("world.judgement._record", lambda *_, **__: None)
+                world.settle()
+        told = verify(world.log)
+        assert not told.ok
+        assert "the time" in str(told.to_wire()) or "time of proposal" in str(told.to_wire())
 
 
 def test_a_change_of_the_branch_leaves_half_a_vote_behind(world: World) -> None:

@@ -26,18 +26,13 @@ from world.frozen import FrozenDict
 from world.intent import IntentBody
 from world.snapshot import SnapshotView
 from world.source import SourceEvent
+from worldprotocol.testing import strategies as wp
 
 SCHEMA = "5c" * 32
 ANN = ActorRef(actor_id="ann", kind="human", meta={"roles": ["editor"], "age": 40})
 CLICK = SourceEvent(kind="ui", event_id="click-1", payload={"title": "T", "button": "save"}, occurred_at=17)
 VIEW = SnapshotView(FrozenDict({"todos": [{"done": False}]}), FrozenDict({"computed.canSave": True}))
 SAVE = IntentBody(type="todo.save", input={"title": "T"})
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e9, 1e9) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 def request(**parts: Any) -> ProjectionRequest:
@@ -128,7 +123,7 @@ def test_a_view_made_of_plain_values_is_frozen_on_the_way_in():
 
 
 @pytest.mark.requirement("INT-11.1", "INT-12.2")
-@given(payload=json_values, meta=st.dictionaries(st.text(max_size=5), json_values, max_size=4))
+@given(payload=wp.json_values(), meta=wp.json_objects())
 def test_what_is_given_is_the_same_before_and_after_it_was_written_to_a_log(payload, meta):
     source = SourceEvent(kind="api", event_id="e", payload=payload)
     actor = ActorRef(actor_id="a", kind="agent", meta=meta)

@@ -16,38 +16,22 @@ from world.canonical import canonical_bytes
 from world.clock import SequentialIds, SystemIds
 from world.errors import Refused
 from world.identity import intent_key
-from world.intent import IntentBody, IntentInstance, IntentScope
+from world.intent import IntentBody, IntentInstance
 from world.source import SourceEvent
+from worldprotocol.testing import strategies as wp
 
 SCHEMA = "5c" * 32
 ANN = ActorRef(actor_id="ann", kind="human", name="Ann", meta={"roles": ["editor"]})
 CRON = ActorRef(actor_id="cron", kind="system")
 CLICK = SourceEvent(kind="ui", event_id="click-1", payload={"secret": 1}, occurred_at=17)
 
-ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-scopes = st.none() | st.builds(
-    IntentScope, allowed_paths=st.none() | st.lists(ids, max_size=3), note=st.none() | st.text(max_size=5)
-)
-bodies = st.builds(IntentBody, type=ids, input=json_values, scope_proposal=scopes)
-actors = st.builds(ActorRef, actorId=ids, kind=st.sampled_from(["human", "agent", "system"]))
-sources = st.builds(
-    SourceEvent,
-    kind=st.sampled_from(["ui", "api", "agent", "system"]),
-    eventId=ids,
-    payload=json_values,
-    occurredAt=st.none() | st.integers(0, 2**52),
-)
+ids, json_values, bodies = wp.identifiers(), wp.json_values(), wp.intent_bodies()
 issue_requests = st.builds(
     IssueRequest,
     schema_hash=ids,
     projection_id=ids,
-    actor=actors,
-    source=sources,
+    actor=wp.actors(),
+    source=wp.source_events(),
     body=bodies,
     note=st.none() | st.text(max_size=5),
 )

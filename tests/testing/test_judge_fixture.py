@@ -97,6 +97,8 @@ def test_history_state_and_scope_can_be_told(judge: Judging, tmp_path: Path) -> 
     assert payments.case(actor="bot", type="pay", input={"amount": 5}, history=earlier).decided_by == ["often"]
     kept = payments.case(actor="bot", type="pay", input={"amount": 5}, scope=["data.paid.tea", "data.balance"])
     assert kept.scope == ["data.paid.tea"]
+    one = payments.case(actor="bot", type="pay", input={"amount": 5}, scope="data.paid.tea")
+    assert one.scope == ["data.paid.tea"]
     assert kept.decided_by == ["kept"]
 
 

@@ -359,3 +359,15 @@ def test_a_damaged_row_of_any_type_is_a_finding(address: str) -> None:
             sql(place, f"UPDATE {table} SET {column} = 3.5 WHERE id = (SELECT max(id) FROM {table} WHERE id <= {key})")
             with open_log(place, read_only=True) as log:
                 assert not verify(log).ok, (table, column)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_an_event_that_was_changed_is_not_shown_as_if_it_were_proven(address: str, worldctl: Run) -> None:
+    with open_log(address, read_only=True) as log:
+        state = log.event_at(3).state.decode()
+    for changed in (state.replace("1", "2", 1), "{", "", "[" * 500):
+        with closing(sqlite3.connect(address)) as database, database:
+            database.execute(f"UPDATE wp_event SET state = ? WHERE id & {POSITION_MASK} = 3", (changed,))
+        for command in (["show", "3"], ["log"]):
+            code, out, _ = worldctl(address, *command)
+            assert (code, "EVENT_CHANGED" in out or "BAD_EVENT" in out) == (3, True), (changed, command, out)

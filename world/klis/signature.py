@@ -19,7 +19,7 @@ from world.klis.manifest import Manifest
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["key_id", "public_key", "sign", "signed_bytes", "verify"]
+__all__ = ["key_id", "private_key", "public_key", "sign", "signed_bytes", "verify"]
 
 _KEY_BYTES: Final = 32
 _KEY_ID_DIGITS: Final = 16
@@ -45,7 +45,7 @@ def public_key(private: bytes) -> bytes:
     Raises:
         Refused: ``INVALID_KEY``.
     """
-    return _private(private).public_key().public_bytes_raw()
+    return private_key(private).public_key().public_bytes_raw()
 
 
 def sign(document: Mapping[str, Any], private: bytes) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def sign(document: Mapping[str, Any], private: bytes) -> dict[str, Any]:
     for name in ("issued_at", "nonce"):
         if document.get(name) is None:
             raise Refused("MALFORMED_SCHEMA", f"$.{name} is missing; a signed manifest has one.", path=f"$.{name}")
-    signature = _private(private).sign(signed_bytes(document))
+    signature = private_key(private).sign(signed_bytes(document))
     return {**document, "signature": b64encode(signature).decode()}
 
 
@@ -105,7 +105,12 @@ def _unauthenticated(manifest: Manifest, clause: str) -> Refused:
     )
 
 
-def _private(told: bytes) -> Ed25519PrivateKey:
+def private_key(told: bytes) -> Ed25519PrivateKey:
+    """Read a private key: PEM without a password, or 32 bytes.
+
+    Raises:
+        Refused: ``INVALID_KEY``.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

@@ -12,6 +12,7 @@ finds is named with the position where it lies, or with the two heads between wh
 - ``LOG_TRUNCATED``: a head covers more events than there are.
 - ``SAVED_HEAD_MISMATCH``: the events are not those under a head that was given.
 - ``STREAM_DISORDER``, ``CHUNK_CHANGED``; ``STORAGE_DAMAGED`` where the rows cannot be read.
+- ``EVENT_STRAY``: something in the store is of a log that the store does not know (position 0).
 - ``FILE_DAMAGED``: what SQLite's own check of the file complains about (position 0; nothing on a server).
 
 Whoever can rewrite everything in the store can make it agree with itself: only heads kept elsewhere tell
@@ -26,7 +27,9 @@ from typing import Any, Final
 from world.errors import DamagedLog, Refused
 from world.log.log import READ_BATCH, EventLog, next_limit
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
+from world.log.statements import statements
 from world.log.store import Row
+from world.log.tables import LOG_SHIFT
 from world.log.values import Finding, TreeHead, event_leaf
 from world.log.views import Progress
 
@@ -34,6 +37,10 @@ MAX_FINDINGS: Final = 100
 """Findings reported at most; a log with that many is beyond listing them."""
 
 _END: Final = TreeHead(1 << 62, b"")
+_LEAST: Final = -(1 << 63)
+_BEYOND: Final = 1 << 23
+"""More than the number of any log."""
+
 _NO_CHUNK: Final = (1 << 62, b"", b"")
 _NO_EVENT: Final = (TypeError, AttributeError, UnicodeError, Refused)
 """What making a leaf raises of stored columns that no event can have."""
@@ -69,11 +76,39 @@ def verify_tree(
 
 
 def verify_storage(log: EventLog) -> list[Finding]:
-    """Ask the database itself whether its pages and indexes are whole; see ``Store.problems``."""
+    """Look at the database as a whole: for what is of no log, and whether its pages and indexes are sound.
+
+    For the latter the database itself is asked; see ``Store.problems``.
+    """
     return [
-        Finding("FILE_DAMAGED", 0, f"The database file is damaged: {' '.join(told.split())}.")
-        for told in log.audit_storage(MAX_FINDINGS)
+        *_strays(log),
+        *(
+            Finding("FILE_DAMAGED", 0, f"The database file is damaged: {' '.join(told.split())}.")
+            for told in log.audit_storage(MAX_FINDINGS)
+        ),
     ]
+
+
+def _strays(log: EventLog) -> Iterator[Finding]:
+    """Find events and tree heads with numbers that no log of the store has; one of each number is enough."""
+    sql = statements(log.backend)
+    try:
+        known = sorted(number for number, _ in log.query(sql.read_logs))
+        after = _LEAST
+        for number in [*known, _BEYOND]:
+            upto = min(number << LOG_SHIFT, 1 << 63) - 1
+            for statement in (sql.audit, sql.heads):
+                for key, *_ in log.query(statement, base=0, low=after, high=upto, count=1):
+                    stray = key >> LOG_SHIFT
+                    yield Finding(
+                        "EVENT_STRAY",
+                        0,
+                        f"The store holds events or tree heads of a log number {stray}, and knows no such log.",
+                        {"number": stray},
+                    )
+            after = upto + (1 << LOG_SHIFT)
+    except (DamagedLog, TypeError):
+        return  # the tree's pass, or opening the log, has said so
 
 
 class _Audit:

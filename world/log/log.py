@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from world.errors import Refused
 from world.log.following import Follower
 from world.log.migration import find_log, log_names
-from world.log.statements import events_query
+from world.log.statements import AT_ONCE, events_at_query, events_query
 from world.log.store import BUSY_TIMEOUT_MS, Durability, Opening, Row, Store, key_range
 from world.log.tables import Statement
 from world.log.transaction import Memory, Transaction
@@ -68,10 +68,23 @@ def open_log(
     store = open_store(
         where, read_only=read_only, create=create, durability=durability, busy_timeout_ms=busy_timeout_ms
     )
+    return open_log_in(store, where, create=create, view=view, max_event_bytes=max_event_bytes, progress=progress)
+
+
+def open_log_in(
+    store: Store,
+    where: Address,
+    *,
+    create: bool = False,
+    view: PersistedView | None = None,
+    max_event_bytes: int = MAX_EVENT_BYTES,
+    progress: Progress | None = None,
+) -> EventLog:
+    """Open a log in a store that is open already, and take the store over; arguments and errors as of ``open_log``."""
     try:
         log_id = find_log(store, where.name, create=create)
         log = EventLog(store, where, log_id, view=view, max_event_bytes=max_event_bytes)
-        if view is not None and not read_only:
+        if view is not None and not store.read_only:
             prepare_view(store, log_id, view)
             log.catch_up_view(progress)
     except BaseException:
@@ -301,6 +314,21 @@ class EventLog:
         if 1 <= position <= size:
             raise gap([], position - 1)
         raise Refused("NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position)
+
+    def events_at(self, positions: Sequence[int]) -> Iterator[list[LoggedEvent]]:
+        """Yield the events at positions in the order of the log, in lists of at most ``AT_ONCE``.
+
+        Raises:
+            DamagedLog: ``LOG_GAP`` when one is not there.
+        """
+        query, base = events_at_query(self.backend), key_range(self.log_id)["base"]
+        for start in range(0, len(positions), AT_ONCE):
+            part = positions[start : start + AT_ONCE]
+            keys = {f"key{n}": base + part[min(n, len(part) - 1)] for n in range(AT_ONCE)}
+            rows = self._store.select(query, base=base, **keys)
+            if len(rows) != len(part):
+                raise gap([], min(set(part) - {row[0] for row in rows}, default=part[0]) - 1)
+            yield [LoggedEvent(*row) for row in rows]
 
     def stream(
         self,

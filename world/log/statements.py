@@ -25,6 +25,8 @@ from world.log.url import Backend
 LOW: Final = "low"  # key before the first row wanted
 HIGH: Final = "high"  # key of the last row wanted
 BASE: Final = "base"  # key of position 0 of the log
+AT_ONCE: Final = 64
+"""Events that are fetched by their positions in one query."""
 
 
 class Statements:
@@ -102,6 +104,14 @@ def events_query(backend: Backend, *, topics: int = 0, stream: bool = False, des
     order = EVENTS.c.version if stream else EVENTS.c.id
     query = query.order_by(order.desc() if descending else order).limit(bindparam("count"))
     return compiled(query, backend)
+
+
+@cache
+def events_at_query(backend: Backend) -> Statement:
+    """Return the query for ``AT_ONCE`` events by their keys (parameters ``key0``...), in the order of the log."""
+    keys: list[Any] = [bindparam(f"key{n}") for n in range(AT_ONCE)]
+    query = select(EVENTS.c.id - bindparam(BASE), *_content(backend), EVENTS.c.leaf)
+    return compiled(query.where(EVENTS.c.id.in_(keys)).order_by(EVENTS.c.id), backend)
 
 
 def _content(backend: Backend) -> tuple[ColumnElement[Any], ...]:

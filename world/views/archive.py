@@ -56,6 +56,26 @@ def decoded(logged: LoggedEvent) -> Event:
     Raises:
         DamagedLog: ``EVENT_CHANGED`` where content and leaf hash disagree, and as ``decode_event``.
     """
+    _require_intact(logged)
+    return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+
+
+def state_of(logged: LoggedEvent) -> Any:
+    """Return the state of a logged event as JSON, whatever its topic.
+
+    Raises:
+        DamagedLog: ``EVENT_CHANGED`` where content and leaf hash disagree, ``BAD_EVENT`` where it is no JSON.
+    """
+    _require_intact(logged)
+    try:
+        return orjson.loads(logged.state)
+    except ValueError:
+        raise DamagedLog(
+            "BAD_EVENT", f"Event {logged.position} holds no JSON; run `worldctl verify`.", position=logged.position
+        ) from None
+
+
+def _require_intact(logged: LoggedEvent) -> None:
     if not is_intact(logged):
         raise DamagedLog(
             "EVENT_CHANGED",
@@ -63,7 +83,6 @@ def decoded(logged: LoggedEvent) -> Event:
             "`worldctl verify`, and restore the log from a copy.",
             position=logged.position,
         )
-    return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
 
 
 def _index_damaged(why: str = "it names what is not there") -> DamagedLog:

@@ -183,10 +183,11 @@ def _line() -> Any:
 
 def _descendants() -> Any:
     """Return the query that counts the worlds below a world, as of a position."""
-    below = select(_W.world_id).where(_W.log_id == _LOG, _W.parent == bindparam("of_world"))
-    line = below.where(_W.position <= bindparam("upto")).cte("below", recursive=True)
-    more = select(_W.world_id).where(_W.log_id == _LOG, _W.parent == line.c.world_id, _W.position <= bindparam("upto"))
-    line = line.union_all(more)
+    mine = _W.log_id == _LOG, _W.position <= bindparam("upto")
+    below = select(_W.world_id, _W.position).where(*mine, _W.parent == bindparam("of_world"))
+    line = below.cte("below", recursive=True)
+    later = _W.position > line.c.position  # else a damaged index could lead around for ever
+    line = line.union_all(select(_W.world_id, _W.position).where(*mine, _W.parent == line.c.world_id, later))
     return select(func.count()).select_from(line)
 
 

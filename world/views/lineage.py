@@ -34,11 +34,15 @@ def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
         DamagedLog: ``INDEX_DAMAGED`` where the index lacks an ancestor.
     """
     at: str | None = archive.world(world_id).world_id
-    most = FIRST_BLOCK
+    most, above = FIRST_BLOCK, None
     while at is not None:
         rows = [WorldRow(*row) for row in archive.rows("line", of_world=at, most=most)]
         if not rows or any(type(row.height) is not int or type(row.position) is not int for row in rows):
             raise index_damaged()
+        for row in rows:  # a line that does not go down could go around
+            if above is not None and (row.height != above.height - 1 or row.position >= above.position):
+                raise index_damaged()
+            above = row
         yield from rows
         at = rows[-1].parent
         if (len(rows) < most and at is not None) or (at is None and rows[-1].height != 0):

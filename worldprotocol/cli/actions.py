@@ -40,6 +40,8 @@ def actions(desk: Desk, *, tools: bool, explain: bool, **told: Any) -> None:
         raise click.UsageError("Say --at WORLD or --branch NAME, not both.")
     if tools and explain:
         raise click.UsageError("--tools and --explain print different things; say one of them.")
+    if tools and told["mode"] != "llm":
+        raise click.UsageError("--tools is for language models: leave --mode out.")
     with desk.look() as world:
         catalog, why = _made(desk, world, told)
     if tools:

@@ -153,7 +153,7 @@ def prune(desk: Desk, older_than: float | None, max_bytes: int | None, *, dry_ru
     }
     what = "would be" if dry_run else "was" if len(done.removed) == 1 else "were"
     words = f"{counted(len(done.removed), 'backup')} {what} removed, {done.freed_bytes} bytes; {done.kept_bytes} stay."
-    desk.out.tell(wire, "\n".join([*done.removed, words]))
+    desk.out.tell(wire, *done.removed, words)
     if done.damaged:
         desk.out.remark(
             f"{', '.join(done.damaged)} cannot be read; while that is so, no content is removed, for it may be theirs."

@@ -238,6 +238,8 @@ def _policies(config: Config, realm: Any) -> Iterator[Check]:
         registry.load(reference, base=config.folder)
     for name, adopted in realm.policies.items():
         yield _policy(name, adopted.policy_hash, registry)
+    if realm.shadow is not None:
+        yield _shadow(realm.shadow.name, realm.shadow.policy_hash, registry)
 
 
 def _policy(name: str, adopted: str, registry: PolicyRegistry) -> Check:
@@ -249,3 +251,15 @@ def _policy(name: str, adopted: str, registry: PolicyRegistry) -> Check:
         facts = f"{name} has changed since it was adopted ({adopted[:12]}, now {told[:12]})"
         return Check("policy", False, facts, f"run `worldctl policy adopt {name}`")
     return Check("policy", ok=True, facts=f"{name} {adopted[:12]}, as adopted")
+
+
+def _shadow(name: str, configured: str, registry: PolicyRegistry) -> Check:
+    try:
+        told = str(registry.describe(name)["hash"])
+    except Refused as refused:
+        advice = "name it in world.toml, or run `worldctl policy shadow off`; until then it is not asked"
+        return Check("shadow", False, f"{name}: {refused.message}", advice)
+    if told == configured:
+        return Check("shadow", ok=True, facts=f"{name} {told[:12]}, for the record only")
+    facts = f"{name} has changed since it was turned on ({configured[:12]}, now {told[:12]})"
+    return Check("shadow", False, facts, f"run `worldctl policy shadow on {name}`")

@@ -28,6 +28,7 @@ USAGE_CODES: Final = frozenset(
         "NOT_A_DIRECT_INTENT",
         "NOT_A_DOMAIN",
         "NOT_A_LOG",
+        "NOT_A_SCENARIO",
         "NOT_CANONICAL",
         "NOT_LOADED",
         "NO_CASES",

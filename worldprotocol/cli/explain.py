@@ -29,7 +29,7 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
 @click.option(
     "--redact",
     is_flag=True,
-    help="Hide the paths of resources (KM-7.3): TYPE:#digest; inputs, what conditions read, and words of rules and people.",
+    help="Hide the paths of resources (KM-7.3): TYPE:#digest; inputs, what conditions read, and all words.",
 )
 def explain(desk: Desk, named: str, redact: bool) -> None:
     """Explain a proposal (also by its intent or decision) or a verdict, by how its id begins, or a request by its id.

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from worldprotocol.facade import World
 
 
+_LEFT_OUT: Final = (
+    "what conditions read is left out: some is computed by the domain as adopted then, which is not at hand"
+)
+
+
 def explain_proposal(
     desk: Desk, world: World, proposal_id: str, lease: Mapping[str, Any] | None, *, redact: bool
 ) -> dict[str, Any]:
@@ -39,6 +44,7 @@ def explain_proposal(
     case, at_hand = None, None
     if judged is not None and adopted is not None and not redact:
         case, at_hand = _case(desk, world, proposal, judged, adopted[1])
+    left_out = judged is not None and adopted is not None and not redact and case is None
     wire = {
         "kind": "proposal",
         "proposalId": proposal_id,
@@ -60,7 +66,9 @@ def explain_proposal(
             case,
             proposal.intent.body.scope_proposal,
             at_hand=at_hand,
+            proposer=proposal.submitted.actor["actorId"],
         ),
+        "note": _LEFT_OUT if left_out else None,
         "answers": [dict(answer) for answer in proposal.answers],
     }
     return {**(_without_words(wire) if redact else wire), "leases": lease}
@@ -87,6 +95,8 @@ def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]],
     yield f"proposal {wire['proposalId']}: {wire['status']}"
     yield from ruling_lines(wire)
     yield from trace_lines(wire)
+    if wire["note"] is not None:
+        yield f"  note      {wire['note']}"
     for answer in wire["answers"]:
         reason = f": {answer['reason']}" if answer.get("reason") else ""
         to = f" to {answer['to']}" if "to" in answer else ""
@@ -171,12 +181,20 @@ def _case(
     domain = None
     if policy is not None or reads_computed(adopted.policy):
         domain = _domain(desk)
-        if domain is None or domain.schema.hash != proposal.submitted.schema_hash:
+        if domain is None or not _is_of_then(world, domain, proposal, judged[0]):
             domain, policy = None, None
             if reads_computed(adopted.policy):
                 return None, None
     position, event = judged
     return Cases(world.archive, domain).past(proposal, event.binding, position), policy
+
+
+def _is_of_then(world: World, domain: Domain, proposal: Proposal, position: int) -> bool:
+    """Tell whether computed values made by the domain at hand are those that were read then."""
+    from worldprotocol.code_then import CodeThen
+
+    is_same = domain.schema.hash == proposal.submitted.schema_hash
+    return is_same and not CodeThen(world.archive, domain).changed(position)
 
 
 def _at_hand(desk: Desk, adopted: PolicyAdopted) -> Policy | None:

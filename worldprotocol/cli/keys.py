@@ -38,10 +38,8 @@ def new(desk: Desk, file: Path) -> None:
     with os.fdopen(descriptor, "wb") as out:
         out.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     told = {"keyId": key_id(public), "publicKey": b64encode(public).decode(), "file": str(file)}
-    words = (
-        f"{told['publicKey']}\nkey {told['keyId']}; `worldctl keys register AGENT {told['publicKey']}` registers it."
-    )
-    desk.out.tell(told, words)
+    words = f"key {told['keyId']}; `worldctl keys register AGENT {told['publicKey']}` registers it."
+    desk.out.tell(told, told["publicKey"], words)
 
 
 @keys.command("register")

@@ -226,7 +226,7 @@ def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter, hidden: 
 
 
 def _wire(logged: LoggedEvent) -> dict[str, Any]:
-    import orjson
+    from world.views.archive import state_of
 
     return {
         "position": logged.position,
@@ -234,7 +234,7 @@ def _wire(logged: LoggedEvent) -> dict[str, Any]:
         "version": logged.version,
         "topic": logged.topic,
         "schemaVersion": logged.schema_version,
-        "state": orjson.loads(logged.state),
+        "state": state_of(logged),
         "leaf": logged.leaf.hex(),
     }
 

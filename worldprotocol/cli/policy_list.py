@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 @command("list")
-@click.option("--all", "every", is_flag=True, help="Every adoption and retirement, in the order of the log.")
+@click.option("--all", "every", is_flag=True, help="Every adoption, retirement and shadow, in the order of the log.")
 def list_policies(desk: Desk, *, every: bool) -> None:
     """List the policies that are or were adopted and those at hand, with their hashes."""
-    from worldprotocol.policy_history import changes_of
+    from worldprotocol.policy_history import changes_of, last_of
 
     with desk.look() as world:
         changes = changes_of(world)
@@ -25,8 +25,8 @@ def list_policies(desk: Desk, *, every: bool) -> None:
         _print_history(desk, changes)
         return
     present, faults = _at_hand(desk)
-    last = {one.name: one for one in changes}
-    told = [_described(name, last.get(name), present.get(name)) for name in sorted({*last, *present})]
+    adopted = {one.name for one in changes if one.what != "shadowed"}
+    told = [_described(name, last_of(name, changes), present.get(name)) for name in sorted(adopted | present.keys())]
     told += [{**_described(reference, None, None), "note": note} for reference, note in faults.items()]
     if desk.json:
         desk.out.document(told)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def show(desk: Desk, policy: str) -> None:
     """Show the rules of a policy: what each says, where it stands, and its condition.
 
-    NAME is the policy in force; where none of that name is, the one at hand, else the last one that was retired.
-    NAME@HASH is any that was ever adopted, or the one at hand, by the beginning of its hash. A file (rules.toml) or a
-    reference (rules.py:house) is the policy at hand.
+    NAME is the policy in force; where none of that name is, the one at hand, else the last one that was retired, else
+    the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the one at hand, by the beginning
+    of its hash. A file (rules.toml) or a reference (rules.py:house) is the policy at hand.
     """
     from authority.difference import rule_told
     from worldprotocol.policy_history import changes_of, find_policy
@@ -47,9 +47,9 @@ def show(desk: Desk, policy: str) -> None:
 def diff(desk: Desk, policies: tuple[str, ...]) -> int:
     """Say what two policies differ in, rule by rule; exit code 1 where they do.
 
-    A and B are a name (the policy in force), NAME@HASH (any that was ever adopted, by the beginning of its hash), a
-    file or a reference. With A alone, the policy in force under that name is compared with the one at hand; without
-    any, every policy in force is.
+    A and B are a name (the policy in force), NAME@HASH (any that was ever adopted or shadowed, by the beginning of its
+    hash), a file or a reference. With A alone, the policy in force under that name is compared with the one at hand;
+    without any, every policy in force is.
     """
     from authority.difference import differences, words_of
     from worldprotocol.policy_history import changes_of, find_policy
@@ -100,7 +100,8 @@ def _counted(found: list[dict[str, Any]]) -> str:
 
 
 def _lines(told: Mapping[str, Any], found: FoundPolicy) -> Iterator[str]:
-    place = "" if found.position is None else f", adopted by event {found.position}"
+    done = "turned on as a shadow" if found.origin == "shadowed" else "adopted"
+    place = "" if found.position is None else f", {done} by event {found.position}"
     yield f"policy {told['name']}: {found.origin}"
     yield f"  hash      {told['hash']}{place}"
     if told["version"] is not None:

@@ -37,7 +37,7 @@ def result_of(world: World, proposal: Proposal) -> dict[str, Any]:
     }
     ruling = proposal.asked
     if ruling is not None:
-        questions = [dict(answer) for answer in proposal.answers if answer["choice"] == "ask"]
+        questions = [dict(answer) for answer in proposal.open_questions]
         told |= {"questions": questions} if questions else {}
         told |= {"waitsFor": list(ruling.ask), "deadline": proposal.deadline, "reason": ruling.reason}
     if leases is not None:
@@ -60,25 +60,25 @@ def received_as(world: World, received: Received) -> dict[str, Any]:
     return told
 
 
-def in_words(told: dict[str, Any]) -> str:
-    """Return an outcome as a sentence or two."""
+def in_words(told: dict[str, Any]) -> list[str]:
+    """Return an outcome as a sentence or two, in lines."""
     from world.clock import SystemClock
 
     if told["status"] == "none":
-        return f"No intent was selected by {told['projection'] or 'any projection'}. {told.get('why', '')}".rstrip()
-    words = f"{told['status']}: {told['type']} by {told['actor']} on {told['branch']}, proposal {told['proposalId']}"
+        return [f"No intent was selected by {told['projection'] or 'any projection'}. {told.get('why', '')}".rstrip()]
+    words = [f"{told['status']}: {told['type']} by {told['actor']} on {told['branch']}, proposal {told['proposalId']}"]
     if told["attempt"] > 1:
-        words += f", attempt {told['attempt']}"
+        words[0] += f", attempt {told['attempt']}"
     if "worldId" in told:
-        words += f"\nworld {told['worldId']}"
+        words.append(f"world {told['worldId']}")
     if "failure" in told:
-        words += f"\n{told['failure'].get('code')}: {told['failure'].get('message', '')}"
+        words.append(f"{told['failure'].get('code')}: {told['failure'].get('message', '')}")
     elif "leases" in told:
-        words += f"\nwaits {lacking_in_words(told['leases'], SystemClock().now_ms())}\n{CARRIED_ON}"
+        words += [f"waits {lacking_in_words(told['leases'], SystemClock().now_ms())}", CARRIED_ON]
     elif told["status"] == "evaluating":
         for question in told.get("questions", ()):
-            words += f"\n{question['by']['actorId']} asks: {question['reason']}"
-        words += f"\nwaits for {', '.join(told.get('waitsFor', ()))}: {told.get('reason', '')}"
+            words.append(f"{question['by']['actorId']} asks: {question['reason']}")
+        words.append(f"waits for {', '.join(told.get('waitsFor', ()))}: {told.get('reason', '')}")
     elif told["status"] in ("rejected", "superseded") and "decision" in told:
-        words += f"\n{told['decision'].get('reason') or ''}"
+        words.append(f"{told['decision'].get('reason') or ''}")
     return words

@@ -19,6 +19,7 @@ import click
 
 from worldprotocol.cli.options import Desk, global_options
 from worldprotocol.cli.table import LazyGroup
+from worldprotocol.terminal import visible
 
 CLEAN: Final = 0
 FINDINGS: Final = 1
@@ -98,7 +99,7 @@ def report_error(
             print(_printable(json.dumps(told, default=str, ensure_ascii=False)), flush=True)  # noqa: T201
         mark = "" if code == "USAGE" else f" [{code}]"
         said, faults = _with_all_faults(message, details.get("faults"))
-        print(_printable(f"error: {said}{mark}{hint}{faults}"), file=sys.stderr, flush=True)  # noqa: T201
+        print(visible(f"error: {said}{mark}{hint}{faults}", "\t\n"), file=sys.stderr, flush=True)  # noqa: T201
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_code

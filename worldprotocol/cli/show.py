@@ -78,9 +78,11 @@ def _found_at(world: World, named: str, upto: int) -> tuple[str, str]:
 def _event(world: World, position: int) -> tuple[dict[str, Any], list[str]]:
     import orjson
 
+    from world.views.archive import state_of
+
     logged = world.log.event_at(position)
     proof = world.log.prove_inclusion(position)
-    state = orjson.loads(logged.state)
+    state = state_of(logged)
     wire = {
         "kind": "event",
         "position": position,

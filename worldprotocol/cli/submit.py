@@ -98,7 +98,7 @@ def _one(desk: Desk, told: dict[str, Any]) -> int:
             scope = told["scope"] or None
             put = world.act(told["actor"], told["action"], given, scope=scope, note=told["note"], **wishes)
             result = result_of(world, _stay(world, put, told["wait"]))
-    desk.out.tell(result, in_words(result))
+    desk.out.tell(result, *in_words(result))
     return 1 if result["status"] in FINDINGS else 0
 
 

@@ -1,7 +1,8 @@
 """What cases cover of a policy: its rules, and the branches of conditions in policy files.
 
 A condition is covered when it came to true once and to false once. Where ``&&`` or ``||`` joins it at its top, that is
-asked of every part, each time where what stands left of it had not settled the condition. A rule without a condition
+asked of every part, each time where what stands left of it had not settled the condition; a part that failed and was
+outweighed by another settles nothing. A rule without a condition
 had an opinion once; one for some actions or actors only also had none once.
 """
 
@@ -35,17 +36,23 @@ class Branch(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of a condition, and the sign that joins them; the condition itself where none does."""
+    """A condition, its parts, and the sign that joins them; the condition itself where none does."""
 
+    whole: Condition
     sign: str
     conditions: list[Condition]
 
     def answers(self, case: Case) -> Iterator[tuple[Condition, bool]]:
-        """Yield the parts that are asked for a case, and what each comes to; a part that fails ends it."""
+        """Yield the parts that are asked for a case, and what each comes to.
+
+        A part that fails ends it where the whole fails.
+        """
         for part in self.conditions:
             try:
                 answer = part.holds(case)
             except Refused:
+                if part is not self.whole and _comes_to_something(self.whole, case):
+                    continue
                 return
             yield part, answer
             if answer is (self.sign == "||"):
@@ -55,7 +62,15 @@ class Parts(NamedTuple):
 def parts_of(condition: Condition) -> Parts:
     """Return what a condition is joined of."""
     sign, parts = condition.parts()
-    return Parts(sign, parts or [condition])
+    return Parts(condition, sign, parts or [condition])
+
+
+def _comes_to_something(condition: Condition, case: Case) -> bool:
+    try:
+        condition.holds(case)
+    except Refused:
+        return False
+    return True
 
 
 @dataclass(slots=True)

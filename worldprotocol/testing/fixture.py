@@ -90,7 +90,7 @@ class Judge:
         data: Mapping[str, Any] | None = None,
         computed: Mapping[str, Any] | None = None,
         history: Sequence[Mapping[str, Any]] | None = None,
-        scope: Sequence[str] | None = None,
+        scope: str | Sequence[str] | None = None,
         now: datetime | str | int | None = None,
         branch: str | None = None,
         manifest: Sequence[Mapping[str, Any]] | None = None,
@@ -109,14 +109,14 @@ class Judge:
             now: when, for instance ``2026-01-31T12:00:00Z``.
             branch: on which branch, ``main`` unless told.
             manifest: what the action declares to touch; None has the domain tell.
-            binding: how people are asked: ``ask``, ``timeoutMs``, ``onTimeout``.
+            binding: how people are asked: ``ask``, ``timeoutMs``, ``onTimeout``; of no other kind than policy_rules.
 
         Raises:
             Refused: ``INVALID_VALUE`` and ``INVALID_CASES`` with what is wrong with the case.
         """
         common = {"actor": actor, "data": data, "computed": computed, "history": history, "now": now}
         common |= {"branch": branch, "manifest": manifest, "binding": binding}
-        intent = {"type": type, "input": input, "scope": None if scope is None else list(scope)}
+        intent = {"type": type, "input": input, "scope": [scope] if isinstance(scope, str) else scope}
         entry = CaseEntry.read({"name": type, "intent": intent, **_wire(common)})
         found = judged(self.maker.policy, self.maker.case(entry))
         self.last.append(found)

@@ -86,7 +86,15 @@ class Maker:
         return ActorRef(actor_id=told.id, kind=told.kind, name=told.name, meta=told.meta)
 
     def _binding(self, entry: CaseEntry) -> Mapping[str, Any]:
-        wire = {**(self._of(entry, "binding") or {}), "kind": "policy_rules", "policy": self.policy.name}
+        told = self._of(entry, "binding") or {}
+        if told.get("kind", "policy_rules") != "policy_rules":
+            raise Refused(
+                "INVALID_VALUE",
+                f"The case {entry.name!r} has the binding {told['kind']!r:.80}, by which no policy judges; a case is "
+                "judged by the policy, and its binding says how people are asked: ask, timeoutMs, onTimeout, then.",
+                kind=told["kind"],
+            )
+        wire = {**told, "kind": "policy_rules", "policy": self.policy.name}
         return StandardAuthority(PolicyRegistry([self.policy])).check_binding(wire)
 
     def _view(self, entry: CaseEntry) -> SnapshotView:

@@ -104,11 +104,14 @@ class Recordings:
     scratch: ExitStack = field(default_factory=ExitStack, repr=False)
     _happened: dict[Flip, int] = field(default_factory=dict, repr=False)
 
-    def __call__(self, file: str | Path, *, start_ms: int = START_MS, **realm: Any) -> Recording:
+    def __call__(
+        self, file: str | Path, *, data: Mapping[str, Any] | None = None, start_ms: int = START_MS, **realm: Any
+    ) -> Recording:
         """Check a recorded log by the code at hand; enter what is returned to play its scenes.
 
         Args:
             file: the export of a log, ``golden/shop.jsonl``; relative to the test's folder, or else to pytest's root.
+            data: with which the realm is founded that the test drives, where it differs from the domain's defaults.
             start_ms: when the scenes begin, ms since 1970.
             **realm: ``domain``, ``policies``, ``projections``, ``effects``, ``enforcement``, ``limits``, ``workspace``
                 as for ``World.open``; without a domain all is as the ``world.toml`` says that stands beside the test or
@@ -122,7 +125,7 @@ class Recordings:
         path = self._placed(file)
         self.used.add(path.resolve())
         folders = (self.folders[0], path.parent, *self.folders[1:])
-        recording = Recording(path, self, parts_of(realm, folders), ManualClock(start_ms))
+        recording = Recording(path, self, {**parts_of(realm, folders), "data": data}, ManualClock(start_ms))
         self.opened.append(recording)
         if not path.is_file() and self.mode == "none":
             pytest.fail(

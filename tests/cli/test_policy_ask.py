@@ -1,0 +1,67 @@
+"""``worldctl policy ask``: what it says would become of a real proposal, and questions that cannot be asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.realm import Realm, founded
+
+RULES = 'name = "shop"\n[[rules]]\nid = "small"\nverdict = "approve"\nwhen = "intent.input.count <= 5"\n'
+SALE = '{"type": "sell", "input": {"item": "tea", "count": 2}}'
+
+
+@pytest.fixture
+def realm(tmp_path: Path) -> Realm:
+    realm = founded(tmp_path)
+    (tmp_path / "shop.toml").write_text(RULES)
+    config = (tmp_path / "world.toml").read_text()
+    at = config.index("policies = [") + len("policies = [")
+    (tmp_path / "world.toml").write_text(f'{config[:at]}"shop.toml", {config[at:]}')
+    realm("policy", "adopt", "shop")
+    realm("actor", "add", "owl", "--kind", "agent", "--policy", "shop")
+    return realm
+
+
+def note(realm: Realm, actor: str, *words: str) -> str | None:
+    """Return the note, which people see where there is one."""
+    asking = ["policy", "ask", "--actor", actor, "--intent", "-", *words]
+    told: str | None = realm(*asking, "--json", given=SALE).json["note"]
+    said = realm(*asking, given=SALE).out
+    assert (f"  note      {told}" in said) if told else ("  note" not in said)
+    return told
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_the_note_says_what_a_real_proposal_would_meet(realm: Realm) -> None:
+    assert note(realm, "owl") is note(realm, "owl", "--policy", "shop") is note(realm, "ann") is None
+    own = "a proposal would be judged by the actor's own policy, shop as it was adopted"
+    assert note(realm, "owl", "--policy", "house") == own
+    (realm.folder / "strict.toml").write_text(RULES.replace("<= 5", "<= 1"))
+    assert note(realm, "owl", "--policy", "strict.toml") == own
+    assert note(realm, "kid", "--policy", "shop") == "a proposal would be judged by the actor's own binding, hitl"
+    (realm.folder / "shop.toml").write_text(RULES.replace("<= 5", "<= 6"))
+    for words in ((), ("--policy", "shop"), ("--policy", "house")):
+        told = note(realm, "owl", *words)
+        assert told is not None
+        assert told.startswith("a proposal is rejected: shop at hand is not as adopted")
+    line = json.dumps({"actor": "owl", **json.loads(SALE)}) + "\n"
+    realm("submit", "--intents", "-", given=line, code=1)
+    realm("policy", "adopt", "shop")
+    assert note(realm, "owl") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "code"),
+    [
+        (["--set", "base.data.stock[tea]=5"], SALE, "INVALID_PATH"),
+        (["--set", "intent.input[count]=5"], SALE, "INVALID_PATH"),
+        ([], '{"body": 5}', "INVALID_VALUE"),
+        ([], '{"body": ["sell"]}', "INVALID_VALUE"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_a_code(realm: Realm, words: list[str], given: str, code: str) -> None:
+    said = realm("policy", "ask", "--actor", "owl", "--intent", "-", *words, "--json", given=given, code=2)
+    assert said.json["error"]["code"] == code

@@ -1,0 +1,155 @@
+"""``worldctl recheck``: both values of the first difference, many processes, and surroundings that are varied."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cli.realm import COUNTER, Realm, founded, sale
+from worldprotocol import stretches
+from worldprotocol.recheck_log import Setup, recheck_log
+
+FICKLE = Path(__file__).resolve().parent / "fickle.py"
+
+
+@pytest.fixture(scope="module")
+def fickle(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+    realm = Realm(tmp_path_factory.mktemp("fickle"))
+    realm("init", "--domain", f"{FICKLE}:notes", "--policy", f"{FICKLE}:sets")
+    realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
+    realm("actor", "add", "bot", "--kind", "agent", "--policy", "sets")
+    for actor, action in (("ann", "hour"), ("ann", "tongue"), ("ann", "dice"), ("bot", "keep"), *[("ann", "take")] * 4):
+        realm("submit", action, "--actor", actor, "--input", "{}")
+    return realm
+
+
+def positions(realm: Realm, topic: str) -> list[int]:
+    return [line["position"] for line in realm("log", "--topic", topic, "--json").lines]
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-audit")
+def test_what_a_step_depends_on_is_found_by_varying_it(fickle: Realm) -> None:
+    before = hashlib.sha256((fickle.folder / "world.db").read_bytes()).hexdigest()
+    said = fickle("recheck", "--runs", "1", "--vary", "hashseed,order,locale,timezone", code=1).out
+    ends = sorted(positions(fickle, "proposal.completed"))
+    decisions = sorted(positions(fickle, "decision.made"))
+    found = {name: int(at) for at, name in re.findall(r"^(\d+)\tvaries\t(\w+)\t", said, re.MULTILINE)}
+    assert found.pop("order") in ends[4:]
+    assert found == {"timezone": ends[0], "locale": ends[1], "nothing": ends[2], "hashseed": decisions[3]}
+    assert "\tvaries\tnothing\tit differs from run to run with nothing varied:\n" in said
+    assert (
+        f"{ends[0]}\tvaries\ttimezone\tit depends on the timezone:\n  as it is: as recorded\n  TZ=WPA-14: The exec"
+        in said
+    )
+    assert said.splitlines()[-1].startswith("6 runs up to event ")
+    assert hashlib.sha256((fickle.folder / "world.db").read_bytes()).hexdigest() == before
+    assert "hashseed, order, locale, timezone" in fickle("recheck", "--vary", "moon", code=2).err
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_what_makes_no_difference_is_said_too(fickle: Realm) -> None:
+    upto = str(min(positions(fickle, "proposal.completed")))
+    told = fickle("recheck", "--runs", "1", "--vary", "locale", "--upto", upto, "--json").json
+    assert (told["ok"], told["byItself"], told["varied"]) == (True, None, {"locale": None})
+    assert [run["varied"] for run in told["runs"]] == ["nothing", "nothing", "locale"]
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-audit")
+def test_the_first_difference_is_shown_with_both_values_and_with_what_changed(tmp_path: Path) -> None:
+    realm = founded(tmp_path)
+    realm("submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 2}')
+    realm("submit", "sell", "--actor", "ann", "--input", '{"item": "cake", "count": 1}')
+    assert "all as recorded" in realm("recheck").out
+    other = tmp_path / "counter.py"
+    other.write_text(COUNTER.read_text().replace("have - input.count)", "have - input.count - 1)"))
+    config = tmp_path / "world.toml"
+    config.write_text(config.read_text().replace(f"{COUNTER}:counter", f"{other}:counter"))
+    told = realm("recheck", "--json", code=1).json
+    drift, found = told["divergences"]
+    assert (drift["code"], found["code"]) == ("CODE_CHANGED", "EXECUTION_DIVERGED")
+    assert found["position"] == min(positions(realm, "proposal.completed"))
+    assert found["changedSince"] == {"schema": False, "code": ["action:sell"], "policies": []}
+    said = realm("recheck", code=1).out
+    assert "recorded {" in said
+    assert "computed {" in said
+    assert "since this was recorded, the code of action:sell changed" in said
+    assert len(realm("recheck", "--all", "--json", code=1).json["divergences"]) == 3
+
+
+def broken(realm: Realm, other: str) -> None:
+    """Let ``sell`` do something else from now on, under the same schema."""
+    (realm.folder / "counter.py").write_text(COUNTER.read_text().replace('return [set_(f"stock', other))
+    config = realm.folder / "world.toml"
+    config.write_text(config.read_text().replace(f"{COUNTER}:counter", "counter.py:counter"))
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Realm:
+    realm = founded(tmp_path)
+    people = [line for number in range(8) for line in (sale("ann"), sale("bot", count=1 + number % 3))]
+    realm("submit", "--intents", "-", given="".join(people))
+    for answer in ("ask", "approve"):
+        realm("submit", "charge", "--actor", "kid", "--input", '{"amount": 3}')
+        waiting = realm("inbox", "--json").json[0]["proposalId"]
+        realm("decide", waiting, answer, "--by", "ann", "--reason", "what for?")
+    return realm
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(crowd: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_turn(begin: Any, tasks: list[Any], jobs: int) -> Iterator[Any]:
+        workers = [begin() for _ in range(jobs)]
+        return (workers[number % jobs](task) for number, task in enumerate(tasks))
+
+    monkeypatch.setattr(stretches, "in_order", in_turn)
+    monkeypatch.setattr(stretches, "CHUNK", 1)
+    for other in ("", "ctx.fail('GONE', 'no more')\n    return [set_(f\"stock"):
+        if other:
+            broken(crowd, other)
+        at = str(COUNTER) if not other else str(crowd.folder / "counter.py")
+        setup = Setup(str(crowd.folder / "world.db"), f"{at}:counter", (), (f"{COUNTER}:house",), every=bool(other))
+        one, three = (recheck_log(setup, jobs=jobs) for jobs in (1, 3))
+        assert one.to_wire() == three.to_wire()
+        assert one.ok is not bool(other)
+        assert one.steps["rulings"] > 18
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_several_processes_come_to_what_one_comes_to(crowd: Realm) -> None:
+    broken(crowd, 'return [set_("sold", 0), set_(f"stock')
+    one, two = (crowd("recheck", "--jobs", jobs, "--json", code=1).json for jobs in ("1", "2"))
+    assert one["divergences"] == two["divergences"]
+    assert [found["code"] for found in one["divergences"]] == ["CODE_CHANGED", "EXECUTION_DIVERGED"]
+
+
+def test_ctrl_c_ends_the_processes(tmp_path: Path) -> None:
+    realm = founded(tmp_path)
+    realm("submit", "--intents", "-", given=sale("bot") * 6)
+    broken(
+        realm,
+        "import os\n    open(f'begun-{os.getpid()}', 'w').close()\n    while True: pass\n    return [set_(f\"stock",
+    )
+    for wanted in (["--jobs", "2"], ["--runs", "2"]):
+        for file in tmp_path.glob("begun-*"):
+            file.unlink()
+        started = realm.start("recheck", *wanted)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(list(tmp_path.glob("begun-*"))) < 2:
+            time.sleep(0.02)
+        workers = [psutil.Process(int(file.name.removeprefix("begun-"))) for file in tmp_path.glob("begun-*")]
+        assert len(workers) == 2
+        os.kill(started.pid, signal.SIGINT)
+        assert started.wait(30) == 130
+        assert psutil.wait_procs(workers, timeout=10)[1] == []
+        for pipe in (started.stdin, started.stdout, started.stderr):
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,100 @@
+"""``worldctl report``: one HTML page about a log, or its figures, from a log that it only reads."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.cli.realm import Realm, founded, sale
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+    """A realm with a proposal that completed, one that failed, and one that waits."""
+    realm = founded(tmp_path_factory.mktemp("report"))
+    realm("submit", "--intents", "-", given=sale("ann") + sale("ann", "salt", 2) + sale("kid"), code=1)
+    return realm
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Return the hash of every file that holds the log; readers may make and remove others beside it."""
+    return {
+        path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.suffix in (".db", ".toml")
+    }
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_page_is_written_and_the_log_stays_as_it_is(realm: Realm) -> None:
+    before = content(realm.folder)
+    said = realm("report", "-o", "page.html")
+    page = (realm.folder / "page.html").read_text(encoding="utf-8")
+    assert said.out.startswith("page.html: ")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.rstrip().endswith("</html>")
+    assert content(realm.folder) == before
+    assert realm("report").out == page
+    assert realm("report", "-o", "-").out == page
+
+
+def test_a_file_that_is_there_is_replaced_only_when_told_to(realm: Realm) -> None:
+    (realm.folder / "there.html").write_text("mine")
+    assert "--force replaces it" in realm("report", "-o", "there.html", code=2).err
+    assert (realm.folder / "there.html").read_text() == "mine"
+    realm("report", "-o", "there.html", "--force")
+    assert (realm.folder / "there.html").read_text().startswith("<!DOCTYPE html>")
+    assert "cannot be written" in realm("report", "-o", "no/such/folder.html", code=2).err
+    assert not list(realm.folder.glob("*.part"))
+
+
+def test_the_figures_are_printed_as_json(realm: Realm) -> None:
+    told = realm("report", "--json").json
+    assert told["proposals"]["submitted"] == len(told["listed"]) == 3
+    assert told["proposals"]["endings"] == {"completed": 1, "failed": 1}
+    assert [one["actor"] for one in told["listed"]] == ["kid", "ann", "ann"]
+    written = realm("report", "--json", "-o", "json.html").json
+    assert written["bytes"] == (realm.folder / "json.html").stat().st_size
+    assert written["head"] == told["head"]
+    assert "listed" not in written
+
+
+def test_a_report_is_about_the_log_as_it_stood_and_counts_what_lies_in_its_time(realm: Realm) -> None:
+    whole = realm("report", "--json").json
+    worlds = realm("worlds", "--json").lines
+    first = realm("report", "--json", "--at", worlds[1]["worldId"][:12]).json
+    assert first["proposals"]["endings"] == {"completed": 1}
+    assert first["head"]["size"] < whole["head"]["size"]
+    later = realm("report", "--json", "--since", "2999-01-01T00:00:00Z").json
+    assert later["events"]["counted"] == 0
+    assert later["lineage"]["worlds"] == whole["lineage"]["worlds"]
+    assert (
+        realm("report", "--json", "--since", "1970-01-02T00:00:00Z", "--until", "2999-01-01").json["events"]
+        == whole["events"]
+    )
+    nothing = realm("report", "--json", "--until", "1970-01-02T00:00:00Z").json
+    assert (nothing["head"]["size"], nothing["lineage"]["worlds"]) == (0, 0)
+    assert "no time" in realm("report", "--since", "soon", code=2).err
+    assert "names no point" in realm("report", "--at", "zzz", code=1).err
+
+
+@pytest.mark.requirement("KM-7.3")
+def test_hidden_events_are_counted_nowhere(realm: Realm) -> None:
+    page = realm("report", "--redact", "inputs", "--redact", "actors").out
+    assert ">ann<" not in page
+    assert ">sell<" not in page
+    told = realm("report", "--json", "--redact", "actors").json
+    assert told["redacted"]["rules"] == ["actors"]
+    assert told["redacted"]["hidden"] + told["events"]["counted"] == told["head"]["size"]
+    assert "There is no rule" in realm("report", "--redact", "names", code=2).err
+
+
+def test_without_its_package_the_command_says_what_to_install(realm: Realm) -> None:
+    (realm.folder / "jinja2.py").write_text("raise ImportError('not here')")
+    try:
+        said = realm.start("report")
+        _, told = said.communicate()
+    finally:
+        (realm.folder / "jinja2.py").unlink()
+    assert said.returncode == 2
+    assert "pip install 'world-protocol[report]'" in told

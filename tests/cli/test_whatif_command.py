@@ -1,0 +1,70 @@
+"""``worldctl whatif``: what had become of the worlds, had something been otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.realm import Realm, founded
+
+NEVER = """
+name = "till"
+
+[[rules]]
+id = "never"
+verdict = "reject"
+reason = "never again"
+"""
+
+
+def of_log(realm: Realm) -> str:
+    return hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def realm(tmp_path: Path) -> Realm:
+    made = founded(tmp_path)
+    for actor, item, count, code in (("ann", "cake", 2, 0), ("bot", "tea", 1, 0), ("ann", "cake", 3, 1)):
+        body = json.dumps({"item": item, "count": count})
+        made("submit", "sell", "--actor", actor, "--input", body, code=code)
+    return made
+
+
+@pytest.mark.requirement("CARD-audit", "CARD-replay")
+def test_dropping_a_proposal_tells_what_changes_and_touches_nothing(realm: Realm, tmp_path: Path) -> None:
+    before = of_log(realm)
+    first = realm("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]
+    said = realm("whatif", "--drop", first, "-o", "other.db", code=1)
+    assert "\tdropped\t" in said.out
+    assert "\tpossible\t" in said.out
+    assert "failed OUT_OF_STOCK" in said.out
+    assert "from event" in said.out.splitlines()[-1]
+    told = realm("whatif", "--drop", first, "--json", code=1).lines
+    assert [line["kind"] for line in told] == ["proposal", "proposal", "proposal", "head", "summary"]
+    assert told[-1]["worlds"] == {"same": 0, "changed": 2, "gone": 1, "new": 0}
+    assert of_log(realm) == before
+    realm("verify", "--log", "other.db")
+    realm("whatif", "--drop", first, "-o", "other.db", code=1)
+
+
+@pytest.mark.requirement("CARD-audit", "CARD-policy")
+def test_another_policy_and_an_inserted_intent(realm: Realm, tmp_path: Path) -> None:
+    before = of_log(realm)
+    (tmp_path / "never.toml").write_text(NEVER)
+    genesis = realm("worlds", "--json").lines
+    oldest = min(genesis, key=lambda row: row["height"])["worldId"]
+    said = realm("whatif", "--from", oldest, "--policy", "never.toml", code=1).out
+    assert "\timpossible, flips\t" in said
+    assert "rejected: " in said
+    assert realm("whatif", "--from", oldest).out.startswith("from event ")
+    (tmp_path / "more.jsonl").write_text(json.dumps({"actor": "ann", "type": "charge", "input": {"amount": 9}}) + "\n")
+    said = realm("whatif", "--from", oldest, "--insert", "more.jsonl", code=1).out
+    assert "!\teffect needed\t" in said
+    assert 'bank.charge {"amount":9}' in said
+    assert of_log(realm) == before
+    assert "--from WORLD" in realm("whatif", code=2).err
+    (tmp_path / "bad.jsonl").write_text('{"actor": 1}\n')
+    assert "line 1" in realm("whatif", "--from", oldest, "--insert", "bad.jsonl", code=2).err

@@ -1,0 +1,190 @@
+"""Seeded simulations of the whole engine: what they must be, and that they find what is planted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.simulation.planted import FOUND_BY, SCENARIOS, Plant
+from world.canonical import canonical_bytes
+from world.errors import Refused
+from world.klis.predicate import Predicate, compatible
+from worldprotocol.simulation import (
+    Simulated,
+    Simulation,
+    Step,
+    draw_steps,
+    read_script,
+    run_seeds,
+    script_of,
+    shrink,
+    simulate,
+)
+from worldprotocol.simulation import model_leases as leases
+from worldprotocol.simulation.depot import scenario
+from worldprotocol.simulation.loading import DEPOT, load_scenario
+from worldprotocol.simulation.model_log import canonical
+from worldprotocol.simulation.model_worlds import within
+from worldprotocol.simulation.steps import KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 8
+STEPS = 180
+
+PLANTED_SEEDS, PLANTED_STEPS = 12, 150
+
+
+@cache
+def simulated(seed: int) -> Simulated:
+    """Return what came of a seed; several tests look at it."""
+    return simulate(seed, STEPS, scenario)
+
+
+IMAGE = f"""
+from hashlib import sha256
+from worldprotocol.simulation import simulate
+from worldprotocol.simulation.depot import scenario
+print(sha256(repr(simulate(5, {STEPS}, scenario).image).encode()).hexdigest())
+"""
+
+
+@pytest.mark.requirement(
+    "CARD-log", "CARD-replay", "WP-fsm", "WP-decision", "WP-exec", "WP-epoch", "WP-lineage", "WP-exkey", "WP-hash",
+    "WP-world", "WP-base", "HC-journal", "HC-compute", "HC-context", "KM-2.2", "KP-2a", "KP-3a", "KP-3b", "KP-3c",
+    "KP-3d", "KP-4a", "KP-4b", "KP-4c", "KP-5a", "INT-6.1.2", "INT-13.5",
+)  # fmt: skip
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_happens_everything_holds(seed: int) -> None:
+    came = simulated(seed)
+    assert came.violation is None, f"{came.violation}; again: worldctl simulate --seed {seed} --steps {STEPS}"
+    assert came.steps == STEPS
+
+
+def test_every_kind_of_step_comes_up_and_finds_something_to_act_on() -> None:
+    done = set()
+    for seed in range(SEEDS):
+        steps = draw_steps(seed, STEPS, scenario)
+        said = simulated(seed).said
+        done |= {step.do for step, words in zip(steps, said, strict=True) if words != "nothing to act on"}
+    assert done == set(KINDS)
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-tests")
+def test_a_seed_gives_the_same_bytes_in_every_process() -> None:
+    images = {sha256(repr(simulated(5).image).encode()).hexdigest()}
+    environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        [sys.executable, "-c", IMAGE], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    images.add(run.stdout.strip())
+    assert len(images) == 1
+
+
+def test_other_seeds_give_other_logs_and_fewer_steps_the_beginning_of_more() -> None:
+    assert simulate(1, 20, scenario).image != simulate(2, 20, scenario).image
+    assert draw_steps(3, 50, scenario) == draw_steps(3, 100, scenario)[:50]
+
+
+@pytest.mark.parametrize("plant", FOUND_BY, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found_within_a_few_seeds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    where = SCENARIOS.get(plant, scenario)
+    came = (simulate(seed, PLANTED_STEPS, where).violation for seed in range(PLANTED_SEEDS))
+    found = next(filter(None, came), None)
+    assert found is not None, "it was not found"
+    assert found.requirement in FOUND_BY[plant], found
+
+
+def _first_that_fails() -> tuple[int, list[Step], Simulated]:
+    for seed in range(PLANTED_SEEDS):
+        steps = draw_steps(seed, PLANTED_STEPS, scenario)
+        came = simulate(seed, steps, scenario)
+        if came.violation is not None:
+            return seed, steps, came
+    raise AssertionError("no seed fails")
+
+
+def test_a_script_that_fails_is_cut_to_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plant = next(one for one in FOUND_BY if one.__name__ == "patches_are_not_held_to_their_scope")
+    plant(monkeypatch)
+    seed, steps, found = _first_that_fails()
+    few, again = shrink(seed, steps, scenario, found)
+    assert again.violation is not None
+    assert again.violation.requirement == "INT-13.5"
+    assert len(few) <= 2
+    path = tmp_path / "script.json"
+    path.write_text(script_of(few, seed=seed, scenario=DEPOT))
+    read, of_seed, reference = read_script(path)
+    assert (read, of_seed) == (few, seed)
+    assert simulate(seed, read, load_scenario(reference)).violation == again.violation
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "seed": 1, "scenario": "", "steps": [1]}'])
+def test_what_is_no_script_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(text)
+    with pytest.raises(Refused, match="no script"):
+        read_script(path)
+    with pytest.raises(Refused, match="cannot be read"):
+        read_script(tmp_path / "none.json")
+
+
+def test_many_seeds_end_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [ran.violation for ran in run_seeds(range(3), 30, DEPOT, processes=1)] == [None] * 3
+    next(iter(FOUND_BY))(monkeypatch)
+    ran = list(run_seeds(range(40), 150, DEPOT, processes=1))
+    assert [one.violation is None for one in ran] == [True] * (len(ran) - 1) + [False]
+
+
+def test_many_seeds_run_in_several_processes() -> None:
+    told: list[tuple[int, int]] = []
+    ran = list(run_seeds(range(4), 20, DEPOT, processes=2, progress=lambda *at: told.append(at)))
+    assert sorted(one.seed for one in ran) == [0, 1, 2, 3]
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_scenario_that_is_none_is_refused() -> None:
+    with pytest.raises(Refused, match="should be a Scenario"):
+        load_scenario("worldprotocol.simulation.depot:depot")
+
+
+def test_a_step_that_finds_nothing_does_nothing() -> None:
+    simulation = Simulation(0, scenario)
+    before = simulation.model.log.size
+    for kind in ("fly", "decide", "resolve", "cancel", "beat", "release", "revoke", "withdraw", "again"):
+        told = {"which": 3, "of": "waiting", "stranger": False}
+        assert simulation.do(Step(kind, 0, told)) == "nothing to act on"
+    assert simulation.model.log.size == before
+    simulation.close()
+
+
+@pytest.mark.requirement("KP-2a", "KP-2b")
+def test_the_model_and_the_engine_agree_on_what_may_stand_side_by_side() -> None:
+    for one in Predicate:
+        for other in Predicate:
+            apart = leases._clash((one.value, "FILE:/a"), (other.value, "FILE:/a"))
+            assert apart is not compatible(one, other)
+
+
+def test_the_model_makes_the_same_canonical_text() -> None:
+    chance = Random(0)
+    values: list[object] = [1e21, 0.25, 1e-7, "é\u2028", {"b": 1, "a": [None, True]}, 2**53 - 1, "a\\.b", -0.0]
+    values += [{chance.choice("abé\U0001f600"): chance.random()} for _ in range(50)]
+    for value in values:
+        assert canonical(value) == canonical_bytes(value)
+
+
+def test_the_model_reads_patterns_as_they_are_described() -> None:
+    assert within(["data.a.*"], "a.b.c")
+    assert within(["a"], "a.b")
+    assert within(["a.*.c"], "a.b.c")
+    assert not within(["data.a.*"], "a")
+    assert not within(["a.*.c"], "a.b.d")
+    assert not within([], "a")

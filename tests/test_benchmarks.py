@@ -1,0 +1,42 @@
+"""Benchmarks run as their documentation says, and every one is documented."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import names
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_benchmark_is_documented() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    section = page.partition("## Benchmarks\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` ", section, re.MULTILINE) == names()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["judging", "--cases", "50", "--members", "10"], [r"rule functions, bare +[\d,]+ /s", r"CEL .* ratio +\d"]),
+        (["catalog", "--seconds", "0.01"], [r" 50 actions .* ratio +\d", r"1000 actions .* ratio +\d"]),
+        (
+            ["backtest", "--decisions", "20", "--jobs", "1"],
+            [r"20 decisions", r"CEL .* ratio to bare", r"Python .* ratio to bare"],
+        ),
+        (["recheck", "--decisions", "20", "--jobs", "1"], [r"20 decisions", r"ratio to the first +\d", r"whatif +\d"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value[0], str) and value[0].isalpha() else "",
+)
+def test_a_benchmark_prints_ratios_of_one_run(arguments: list[str], said: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for line in said:
+        assert re.search(line, done.stdout), done.stdout

@@ -1,0 +1,143 @@
+"""Origin and keys of checkpoints, from the options and from ``[checkpoint]`` in ``world.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk
+
+if TYPE_CHECKING:
+    from worldprotocol.facade import World
+    from worldprotocol.proofs.checkpoint import Checkpoint, Trusted
+    from worldprotocol.proofs.note import SigningKey
+
+
+def signing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--key`` and ``--origin``."""
+    key = click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="FILE",
+        help="Private key to sign with; may be given often. Unless given, what world.toml names.",
+    )
+    origin = click.option(
+        "--origin", metavar="LINE", help="Name of the log in the checkpoint, such as example.com/shop."
+    )
+    return key(origin(function))
+
+
+def trusting_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--vkey`` and ``--origin``."""
+    vkey = click.option(
+        "--vkey",
+        "vkeys",
+        multiple=True,
+        metavar="KEY",
+        help="Verifier key (NAME+ID+KEY) that has to have signed; may be given often.",
+    )
+    origin = click.option("--origin", metavar="LINE", help="The log that is meant, where no key has its name.")
+    return vkey(origin(function))
+
+
+def trusted(vkeys: Iterable[str], origin: str | None) -> Trusted:
+    """Return whom a caller trusts.
+
+    Raises:
+        Refused: ``INVALID_KEY``.
+    """
+    from worldprotocol.proofs.checkpoint import Trusted
+    from worldprotocol.proofs.note import VerifierKey
+
+    return Trusted(tuple(VerifierKey.parse(one) for one in vkeys), origin)
+
+
+def origin_of(desk: Desk, world: World, origin: str | None) -> str:
+    """Return the origin that was given or configured, else the one made of the log's id.
+
+    Raises:
+        Refused: ``NO_CONFIG``, ``INVALID_CONFIG``, ``NO_SUCH_EVENT``.
+    """
+    from worldprotocol.proofs.checkpoint import default_origin
+
+    configured = desk.settings().checkpoint
+    return origin or (configured and configured.origin) or default_origin(world.log)
+
+
+def signing_keys(desk: Desk, files: Iterable[str], origin: str) -> list[SigningKey]:
+    """Return the keys in the files that were given, or in the one that the configuration names.
+
+    Raises:
+        Refused: ``FILE_UNREADABLE``, ``INVALID_KEY``, ``NO_CONFIG``, ``INVALID_CONFIG``.
+    """
+    paths = [Path(file) for file in files]
+    if not paths:
+        config = desk.settings()
+        configured = config.checkpoint and config.checkpoint.key
+        paths = [config.folder / Path(configured).expanduser()] if configured else []
+    return [_read_key(path, origin) for path in paths]
+
+
+def _read_key(path: Path, origin: str) -> SigningKey:
+    """Read a private key as Go's ``note`` writes it, or a PEM of ``worldctl keys new``, named after the origin then."""
+    from world.errors import Refused
+    from world.klis.signature import private_key
+    from worldprotocol.proofs.note import SigningKey, is_key_name
+
+    try:
+        told = path.read_bytes()
+    except OSError as error:
+        raise Refused("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror or error}.", path=str(path)) from None
+    try:
+        if told.startswith(b"PRIVATE+KEY+"):
+            return SigningKey.parse(told.decode("utf-8", "replace").strip())
+        if not is_key_name(origin):
+            raise Refused("INVALID_KEY", f"a key cannot be named after {origin!r}, which has spaces or a plus sign")
+        return SigningKey(origin, private_key(told).private_bytes_raw())
+    except Refused as refused:
+        raise Refused("INVALID_KEY", f"{path}: {refused.message}", path=str(path)) from None
+
+
+def warn_of_names(desk: Desk, checkpoint: Checkpoint, keys: Iterable[SigningKey]) -> None:
+    """Say where no key has the name of the log, because those who check have to name the log then."""
+    names = {key.name for key in keys}
+    if names and checkpoint.origin not in names:
+        desk.out.remark(
+            f"The origin is {checkpoint.origin}, and the key is named {', '.join(sorted(names))}: who checks has to "
+            "give --origin. Usually the two are the same."
+        )
+
+
+def written(desk: Desk, data: bytes, file: str | None) -> bool:
+    """Write a result to a file, atomically, or to stdout; return whether there is a file.
+
+    Raises:
+        Refused: ``INVALID_TARGET``.
+    """
+    import os
+    import sys
+
+    from world.errors import Refused
+
+    if file is None or file == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return False
+    path = Path(file)
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise Refused("INVALID_TARGET", f"{file} cannot be written: {error.strerror or error}.", path=file) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,164 @@
+"""``worldctl whatif``: what would have become of the worlds, had something been otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
+
+if TYPE_CHECKING:
+    from worldprotocol.facade import World
+    from worldprotocol.whatif import Insertion
+
+
+@command("whatif")
+@click.option(
+    "--from", "world", metavar="WORLD", help="The world after which things go otherwise; or a time, a branch."
+)
+@click.option("--drop", multiple=True, metavar="PROPOSAL", help="A proposal that is not submitted; repeat for more.")
+@click.option("--policy", "policies", multiple=True, metavar="POLICY", help="A policy that judges from there on.")
+@click.option("--insert", "files", multiple=True, metavar="FILE|-", help="JSON lines of intents that nobody submitted.")
+@click.option("-o", "--output", "scratch", metavar="FILE", help="Keep the branch as a log of its own.")
+def whatif(
+    desk: Desk,
+    world: str | None,
+    drop: tuple[str, ...],
+    policies: tuple[str, ...],
+    files: tuple[str, ...],
+    scratch: str | None,
+) -> int:
+    """Go through the log again from WORLD on with something otherwise, in a scratch log, and tell what changes.
+
+    Later intents of all branches are submitted again in order, at their recorded times, with the recorded results of
+    projections, with the answers of people where they are asked the same, and with the recorded results of effects
+    where the same effect is asked for with the same arguments. No effect is made: an execution that would need one is
+    called off there and told as such. Nothing is written to the real log.
+
+    A POLICY is a name at hand, a file or a reference. One whose name is in force takes the place of that policy; any
+    other takes the place of all that actors are bound to. A line of FILE is {"actor", "type", "input"?,
+    "scopeProposal"?, "branch"?, "at"?}; without a time ("at", as for --since) it comes first. --drop without --from
+    begins before the first of them.
+
+    Exit code 1 when anything comes to something else. With --json a line each, and a summary last.
+    """
+    from worldprotocol.asking import policy_named
+    from worldprotocol.cli.opening import composed
+    from worldprotocol.cli.prefix import proposal_id
+    from worldprotocol.whatif import WhatIf, cut_of, what_if
+
+    config = composed(desk)
+    insert = [one for file in files for one in _insertions(file)]
+    with desk.look() as looked:
+        dropped = [proposal_id(looked, given) for given in drop]
+        start = cut_of(looked.archive, world=_world(looked, world), drop=dropped)
+    question = WhatIf(
+        address=desk.log or config.log_address,
+        domain=str(config.domain),
+        start=start,
+        drop=dropped,
+        policies=[policy_named(given, tuple(map(str, config.policies)), config.folder) for given in policies],
+        insert=insert,
+        at_hand=tuple(map(str, config.policies)),
+        folder=config.folder,
+        limits=config.chosen_limits(),
+        scratch=None if scratch is None else Path(scratch),
+    )
+    with desk.progress("Going through it again") as progress:
+        report = what_if(question, progress)
+    for line in report.lines():
+        if desk.json:
+            desk.out.line(line)
+        else:
+            for words in _words(line):
+                desk.out.text(words)
+    return 1 if report.changed else 0
+
+
+def _world(world: World, given: str | None) -> str | None:
+    from worldprotocol.cli.finding import world_at
+
+    return None if given is None else world_at(world, given)[0]
+
+
+def _insertions(file: str) -> Iterator[Insertion]:
+    """Yield the intents of a file.
+
+    Raises:
+        Refused: ``FILE_UNREADABLE``, ``MALFORMED_JSON``, ``INVALID_VALUE`` with the line.
+    """
+    from world.canonical import read_json
+    from world.clock import SystemClock
+    from world.errors import Refused
+    from worldprotocol.cli.log import moment_given
+    from worldprotocol.cli.reading import read_lines
+    from worldprotocol.whatif import Insertion
+
+    for number, line in read_lines(file):
+        if isinstance(line, Refused):
+            raise line
+        told = read_json(line)
+        if not isinstance(told, dict) or not isinstance(told.get("actor"), str) or "type" not in told:
+            form = '{"actor", "type", "input"?}'
+            raise Refused("INVALID_VALUE", f"{file}, line {number}: it has not the form {form}.", line=number)
+        at = told.get("at")
+        moment = None if at is None else moment_given(str(at), SystemClock().now_ms())
+        body = {name: value for name, value in told.items() if name not in ("actor", "branch", "at")}
+        yield Insertion(told["actor"], body, told.get("branch"), moment)
+
+
+def _words(line: Mapping[str, Any]) -> Iterator[str]:
+    kind = line["kind"]
+    if kind == "proposal":
+        flip = ", flips" if line["flip"] else ""
+        begin = f"{line['position']}\t{line['change']}{flip}\t{line['proposalId']}\t{line['action']} by {line['actor']}"
+        yield f"{begin}\t{_ended(line['from'])} -> {_ended(line['to'])}"
+    elif kind == "inserted":
+        yield f"+\tinserted\t{line['proposalId']}\t{_ended(line['to'])}"
+    elif kind == "effectNeeded":
+        yield f"!\teffect needed\t{line['proposalId']}\t{line['effect']} {_json(line['args'])}"
+    elif kind == "question":
+        yield f"?\tpeople would be asked\t{line['proposalId']}\t{line['message']}"
+    elif kind == "head":
+        yield f"=\thead of {line['branch']}\t{line['change']}"
+        for one in line.get("changes", ()):
+            before, after = (_json(one[side]) if side in one else "absent" for side in ("before", "after"))
+            yield f"  {one['path']}: {before} -> {after}"
+        if line.get("moreChanges"):
+            yield f"  and {counted(line['moreChanges'], 'place')} more"
+    else:
+        yield from _summary(line)
+
+
+def _summary(line: Mapping[str, Any]) -> Iterator[str]:
+    for what, count in line["notRepeated"].items():
+        yield f"not done again: {what} ({count})"
+    if line["stopped"] is not None:
+        yield line["stopped"]
+    worlds = ", ".join(f"{count} {name}" for name, count in line["worlds"].items())
+    effects = f"{counted(line['effectsNeeded'], 'effect')} needed"
+    yield (
+        f"from event {line['start']} on: worlds {worlds}; {counted(line['proposals'], 'proposal')} otherwise, "
+        f"{line['impossible']} impossible; {counted(line['flips'], 'flip')}; {effects}"
+    )
+
+
+def _ended(told: Mapping[str, Any]) -> str:
+    """Return how a proposal ended, and with what."""
+    world = told.get("contentId")
+    code = f" {told['code']}" if told.get("code") else ""
+    if told["status"] == "completed":
+        return f"completed ({str(world)[:12]})"
+    message = f": {told['message']}" if told.get("message") else ""
+    return f"{told['status']}{code}{message}"
+
+
+def _json(value: Any) -> str:
+    from world.canonical import canonical_text
+
+    text = canonical_text(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

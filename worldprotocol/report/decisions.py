@@ -1,0 +1,207 @@
+"""Decisions: by authority, policy and rule, by actor, what people said, why it was refused, and how long it took."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from world.events import (
+    DecisionMade,
+    HumanAnswered,
+    HumanTimedOut,
+    PolicyAdopted,
+    PolicyRetired,
+    ProposalJudged,
+    ProposalSubmitted,
+    ProposalSuperseded,
+)
+from worldprotocol.report.proposals import HIDDEN, Proposals, Row, deciding_rule
+from worldprotocol.report.tally import Moment, Spell, Tally
+
+__all__ = ["Decisions"]
+
+MAX_POLICIES: Final = 100
+"""Changes of policies that are listed, the newest."""
+
+
+@dataclass(slots=True)
+class _Decided:
+    """How often it was approved, approved with a narrower scope, and rejected; and the waits for people before."""
+
+    approved: int = 0
+    narrowed: int = 0
+    rejected: int = 0
+    waited: Spell = field(default_factory=Spell)
+
+    @property
+    def weight(self) -> int:
+        return self.approved + self.rejected
+
+    def count(self, decision: dict[str, Any], row: Row | None, at: int) -> None:
+        if decision["decision"] == "approved":
+            self.approved += 1
+            self.narrowed += row is not None and _is_narrower(decision, row)
+        else:
+            self.rejected += 1
+        if row is not None and row.asked_at is not None:
+            self.waited.add(at - row.asked_at)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "decided": self.weight,
+            "approved": self.approved,
+            "narrowed": self.narrowed,
+            "rejected": self.rejected,
+            "waited": self.waited.to_wire(),
+        }
+
+
+@dataclass(slots=True)
+class _Actor(_Decided):
+    """The same of an actor's proposals, and how many it submitted."""
+
+    submitted: int = 0
+
+    @property
+    def weight(self) -> int:
+        return max(self.submitted, self.approved + self.rejected)
+
+    def to_wire(self) -> dict[str, Any]:
+        told = _Decided.to_wire(self)
+        return {"submitted": self.submitted, **told, "decided": self.approved + self.rejected}
+
+
+@dataclass(slots=True)
+class _Times:
+    """How often something happened, and where and when last."""
+
+    count: int = 0
+    last_at: int = 0
+    last_position: int = 0
+
+    @property
+    def weight(self) -> int:
+        return self.count
+
+    def happened(self, at: int, position: int) -> None:
+        self.count += 1
+        self.last_at, self.last_position = at, position
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"count": self.count, "lastAt": self.last_at, "lastPosition": self.last_position}
+
+
+def _is_narrower(decision: dict[str, Any], row: Row) -> bool:
+    approved = (decision.get("approvedScope") or {}).get("allowedPaths")
+    return approved is not None and approved != row.paths
+
+
+class Decisions:
+    """The part of the report about judgement.
+
+    Args:
+        proposals: what is known of those under way.
+    """
+
+    def __init__(self, proposals: Proposals) -> None:
+        self._proposals = proposals
+        self._rules = Tally(("authority", "policy", "rule"), _Decided)
+        self._actors = Tally(("actor",), _Actor)
+        self._refusals = Tally(("action", "authority", "rule", "reason"), _Times)
+        self._answers = Tally(("person", "choice"), _Times)
+        self._timed_out = Spell()
+        self._superseded = 0
+        self._policies: deque[dict[str, Any]] = deque(maxlen=MAX_POLICIES)
+        self._policies_seen = 0
+        self._waiting = Tally(("authority",), _Asked)
+
+    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+        """Return what to call with the events of each type."""
+        return {
+            ProposalSubmitted: self._on_submitted,
+            ProposalJudged: self._on_judged,
+            DecisionMade: self._on_decided,
+            HumanAnswered: self._on_answered,
+            HumanTimedOut: self._on_timed_out,
+            ProposalSuperseded: self._on_superseded,
+            PolicyAdopted: self._on_policy,
+            PolicyRetired: self._on_policy,
+        }
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it found, as JSON."""
+        return {
+            "byRule": self._rules.to_wire(),
+            "byActor": self._actors.to_wire(),
+            "waits": self._waiting.to_wire(),
+            "refusals": self._refusals.to_wire(),
+            "answers": self._answers.to_wire(),
+            "timedOut": self._timed_out.to_wire(),
+            "superseded": self._superseded,
+            "policies": {"rows": list(self._policies)[::-1], "more": self._policies_seen - len(self._policies)},
+        }
+
+    def _on_submitted(self, event: ProposalSubmitted, moment: Moment) -> None:
+        if moment.counts:
+            self._actors.of(event.actor["actorId"]).submitted += 1
+
+    def _on_judged(self, event: ProposalJudged, moment: Moment) -> None:
+        row = self._proposals.row(event.proposal_id)
+        if moment.counts and event.ruling["verdict"] == "wait" and (row is None or row.asked_at == event.at):
+            self._waiting.of(event.ruling["authority"]).asked += 1
+
+    def _on_decided(self, event: DecisionMade, moment: Moment) -> None:
+        if not moment.counts:
+            return
+        decision, row = event.decision, self._proposals.row(event.proposal_id)
+        rule, authority = deciding_rule(decision), decision["authority"]
+        self._rules.of(authority, decision.get("policyHash") or "", rule).count(decision, row, event.at)
+        self._actors.of(HIDDEN if row is None else row.actor).count(decision, row, event.at)
+        if decision["decision"] == "rejected":
+            action = HIDDEN if row is None else row.action
+            told = self._refusals.of(action, authority, rule, decision["reason"])
+            told.happened(event.at, moment.position)
+        self._stopped_waiting(row, event.at)
+
+    def _stopped_waiting(self, row: Row | None, at: int) -> None:
+        if row is not None and row.asked_at is not None:
+            self._waiting.of(row.asked).waited.add(at - row.asked_at)
+
+    def _on_answered(self, event: HumanAnswered, moment: Moment) -> None:
+        if moment.counts:
+            told = self._answers.of(event.answer["by"]["actorId"], event.answer["choice"])
+            told.happened(event.at, moment.position)
+
+    def _on_timed_out(self, event: HumanTimedOut, moment: Moment) -> None:
+        row = self._proposals.row(event.proposal_id)
+        if moment.counts:
+            self._timed_out.add(0 if row is None or row.asked_at is None else event.at - row.asked_at)
+
+    def _on_superseded(self, event: ProposalSuperseded, moment: Moment) -> None:
+        if moment.counts:
+            self._superseded += 1
+            self._stopped_waiting(self._proposals.row(event.proposal_id), event.at)
+
+    def _on_policy(self, event: PolicyAdopted | PolicyRetired, moment: Moment) -> None:
+        if moment.counts:
+            self._policies_seen += 1
+            what = "adopted" if isinstance(event, PolicyAdopted) else "retired"
+            told = {"at": event.at, "position": moment.position, "what": what, "name": event.name}
+            self._policies.append({**told, "policyHash": event.policy_hash, "by": event.by})
+
+
+@dataclass(slots=True)
+class _Asked:
+    """How often an authority asked people, and how long it took them where that is over."""
+
+    asked: int = 0
+    waited: Spell = field(default_factory=Spell)
+
+    @property
+    def weight(self) -> int:
+        return max(self.asked, self.waited.count)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"asked": self.asked, "waited": self.waited.to_wire()}

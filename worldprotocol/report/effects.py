@@ -1,0 +1,140 @@
+"""Effects: how often each type was made, failed, was made again, or left nobody knowing what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.events import (
+    EffectDropped,
+    EffectFulfilled,
+    EffectInDoubt,
+    EffectRequested,
+    EffectResolved,
+    EffectRetried,
+    ExecutionCancelled,
+    ProposalCompleted,
+    ProposalFailed,
+)
+from worldprotocol.report.proposals import HIDDEN, Proposals
+from worldprotocol.report.tally import Moment, Tally
+
+__all__ = ["Effects"]
+
+MAX_DOUBTS: Final = 100
+"""Effects in doubt that are listed, the oldest."""
+
+
+@dataclass(slots=True)
+class _Effect:
+    """How often effects of one type were asked for, and what became of them."""
+
+    requested: int = 0
+    made: int = 0
+    failed: int = 0
+    retried: int = 0
+    in_doubt: int = 0
+    resolved: int = 0
+    dropped: int = 0
+
+    @property
+    def weight(self) -> int:
+        return max(self.requested, self.made + self.failed)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "requested": self.requested,
+            "made": self.made,
+            "failed": self.failed,
+            "retried": self.retried,
+            "inDoubt": self.in_doubt,
+            "resolved": self.resolved,
+            "dropped": self.dropped,
+        }
+
+
+class Effects:
+    """The part of the report about effects.
+
+    Args:
+        proposals: what is known of those under way.
+    """
+
+    def __init__(self, proposals: Proposals) -> None:
+        self._proposals = proposals
+        self._types = Tally(("type",), _Effect)
+        self._all = _Effect()
+        self._cancelled = 0
+        self._doubts: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+        """Return what to call with the events of each type."""
+        return {
+            EffectRequested: self._on_requested,
+            EffectFulfilled: self._on_fulfilled,
+            EffectRetried: self._counting("retried"),
+            EffectInDoubt: self._on_doubt,
+            EffectResolved: self._on_resolved,
+            EffectDropped: self._counting("dropped"),
+            ExecutionCancelled: self._on_cancelled,
+        }
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it found, as JSON."""
+        doubts = list(self._doubts.values())
+        return {
+            "total": self._all.to_wire(),
+            "byType": self._types.to_wire(),
+            "cancelled": self._cancelled,
+            "inDoubtNow": {"rows": doubts[:MAX_DOUBTS], "more": max(len(doubts) - MAX_DOUBTS, 0)},
+        }
+
+    def ended(self, event: Any) -> None:
+        """Let go of the doubts about a proposal that ended."""
+        if self._doubts and isinstance(event, ProposalCompleted | ProposalFailed):
+            for key in [key for key in self._doubts if key[0] == event.proposal_id]:
+                del self._doubts[key]
+
+    def _type(self, proposal_id: str, requirement_id: str) -> str:
+        row = self._proposals.row(proposal_id)
+        return HIDDEN if row is None else row.effects.get(requirement_id, HIDDEN)
+
+    def _count(self, event: Any, what: str, moment: Moment) -> None:
+        if moment.counts:
+            for told in (self._all, self._types.of(self._type(event.proposal_id, event.requirement_id))):
+                setattr(told, what, getattr(told, what) + 1)
+
+    def _counting(self, what: str) -> Callable[[Any, Moment], None]:
+        return lambda event, moment: self._count(event, what, moment)
+
+    def _on_requested(self, event: EffectRequested, moment: Moment) -> None:
+        row, wanted = self._proposals.row(event.proposal_id), event.requirement
+        if row is not None:
+            if wanted["id"] in row.effects:
+                return  # it is made again: counted where that is said
+            row.effects[wanted["id"]] = wanted["type"]
+        if moment.counts:
+            for told in (self._all, self._types.of(wanted["type"])):
+                told.requested += 1
+
+    def _on_fulfilled(self, event: EffectFulfilled, moment: Moment) -> None:
+        self._count(event, "failed" if event.result.get("error") else "made", moment)
+        self._doubts.pop((event.proposal_id, event.requirement_id), None)
+
+    def _on_doubt(self, event: EffectInDoubt, moment: Moment) -> None:
+        self._count(event, "in_doubt", moment)
+        self._doubts[event.proposal_id, event.requirement_id] = {
+            "at": event.at,
+            "position": moment.position,
+            "type": self._type(event.proposal_id, event.requirement_id),
+            "proposalId": event.proposal_id,
+            "reason": event.reason,
+        }
+
+    def _on_resolved(self, event: EffectResolved, moment: Moment) -> None:
+        self._count(event, "resolved", moment)
+        self._doubts.pop((event.proposal_id, event.requirement_id), None)
+
+    def _on_cancelled(self, _event: ExecutionCancelled, moment: Moment) -> None:
+        self._cancelled += moment.counts

@@ -1,0 +1,198 @@
+"""Gathering: one pass over a log, each event handed to the parts of the report that count it.
+
+What is remembered beside the figures is what is under way (proposals, leases, runs) and one row for each branch. A
+hidden event (``--redact``) is handed to nobody: what the report tells follows from what its reader may see.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.errors import Refused
+from world.events import LogFounded
+from world.views.archive import Archive, decoded
+from worldprotocol.assemble import LoggedEvent
+from worldprotocol.redaction import Redaction
+from worldprotocol.report.decisions import Decisions
+from worldprotocol.report.effects import Effects
+from worldprotocol.report.leases import Leases
+from worldprotocol.report.lineage import Lineage
+from worldprotocol.report.proposals import NEWEST, Proposals
+from worldprotocol.report.runs import Runs
+from worldprotocol.report.tally import Moment, Part
+
+__all__ = ["Report", "Window", "gather"]
+
+EVERY: Final = 1_000
+"""Events between two words about progress."""
+
+Progress = Callable[[int, int], None]
+"""Called with how many events are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which events a report counts.
+
+    Args:
+        after: the position before the first one.
+        upto: the last one; the report tells of the log as it stood then.
+        since: what was asked for in words, for the page; None where nothing was.
+        until: likewise.
+    """
+
+    after: int
+    upto: int
+    since: str | None = None
+    until: str | None = None
+
+
+class Report:
+    """What a log tells.
+
+    Args:
+        archive: of the log.
+        window: which events are counted.
+        redaction: which events are hidden.
+        every: list all proposals, not the newest only; takes memory for each.
+    """
+
+    def __init__(self, archive: Archive, window: Window, redaction: Redaction, *, every: bool = False) -> None:
+        self.window = window
+        self._archive = archive
+        self._head = archive.log.root_at(window.upto)
+        self._redaction = redaction
+        self.proposals = Proposals(None if every else NEWEST)
+        self.decisions = Decisions(self.proposals)
+        self.lineage = Lineage(self.proposals, self._position_of)
+        self.leases = Leases()
+        self.effects = Effects(self.proposals)
+        self.runs = Runs(self.proposals)
+        self._topics: Counter[str] = Counter()
+        self._hidden = 0
+        self._times: tuple[int, int] | None = None
+        self._log_id: str | None = None
+        self._steps = self._all_steps()
+
+    def _all_steps(self) -> Mapping[str, list[Callable[[Any, Moment], None]]]:
+        steps: dict[str, list[Callable[[Any, Moment], None]]] = defaultdict(list)
+        parts: tuple[Part, ...] = (
+            self.proposals,
+            self.decisions,
+            self.lineage,
+            self.leases,
+            self.effects,
+            self.runs,
+        )
+        for part in parts:
+            for kind, step in part.steps().items():
+                steps[kind.TOPIC].append(step)
+        steps[LogFounded.TOPIC].append(self._on_founded)
+        return dict(steps)
+
+    def read(self, progress: Progress | None = None) -> None:
+        """Go through the log, once.
+
+        Raises:
+            DamagedLog: an event is not what was logged.
+        """
+        log, window = self._archive.log, self.window
+        self._redaction.learn(log)
+        last: LoggedEvent | None = None
+        for logged in log.read(upto=window.upto):
+            if progress is not None and logged.position % EVERY == 0:
+                progress(logged.position, window.upto)
+            if self._redaction and self._redaction.hides(logged):
+                self._hidden += logged.position > window.after
+                continue
+            if logged.position > window.after:
+                self._begin(logged)
+                self._topics[logged.topic] += 1
+                last = logged
+            self._take(logged)
+        if last is not None and self._times is not None:
+            at = decoded(last).at
+            self._times = (self._times[0], at)
+            self.leases.at(at)
+
+    def _begin(self, logged: LoggedEvent) -> None:
+        if self._times is None:
+            at = decoded(logged).at
+            self._times = (at, at)
+            self.leases.at(at)
+
+    def _take(self, logged: LoggedEvent) -> None:
+        steps = self._steps.get(logged.topic)
+        if steps is None:
+            return
+        event = decoded(logged)
+        moment = Moment(logged.position, logged.position > self.window.after)
+        for step in steps:
+            step(event, moment)
+        self.effects.ended(event)
+        self.proposals.forget(event)
+
+    def _on_founded(self, event: LogFounded, _moment: Moment) -> None:
+        self._log_id = event.log_id
+
+    def _position_of(self, world_id: str) -> int | None:
+        if self._redaction:  # where it is would be told by an event that may be hidden
+            return None
+        try:
+            return self._archive.world(world_id).position
+        except Refused:
+            return None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return all figures as JSON, without the proposals."""
+        window, head = self.window, self._head
+        told: dict[str, Any] = {
+            "log": {"name": self._archive.log.name, "logId": self._log_id},
+            "head": {"size": head.size, "root": head.root_hex},
+            "window": {"after": window.after, "upto": window.upto, "since": window.since, "until": window.until},
+            "from": None if self._times is None else self._times[0],
+            "to": None if self._times is None else self._times[1],
+            "events": {"counted": sum(self._topics.values()), "byTopic": dict(sorted(self._topics.items()))},
+            "proposals": self.proposals.to_wire(),
+            "decisions": self.decisions.to_wire(),
+            "lineage": self.lineage.to_wire(),
+            "leases": self.leases.to_wire(),
+            "effects": self.effects.to_wire(),
+            "runs": self.runs.to_wire(),
+        }
+        if self._redaction:
+            told["redacted"] = {"rules": list(self._redaction.kinds), "hidden": self._hidden}
+        return told
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the proposals that are listed, the newest first."""
+        yield from self.proposals
+
+
+def gather(
+    archive: Archive,
+    window: Window,
+    *,
+    redaction: Redaction | None = None,
+    every: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Return what a log tells, from one pass over it.
+
+    Args:
+        archive: of the log.
+        window: which events are counted; those before it are read for what they began.
+        redaction: which events are hidden.
+        every: list all proposals.
+        progress: called with events read, and events in all.
+
+    Raises:
+        DamagedLog: an event is not what was logged.
+        Refused: ``INDEX_NOT_CURRENT``.
+    """
+    report = Report(archive, window, Redaction(()) if redaction is None else redaction, every=every)
+    report.read(progress)
+    return report

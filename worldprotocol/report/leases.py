@@ -1,0 +1,129 @@
+"""Leases: what was asked for and granted, who waited and died and for how long, and how many were held over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from world.events import (
+    LeaseRenewed,
+    LeasesExpired,
+    LeasesReleased,
+    LeasesRevoked,
+    RequestWithdrawn,
+    VerdictGiven,
+)
+from worldprotocol.report.course import Course
+from worldprotocol.report.tally import Moment, Spell, Tally
+
+__all__ = ["Leases"]
+
+
+@dataclass(slots=True)
+class _Agent:
+    """What one agent was answered, how long it stood in the queue, and what became of its leases."""
+
+    granted: int = 0
+    told_to_wait: int = 0
+    died: int = 0
+    leases: int = 0
+    withdrawn: int = 0
+    queued: Spell = field(default_factory=Spell)
+
+    @property
+    def weight(self) -> int:
+        return self.granted + self.told_to_wait + self.died
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "verdicts": self.weight,
+            "granted": self.granted,
+            "wait": self.told_to_wait,
+            "die": self.died,
+            "leases": self.leases,
+            "withdrawn": self.withdrawn,
+            "queued": self.queued.to_wire(),
+        }
+
+
+class Leases:
+    """The part of the report about leases."""
+
+    def __init__(self) -> None:
+        """Begin with none held."""
+        self._held: set[str] = set()
+        self._waiting: dict[str, tuple[str, int]] = {}
+        self._agents = Tally(("agent",), _Agent)
+        self._all = _Agent()
+        self._most = 0
+        self.course = Course()
+
+    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+        """Return what to call with the events of each type."""
+        return {
+            VerdictGiven: self._on_verdict,
+            LeaseRenewed: self._on_renewed,
+            LeasesReleased: self._on_ended,
+            LeasesExpired: self._on_ended,
+            LeasesRevoked: self._on_ended,
+            RequestWithdrawn: self._on_withdrawn,
+        }
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it found, as JSON."""
+        return {
+            "held": len(self._held),
+            "mostHeld": self._most,
+            "queued": len(self._waiting),
+            "total": self._all.to_wire(),
+            "byAgent": self._agents.to_wire(),
+            "overTime": self.course.to_wire(),
+        }
+
+    def at(self, at: int) -> None:
+        """Let the course begin, or go on, at a time at which nothing changed."""
+        self.course.take(at, len(self._held))
+        self._most = max(self._most, len(self._held))
+
+    def _on_verdict(self, event: VerdictGiven, moment: Moment) -> None:
+        self._held.update(one["leaseId"] for one in event.leases)
+        if moment.counts:
+            for told in (self._all, self._agents.of(event.agent_id)):
+                told.granted += event.status == "Granted"
+                told.told_to_wait += event.status == "Wait"
+                told.died += event.status == "Die"
+                told.leases += len(event.leases)
+            if event.leases:
+                self._changed(event.at, "granted", len(event.leases))
+        if event.queued and event.status == "Wait":
+            self._waiting[event.request_id] = (event.agent_id, event.at)
+        elif event.status != "Wait":
+            self._left(event.request_id, event.at, moment)
+
+    def _left(self, request_id: str, at: int, moment: Moment) -> str | None:
+        agent, since = self._waiting.pop(request_id, (None, 0))
+        if agent is not None and moment.counts:
+            self._all.queued.add(at - since)
+            self._agents.of(agent).queued.add(at - since)
+        return agent
+
+    def _on_renewed(self, event: LeaseRenewed, moment: Moment) -> None:
+        if moment.counts:
+            self._changed(event.at, "renewed", 1)
+
+    def _on_ended(self, event: LeasesReleased | LeasesExpired | LeasesRevoked, moment: Moment) -> None:
+        self._held.difference_update(event.lease_ids)
+        if moment.counts:
+            self._changed(event.at, event.STATE.lower(), len(event.lease_ids))
+
+    def _on_withdrawn(self, event: RequestWithdrawn, moment: Moment) -> None:
+        agent = self._left(event.request_id, event.at, moment)
+        if moment.counts:
+            self._all.withdrawn += 1
+            if agent is not None:
+                self._agents.of(agent).withdrawn += 1
+
+    def _changed(self, at: int, kind: str, count: int) -> None:
+        self.course.take(at, len(self._held), kind, count)
+        self._most = max(self._most, len(self._held))

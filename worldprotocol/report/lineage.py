@@ -1,0 +1,236 @@
+"""The lineage of worlds: the first and the newest ones, the branches with their heads, and counts of all between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.events import BranchCreated, BranchSwitched, ProposalCompleted, ProposalFailed, WorldSealed
+from worldprotocol.report.proposals import HIDDEN, Proposals
+from worldprotocol.report.tally import Moment
+
+__all__ = ["Gap", "Lineage", "Node", "Twig"]
+
+FIRST: Final = 20
+"""Worlds of the beginning that are kept."""
+
+NEWEST: Final = 200
+"""Worlds of the end that are kept."""
+
+MAX_BRANCHES: Final = 100
+"""Branches that are listed, and whose heads are drawn however old they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One world.
+
+    Args:
+        number: its place among the worlds of the log, from 0.
+        failed_before: how many failed ones were sealed before it.
+        who: the actor whose proposal made it; empty for what nobody proposed.
+    """
+
+    number: int
+    failed_before: int
+    position: int
+    at: int
+    world_id: str
+    parent: str | None
+    branch: str
+    height: int
+    is_failed: bool
+    action: str
+    who: str
+    error: str
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        told = {
+            "worldId": self.world_id,
+            "parent": self.parent,
+            "position": self.position,
+            "at": self.at,
+            "branch": self.branch,
+            "height": self.height,
+            "outcome": "failed" if self.is_failed else "completed",
+            "action": self.action,
+            "actor": self.who,
+        }
+        return {**told, "error": self.error} if self.error else told
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Worlds that are not drawn: how many, how many of them failed, and the position of the last one before them."""
+
+    worlds: int
+    failed: int
+    after: int
+
+
+@dataclass(slots=True)
+class Twig:
+    """One branch.
+
+    Args:
+        name: its name.
+        position: where it was created.
+        start: the id of the world where it begins.
+        start_position: that world's position; None where that is not known.
+        head: id of its last completed world.
+        tip: id of its last world, completed or failed.
+        moved: the position of what moved it last.
+        last: the head, where it is among the worlds that are remembered.
+        newest: the tip, likewise.
+    """
+
+    name: str
+    position: int
+    start: str
+    start_position: int | None
+    head: str
+    tip: str
+    moved: int
+    last: Node | None = None
+    newest: Node | None = None
+    worlds: int = 0
+    failed: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "name": self.name,
+            "position": self.position,
+            "start": self.start,
+            "head": self.head,
+            "tip": self.tip,
+            "height": None if self.last is None else self.last.height,
+            "worlds": self.worlds,
+            "failed": self.failed,
+        }
+
+
+class Lineage:
+    """The part of the report about worlds and branches.
+
+    Args:
+        proposals: what is known of those under way.
+        position_of: tells where a world was sealed that is not kept here; None where that is not to be told.
+    """
+
+    def __init__(self, proposals: Proposals, position_of: Callable[[str], int | None]) -> None:
+        self._proposals = proposals
+        self._position_of = position_of
+        self._first: list[Node] = []
+        self._newest: deque[Node] = deque(maxlen=NEWEST)
+        self._nodes: dict[str, Node] = {}
+        self._failed = self._completed = 0
+        self._counted = {"completed": 0, "failed": 0}
+        self.branches: dict[str, Twig] = {}
+        self.active = ""
+
+    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+        """Return what to call with the events of each type."""
+        return {
+            WorldSealed: self._on_sealed,
+            BranchCreated: self._on_created,
+            BranchSwitched: self._on_switched,
+            ProposalCompleted: self._on_ended,
+            ProposalFailed: self._on_ended,
+        }
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it found, as JSON; the worlds and gaps are in order of the log, oldest first."""
+        told = [self.branches[name] for name in self._listed()]
+        drawn = [
+            one.to_wire() if isinstance(one, Node) else {"leftOut": one.worlds, "failed": one.failed}
+            for one in self.drawn()
+        ]
+        return {
+            "worlds": self._completed + self._failed,
+            "failed": self._failed,
+            "sealed": dict(self._counted),
+            "active": self.active,
+            "branches": {"rows": [one.to_wire() for one in told], "more": len(self.branches) - len(told)},
+            "drawn": drawn,
+        }
+
+    def drawn(self) -> Iterator[Node | Gap]:
+        """Yield the worlds that are drawn, oldest first, and what is left out between them."""
+        nodes = {one.number: one for one in (*self._first, *self._newest)}
+        for name in self._listed():
+            twig = self.branches[name]
+            nodes |= {one.number: one for one in (twig.last, twig.newest) if one is not None}
+        expected, failed, after = 0, 0, 0
+        for number, node in sorted(nodes.items()):
+            if number > expected:
+                yield Gap(number - expected, node.failed_before - failed, after)
+            yield node
+            expected, failed, after = number + 1, node.failed_before + node.is_failed, node.position
+
+    def _listed(self) -> list[str]:
+        """Return the names of the branches that are listed: the first, the active one, and those that moved last."""
+        names = list(self.branches)
+        if len(names) <= MAX_BRANCHES:
+            return names
+        moved = sorted(names, key=lambda name: self.branches[name].moved, reverse=True)
+        chosen = dict.fromkeys([names[0], *([self.active] if self.active in self.branches else []), *moved])
+        kept = set(list(chosen)[:MAX_BRANCHES])
+        return [name for name in names if name in kept]
+
+    def _on_sealed(self, event: WorldSealed, moment: Moment) -> None:
+        row = self._proposals.row(event.created_by)
+        is_failed = event.outcome == "failed"
+        action, who = ("genesis" if event.parent is None else HIDDEN, "") if row is None else (row.action, row.actor)
+        node = Node(
+            self._completed + self._failed,
+            self._failed,
+            moment.position,
+            event.at,
+            event.world_id,
+            event.parent,
+            event.branch,
+            event.height,
+            is_failed,
+            action,
+            who,
+            "" if event.error is None else str(event.error["code"]),
+        )
+        if len(self._first) < FIRST:
+            self._first.append(node)
+        else:
+            if len(self._newest) == NEWEST:
+                self._nodes.pop(self._newest[0].world_id, None)
+            self._newest.append(node)
+        self._nodes[node.world_id] = node
+        self._completed += not is_failed
+        self._failed += is_failed
+        if moment.counts:
+            self._counted["failed" if is_failed else "completed"] += 1
+        twig = self.branches.get(event.branch)
+        if twig is not None:  # genesis is sealed before its branch is created
+            twig.worlds += 1
+            twig.failed += is_failed
+            twig.moved, twig.tip, twig.newest = moment.position, node.world_id, node
+
+    def _on_ended(self, event: ProposalCompleted | ProposalFailed, moment: Moment) -> None:
+        """Move a branch: to a world that was sealed for it, or to one that two executions came to."""
+        twig = self.branches.get(event.branch)
+        if twig is None:
+            return
+        twig.moved, twig.tip, twig.newest = moment.position, event.world_id, self._nodes.get(event.world_id)
+        if isinstance(event, ProposalCompleted):
+            twig.head, twig.last = twig.tip, twig.newest
+
+    def _on_created(self, event: BranchCreated, moment: Moment) -> None:
+        node, begin = self._nodes.get(event.world_id), event.world_id
+        where = self._position_of(begin) if node is None else node.position
+        twig = Twig(event.branch, moment.position, begin, where, begin, begin, moment.position, node, node)
+        self.branches[event.branch] = twig
+        self.active = self.active or event.branch
+
+    def _on_switched(self, event: BranchSwitched, _moment: Moment) -> None:
+        self.active = event.branch

@@ -1,0 +1,201 @@
+"""Where things stand in the pictures: the lineage row by row, newest first, and the leases held over time.
+
+Only numbers and short words come out of here; the page's template draws them, and escapes every word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from worldprotocol.report.course import Course
+from worldprotocol.report.lineage import Gap, Lineage, Node
+
+__all__ = ["Chart", "Mark", "Sheet", "chart", "sheets"]
+
+ROWS: Final = 40
+"""Rows of one sheet, which fits on a printed page."""
+
+LANES: Final = 16
+"""Branches that have a lane of their own; worlds of others share the last one."""
+
+ROW: Final = 20
+LANE: Final = 16
+LEFT: Final = 14
+TEXT: Final = 680
+"""How wide what is written beside the lanes is."""
+
+WIDTH: Final = 720
+HEIGHT: Final = 180
+PLOT: Final = (56, 12, 704, 140)
+"""The chart's plot: left, top, right, bottom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One row: a world, or what is left out.
+
+    Args:
+        y: its middle.
+        x: the middle of its lane.
+        lane: the lane's number, for its colour.
+        node: the world; None where worlds are left out.
+        gap: what is left out; None for a world.
+        labels: the branches whose head or tip it is.
+    """
+
+    y: int
+    x: int
+    lane: int
+    node: Node | None
+    gap: Gap | None
+    labels: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Some rows, drawn together.
+
+    Args:
+        number: from 1.
+        lines: ``(lane, x1, y1, x2, y2, dashed)``.
+    """
+
+    number: int
+    width: int
+    height: int
+    text: int
+    marks: list[Mark] = field(default_factory=list)
+    lines: list[tuple[int, int, int, int, int, bool]] = field(default_factory=list)
+
+
+def sheets(lineage: Lineage) -> list[Sheet]:
+    """Return the lineage as sheets, newest worlds first."""
+    items = list(lineage.drawn())[::-1]
+    if not items:
+        return []
+    lanes = _lanes(lineage, items)
+    spans = [(lane, *_extent(lineage, name, items)) for name, lane in lanes.items()]
+    wide = LEFT + LANE * (max(lanes.values(), default=0) + 1)
+    made = []
+    for first in range(0, len(items), ROWS):
+        part = items[first : first + ROWS]
+        sheet = Sheet(first // ROWS + 1, wide + TEXT, len(part) * ROW, wide + 6)
+        for place, item in enumerate(part):
+            sheet.marks.append(_mark(lineage, lanes, item, place))
+        for lane, top, bottom, fork in spans:
+            sheet.lines += _lane_lines(items, lane, (top, bottom), first, len(part))
+            if fork is not None and first <= bottom < first + ROWS:
+                y = (bottom - first) * ROW + ROW // 2
+                sheet.lines.append((lane, _x(lane), y, _x(lanes.get(fork, LANES - 1)), y, False))
+        made.append(sheet)
+    return made
+
+
+def _x(lane: int) -> int:
+    return LEFT + lane * LANE
+
+
+def _lanes(lineage: Lineage, items: Sequence[Node | Gap]) -> dict[str, int]:
+    """Return the lane of each branch that has worlds among those drawn, in order of creation."""
+    present = {one.branch for one in items if isinstance(one, Node)}
+    ordered = [name for name in lineage.branches if name in present]
+    ordered += sorted(present.difference(ordered))
+    return {name: min(place, LANES - 1) for place, name in enumerate(ordered)}
+
+
+def _extent(lineage: Lineage, name: str, items: Sequence[Node | Gap]) -> tuple[int, int, str | None]:
+    """Return the rows from a branch's newest world to where it begins, and the branch it begins on."""
+    own = [place for place, one in enumerate(items) if isinstance(one, Node) and one.branch == name]
+    twig = lineage.branches.get(name)
+    if twig is None or twig.start_position is None:
+        return own[0], own[-1], None
+    for place, one in enumerate(items):
+        if (one.position if isinstance(one, Node) else one.after + 1) <= twig.start_position:
+            there = one if isinstance(one, Node) and one.world_id == twig.start else None
+            fork = None if there is None or there.branch == name else there.branch
+            return own[0], max(place, own[-1]), fork
+    return own[0], own[-1], None
+
+
+def _lane_lines(
+    items: Sequence[Node | Gap], lane: int, span: tuple[int, int], first: int, count: int
+) -> list[tuple[int, int, int, int, int, bool]]:
+    """Return the pieces of a lane on a sheet; where worlds are left out they are dashed."""
+    top, bottom = span
+    pieces: list[tuple[int, int, int, int, int, bool]] = []
+    for place in range(max(top, first), min(bottom, first + count - 1) + 1):
+        begin = (place - first) * ROW + (ROW // 2 if place == top else 0)
+        end = (place - first) * ROW + (ROW // 2 if place == bottom else ROW)
+        dashed = isinstance(items[place], Gap)
+        if pieces and pieces[-1][5] == dashed and pieces[-1][4] == begin:
+            begin = pieces.pop()[2]
+        if end > begin:
+            pieces.append((lane, _x(lane), begin, _x(lane), end, dashed))
+    return pieces
+
+
+def _mark(lineage: Lineage, lanes: dict[str, int], item: Node | Gap, place: int) -> Mark:
+    y = place * ROW + ROW // 2
+    if isinstance(item, Gap):
+        return Mark(y, _x(0), 0, None, item, ())
+    heads = [f"head of {one.name}" for one in lineage.branches.values() if one.head == item.world_id]
+    tips = [f"tip of {one.name}" for one in lineage.branches.values() if one.tip == item.world_id != one.head]
+    lane = lanes[item.branch]
+    return Mark(y, _x(lane), lane, item, None, (*heads, *tips))
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A number over time as steps.
+
+    Args:
+        line: the path of the highest number in each span.
+        area: the same, filled down to nothing.
+        ticks: ``(x, time in ms)``.
+        levels: ``(y, number)``.
+    """
+
+    line: str
+    area: str
+    ticks: list[tuple[float, int]]
+    levels: list[tuple[float, int]]
+    most: int
+
+
+def chart(course: Course) -> Chart | None:
+    """Return the chart of what a course tells; None where it tells nothing."""
+    spans = list(course)
+    if not spans or not any(span.changes or span.most for _, span in spans):
+        return None
+    left, top, right, bottom = PLOT
+    most = max(span.most for _, span in spans)
+    step, each = _step(most), (right - left) / len(spans)
+    ceiling = max(-(-most // step) * step, 1)
+
+    def height(number: int) -> float:
+        return round(bottom - (bottom - top) * number / ceiling, 1)
+
+    points = [f"M{left} {height(spans[0][1].most)}"]
+    for place, (_, span) in enumerate(spans):
+        points.append(f"V{height(span.most)}H{round(left + each * (place + 1), 1)}")
+    line = "".join(points)
+    shown = range(0, len(spans), max(-(-len(spans) // 6), 1))
+    return Chart(
+        line=line,
+        area=f"{line}V{bottom}H{left}Z",
+        ticks=[(round(left + each * place, 1), spans[place][0]) for place in shown],
+        levels=[(height(number), number) for number in range(0, ceiling + 1, step)],
+        most=most,
+    )
+
+
+def _step(most: int) -> int:
+    """Return how far the levels of an axis are apart, so that there are at most five: 1, 2 or 5 times a power of 10."""
+    power = 1
+    while True:
+        for base in (1, 2, 5):
+            if most <= 4 * base * power:
+                return base * power
+        power *= 10

@@ -1,0 +1,112 @@
+"""Governed runs: how they ended, what they did outside of what they declared, and what was given back."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.events import RunAmended, RunClosed, RunOpened, RunRolledBack, RunViolated
+from worldprotocol.report.proposals import HIDDEN, Proposals
+from worldprotocol.report.tally import Moment, Tally
+
+__all__ = ["Runs"]
+
+MAX_VIOLATIONS: Final = 100
+"""Violations that are listed, the newest."""
+
+
+@dataclass(slots=True)
+class _Violations:
+    """How often one agent was outside of what it declared, and how much of that was stopped."""
+
+    count: int = 0
+    blocked: int = 0
+
+    @property
+    def weight(self) -> int:
+        return self.count
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"count": self.count, "blocked": self.blocked, "happened": self.count - self.blocked}
+
+
+class Runs:
+    """The part of the report about governed runs.
+
+    Args:
+        proposals: what is known of those under way; their effects are watched, too.
+    """
+
+    def __init__(self, proposals: Proposals) -> None:
+        self._proposals = proposals
+        self._agents: dict[str, str] = {}
+        self._opened = 0
+        self._amended = 0
+        self._rolled_back = 0
+        self._outcomes: Counter[str] = Counter()
+        self._by_agent = Tally(("agent", "predicate"), _Violations)
+        self._all = _Violations()
+        self._newest: deque[dict[str, Any]] = deque(maxlen=MAX_VIOLATIONS)
+
+    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+        """Return what to call with the events of each type."""
+        return {
+            RunOpened: self._on_opened,
+            RunViolated: self._on_violated,
+            RunAmended: self._on_amended,
+            RunRolledBack: self._on_rolled_back,
+            RunClosed: self._on_closed,
+        }
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it found, as JSON."""
+        return {
+            "opened": self._opened,
+            "underWay": len(self._agents),
+            "outcomes": dict(sorted(self._outcomes.items())),
+            "amended": self._amended,
+            "rolledBack": self._rolled_back,
+            "violations": {
+                **self._all.to_wire(),
+                "byAgent": self._by_agent.to_wire(),
+                "newest": {"rows": list(self._newest)[::-1], "more": self._all.count - len(self._newest)},
+            },
+        }
+
+    def _on_opened(self, event: RunOpened, moment: Moment) -> None:
+        self._agents[event.run_id] = event.agent_id
+        self._opened += moment.counts
+
+    def _on_violated(self, event: RunViolated, moment: Moment) -> None:
+        if not moment.counts:
+            return
+        told, row = event.violation, self._proposals.row(event.run_id)
+        agent = self._agents.get(event.run_id) or (HIDDEN if row is None else row.actor)
+        for figures in (self._all, self._by_agent.of(agent, told["predicate"])):
+            figures.count += 1
+            figures.blocked += told["blocked"]
+        self._newest.append(
+            {
+                "at": event.at,
+                "position": moment.position,
+                "agent": agent,
+                "runId": event.run_id,
+                "predicate": told["predicate"],
+                "resource": told["resource"],
+                "blocked": told["blocked"],
+                "message": told["message"],
+            }
+        )
+
+    def _on_amended(self, _event: RunAmended, moment: Moment) -> None:
+        self._amended += moment.counts
+
+    def _on_rolled_back(self, _event: RunRolledBack, moment: Moment) -> None:
+        self._rolled_back += moment.counts
+
+    def _on_closed(self, event: RunClosed, moment: Moment) -> None:
+        self._agents.pop(event.run_id, None)
+        if moment.counts:
+            self._outcomes[event.outcome] += 1

@@ -1,0 +1,1 @@
+"""Salvage: what is left of a damaged log, and what of it is proven."""

@@ -1,0 +1,40 @@
+"""Seeded simulations of a whole realm: many workers, people, agents and mishaps in one process and in virtual time.
+
+After every step the log is held to its requirements by a model that shares no code with the engine. The same seed gives
+the same log, byte by byte. ``worldctl simulate`` runs them; scenarios of one's own are ``Scenario`` objects::
+
+    from worldprotocol.simulation import Player, Scenario, Wish, simulate
+
+    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=wishes)
+    came = simulate(7, 500, scenario)
+    assert came.violation is None, came.violation
+"""
+
+from worldprotocol.simulation.found import Broken
+from worldprotocol.simulation.loading import DEPOT, load_scenario
+from worldprotocol.simulation.many import Ran, run_seeds
+from worldprotocol.simulation.scenario import Expectation, Player, Scenario, Wish
+from worldprotocol.simulation.shrinking import shrink
+from worldprotocol.simulation.simulation import Simulated, Simulation, Violation, simulate
+from worldprotocol.simulation.steps import Step, draw_steps, read_script, script_of
+
+__all__ = [
+    "DEPOT",
+    "Broken",
+    "Expectation",
+    "Player",
+    "Ran",
+    "Scenario",
+    "Simulated",
+    "Simulation",
+    "Step",
+    "Violation",
+    "Wish",
+    "draw_steps",
+    "load_scenario",
+    "read_script",
+    "run_seeds",
+    "script_of",
+    "shrink",
+    "simulate",
+]

@@ -1,0 +1,349 @@
+"""Doing the steps: each by the same ways in that people and programs use, on what there is when its turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from world.errors import Refused
+from world.founding import retire_policy
+from world.submission import Submission, submit
+from world.work import Task, Work
+from worldprotocol.simulation.found import hold
+from worldprotocol.simulation.worker import Worker
+
+if TYPE_CHECKING:
+    from worldprotocol.simulation.simulation import Simulation
+
+__all__ = ["ACTS", "NOTHING"]
+
+T = TypeVar("T")
+Act = Callable[["Simulation", Worker, Mapping[str, Any]], str]
+
+NOTHING: Final = "nothing to act on"
+"""What came of a step that found nothing."""
+
+SOMEBODY: Final = "somebody"
+"""An actor who is registered and bound by nothing."""
+
+
+def _pick(which: int, among: Sequence[T]) -> T | None:
+    return among[which % len(among)] if among else None
+
+
+def _issued(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> Any:
+    actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
+    return worker.world.issue(actor, told["type"], told["input"], scope=told.get("scope"))
+
+
+def _submit(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    intent = _issued(sim, worker, told)
+    wishes: dict[str, Any] = {"execution_key": told.get("key")}
+    if "branch" in told:
+        wishes["branch"] = _pick(told["branch"], list(sim.model.worlds.heads))
+    if "fork" in told:
+        done = [name for name, world in sim.model.worlds.worlds.items() if world.outcome == "completed"]
+        wishes |= {"base_world": _pick(told["fork"], done), "branch": None}
+    sim.intents.append(intent)
+    try:
+        proposal = worker.world.submit(intent, **wishes)
+    except Refused as refused:
+        hold("INT-6.1.2", f"a new intent was refused as {refused.code}", sim.is_fault(refused))
+        return refused.code
+    return f"{proposal.proposal_id} {proposal.status}"
+
+
+def _batch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    """Submit for several callers in one commit; where it is ``twice``, the last of them repeats the first."""
+    intents = [_issued(sim, worker, wish) for wish in told["wishes"]]
+    if told["twice"]:
+        intents.append(intents[0])
+    ids = [sim.ids.new_id() for _ in intents]
+    sim.intents += intents
+
+    def command(at: int) -> Callable[[Work], Any]:
+        return lambda work: submit(work, Submission(intents[at]), ids[at])
+
+    ended = worker.protocol.together([command(at) for at in range(len(ids))])
+    refused = [at for at, result in enumerate(ended) if isinstance(result, Exception)]
+    last = len(ids) - 1
+    hold("INT-6.1.2", f"of a batch {refused} were refused: {ended}", refused == ([last] if told["twice"] else []))
+    return f"{len(ids)} together"
+
+
+def _again(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    intent = _pick(told["which"], sim.intents)
+    if intent is None:
+        return NOTHING
+    known = sim.model.knows_intent(intent.intent_id)
+    try:
+        worker.world.submit(intent)
+    except Refused as refused:
+        fits = known and refused.code == "INTENT_ALREADY_SUBMITTED"
+        hold("INT-6.1.2", f"an intent was refused as {refused.code}", fits or sim.is_fault(refused))
+        return refused.code
+    hold("INT-6.1.2", f"the intent {intent.intent_id} was taken a second time", not known)
+    return "submitted for the first time"
+
+
+def _bad(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    wrong, world = told["wrong"], worker.world
+    actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
+    heads = set(sim.model.worlds.heads.values())
+    stale = next((name for name in sim.model.worlds.worlds if name not in heads), None)
+    if wrong == "base" and stale is None:
+        return NOTHING
+    branch = sim.model.worlds.active
+
+    def falsified() -> Any:
+        intent = _issued(sim, worker, told)
+        return world.submit({**intent.to_wire(), "intentKey": "0" * 64})
+
+    wrongs: Mapping[str, tuple[str, Callable[[], Any]]] = {
+        "action": ("UNKNOWN_ACTION", lambda: world.act(actor, "no.such.action", {})),
+        "actor": ("UNKNOWN_ACTOR", lambda: world.act("nobody", told["type"], told["input"])),
+        "base": ("STALE_BASE", lambda: world.act(actor, told["type"], told["input"], base_world=stale, branch=branch)),
+        "branch": ("UNKNOWN_BRANCH", lambda: world.act(actor, told["type"], told["input"], branch="nowhere")),
+        "key": ("WRONG_SCHEMA", falsified),
+        "unbound": ("ACTOR_NOT_BOUND", lambda: world.act(SOMEBODY, told["type"], told["input"])),
+        "scope": ("INVALID_VALUE", lambda: world.act(actor, told["type"], told["input"], scope={"allowedPaths": [1]})),
+        "input": ("", lambda: world.act(actor, told["type"], {"no": "such input"})),
+    }
+    code, call = wrongs[wrong]
+    try:
+        done = call()
+    except Refused as refused:
+        hold("INT-8.2", f"{wrong} was refused as {refused.code}", refused.code == code or sim.is_fault(refused))
+        return refused.code
+    hold("INT-8.2", f"a submission with a wrong {wrong} was taken", wrong == "input")
+    executed = done.status == "completed" and sim.model.needs_input(told["type"])
+    hold("IC-validate", "an input that does not fit was executed", not executed)
+    return f"{done.proposal_id} {done.status}"
+
+
+def _receive(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
+    payload = {"type": told["type"], "input": told["input"]}
+    came = worker.world.receive({"kind": "api", "eventId": sim.ids.new_id(), "payload": payload}, actor)
+    return "nothing was selected" if came.proposal is None else f"{came.proposal.proposal_id} {came.proposal.status}"
+
+
+def _decide(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    waiting = [name for name, one in sim.model.open.items() if one.waits_for_people]
+    name = _pick(told["which"], list(sim.model.processes) if told["of"] == "any" else waiting)
+    if name is None:
+        return NOTHING
+    one = sim.model.processes[name]
+    people = [player.actor_id for player in sim.scenario.actors]
+    asked = [] if one.judged is None else one.judged["ruling"].get("ask", [])
+    by = _pick(told["actor"], asked if asked and told["actor"] % 5 else people)
+    assert by is not None
+    more: dict[str, Any] = {}
+    if told["choice"] == "narrow":
+        proposed = one.intent["body"].get("scopeProposal") or {}
+        more["scope"] = proposed.get("allowedPaths") or ["data.*"]
+    if told["choice"] == "delegate":
+        more["to"] = people[told["which"] % len(people)]
+    if not one.waits_for_people:
+        return _too_late(sim, lambda: worker.world.decide(name, told["choice"], by=by, reason="late", **more))
+    done = worker.world.decide(name, told["choice"], by=by, reason="for the simulation", **more)
+    return f"{name} {told['choice']} by {by}: {done.status}"
+
+
+def _too_late(sim: Simulation, call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except Refused as refused:
+        fits = refused.code in ("NOT_WAITING", "UNKNOWN_PROPOSAL")
+        hold("WP-decision", f"a late answer was refused as {refused.code}", fits or sim.is_fault(refused))
+        return refused.code
+    hold("WP-decision", "an answer was taken that nobody waited for", False)
+    return ""
+
+
+def _fly(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    now = worker.protocol.now_ms()
+    due = [at for at, one in enumerate(worker.protocol.flying) if not isinstance(one, Task) or one.not_before <= now]
+    at = _pick(told["which"], due)
+    if at is None:
+        return NOTHING
+    one = worker.protocol.flying[at]
+    task = one if isinstance(one, Task) else one.task
+    sim.outside.weather = told["weather"]
+    try:
+        worker.protocol.go_on(at, record=told["record"])
+    finally:
+        sim.outside.weather = "fair"
+    told_of = "made" if one is task else "recorded"
+    return f"{told_of} {task.requirement.type} of {task.proposal_id}, {told['weather']}"
+
+
+def _time(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    sim.time.now_ms += told["ms"]
+    return f"it is {told['ms']} ms later"
+
+
+def _jump(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    sim.clocks[sim.workers.index(worker)].off_ms = told["off_ms"]
+    return f"the clock of {worker.name} is {told['off_ms']} ms off"
+
+
+def _crash(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    sim.crash(worker, known=told["known"])
+    return f"{worker.name} is dead"
+
+
+def _fault(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    sim.store.fault = told["fault"]
+    return f"the next commit meets {told['fault']}"
+
+
+def _settle(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    worker.protocol.settle()
+    return "settled"
+
+
+def _resolve(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    doubts = [(name, effect) for name, one in sim.model.open.items() for effect in sorted(one.doubtful)]
+    found = _pick(told["which"], doubts)
+    if found is None:
+        return NOTHING
+    name, effect = found
+    key = f"{sim.model.open[name].intent['intentId']}:{effect}"
+    happened = sim.outside.done[key] > 0
+    more = {"value": sim.outside.value_of(key)} if happened else {}
+    choice = "happened" if happened else "retry"
+    people = [player.actor_id for player in sim.scenario.actors]
+    worker.protocol.resolve(name, effect, choice, by=people[0], reason="the outside was asked", **more)  # type: ignore[arg-type]
+    return f"{effect[:8]} of {name}: {choice}"
+
+
+def _cancel(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    name = _pick(told["which"], [name for name, one in sim.model.open.items() if one.decision is not None])
+    if name is None:
+        return NOTHING
+    worker.protocol.cancel(name, by="operator", reason="for the simulation")
+    return f"{name} is called off"
+
+
+def _branch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    world = _pick(told["which"], list(sim.model.worlds.worlds))
+    worker.world.create_branch(told["name"], world)
+    return f"{told['name']} begins at {world and world[:8]}"
+
+
+def _switch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    name = _pick(told["which"], list(sim.model.worlds.heads))
+    assert name is not None
+    worker.world.switch_branch(name)
+    return f"{name} is the active branch"
+
+
+def _lease(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    agent = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
+    session = f"{agent}-{told['session']}"
+    scope = [{"predicate": predicate, "resource": resource} for predicate, resource in told["scope"]]
+    manifest = {"ver": "1.0", "agent_id": agent, "session_id": session, "scope": scope}
+    queue, wait = told["queue"], told["wait"]
+    desk = worker.world.leases.desk
+    verdict = desk.request(manifest, by=agent, ttl_ms=told["ttl"], queue=queue, wait_ms=wait if queue else None)
+    return f"{verdict.status} for {session}"
+
+
+def _timed(sim: Simulation, which: int) -> str | None:
+    """Return an active lease that no proposal holds."""
+    leases = sim.model.leases.active
+    return _pick(which, [name for name, lease in leases.items() if lease.expires is not None])
+
+
+def _beat(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    return _with_lease(sim, worker, told, "heartbeat")
+
+
+def _release(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    return _with_lease(sim, worker, told, "release")
+
+
+def _with_lease(sim: Simulation, worker: Worker, told: Mapping[str, Any], how: str) -> str:
+    name = _timed(sim, told["which"])
+    if name is None:
+        return NOTHING
+    agent, session = sim.model.leases.active[name].owner
+    session = "not-the-holder" if told["stranger"] else session
+    call = getattr(worker.world.leases.desk, how)
+    try:
+        states = call([name], agent_id=agent, session_id=session)
+    except Refused as refused:
+        is_gone = refused.code in ("LEASE_NOT_ACTIVE", "UNKNOWN_LEASE")
+        fits = is_gone or (told["stranger"] and refused.code == "NOT_THE_HOLDER")
+        hold("KP-4b", f"{how} was refused as {refused.code}", fits or sim.is_fault(refused))
+        return refused.code
+    has_ended = how == "release" and states[name] != "Released"
+    hold("KP-4b", f"{how} was taken from a stranger", has_ended or not told["stranger"])
+    return f"{how} of {name}"
+
+
+def _revoke(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    name = _pick(told["which"], list(sim.model.leases.active))
+    if name is None:
+        return NOTHING
+    worker.world.leases.desk.revoke([name], by="operator", reason="for the simulation")
+    return f"{name} is revoked"
+
+
+def _withdraw(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    waiting = [name for name in sim.model.leases.waiting if name not in sim.model.processes]
+    name = _pick(told["which"], waiting)
+    if name is None:
+        return NOTHING
+    gone = worker.world.leases.desk.withdraw(name)
+    return f"{name} left the queue" if gone else f"{name} did not wait any more"
+
+
+def _bind(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    binding = _pick(told["which"], sim.scenario.bindings)
+    actors = sim.scenario.actors
+    actor = actors[told["actor"] % len(actors)].actor_id
+    if binding is None:
+        return NOTHING
+    worker.world.bind(actor, binding)
+    return f"{actor} is bound by {binding['kind']}"
+
+
+def _policy(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    name = _pick(told["which"], sim.scenario.spare)
+    if name is None:
+        return NOTHING
+    if name in sim.model.policies:
+        worker.protocol.run(lambda work: retire_policy(work, name, "operator", "for the simulation"))
+        return f"{name} is retired"
+    worker.world.adopt_policy(name)
+    return f"{name} is adopted"
+
+
+ACTS: Final[Mapping[str, Act]] = {
+    "submit": _submit,
+    "batch": _batch,
+    "again": _again,
+    "bad": _bad,
+    "receive": _receive,
+    "decide": _decide,
+    "fly": _fly,
+    "time": _time,
+    "jump": _jump,
+    "crash": _crash,
+    "fault": _fault,
+    "settle": _settle,
+    "resolve": _resolve,
+    "cancel": _cancel,
+    "branch": _branch,
+    "switch": _switch,
+    "lease": _lease,
+    "beat": _beat,
+    "release": _release,
+    "revoke": _revoke,
+    "withdraw": _withdraw,
+    "bind": _bind,
+    "policy": _policy,
+}
+"""What each kind of step does; it returns a few words on what came of it."""

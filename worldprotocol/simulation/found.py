@@ -1,0 +1,31 @@
+"""What a simulation finds: a requirement that does not hold, with what contradicts it."""
+
+from __future__ import annotations
+
+__all__ = ["Broken", "hold"]
+
+
+class Broken(AssertionError):
+    """A requirement does not hold.
+
+    Args:
+        requirement: its id, as ``docs/conformance.md`` lists it.
+        what: one sentence.
+    """
+
+    def __init__(self, requirement: str, what: str) -> None:
+        super().__init__(f"{requirement}: {what}")
+        self.requirement = requirement
+        self.what = what
+
+
+def hold(requirement: str, what: str, holds: object) -> None:
+    """Raise ``Broken`` where something does not hold.
+
+    Args:
+        requirement: its id.
+        what: what is wrong then.
+        holds: whether it does.
+    """
+    if not holds:
+        raise Broken(requirement, what)

@@ -1,0 +1,72 @@
+"""Many seeds, over several processes; the first one that fails ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from worldprotocol.sharing import cores, in_order
+from worldprotocol.simulation.loading import load_scenario
+from worldprotocol.simulation.simulation import Violation, simulate
+
+__all__ = ["Ran", "run_seeds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of one seed.
+
+    Args:
+        seed: the seed.
+        steps: how many steps were done.
+        events: how many events the log held.
+        violation: what did not hold, None where all did.
+    """
+
+    seed: int
+    steps: int
+    events: int
+    violation: Violation | None
+
+
+def _begin(steps: int, scenario: str) -> Callable[[int], Ran]:
+    loaded = load_scenario(scenario)
+
+    def run(seed: int) -> Ran:
+        came = simulate(seed, steps, loaded)
+        return Ran(seed, came.steps, came.events, came.violation)
+
+    return run
+
+
+def run_seeds(
+    seeds: Sequence[int],
+    steps: int,
+    scenario: str,
+    *,
+    processes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Ran]:
+    """Yield what came of each seed, in their order, up to the first that fails.
+
+    Args:
+        seeds: the seeds.
+        steps: how many steps each is simulated for.
+        scenario: a reference; see ``load_scenario``.
+        processes: how many; None is one for each core, and 1 is this process alone.
+        progress: called with seeds done and seeds in all.
+
+    Raises:
+        Refused: what loading the scenario refuses.
+    """
+    begin = partial(_begin, steps, scenario)
+    run = begin()
+    count = min(processes or cores(), len(seeds))
+    came = map(run, seeds) if count <= 1 else in_order(begin, seeds, count)
+    for done, ran in enumerate(came, 1):
+        if progress is not None:
+            progress(done, len(seeds))
+        yield ran
+        if ran.violation is not None:
+            return

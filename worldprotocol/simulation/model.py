@@ -1,0 +1,391 @@
+"""The realm, a second time: plain dictionaries that follow the log event by event and hold it to its requirements.
+
+Nothing of the engine takes part but the words of the log. Each thing that must hold is named by its requirement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from worldprotocol.simulation.found import hold
+from worldprotocol.simulation.model_leases import LeaseModel
+from worldprotocol.simulation.model_log import LogModel, canonical
+from worldprotocol.simulation.model_worlds import WorldModel
+from worldprotocol.simulation.scenario import Expectation
+
+__all__ = ["Model", "Process"]
+
+Told = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Process:
+    """A proposal, from its submission to its end.
+
+    Args:
+        told: its ``proposal.submitted``.
+        judged: its last ruling, with the deadline.
+        decision: the decision record.
+        started: the last ``execution.started``.
+        requested: effects under way, by requirement, with the number of the attempt.
+        journal: results by requirement.
+        doubtful: effects in doubt.
+        sealed: the world that its execution came to.
+        ended: completed, failed, rejected or superseded.
+    """
+
+    told: Told
+    judged: Told | None = None
+    decision: Told | None = None
+    started: Told | None = None
+    requested: dict[str, Told] = field(default_factory=dict)
+    journal: dict[str, Told] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
+    sealed: Told | None = None
+    ended: str | None = None
+
+    @property
+    def status(self) -> str:
+        """The state of the life of a proposal (WP-fsm)."""
+        if self.ended is not None:
+            return self.ended
+        if self.started is not None:
+            return "executing"
+        if self.decision is not None:
+            return "approved"
+        return "submitted" if self.judged is None else "evaluating"
+
+    @property
+    def intent(self) -> Told:
+        """The intent in wire form."""
+        intent: Told = self.told["intent"]
+        return intent
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether people are asked at the moment."""
+        return self.status == "evaluating" and self.judged is not None and self.judged["ruling"]["verdict"] == "wait"
+
+
+class Model:
+    """All that is known of a log by its events.
+
+    Args:
+        expects: what a first ruling must be; see ``Scenario``.
+        adds: what a completed action adds to numbers; see ``Scenario``.
+        done: how often the outside was changed, by idempotency key.
+    """
+
+    def __init__(
+        self,
+        expects: Callable[[Told, Told], Expectation],
+        adds: Callable[[str, Any], Mapping[str, int]] | None,
+        done: Mapping[str, int],
+    ) -> None:
+        """Begin with an empty log."""
+        self.log = LogModel()
+        self.leases = LeaseModel()
+        self.worlds = WorldModel(adds)
+        self.processes: dict[str, Process] = {}
+        self.open: dict[str, Process] = {}
+        self.actors: dict[str, Told] = {}
+        self.bindings: dict[str, Told] = {}
+        self.policies: set[str] = set()
+        self.topics: Counter[str] = Counter()
+        self.declared: Told = {}
+        self._expects = expects
+        self._done = done
+        self._intents: dict[str, str] = {}
+        self._keys: Counter[str] = Counter()
+        self._decisions: set[str] = set()
+        self._answers: set[str] = set()
+        self._running: dict[str, str] = {}
+        self._epoch_seen = 0
+
+    def take(self, row: Sequence[Any]) -> None:
+        """Take in one stored row, in the order of the log."""
+        told = self.log.take(row)
+        topic = row[3]
+        self.topics[topic] += 1
+        step = _STEPS.get(topic)
+        if step is not None:
+            step(self, told)
+        self.leases.take(topic, told)
+
+    def knows_intent(self, intent_id: str) -> bool:
+        """Tell whether an intent was submitted."""
+        return intent_id in self._intents
+
+    def needs_input(self, action: str) -> bool:
+        """Tell whether an action has a field in its input that may not be missing."""
+        fields = (self.declared[action].get("input") or {}).get("fields", {})
+        return any(spec.get("required") for spec in fields.values())
+
+    def check_commit(self) -> None:
+        """Hold what stands between two commits to what must be true there."""
+        for agent, session in {lease.owner for lease in self.leases.active.values()}:
+            one = self.processes.get(session)
+            if one is None:
+                continue
+            hold("KP-4a", f"{session} has ended and holds leases", one.ended is None)
+            hold("WP-decision", f"{session} holds leases and is not decided", one.decision is not None)
+            hold("KM-2.2", f"{agent} holds leases of another's proposal", one.told["actor"]["actorId"] == agent)
+        if self._epoch_seen != self.worlds.epoch:
+            self._epoch_seen = self.worlds.epoch
+            stale = [name for name, one in self.open.items() if one.decision is None and self._is_stale(one)]
+            hold("WP-epoch", f"{stale[:1]} is undecided in an epoch that is over", not stale)
+
+    def _is_stale(self, one: Process) -> bool:
+        epoch: int = one.told["epoch"]
+        return epoch < self.worlds.epoch
+
+    # The registry
+
+    def _domain(self, told: Told) -> None:
+        self.worlds.schema = told["schemaHash"]
+        self.declared = told["schema"]["actions"]
+
+    def _actor(self, told: Told) -> None:
+        actor = told["actor"]
+        known = self.actors.get(actor["actorId"])
+        hold("INT-3.1", "an actor became one of another kind", known is None or known["kind"] == actor["kind"])
+        self.actors[actor["actorId"]] = actor
+
+    def _bound(self, told: Told) -> None:
+        policy = told["binding"].get("policy")
+        hold("WP-bind", f"{told['actorId']} is not registered", told["actorId"] in self.actors)
+        hold("WP-bind", f"the policy {policy} is not adopted", policy is None or policy in self.policies)
+        self.bindings[told["actorId"]] = told["binding"]
+
+    def _adopted(self, told: Told) -> None:
+        self.policies.add(told["name"])
+
+    def _retired(self, told: Told) -> None:
+        bound = [one for one in self.bindings.values() if one.get("policy") == told["name"]]
+        hold("WP-bind", f"the policy {told['name']} is retired, and somebody is bound by it", not bound)
+        self.policies.discard(told["name"])
+
+    # Worlds and branches
+
+    def _sealed(self, told: Told) -> None:
+        maker = told["createdBy"]
+        if maker is None:
+            self.worlds.heads.setdefault(told["branch"], told["worldId"])
+            self.worlds.seal(told, None)
+            del self.worlds.heads[told["branch"]]
+            return
+        one = self.open.get(maker)
+        hold("WP-exec", f"{maker} seals a world and is not executing", one is not None and one.status == "executing")
+        assert one is not None
+        assert one.decision is not None
+        hold("WP-exec", f"{maker} seals a second world", one.sealed is None)
+        waits = told["outcome"] == "completed" and (one.requested or one.doubtful)
+        hold("HC-compute", f"{maker} completes while effects are under way", not waits)
+        body = one.intent["body"]
+        scopes = [body.get("scopeProposal"), one.decision["decision"]["approvedScope"]]
+        patterns = [scope["allowedPaths"] for scope in scopes if scope and scope.get("allowedPaths") is not None]
+        self.worlds.seal(told, {"type": body["type"], "input": body.get("input"), "scopes": patterns})
+        one.sealed = told
+
+    # The life of a proposal
+
+    def _submitted(self, told: Told) -> None:
+        name, intent = told["proposalId"], told["intent"]
+        body, intent_id = intent["body"], intent["intentId"]
+        hold("WP-decision", f"{name} is submitted twice", name not in self.processes)
+        hold("INT-6.1.2", f"intent {intent_id} is submitted twice", intent_id not in self._intents)
+        parts = [self.worlds.schema, body["type"], _text(body.get("input")), _text(body.get("scopeProposal"))]
+        key = sha256(":".join(parts).encode()).hexdigest()
+        hold("INT-6.2.1", f"intent {intent_id} has another intentKey", intent["intentKey"] == key)
+        self._keys[key] += 1
+        hold("INT-6.4", f"{name} is not attempt {self._keys[key]}", told["attempt"] == self._keys[key])
+        hold("WP-epoch", f"{name} is submitted in another epoch", told["epoch"] == self.worlds.epoch)
+        head = self.worlds.heads.get(told["branch"])
+        hold("WP-base", f"{name} does not start from the head of its branch", told["baseWorld"] == head)
+        actor = told["actor"]["actorId"]
+        hold("INT-3.1", f"{actor} is not registered", told["actor"] == self.actors.get(actor))
+        hold("WP-bind", f"{actor} is not bound", actor in self.bindings)
+        self._intents[intent_id] = name
+        self.processes[name] = self.open[name] = Process(told)
+
+    def _judged(self, told: Told) -> None:
+        one = self._of(told, "submitted", "evaluating")
+        first, ruling = one.judged is None, told["ruling"]
+        actor = one.told["actor"]["actorId"]
+        if first:
+            binding = self.bindings[actor]
+            hold("WP-bind", f"{actor} is judged by another binding than its own", told["binding"] == binding)
+            body = one.intent["body"]
+            expected = self._expects(binding, body)
+            what = f"{body['type']} {body.get('input')} of {actor} was ruled {ruling['verdict']}, not {expected}"
+            hold("CARD-policy", what, expected is None or ruling["verdict"] == expected)
+        elif not one.waits_for_people:
+            hold("WP-decision", f"{told['proposalId']} is judged again", False)
+        one.judged = told
+
+    def _answered(self, told: Told) -> None:
+        one = self._of(told, "evaluating")
+        answer = told["answer"]
+        who, name = answer["by"]["actorId"], answer["answerId"]
+        hold("WP-decision", f"{told['proposalId']} is answered and waits for nobody", one.waits_for_people)
+        hold("WP-decision", f"answer {name} counts twice", name not in self._answers)
+        self._answers.add(name)
+        assert one.judged is not None
+        asked, due = one.judged["ruling"].get("ask", ()), one.judged.get("deadline")
+        may = who in asked or ("*" in asked and self.actors[who]["kind"] == "human") or answer["choice"] == "reply"
+        hold("WP-bind", f"{who} answers and was not asked", may)
+        hold("WP-decision", f"{told['proposalId']} is answered too late", due is None or told["at"] <= due)
+
+    def _timed_out(self, told: Told) -> None:
+        one = self._of(told, "evaluating")
+        hold("WP-decision", "a time-out without a wait", one.waits_for_people)
+        hold("WP-decision", "a time-out before its time", told["at"] > told["deadline"])
+
+    def _decided(self, told: Told) -> None:
+        one = self._of(told, "submitted", "evaluating")
+        name, record = told["proposalId"], told["decision"]
+        hold("WP-decision", f"{name} is decided twice", one.decision is None)
+        hold(
+            "WP-decision",
+            f"decision {record['decisionId']} is there twice",
+            record["decisionId"] not in self._decisions,
+        )
+        hold("WP-epoch", f"{name} is decided in a later epoch", one.told["epoch"] == self.worlds.epoch)
+        self._decisions.add(record["decisionId"])
+        verdict = None if one.judged is None else one.judged["ruling"]["verdict"]
+        hold("WP-decision", f"{name} is decided while people are asked", verdict not in (None, "wait"))
+        one.decision = told
+        if record["decision"] == "rejected":
+            self._end(one, "rejected")
+            return
+        hold("WP-exec", f"{name} is approved, and the ruling was {verdict}", verdict == "approve")
+        granted = self.leases.granted.get(told.get("verdictId", ""))
+        hold("KM-2.2", f"{name} is approved without leases", granted == name)
+
+    def _superseded(self, told: Told) -> None:
+        one = self._of(told, "submitted", "evaluating")
+        hold("WP-epoch", "a proposal of this epoch is superseded", one.told["epoch"] < self.worlds.epoch)
+        self._end(one, "superseded")
+
+    def _started(self, told: Told) -> None:
+        one = self._of(told, "approved", "executing")
+        name, before = told["proposalId"], 0 if one.started is None else one.started["attempt"]
+        hold("WP-exec", f"{name} is started out of turn", told["attempt"] == before + 1)
+        if before == 0:
+            head = self.worlds.heads[one.told["branch"]]
+            hold("WP-exec", f"{name} is started on another world than the head", told["onWorld"] == head)
+        else:
+            kept = [(told[part], one.started and one.started[part]) for part in ("now", "seed", "onWorld")]
+            hold("HC-context", f"{name} goes on with another context", all(new == old for new, old in kept))
+        key = one.told["executionKey"]
+        hold("WP-exkey", f"{name} runs beside {self._running.get(key)}", self._running.get(key, name) == name)
+        hold("HC-context", f"{name} has another seed", told["seed"] == one.intent["intentId"])
+        self._running[key] = name
+        one.started = told
+
+    def _requested(self, told: Told) -> None:
+        one = self._of(told, "executing")
+        effect = told["requirement"]["id"]
+        hold("HC-journal", f"effect {effect} is made again, and its result is known", effect not in one.journal)
+        assert one.started is not None
+        hold("HC-journal", f"effect {effect} is of another attempt", told["attempt"] == one.started["attempt"])
+        one.requested[effect] = told
+        one.doubtful.discard(effect)
+
+    def _fulfilled(self, told: Told) -> None:
+        one = self._of(told, "executing")
+        effect = told["requirementId"]
+        under_way = one.requested.pop(effect, None)
+        hold("HC-compute", f"effect {effect} has a result nobody waits for", under_way is not None)
+        assert under_way is not None
+        hold("HC-compute", "a stale result counts", told["attempt"] == under_way["attempt"])
+        hold("HC-journal", f"effect {effect} has two results", effect not in one.journal)
+        one.journal[effect] = told
+        one.doubtful.discard(effect)
+        if told["result"].get("error") is None:
+            times = self._done.get(f"{one.intent['intentId']}:{effect}", 0)
+            hold("HC-journal", f"effect {effect} was made {times} times outside", times == 1)
+
+    def _doubted(self, told: Told) -> None:
+        one = self._of(told, "executing")
+        asked = one.requested.get(told["requirementId"])
+        hold(
+            "HC-journal", "an effect is in doubt that could be repeated", asked is not None and not asked["idempotent"]
+        )
+        one.doubtful.add(told["requirementId"])
+
+    def _resolved(self, told: Told) -> None:
+        one = self._of(told, "executing")
+        hold("HC-journal", "what is resolved was in doubt", told["requirementId"] in one.doubtful)
+        one.doubtful.discard(told["requirementId"])
+
+    def _cancelled(self, told: Told) -> None:
+        self._of(told, "approved", "executing")
+
+    def _completed(self, told: Told) -> None:
+        self._finish(told, "completed")
+
+    def _failed(self, told: Told) -> None:
+        self._finish(told, "failed")
+
+    def _finish(self, told: Told, how: str) -> None:
+        one = self._of(told, "executing")
+        if one.sealed is None:
+            self.worlds.meet(told, one.intent["body"])
+        else:
+            hold("WP-exec", "an execution ends in another's world", one.sealed["worldId"] == told["worldId"])
+        self.worlds.move(told, completed=how == "completed")
+        self._running.pop(one.told["executionKey"], None)
+        self._end(one, how)
+
+    def _end(self, one: Process, how: str) -> None:
+        one.ended = how
+        del self.open[one.told["proposalId"]]
+
+    def _of(self, told: Told, *states: str) -> Process:
+        one = self.processes.get(told["proposalId"])
+        status = "unknown" if one is None else one.status
+        hold("WP-fsm", f"{told['proposalId']} is {status}, not {' or '.join(states)}", status in states)
+        assert one is not None
+        return one
+
+    def _branch(self, told: Told) -> None:
+        self.worlds.create(told)
+
+    def _switched(self, told: Told) -> None:
+        self.worlds.switch(told)
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else canonical(value).decode() if not isinstance(value, str) else json.dumps(value)
+
+
+_STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
+    "domain.adopted": Model._domain,
+    "actor.registered": Model._actor,
+    "actor.bound": Model._bound,
+    "policy.adopted": Model._adopted,
+    "policy.retired": Model._retired,
+    "world.sealed": Model._sealed,
+    "branch.created": Model._branch,
+    "branch.switched": Model._switched,
+    "proposal.submitted": Model._submitted,
+    "proposal.judged": Model._judged,
+    "human.answered": Model._answered,
+    "human.timed_out": Model._timed_out,
+    "decision.made": Model._decided,
+    "proposal.superseded": Model._superseded,
+    "execution.started": Model._started,
+    "effect.requested": Model._requested,
+    "effect.fulfilled": Model._fulfilled,
+    "effect.in_doubt": Model._doubted,
+    "effect.resolved": Model._resolved,
+    "execution.cancelled": Model._cancelled,
+    "proposal.completed": Model._completed,
+    "proposal.failed": Model._failed,
+}

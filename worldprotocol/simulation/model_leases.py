@@ -1,0 +1,224 @@
+"""Leases, a second time: who holds what, who waits, and what a verdict must be, by looking at every pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from worldprotocol.simulation.found import hold
+
+__all__ = ["LeaseModel"]
+
+_SIDE_BY_SIDE: Final = {
+    frozenset(pair)
+    for pair in (
+        ("PROVIDES", "CONSUMES"),
+        ("PROVIDES", "DEPENDS_ON"),
+        ("CONSUMES", "DEPENDS_ON"),
+        ("CONSUMES",),
+        ("DEPENDS_ON",),
+    )
+}
+"""Pairs of predicates that two sessions may hold on one resource (KP-2a); all others exclude each other."""
+
+_WITH_CONTENTS: Final = ("DELETES", "RENAMES")
+_NESTED: Final = ("FILE", "STATE")
+
+Triple = tuple[str, str]
+Owner = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Lease:
+    owner: Owner
+    triple: Triple
+    token: int
+    granted: int
+    expires: int | None
+
+
+@dataclass(slots=True)
+class LeaseModel:
+    """Who is registered, who holds what and who waits."""
+
+    ranks: dict[str, tuple[int, str]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    active: dict[str, _Lease] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, tuple[Owner, list[Triple]]] = field(default_factory=dict)
+    wanted: dict[str, tuple[Owner, list[Triple]]] = field(default_factory=dict)
+    granted: dict[str, str] = field(default_factory=dict)
+    verdicts: set[str] = field(default_factory=set)
+    token: int = 0
+
+    def take(self, topic: str, told: Mapping[str, Any]) -> None:
+        """Take in an event of the lease ledger; others change nothing."""
+        step = _STEPS.get(topic)
+        if step is not None:
+            step(self, told)
+
+    def holds(self, agent: str, session: str) -> bool:
+        """Tell whether a session holds a lease."""
+        return any(lease.owner == (agent, session) for lease in self.active.values())
+
+    def check_waits(self) -> None:
+        """Follow everybody who waits to those they wait for: nobody is met twice, and every edge leads to a younger."""
+        edges: dict[Owner, set[Owner]] = {}
+        for owner, triples in self.waiting.values():
+            edges.setdefault(owner, set()).update(one.owner for one in self._in_the_way(owner, triples))
+        for owner, others in edges.items():
+            for other in others:
+                hold("KP-3b", f"{owner} waits for the older {other}", self._rank(owner) < self._rank(other))
+        for start, others in edges.items():
+            seen, todo = set(), list(others)
+            while todo:
+                at = todo.pop()
+                hold("KP-3b", f"{start} waits for itself", at != start)
+                if at not in seen:
+                    seen.add(at)
+                    todo += edges.get(at, ())
+
+    def check_apart(self) -> None:
+        """Look at every pair of leases."""
+        leases = list(self.active.items())
+        for at, (name, one) in enumerate(leases):
+            for other_name, other in leases[:at]:
+                clash = one.owner != other.owner and _clash(one.triple, other.triple)
+                hold("KP-2a", f"leases {name} and {other_name} are both active", not clash)
+
+    def _rank(self, owner: Owner) -> tuple[int, str]:
+        return self.ranks[owner[0]]
+
+    def _in_the_way(self, owner: Owner, triples: list[Triple]) -> Iterator[_Lease]:
+        for lease in self.active.values():
+            if lease.owner != owner and any(_clash(lease.triple, triple) for triple in triples):
+                yield lease
+
+    def _queued_before(self, owner: Owner, request: str, triples: list[Triple]) -> bool:
+        """Tell whether an older or equal request of another session waits for something of the same."""
+        return any(
+            other != owner
+            and name != request
+            and self._rank(other) <= self._rank(owner)
+            and _any_clash(wanted, triples)
+            for name, (other, wanted) in self.waiting.items()
+        )
+
+    def _configured(self, told: Mapping[str, Any]) -> None:
+        self.settings = told["settings"]
+
+    def _registered(self, told: Mapping[str, Any]) -> None:
+        hold("KP-3c", f"{told['agentId']} is registered again", told["agentId"] not in self.ranks)
+        self.ranks[told["agentId"]] = (told["priority"], told["agentId"])
+
+    def _verdict(self, told: Mapping[str, Any]) -> None:
+        request, owner, status = told["requestId"], (told["agentId"], told["sessionId"]), told["status"]
+        hold("CARD-log", f"verdict {told['verdictId']} is there twice", told["verdictId"] not in self.verdicts)
+        self.verdicts.add(told["verdictId"])
+        hold("KP-3e", f"{owner[0]} has no priority", owner[0] in self.ranks)
+        if told.get("manifest") is not None:
+            scope = [(one["predicate"], one["resource"]) for one in told["manifest"]["scope"]]
+            self.wanted[request] = (owner, scope)
+        asked = self.wanted[request][1]
+        holders = list(self._in_the_way(owner, asked))
+        self.waiting.pop(request, None)
+        over = [one.triple for one in holders if one.expires is not None and one.expires < told["at"]]
+        hold("KP-4c", f"{over[:1]} is in the way of {request}, and its time is over", not over)
+        older = all(self._rank(owner) < self._rank(one.owner) for one in holders)
+        if status == "Granted":
+            hold("KP-5a", f"request {request} was granted though {holders[:1]} is in the way", not holders)
+            self._grant(told, owner, request)
+        elif status == "Wait":
+            hold("KP-3a", f"request {request} waits for somebody older", older)
+            queued = self._queued_before(owner, request, asked)
+            hold("KP-5a", f"request {request} waits for nobody", holders or queued)
+            if told.get("queued"):
+                self.waiting[request] = (owner, asked)
+        else:
+            queued = self._queued_before(owner, request, asked)
+            hold("KP-3d", f"request {request} of {owner[0]} died though it is older than all", not older or queued)
+
+    def _grant(self, told: Mapping[str, Any], owner: Owner, request: str) -> None:
+        hold("KP-5a", f"request {request} was granted nothing", told["leases"])
+        self.granted[told["verdictId"]] = request
+        for lease in told["leases"]:
+            name = lease["leaseId"]
+            hold("KP-4a", f"lease {name} was there before", name not in self.active and name not in self.ended)
+            hold("KP-4a", f"token {lease['token']} is not larger than {self.token}", lease["token"] > self.token)
+            self.token = lease["token"]
+            ttl = told.get("ttlMs")
+            expires = None if ttl is None else told["at"] + min(ttl, self.settings["max_hold_ms"])
+            triple = (lease["predicate"], lease["resource"])
+            self.active[name] = _Lease(owner, triple, lease["token"], told["at"], expires)
+
+    def _renewed(self, told: Mapping[str, Any]) -> None:
+        lease = self.active.get(told["leaseId"])
+        hold("KP-4b", f"{told['leaseId']} was renewed and is not active", lease is not None)
+        assert lease is not None
+        expires = lease.expires
+        hold("KP-4b", f"{told['leaseId']} was renewed after its end", expires is not None and told["at"] <= expires)
+        last = lease.granted + self.settings["max_hold_ms"]
+        due = min(told["at"] + told["ttlMs"], last)
+        hold("KP-4b", f"{told['leaseId']} lives until {told['expiresAt']}, not {due}", told["expiresAt"] <= due)
+        lease.expires = told["expiresAt"]
+
+    def _released(self, told: Mapping[str, Any]) -> None:
+        for name in told["leaseIds"]:
+            lease = self._end(name, "Released")
+            hold("KP-4b", f"{name} was released by somebody else", lease.owner == (told["agentId"], told["sessionId"]))
+
+    def _expired(self, told: Mapping[str, Any]) -> None:
+        for name in told["leaseIds"]:
+            lease = self._end(name, "Expired")
+            hold("KP-4c", f"{name} expired early", lease.expires is not None and told["at"] > lease.expires)
+
+    def _revoked(self, told: Mapping[str, Any]) -> None:
+        hold("KP-4b", "leases were revoked without a reason", told["reason"])
+        hold("KP-4b", f"{told['by']} revoked leases", told["by"] in self.settings["administrators"].split())
+        for name in told["leaseIds"]:
+            self._end(name, "Revoked")
+
+    def _end(self, name: str, how: str) -> _Lease:
+        lease = self.active.pop(name, None)
+        hold("KP-4a", f"lease {name} became {how} and was {self.ended.get(name, 'never there')}", lease is not None)
+        assert lease is not None
+        self.ended[name] = how
+        return lease
+
+    def _withdrawn(self, told: Mapping[str, Any]) -> None:
+        self.waiting.pop(told["requestId"], None)
+
+
+_STEPS: Final = {
+    "klis.configured": LeaseModel._configured,
+    "agent.registered": LeaseModel._registered,
+    "verdict.given": LeaseModel._verdict,
+    "lease.renewed": LeaseModel._renewed,
+    "lease.released": LeaseModel._released,
+    "lease.expired": LeaseModel._expired,
+    "lease.revoked": LeaseModel._revoked,
+    "request.withdrawn": LeaseModel._withdrawn,
+}
+
+
+def _any_clash(some: list[Triple], others: list[Triple]) -> bool:
+    return any(_clash(one, other) for one in some for other in others)
+
+
+def _clash(one: Triple, other: Triple) -> bool:
+    if frozenset((one[0], other[0])) in _SIDE_BY_SIDE:
+        return False
+    place, there = one[1].removesuffix("/*"), other[1].removesuffix("/*")
+    if place == there:
+        return True
+    return (_covers(one) and _is_below(there, place)) or (_covers(other) and _is_below(place, there))
+
+
+def _covers(triple: Triple) -> bool:
+    predicate, resource = triple
+    return resource.endswith("/*") or (predicate in _WITH_CONTENTS and resource.partition(":")[0] in _NESTED)
+
+
+def _is_below(place: str, above: str) -> bool:
+    return place.startswith(f"{above.removesuffix('/')}/")

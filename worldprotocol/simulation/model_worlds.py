@@ -1,0 +1,183 @@
+"""Worlds, a second time: data as plain dictionaries, patches applied by hand, and every hash made anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worldprotocol.simulation.found import hold
+from worldprotocol.simulation.model_log import digest
+
+__all__ = ["WorldModel", "names_of", "within"]
+
+_DOT = re.compile(r"(?<!\\)\.")
+
+
+@dataclass(slots=True)
+class _World:
+    data: Any
+    parent: str | None
+    height: int
+    outcome: str
+    content: str
+    tally: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class WorldModel:
+    """All worlds and branches.
+
+    Args:
+        adds: what a completed action adds to numbers, by path; see ``Scenario``.
+    """
+
+    adds: Callable[[str, Any], Mapping[str, int]] | None = None
+    schema: str = ""
+    genesis: Any = None
+    worlds: dict[str, _World] = field(default_factory=dict)
+    heads: dict[str, str] = field(default_factory=dict)
+    active: str = ""
+    epoch: int = 0
+
+    def seal(self, told: Mapping[str, Any], proposal: Mapping[str, Any] | None) -> None:
+        """Take in a sealed world.
+
+        Args:
+            told: the event.
+            proposal: ``{"type", "input", "scopes"}`` of the proposal that made it; None for genesis.
+        """
+        parent = told["parent"]
+        hold("WP-lineage", "a world without a maker", (proposal is None) == (parent is None) == (not self.worlds))
+        hold("WP-schema", "a world of another schema", told["schemaHash"] == self.schema)
+        if proposal is None:
+            world = _World(told["data"], None, 0, "completed", "", {})
+            self.genesis = told["data"]
+        else:
+            world = self._child(told, parent, proposal)
+        system: dict[str, Any] = {"terminalStatus": world.outcome, "errors": [], "pendingDigest": "empty"}
+        if told.get("error") is not None:
+            system["errors"] = [_signature(told["error"])]
+        data = {key: value for key, value in world.data.items() if not key.startswith("$")}
+        snapshot = digest({"data": data, "system": system})
+        hold("WP-hash", f"world {told['worldId']} has another snapshotHash", told["snapshotHash"] == snapshot)
+        world.content = digest({"schemaHash": self.schema, "snapshotHash": snapshot})
+        hold("WP-world", f"world {told['worldId']} has another contentId", told["contentId"] == world.content)
+        name = digest({"schemaHash": self.schema, "snapshotHash": snapshot, "parentWorldId": parent})
+        hold("WP-world", f"world {told['worldId']} should have the id {name}", told["worldId"] == name)
+        hold("WP-world", "a world has another height", told["height"] == world.height)
+        self.worlds.setdefault(name, world)
+
+    def _child(self, told: Mapping[str, Any], parent: str, proposal: Mapping[str, Any]) -> _World:
+        known = self.worlds.get(parent)
+        hold("WP-lineage", f"the parent {parent} does not exist", known is not None)
+        hold("WP-lineage", f"{parent} is not the head of {told['branch']}", self.heads[told["branch"]] == parent)
+        assert known is not None
+        outcome, failed = told["outcome"], told.get("error") is not None
+        hold("WP-outcome", "the outcome is not derived from the error", (outcome == "failed") == failed)
+        hold("WP-exec", "a failed world changed something", not (failed and told["patches"]))
+        data, tally = known.data, known.tally
+        for patch in told["patches"]:
+            for scope in proposal["scopes"]:
+                for path in _touched(patch):
+                    hold("INT-13.5", f"{path} lies outside of {scope}", within(scope, path))
+            data = _patched(data, names_of(patch["path"]), patch)
+        if outcome == "completed" and self.adds is not None:
+            tally = self._counted(proposal["type"], proposal["input"], data, tally)
+        return _World(data, parent, known.height + 1, outcome, "", tally)
+
+    def _counted(self, action: str, given: Any, data: Any, tally: Mapping[str, int]) -> Mapping[str, int]:
+        """Add what the action adds, and compare the numbers: no update is lost, and none counts twice."""
+        assert self.adds is not None
+        added = self.adds(action, given)
+        tally = {**tally, **{path: tally.get(path, 0) + by for path, by in added.items()}}
+        for path, sum_ in tally.items():
+            found, first = _number(data, path), _number(self.genesis, path)
+            what = f"{path} is {found}, and what was completed adds up to {first + sum_}"
+            hold("WP-exec", what, found == first + sum_)
+        return tally
+
+    def meet(self, told: Mapping[str, Any], proposal: Mapping[str, Any]) -> None:
+        """Take in an execution that came to a world which was there already: the same content on the same parent."""
+        known = self.worlds.get(told["worldId"])
+        is_same = known is not None and known.parent == told["parent"]
+        hold("WP-world", f"{told['proposalId']} ends in {told['worldId']}, which is no child of its head", is_same)
+        assert known is not None
+        if known.outcome == "completed" and self.adds is not None:
+            tally = self.worlds[told["parent"]].tally
+            self._counted(proposal["type"], proposal.get("input"), known.data, tally)
+
+    def create(self, told: Mapping[str, Any]) -> None:
+        """Take in a new branch."""
+        world = self.worlds.get(told["worldId"])
+        hold("WP-lineage", f"branch {told['branch']} is there already", told["branch"] not in self.heads)
+        hold("WP-base", "a branch begins nowhere, or at a failure", world is not None and world.outcome == "completed")
+        self.heads[told["branch"]] = told["worldId"]
+        self.active = self.active or told["branch"]
+
+    def switch(self, told: Mapping[str, Any]) -> None:
+        """Take in another active branch."""
+        hold("WP-epoch", "the epoch is raised by one", told["epoch"] == self.epoch + 1)
+        hold("WP-epoch", "there is no such branch", told["branch"] in self.heads)
+        self.active, self.epoch = told["branch"], told["epoch"]
+
+    def move(self, told: Mapping[str, Any], *, completed: bool) -> None:
+        """Take in how an execution ended."""
+        world = self.worlds[told["worldId"]]
+        hold("WP-lineage", "the head moves on from another world", self.heads[told["branch"]] == told["parent"])
+        hold(
+            "WP-lineage", "an execution ends in a world of another outcome", (world.outcome == "completed") == completed
+        )
+        if completed:
+            self.heads[told["branch"]] = told["worldId"]
+
+
+def _signature(error: Mapping[str, Any]) -> dict[str, Any]:
+    source = error.get("source") or {}
+    kept = {"code": error["code"], "source": {name: source.get(name) for name in ("actionId", "nodePath")}}
+    return kept if error.get("context") is None else {**kept, "context": error["context"]}
+
+
+def _number(data: Any, path: str) -> int:
+    for name in names_of(path):
+        data = data[name]
+    number: int = data
+    return number
+
+
+def names_of(path: str) -> list[str]:
+    """Return the names of a dotted path; ``data.`` before it is left out by who makes patterns."""
+    return [part.replace("\\.", ".") for part in _DOT.split(path)] if path else []
+
+
+def within(scope: Sequence[str], path: str) -> bool:
+    """Tell whether one of the patterns covers a path: a final ``*`` is what lies below, another one a single name."""
+    names = names_of(path)
+    for pattern in scope:
+        parts = names_of(pattern)
+        parts = parts[1:] if parts[:1] == ["data"] else parts
+        if len(names) >= len(parts) and all(part in ("*", name) for part, name in zip(parts, names, strict=False)):
+            return True
+    return False
+
+
+def _touched(patch: Mapping[str, Any]) -> list[str]:
+    if patch["op"] != "merge":
+        return [patch["path"]]
+    return [".".join(filter(None, (patch["path"], name.replace(".", "\\.")))) for name in patch["value"]]
+
+
+def _patched(data: Any, names: list[str], patch: Mapping[str, Any]) -> Any:
+    """Return the data with one patch applied; what it does not touch is shared."""
+    if not names:
+        return {**data, **patch["value"]} if patch["op"] == "merge" else patch["value"]
+    name, rest = names[0], names[1:]
+    if isinstance(data, list):
+        at = int(name)
+        if not rest and patch["op"] == "unset":
+            return data[:at] + data[at + 1 :]
+        return [*data[:at], _patched(data[at] if at < len(data) else {}, rest, patch), *data[at + 1 :]]
+    if not rest and patch["op"] == "unset":
+        return {key: value for key, value in data.items() if key != name}
+    return {**data, name: _patched(data.get(name, {}), rest, patch)}

@@ -1,0 +1,98 @@
+"""What is simulated: a domain with its policies, effects and actors, and what is independently known of them.
+
+A scenario of one's own is an object at module level, named to the command by ``--scenario file.py:attribute``::
+
+    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=wishes)
+
+Everything a scenario decides must follow from the ``random.Random`` that it is handed, or from its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+
+from authority import Policy
+from host import EffectHandler
+from world.actor import ActorKind
+from world.core import Domain
+from world.klis.settings import KlisSettings
+from world.limits import Limits
+
+__all__ = ["Expectation", "Player", "Scenario", "Wish"]
+
+Expectation = Literal["approve", "reject", "wait"] | None
+"""What a first ruling must be; None where nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """An actor of a scenario.
+
+    Args:
+        actor_id: its id.
+        kind: human, agent or system.
+        binding: its authority binding.
+    """
+
+    actor_id: str
+    kind: ActorKind
+    binding: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an actor wants.
+
+    Args:
+        type: the action.
+        input: its input, JSON.
+        scope: the patterns that are proposed; None proposes none.
+    """
+
+    type: str
+    input: Any = None
+    scope: tuple[str, ...] | None = None
+
+
+def _limits() -> Limits:
+    """Return limits with short times, so that much happens in little virtual time."""
+    klis = KlisSettings(default_ttl_ms=20_000, max_hold_ms=120_000, max_proposal_retries=6)
+    return Limits(checkpoint_every=8, klis=klis)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated.
+
+    Args:
+        domain: whose actions run.
+        actors: who acts, at least one; those of kind human may answer.
+        draw: draws a wish.
+        policies: those in force from the founding on.
+        spare: names of ``policies`` that are adopted only by a step.
+        effects: handlers; in a simulation they run in the caller's thread and must not wait for anything.
+        projections: asked about source events, whose payload is a drawn wish ``{"type", "input"}``.
+        bindings: what actors are bound to anew, now and then.
+        resources: what direct leases are asked for.
+        expects: says independently of the policies what the first ruling on ``(binding, intent body)`` must be.
+        adds: says independently of the actions what a completed ``(type, input)`` adds to numbers in the data, by path.
+        data: initial data that differs from the domain's defaults.
+        limits: of the pipeline.
+    """
+
+    domain: Domain
+    actors: tuple[Player, ...]
+    draw: Callable[[Random], Wish]
+    policies: tuple[Policy, ...] = ()
+    spare: tuple[str, ...] = ()
+    effects: tuple[EffectHandler, ...] = ()
+    projections: tuple[Any, ...] = ()
+    bindings: tuple[Mapping[str, Any], ...] = ()
+    resources: tuple[str, ...] = ("FILE:/a/*", "FILE:/a/x", "FILE:/a/y", "FILE:/b", "SYMBOL:S", "CONFIG_KEY:k")
+    expects: Callable[[Mapping[str, Any], Mapping[str, Any]], Expectation] = lambda _binding, _body: None
+    adds: Callable[[str, Any], Mapping[str, int]] | None = None
+    data: Mapping[str, Any] | None = None
+    limits: Limits = field(default_factory=_limits)

@@ -1,0 +1,288 @@
+"""One simulation: workers, people, agents, time and mishap on one log, held to its requirements after every step.
+
+Everything follows from the seed and the steps: equal ones give the same log, byte by byte, in every process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from world.clock import SequentialIds
+from world.errors import DamagedLog, Refused, WorldProtocolError
+from world.making import Recording
+from world.replay import replay
+from world.time_limit import unlimited
+from world.verify import verify
+from worldprotocol.recheck import recheck
+from worldprotocol.simulation.acting import ACTS, SOMEBODY
+from worldprotocol.simulation.found import Broken, hold
+from worldprotocol.simulation.model import Model
+from worldprotocol.simulation.outside import Outside
+from worldprotocol.simulation.scenario import Scenario
+from worldprotocol.simulation.steps import WORKERS, Step, draw_steps
+from worldprotocol.simulation.storage import Killed, SimulatedStore
+from worldprotocol.simulation.worker import Census, VirtualClock, VirtualTime, Worker, parts_of
+
+__all__ = ["DONE", "Simulated", "Simulation", "Violation", "simulate"]
+
+LOOKS_EVERY: Final = 200
+"""Steps after which the whole log is verified and every worker's state is compared."""
+
+ROWS_AT_ONCE: Final = 10_000
+DONE: Final = 400
+"""Rounds in which everything must have come to its end when nothing goes wrong any more."""
+
+STORAGE: Final = frozenset({"STORAGE_FULL", "LOG_BUSY", "LOG_FAILED", "COMMIT_UNKNOWN"})
+"""Codes by which a caller learns that the storage failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What does not hold.
+
+    Args:
+        step: the number of the step after which it did not, from 1; beyond the last one, at the end.
+        requirement: its id; ``CRASH`` for an exception that should not have come out.
+        what: one sentence.
+    """
+
+    step: int
+    requirement: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What came of a simulation.
+
+    Args:
+        violation: the first one; None where everything held.
+        steps: how many were done.
+        events: how many events the log holds.
+        said: what came of each step, in few words.
+        image: the stored events, row by row.
+    """
+
+    violation: Violation | None
+    steps: int
+    events: int
+    said: tuple[str, ...] = field(repr=False)
+    image: list[tuple[Any, ...]] = field(repr=False)
+
+
+class Simulation:
+    """A realm in memory, with all who act on it.
+
+    Args:
+        seed: of the ids; the steps are drawn by ``draw_steps``.
+        scenario: what is simulated.
+        looks_every: steps after which the costly checks are made.
+    """
+
+    def __init__(self, seed: int, scenario: Scenario, *, looks_every: int = LOOKS_EVERY) -> None:
+        """Found the realm."""
+        self.scenario = scenario
+        self.time = VirtualTime()
+        self.store = SimulatedStore()
+        self.outside = Outside(scenario.effects)
+        self.ids = SequentialIds(f"simulation {seed}")
+        self.model = Model(scenario.expects, scenario.adds, self.outside.done)
+        self.intents: list[Any] = []
+        self.counts: Counter[str] = Counter()
+        self.clocks = [VirtualClock(self.time) for _ in range(WORKERS)]
+        self._looks_every = looks_every
+        self._census = Census()
+        self._parts = parts_of(scenario, self.outside, self.ids)
+        self._started = 0
+        self._armed: str | None = None
+        self.workers = [self._start(at, create=at == 0) for at in range(WORKERS)]
+        self._found()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.end_all()
+
+    def do(self, step: Step) -> str:
+        """Do one step, then hold the log to its requirements; returns what came of it, in few words.
+
+        Raises:
+            Broken: something does not hold.
+            Exception: that should not have come out of the engine.
+        """
+        worker = self.workers[step.by]
+        self._armed = self.store.fault
+        try:
+            said = ACTS[step.do](self, worker, step.told)
+        except Killed as killed:
+            self.crash(worker, known=True)
+            said = f"{worker.name} died {killed}"
+        except DamagedLog:
+            raise
+        except WorldProtocolError as error:
+            if not isinstance(error, Refused) and not self.is_fault(error):
+                raise
+            said = error.code
+        self.counts[f"{step.do}: {said if said.isupper() else 'done'}"] += 1
+        self.check()
+        return said
+
+    def is_fault(self, error: WorldProtocolError) -> bool:
+        """Tell whether an error is that of the storage, which was to fail."""
+        return self._armed is not None and self.store.fault is None and error.code in STORAGE
+
+    def crash(self, worker: Worker, *, known: bool) -> None:
+        """Drop all that a worker holds in memory, and start another one in its place, which settles first.
+
+        Args:
+            worker: who dies.
+            known: whether others know that it is gone.
+        """
+        at = self.workers.index(worker)
+        if known:
+            self._census.gone.add(worker.name)
+        self.workers[at] = self._start(at)
+        try:
+            self.workers[at].protocol.settle()
+        except Killed:
+            self.crash(self.workers[at], known=known)
+        except WorldProtocolError as error:
+            if not self.is_fault(error):
+                raise
+
+    def check(self) -> None:
+        """Hold everything that is cheap to look at to its requirements."""
+        model, log = self.model, self.workers[0].log
+        for row in log.audit_rows(model.log.size, ROWS_AT_ONCE):
+            model.take(row)
+        head = log.stored_head()
+        hold("CARD-log", f"the head covers {head.size} of {model.log.size} events", head.size == model.log.size)
+        hold("CARD-log", "the stored root is that of the events", head.root == model.log.root())
+        hold("HC-journal", f"made more than once outside: {self.outside.repeated}", not self.outside.repeated)
+        model.check_commit()
+        model.leases.check_waits()
+        model.leases.check_apart()
+
+    def look(self) -> None:
+        """Verify the whole log, and compare what every worker, a replay and the model say of it."""
+        report = verify(self.workers[0].log)
+        hold("CARD-replay", "; ".join(f"{one.code}: {one.message}" for one in report.findings[:3]), report.ok)
+        realms = [(one.name, one.world.realm()) for one in self.workers]
+        realms.append(("a replay", replay(self.workers[0].log).realm))
+        for name, realm in realms:
+            worlds, leases = self.model.worlds, self.model.leases
+            hold(
+                "WP-lineage", f"{name} has other heads", {n: b.head for n, b in realm.branches.items()} == worlds.heads
+            )
+            hold("WP-epoch", f"{name} has another epoch", (realm.active, realm.epoch) == (worlds.active, worlds.epoch))
+            states = {key: one.status for key, one in realm.proposals.items()}
+            own = {key: one.status for key, one in self.model.open.items()}
+            hold("CARD-replay", f"{name} has other open proposals", states == own)
+            hold("CARD-replay", f"{name} has other leases", set(realm.klis.leases) == set(leases.active))
+            hold("CARD-replay", f"{name} has another queue", set(realm.klis.requests) == set(leases.waiting))
+            hold("WP-bind", f"{name} has other bindings", dict(realm.bindings) == self.model.bindings)
+
+    def end(self) -> None:
+        """Let everything come to its end in fair weather; then look, and perform every recorded step again.
+
+        Raises:
+            Broken: something is left over, or does not hold.
+        """
+        self.store.fault = self._armed = None
+        for clock in self.clocks:
+            clock.off_ms = 0
+        for _ in range(DONE):
+            if not self._go_on():
+                break
+            self.check()
+        left = [name for name, one in self.model.open.items() if one.decision is not None]
+        hold("WP-exec", f"approved and never ended: {left[:3]}", not left)
+        self.look()
+        rechecked = recheck(self.workers[0].world, every=True)
+        told = "; ".join(f"event {one.position}: {one.difference.message}" for one in rechecked.divergences[:3])
+        hold("CARD-replay", told, rechecked.ok and not rechecked.divergences)
+
+    def _go_on(self) -> bool:
+        """Do the next thing that is left to do; False where nothing is."""
+        for worker in self.workers:
+            now = worker.protocol.now_ms()
+            for at, one in enumerate(worker.protocol.flying):
+                if isinstance(one, Recording) or one.not_before <= now:
+                    worker.protocol.go_on(at)
+                    return True
+        if any(one.doubtful for one in self.model.open.values()):
+            ACTS["resolve"](self, self.workers[0], {"which": 0})
+            return True
+        approved = any(one.decision is not None for one in self.model.open.values())
+        if approved or any(worker.protocol.flying for worker in self.workers):
+            self.time.now_ms += 10_000
+            for worker in self.workers:
+                worker.protocol.settle()
+            return True
+        return False
+
+    def _start(self, at: int, *, create: bool = False) -> Worker:
+        self._started += 1
+        return Worker(
+            f"worker-{at}.{self._started}",
+            self.store,
+            self._parts,
+            outside=self.outside,
+            clock=self.clocks[at],
+            census=self._census,
+            create=create,
+        )
+
+    def _found(self) -> None:
+        worker = self.workers[0]
+        worker.protocol.found(by="operator", data=self.scenario.data)
+        for policy in self.scenario.policies:
+            if policy.name not in self.scenario.spare:
+                worker.world.adopt_policy(policy.name)
+        for player in self.scenario.actors:
+            worker.world.register(player.actor_id, player.kind)
+        for player in self.scenario.actors:  # whoever is asked must be registered
+            worker.world.bind(player.actor_id, player.binding)
+        worker.world.register(SOMEBODY, "agent")
+        self.check()
+
+
+def simulate(
+    seed: int,
+    steps: Sequence[Step] | int,
+    scenario: Scenario,
+    *,
+    looks_every: int = LOOKS_EVERY,
+) -> Simulated:
+    """Run a simulation to its end, or to the first thing that does not hold.
+
+    Args:
+        seed: any whole number.
+        steps: the steps, or how many to draw.
+        scenario: what is simulated.
+        looks_every: steps after which the whole log is looked at.
+    """
+    drawn = draw_steps(seed, steps, scenario) if isinstance(steps, int) else steps
+    return unlimited(lambda: _simulate(seed, drawn, scenario, looks_every))
+
+
+def _simulate(seed: int, steps: Sequence[Step], scenario: Scenario, looks_every: int) -> Simulated:
+    simulation = Simulation(seed, scenario, looks_every=looks_every)
+    said: list[str] = []
+    violation = None
+    try:
+        for number, step in enumerate(steps, 1):
+            said.append(simulation.do(step))
+            if number % looks_every == 0:
+                simulation.look()
+        simulation.end()
+    except Broken as broken:
+        violation = Violation(min(len(said) + 1, len(steps) + 1), broken.requirement, broken.what)
+    except Exception as error:  # noqa: BLE001 - whatever comes out of the engine is what is looked for
+        told = f"{type(error).__name__}: {error}"
+        violation = Violation(min(len(said) + 1, len(steps) + 1), "CRASH", told)
+    image = simulation.store.image()
+    simulation.close()
+    return Simulated(violation, len(said), len(image), tuple(said), image)

@@ -1,0 +1,241 @@
+"""The steps of a simulation: plain data, drawn beforehand, so that a script can be cut and run again.
+
+A step names what it acts on by numbers: the ``which``-th of what there is to act on when its turn comes. So each step
+can be done whatever was left out before it; where there is nothing to act on, it does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from world.errors import Refused
+from worldprotocol.simulation.outside import WEATHER
+from worldprotocol.simulation.scenario import Scenario
+from worldprotocol.simulation.storage import FAULTS
+
+__all__ = ["WORKERS", "Step", "draw_steps", "read_script", "script_of"]
+
+WORKERS: Final = 3
+"""Processes that act on one log."""
+
+MANY: Final = 1 << 16
+FORMAT: Final = 1
+
+_BAD: Final = ("action", "actor", "input", "base", "branch", "key", "unbound", "scope")
+_CHOICES: Final = (
+    "approve",
+    "approve",
+    "approve",
+    "reject",
+    "narrow",
+    "abstain",
+    "ask",
+    "escalate",
+    "reply",
+    "delegate",
+)
+_PREDICATES: Final = ("MUTATES", "MUTATES", "CONSUMES", "PROVIDES", "DELETES", "DEPENDS_ON", "RENAMES")
+_TIMES: Final = (1, 100, 700, 2_000, 8_000, 8_000, 25_000, 70_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Args:
+        do: what is done, one of ``KINDS``.
+        by: the number of the worker that does it.
+        told: all else, JSON.
+    """
+
+    do: str
+    by: int
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the step as JSON."""
+        return {"do": self.do, "by": self.by, **self.told}
+
+
+Drawing = Callable[[Random, Scenario], Mapping[str, Any]]
+
+
+def _which(chance: Random) -> int:
+    return chance.randrange(MANY)
+
+
+def _wish(chance: Random, scenario: Scenario) -> dict[str, Any]:
+    wish = scenario.draw(chance)
+    told: dict[str, Any] = {"actor": _which(chance), "type": wish.type, "input": wish.input}
+    return told if wish.scope is None else {**told, "scope": list(wish.scope)}
+
+
+def _submit(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    told = _wish(chance, scenario)
+    place = chance.random()
+    if place < 0.1:
+        told["branch"] = _which(chance)
+    elif place < 0.14:
+        told["fork"] = _which(chance)
+    if chance.random() < 0.3:
+        told["key"] = "one at a time"
+    return told
+
+
+def _batch(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"wishes": [_wish(chance, scenario) for _ in range(chance.randint(2, 5))], "twice": chance.random() < 0.3}
+
+
+def _bad(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {**_wish(chance, scenario), "wrong": chance.choice(_BAD)}
+
+
+def _decide(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    place = chance.random()
+    of = "any" if place < 0.1 else "waiting"
+    return {"of": of, "which": _which(chance), "actor": _which(chance), "choice": chance.choice(_CHOICES)}
+
+
+def _fly(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    weather = chance.choice(WEATHER) if chance.random() < 0.3 else "fair"
+    return {"which": _which(chance), "weather": weather, "record": chance.random() < 0.8}
+
+
+def _lease(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    count = chance.choice((1, 1, 1, 2, 3))
+    scope = [[chance.choice(_PREDICATES), chance.choice(scenario.resources)] for _ in range(count)]
+    ttl = chance.choice((None, 1_000, 60_000, 600_000))
+    return {
+        "actor": _which(chance),
+        "session": chance.randrange(2),
+        "scope": scope,
+        "ttl": ttl,
+        "queue": chance.random() < 0.8,
+        "wait": chance.choice((None, None, 3_000, 300_000)),
+    }
+
+
+def _one(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"which": _which(chance)}
+
+
+def _own(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"which": _which(chance), "stranger": chance.random() < 0.1}
+
+
+def _time(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"ms": chance.choice(_TIMES)}
+
+
+def _jump(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"off_ms": chance.choice((0, 0, -90_000, -3_000, 2_000, 40_000))}
+
+
+def _crash(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"known": chance.random() < 0.6}
+
+
+def _branch(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"which": _which(chance), "name": f"line-{chance.randrange(6)}"}
+
+
+def _bind(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"actor": _which(chance), "which": _which(chance)}
+
+
+def _fault(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"fault": chance.choice(FAULTS)}
+
+
+def _nothing(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {}
+
+
+KINDS: Final[Mapping[str, tuple[int, Drawing]]] = {
+    "submit": (30, _submit),
+    "batch": (4, _batch),
+    "again": (3, _one),
+    "bad": (4, _bad),
+    "receive": (4, _wish),
+    "decide": (14, _decide),
+    "fly": (30, _fly),
+    "time": (9, _time),
+    "jump": (2, _jump),
+    "crash": (3, _crash),
+    "fault": (4, _fault),
+    "settle": (6, _nothing),
+    "resolve": (4, _one),
+    "cancel": (2, _one),
+    "branch": (1, _branch),
+    "switch": (1, _one),
+    "lease": (12, _lease),
+    "beat": (4, _own),
+    "release": (6, _own),
+    "revoke": (1, _one),
+    "withdraw": (3, _one),
+    "bind": (1, _bind),
+    "policy": (1, _one),
+}
+"""How often each kind of step is drawn, and how it is drawn."""
+
+SWARM: Final = (0.2, 0.5, 1, 1, 2, 4)
+"""By how much a seed draws a kind of step more or less often: what is rare with most seeds is common with some."""
+
+
+def draw_steps(seed: int, count: int, scenario: Scenario) -> list[Step]:
+    """Return the steps of a seed: equal seeds give equal steps, and fewer of them are the beginning of more.
+
+    Args:
+        seed: any whole number.
+        count: how many.
+        scenario: whose wishes are drawn.
+    """
+    chance = Random(seed)
+    kinds = list(KINDS)
+    weights = [weight * chance.choice(SWARM) for weight, _ in KINDS.values()]
+    steps = []
+    for _ in range(count):
+        kind = chance.choices(kinds, weights)[0]
+        steps.append(Step(kind, chance.randrange(WORKERS), KINDS[kind][1](chance, scenario)))
+    return steps
+
+
+def script_of(steps: Iterable[Step], *, seed: int, scenario: str) -> str:
+    """Return steps as a file that ``read_script`` reads: JSON, a step on each line.
+
+    Args:
+        steps: the steps.
+        seed: of the ids.
+        scenario: the reference that the command takes.
+    """
+    lines = ",\n".join(f"  {json.dumps(step.to_wire())}" for step in steps)
+    head = json.dumps({"format": FORMAT, "scenario": scenario, "seed": seed})
+    return f'{head[:-1]}, "steps": [\n{lines}\n]}}\n'
+
+
+def read_script(path: Path) -> tuple[list[Step], int, str]:
+    """Return the steps of a file, the seed and the reference of the scenario.
+
+    Raises:
+        Refused: ``INVALID_SCRIPT``.
+    """
+    try:
+        told = json.loads(path.read_text())
+        if told["format"] != FORMAT:
+            raise ValueError(f"it has format {told['format']}, this is {FORMAT}")
+        steps = []
+        for wire in told["steps"]:
+            rest = {name: value for name, value in wire.items() if name not in ("do", "by")}
+            if wire["do"] not in KINDS or not 0 <= wire["by"] < WORKERS:
+                raise ValueError(f"there is no step {wire['do']!r} by worker {wire['by']}")
+            steps.append(Step(wire["do"], wire["by"], rest))
+        return steps, int(told["seed"]), str(told["scenario"])
+    except OSError as error:
+        raise Refused("INVALID_SCRIPT", f"The script {path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refused("INVALID_SCRIPT", f"{path} is no script of a simulation: {error}.") from None

@@ -1,0 +1,91 @@
+"""A store in memory that all workers of a simulation share, and that fails on command.
+
+It is the engine's own SQLite store, so every statement is the real one; what it does not need is a file. A worker that
+crashes loses its objects and opens the log again in this store, as a process would open a file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from world.errors import LogBusy, WorldProtocolError
+from world.log.sqlite import SqliteStore
+from world.log.store import Batch, Opening
+from world.log.url import MEMORY
+
+__all__ = ["FAULTS", "Killed", "SimulatedStore"]
+
+
+class Killed(BaseException):
+    """The process that was running is no more; nothing in it may catch this."""
+
+
+def _disk_fails() -> Exception:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    return error
+
+
+def _disk_is_full() -> Exception:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return error
+
+
+def _lost() -> Exception:
+    return WorldProtocolError("COMMIT_UNKNOWN", "The acknowledgement of the commit was lost.")
+
+
+_BEFORE: Final[Mapping[str, Callable[[], BaseException]]] = {
+    "io": _disk_fails,
+    "full": _disk_is_full,
+    "killed_before": lambda: Killed("before a commit"),
+    "not_committed": _lost,
+}
+_AFTER: Final[Mapping[str, Callable[[], BaseException]]] = {
+    "committed": _lost,
+    "killed_after": lambda: Killed("after a commit"),
+}
+FAULTS: Final = ("busy", *_BEFORE, *_AFTER)
+"""What can go wrong once: somebody else keeps the lock, the disk fails or is full, the process dies before or after the
+commit, and the acknowledgement is lost, whether the commit was made or not."""
+
+
+class SimulatedStore(SqliteStore):
+    """SQLite in memory, with at most one fault waiting to happen at the next commit of events."""
+
+    def __init__(self) -> None:
+        """Begin without any table."""
+        super().__init__(MEMORY, read_only=False, create=True, durability="normal", busy_timeout_ms=0)
+        self.fault: str | None = None
+
+    def begin(self, log_id: int, known: int) -> Opening:
+        """See ``Store.begin``."""
+        if self.fault == "busy":
+            self.fault = None
+            raise LogBusy("LOG_BUSY", "Another writer keeps the log locked; try again.")
+        return super().begin(log_id, known)
+
+    def commit(self, batch: Batch | None) -> None:
+        """See ``Store.commit``."""
+        fault = ""
+        if batch is not None:
+            fault, self.fault = self.fault or "", None
+        if fault in _BEFORE:
+            raise _BEFORE[fault]()
+        super().commit(batch)
+        if fault in _AFTER:
+            raise _AFTER[fault]()
+
+    def close(self) -> None:
+        """Stay open: a worker that ends takes nothing with it."""
+
+    def end_all(self) -> None:
+        """Let go of the database."""
+        super().close()
+
+    def image(self) -> list[tuple[Any, ...]]:
+        """Return the rows of all events, as they are stored."""
+        return self.query("SELECT * FROM wp_event ORDER BY id", ())

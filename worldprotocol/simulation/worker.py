@@ -1,0 +1,192 @@
+"""Workers of a simulation: each is one process's way into the log, made of the real parts, driven step by step.
+
+Nothing runs by itself. Effects are put off until a step makes them, and what came of one until a step records it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from authority import PolicyRegistry, StandardAuthority
+from host import Host
+from projections import Issuer, ProjectionRegistry
+from world.clock import Clock, IdSource
+from world.klis.resource import STANDARD
+from world.log import Pending
+from world.log.log import EventLog, open_log_in
+from world.log.url import Address
+from world.making import Recording
+from world.protocol import Command, WorldProtocol
+from world.views.index import WorldIndex
+from world.work import Task
+from worldprotocol.assemble import Parts
+from worldprotocol.facade import World
+from worldprotocol.simulation.outside import Outside
+from worldprotocol.simulation.storage import SimulatedStore
+
+if TYPE_CHECKING:
+    from worldprotocol.simulation.scenario import Scenario
+
+__all__ = ["START_MS", "Census", "SteppedProtocol", "VirtualClock", "Worker", "parts_of"]
+
+START_MS: Final = 1_767_225_600_000
+"""When a simulation begins: the beginning of 2026, in ms since 1970."""
+
+ADDRESS: Final = Address("sqlite", "log", path=":memory:")
+
+
+class VirtualClock:
+    """The clock of one machine: the simulation's time, and how far it is off."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        """Begin right."""
+        self._time = time
+        self.off_ms = 0
+
+    def now_ms(self) -> int:
+        """Return ms since 1970."""
+        return self._time.now_ms + self.off_ms
+
+
+class VirtualTime:
+    """The time that passes by steps only."""
+
+    def __init__(self) -> None:
+        """Begin at ``START_MS``."""
+        self.now_ms = START_MS
+
+
+class Census:
+    """Which workers are known to be gone."""
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self.gone: set[str] = set()
+
+
+class _Name:
+    """The name of a worker, for the record; see ``world.work.Workers``."""
+
+    def __init__(self, name: str, census: Census) -> None:
+        self.me = name
+        self._census = census
+
+    def close(self) -> None:
+        self._census.gone.add(self.me)
+
+    def is_gone(self, worker: str) -> bool:
+        return worker in self._census.gone
+
+
+class SteppedProtocol(WorldProtocol):
+    """A way into the log that keeps what it would do next until it is told to."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As ``WorldProtocol``, with nothing under way."""
+        super().__init__(*args, **kwargs)
+        self.flying: list[Task | Recording] = []
+
+    def perform(self, task: Task) -> list[Task]:
+        """Put an effect off; ``go_on`` makes it."""
+        self.flying.append(task)
+        return []
+
+    def together(self, commands: Sequence[Command]) -> list[Any]:
+        """Run commands of several callers in one commit; returns for each its result, or the error it ended with."""
+        batch: list[Pending[Command, Any]] = [Pending(command) for command in commands]
+        try:
+            self._run_batch(batch)
+        except BaseException:
+            self._unsettled = True
+            raise
+        ended: list[Any] = []
+        for one in batch:
+            try:
+                result, tasks = one.outcome()
+                self.flying += tasks
+                ended.append(result)
+            except Exception as error:  # noqa: BLE001 - each caller has its own
+                ended.append(error)
+        while (task := self._orphan()) is not None:
+            self.flying.append(task)
+        return ended
+
+    def go_on(self, at: int, *, record: bool = True) -> None:
+        """Make an effect that was put off, or record what came of one that was made.
+
+        Args:
+            at: which of those under way.
+            record: record the result at once; otherwise it is one more thing under way.
+        """
+        one = self.flying.pop(at)
+        recording = self.make(one) if isinstance(one, Task) else one
+        if isinstance(one, Task) and not record:
+            self.flying.append(recording)
+            return
+        self.flying += self.record(recording)
+
+
+class Worker:
+    """One process: a realm that is open for acting, with its clock.
+
+    Args:
+        name: for the record; never used twice.
+        store: the shared store.
+        parts: what all workers have in common.
+        outside: what effects are done to.
+        clock: of its machine.
+        census: who is gone.
+        create: make the log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: SimulatedStore,
+        parts: Parts,
+        *,
+        outside: Outside,
+        clock: Clock,
+        census: Census,
+        create: bool = False,
+    ) -> None:
+        """Open the log."""
+        self.name = name
+        host = Host(parts.domain, outside.registry, clock=clock, workers=outside.workers)
+        own = replace(parts, executor=host)
+        view = WorldIndex(checkpoint_every=parts.limits.checkpoint_every)
+        self.log: EventLog = open_log_in(store, ADDRESS, create=create, view=view)
+        self.protocol = SteppedProtocol(
+            self.log,
+            domain=parts.domain,
+            authority=parts.authority,
+            executor=host,
+            clock=clock,
+            ids=parts.ids,
+            workers=_Name(name, census),
+            limits=parts.limits,
+            types=STANDARD,
+        )
+        self.world = World(self.log, own, self.protocol)
+
+
+def parts_of(scenario: Scenario, outside: Outside, ids: IdSource) -> Parts:
+    """Return what the workers of a simulation have in common."""
+    policies = PolicyRegistry()
+    names = tuple(policies.add(policy).name for policy in scenario.policies)
+    projections = ProjectionRegistry()
+    for projection in scenario.projections:
+        projections.add(projection)
+    return Parts(
+        domain=scenario.domain,
+        projections=projections,
+        policies=policies,
+        policy_names=names,
+        authority=StandardAuthority(policies),
+        executor=Host(scenario.domain, outside.registry, workers=outside.workers),
+        ids=ids,
+        issuer=Issuer(ids),
+        limits=scenario.limits,
+    )

@@ -1,0 +1,191 @@
+"""What stands in for the outside in a branch that never was: its time, its effects, its workspace and its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from authority import Policy, PolicyRegistry, StandardAuthority, rebuilt_policy
+from host import Host
+from world.decision import HumanAnswer, Ruling
+from world.errors import Refused
+from world.klis.triple import Triple
+from world.ports import Case, EffectCall, EffectTerms, Enforcement, Order, Outcome, Performed
+from world.protocol import WorldProtocol
+from world.snapshot import Requirement
+from world.work import Task
+
+__all__ = ["Backups", "Bystander", "InForce", "Putting", "RecordedClock", "Thinking"]
+
+
+@dataclass(slots=True)
+class RecordedClock:
+    """A clock that stands at the time of the record, ms since 1970."""
+
+    now: int = 0
+
+    def now_ms(self) -> int:
+        """Return the time at which the record stands."""
+        return self.now
+
+
+@dataclass(slots=True)
+class Backups:
+    """Takes no backup, and as long for it as the recorded one took (``world.ports.Keeper``).
+
+    Args:
+        clock: moves to when the recorded backup was done.
+        taken: when that was, by the session for whose leases it was made.
+    """
+
+    clock: RecordedClock
+    taken: Mapping[str, int] = field(default_factory=dict)
+
+    def needs(self, triples: Sequence[Triple]) -> bool:
+        """Ask again with ``take``, which knows for whom."""
+        return True
+
+    def prepare(self, triples: Sequence[Triple]) -> None:
+        """Copy nothing."""
+
+    def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:
+        """Let the time pass that it took then; returns whether there was a backup then."""
+        done = self.taken.get(str(note.get("sessionId")))
+        if done is not None:
+            self.clock.now = max(self.clock.now, done)
+        return done is not None
+
+    def restore(self, backup_id: str, *, fresh: bool = False) -> Mapping[str, Any]:
+        """Give nothing back: no workspace was touched."""
+        return {"restored": [], "removed": [], "failed": []}
+
+
+@dataclass(slots=True)
+class Thinking:
+    """Computes as the host does and makes no effect (``world.ports.Executor``).
+
+    Args:
+        host: computes.
+        keeper: stands in for the workspace.
+    """
+
+    host: Host
+    keeper: Backups
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What the host does."""
+        return self.host.enforcement
+
+    def step(self, order: Order) -> Outcome:
+        """Compute as far as the journal goes."""
+        return self.host.step(order)
+
+    def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
+        """Return what is promised for an effect."""
+        return self.host.terms(effect_type, params)
+
+    def perform(self, order: Order, requirement: Requirement, call: EffectCall) -> Performed:
+        """Refuse: nothing is made here."""
+        raise Refused("NOT_MADE", f"The effect {requirement.type} is not made in a branch that never was.")
+
+
+class Bystander:
+    """A worker that takes nobody's work over (``world.work.Workers``)."""
+
+    me = "whatif"
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell that everybody is there: their results stand in the record."""
+        return False
+
+    def close(self) -> None:
+        """There is nothing to leave."""
+
+
+class Putting(WorldProtocol):
+    """Puts every effect off, for its recorded result to be looked for."""
+
+    asked: list[Task]
+
+    def perform(self, task: Task) -> list[Task]:
+        """Remember that an effect is asked for."""
+        self.asked.append(task)
+        return []
+
+
+@dataclass(slots=True)
+class InForce:
+    """Judges by the policies in force in the branch, whatever is at hand under their names (``world.ports.Authority``).
+
+    Args:
+        at_hand: the authority over the policies at hand.
+        others: by name, those in force that are not at hand as they are.
+        replaced: by the name that the record has, the policy that stands in its place.
+        everything: the policy that stands in the place of all that none of those stands for; None for none.
+    """
+
+    at_hand: StandardAuthority
+    others: dict[str, StandardAuthority] = field(default_factory=dict)
+    replaced: dict[str, str] = field(default_factory=dict)
+    everything: str | None = None
+
+    def judge(self, case: Case) -> Ruling:
+        """Judge by what the binding names."""
+        return self._by(case.binding).judge(case)
+
+    def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
+        """Take a person's answer."""
+        return self.at_hand.answer(case, asked, answer)
+
+    def expire(self, case: Case, asked: Ruling) -> Ruling:
+        """Let the time to answer be over."""
+        return self.at_hand.expire(case, asked)
+
+    def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a binding in its full form."""
+        return self._by(binding).check_binding(binding)
+
+    def describe_policy(self, name: str) -> Mapping[str, Any]:
+        """Return the description of a policy."""
+        return self.others.get(name, self.at_hand).describe_policy(name)
+
+    def _by(self, binding: Mapping[str, Any]) -> StandardAuthority:
+        return self.others.get(str(binding.get("policy")), self.at_hand)
+
+    def bring(self, policy: Policy) -> None:
+        """Let a policy judge under its name."""
+        self.others[policy.name] = StandardAuthority(PolicyRegistry([policy]))
+
+    def adopt(self, name: str, policy_hash: str, description: Mapping[str, Any]) -> None:
+        """Let the policy judge that the record adopts.
+
+        Raises:
+            Refused: ``POLICY_NOT_AT_HAND``.
+        """
+        try:
+            if self.at_hand.describe_policy(name)["hash"] == policy_hash:
+                self.others.pop(name, None)
+                return
+        except Refused:  # it is not at hand
+            pass
+        rebuilt = rebuilt_policy(description, policy_hash)
+        if rebuilt is None:
+            raise Refused(
+                "POLICY_NOT_AT_HAND",
+                f"The policy {name!r} with the hash {policy_hash[:12]} is in force there, is not at hand, and the log "
+                "does not hold the code of its rules. Bring the code of then, or put another in its place (--policy).",
+                policy=name,
+                policy_hash=policy_hash,
+            )
+        self.bring(rebuilt)
+
+    def stand_in(self, name: str) -> str | None:
+        """Return which policy stands in the place of one of the record; None where that one judges itself."""
+        return self.replaced.get(name, self.everything)
+
+    def bound(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a binding of the record as it is in the branch."""
+        name = self.stand_in(str(binding.get("policy"))) if binding.get("kind") == "policy_rules" else None
+        return binding if name is None else {**binding, "policy": name}
