@@ -291,6 +291,9 @@ def test_of_a_condition_that_failed_the_part_that_did_is_named() -> None:
         needed = needs(read_when(text), make_case(given={"amount": 5}), wanted=wanted)
         assert [one["part"] for one in parts_of(needed)][:1] == ["timestamp('x') > now"]
         assert len(parts_of(needed)) == (3 if wanted else 1)
+    either = "base.data.gone || timestamp('x') > now || intent.input.amount > 9"  # the last one would come too late
+    needed = needs(read_when(either), make_case(given={"amount": 5}), wanted=True)
+    assert [one["part"] for one in parts_of(needed)] == ["base.data.gone", "timestamp('x') > now"]
 
 
 def roles(told: dict[str, Any]) -> dict[str, str]:
