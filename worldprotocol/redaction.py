@@ -38,7 +38,7 @@ _RESOURCE: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)|\b[A-Z][A-
 """A field that holds one, or one in the middle of a text, such as FILE:/plan."""
 
 _ACTOR: Final = re.compile(rb'"(?:actor|actorId|agentId|agent_id|ask|by|holder|team)":(?!null)')
-_WORD: Final = re.compile(r"[\w@.\-]+")
+_WORD: Final = re.compile(r"\w+")
 
 _INPUTS: Final = ("proposal.submitted", "proposal.failed", "projection.recorded", "world.sealed", "effect.*")
 _ACTORS: Final = ("actor.*", "agent.*", "key.*")
@@ -63,8 +63,8 @@ class Redaction:
         told = [one for rule in rules for one in _expanded(rule, roles or {})]
         self.kinds: Final = tuple(sorted({rule.partition("=")[0] for rule in told}))
         """What the rules are about, without the names in them."""
-        self._words: set[str] = set()
-        self._phrases: set[str] = set()
+        self._names: dict[str, set[str]] = {}  # by the word they begin with
+        self._odd: set[str] = set()  # those that begin with no word
         self._follows_actors = "actors" in told
         self._tests = [self._test(rule) for rule in told]
 
@@ -108,7 +108,12 @@ class Redaction:
         if any(fnmatchcase(event.topic, glob) for glob in _ACTORS) or _ACTOR.search(event.state):
             return True
         text = _text(event)
-        return not self._words.isdisjoint(_WORD.findall(text)) or any(phrase in text for phrase in self._phrases)
+        for word in _WORD.finditer(text):
+            for name in self._names.get(word[0], ()):
+                end = word.start() + len(name)
+                if text.startswith(name, word.start()) and not _WORD.match(text[end : end + 1]):
+                    return True
+        return any(name in text for name in self._odd)
 
     def _take(self, logged: LoggedEvent) -> None:
         event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
@@ -118,7 +123,9 @@ class Redaction:
             names = [getattr(event, "agent_id", None)]
         for name in names:
             if name:
-                (self._words if _WORD.fullmatch(name) else self._phrases).add(_as_written(name))
+                written = _as_written(name)
+                first = _WORD.match(written)
+                (self._odd if first is None else self._names.setdefault(first[0], set())).add(written)
 
 
 def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
