@@ -17,7 +17,8 @@ from tests.golden.garden import FOLDER
 from world.canonical import canonical_bytes
 from world.errors import Refused
 from world.events import TOPICS
-from world.log import LoggedEvent, NewEvent, TreeHead, open_log
+from world.log import LoggedEvent, NewEvent, TreeHead, event_leaf, open_log
+from world.log.merkle import Frontier
 from world.verify import verify
 from worldprotocol.proofs.exports import ExportReport, check_export, is_export
 from worldprotocol.redaction import Redaction
@@ -250,3 +251,24 @@ def test_whatever_hides_one_actor_is_hidden_where_all_are(name: str) -> None:
         event = LoggedEvent(2, "s", 1, "t", 1, canonical_bytes({"text": words.format(name)}), bytes(32))
         assert every.hides(event) or not one.hides(event)
         assert every.hides(event) or words in ("{}ling", "a{}", "é{}é")
+
+
+@pytest.mark.requirement("KM-7.3", "CARD-audit")
+def test_an_export_that_only_says_that_it_hides_something_is_checked_whole(address: str) -> None:
+    told = lines(exported(address, ["topic=nothing.like.it"]))
+    assert told[0]["redacted"]
+    assert checked(b"".join(canonical_bytes(line) + b"\n" for line in told)).whole is not None
+    frontier = Frontier()
+    for line in told:
+        if line.get("topic") == "actor.bound":
+            line["state"]["binding"]["policy"] = "nobody"
+        if "leaf" in line:
+            parts = line["stream"], line["version"], line["topic"], line["schemaVersion"]
+            leaf = event_leaf(*parts, canonical_bytes(line["state"]))
+            line["leaf"] = leaf.hex()
+            frontier = frontier.extended([leaf])
+        elif "head" in line:
+            line["head"]["root"] = frontier.root().hex()
+    report = checked(b"".join(canonical_bytes(line) + b"\n" for line in told))
+    assert not report.ok
+    assert report.rules == ("topic",)

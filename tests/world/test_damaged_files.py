@@ -263,6 +263,26 @@ def test_an_event_is_looked_into_when_it_is_decoded(topic: str, state: dict[str,
     assert (caught.value.code, caught.value.details["position"]) == ("BAD_EVENT", 7)
 
 
+TRIGGER = "CREATE TRIGGER t AFTER INSERT ON wp_event BEGIN DELETE FROM wp_event WHERE id < new.id; END"
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        ([TRIGGER], "there is a trigger 't'"),
+        (["DROP VIEW world_events", "CREATE VIEW world_events AS SELECT 1 AS position"], "shows something else"),
+        (["UPDATE wp_branch SET created_pos = created_pos + 1"], "the places of the branches"),
+    ],
+)
+def test_what_would_change_or_hide_the_log_unseen_is_found(address: str, statements: list[str], words: str) -> None:
+    sql(address, *statements)
+    with World.look(address) as world:
+        report = verify(world.log)
+    assert not report.ok
+    assert any(words in finding.message for finding in report.findings)
+
+
 # The index
 
 

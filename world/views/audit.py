@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, func, select
 
 from world.canonical import canonical_bytes, read_json
 from world.errors import DamagedLog, Refused
-from world.events import Event, ProposalSubmitted, RunClosed, RunOpened, VerdictGiven, WorldSealed
+from world.events import BranchCreated, Event, ProposalSubmitted, RunClosed, RunOpened, VerdictGiven, WorldSealed
 from world.klis.ledger import Ledger
 from world.klis.stored import read_ledger
 from world.log import EventLog, Statement, compiled
@@ -68,6 +68,7 @@ class IndexAudit:
         self._proposals: dict[str, dict[str, Any]] = {}
         self._worlds: dict[str, tuple[Any, ...]] = {}
         self._landmarks: list[int] = []
+        self._places: dict[str, int] = {}  # where branches begin
         self._counts: Counter[str] = Counter()
         self._lost: DamagedLog | None = None
         self._checkpoints = self._checkpointed() if is_live else set()
@@ -80,6 +81,8 @@ class IndexAudit:
         """Take in an event that was folded; ``world`` is the one restored last."""
         if self.extent == "none":
             return
+        if isinstance(event, BranchCreated):
+            self._places[event.branch] = position
         if isinstance(event, WorldSealed):
             self._sealed(event, position, world)
         elif type(event) in PROPOSAL_EVENTS:
@@ -150,6 +153,8 @@ class IndexAudit:
         stored = {name: (head, tip) for name, head, tip in self._indexed("branches")}
         if stored != {name: (branch.head, branch.tip) for name, branch in realm.branches.items()}:
             yield realm.position, "the branches in the index are not those of the events"
+        if dict(map(tuple, self._indexed("branch_places"))) != self._places:
+            yield realm.position, "the places of the branches in the index are not those of the events"
         if [row[0] for row in self._indexed("landmarks")] != self._landmarks:
             yield realm.position, "the landmarks in the index are not those of the events"
         for name in ("proposals", "worlds", "verdicts", "runs"):

@@ -8,11 +8,14 @@ events (the state machines, references, states) is told as not looked into.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
+
+import orjson
 
 from world.checking import is_canonical, stream_of
 from world.errors import DamagedLog, Refused
@@ -102,8 +105,23 @@ def check_export(
     """
     header = next(read_items(source, lambda _: None), (0, None))[1]
     source.seek(0)
-    if isinstance(header, Header) and header.redacted:
-        return _Pass(header, tuple(against)).over(source, progress)
+    if not isinstance(header, Header) or not header.redacted:
+        return _whole(source, against, progress)
+    report = _Pass(header, tuple(against)).over(source, progress)
+    if report.hidden or report.findings:
+        return report
+    with tempfile.TemporaryFile() as shown:  # it says that something may be hidden, and nothing is
+        source.seek(0)
+        told = orjson.loads(source.readline())
+        del told["redacted"]
+        shown.write(orjson.dumps(told, option=orjson.OPT_SORT_KEYS) + b"\n")
+        shutil.copyfileobj(source, shown)
+        shown.seek(0)
+        return replace(_whole(shown, against, progress), rules=report.rules)
+
+
+def _whole(source: IO[bytes], against: Sequence[TreeHead], progress: Progress | None) -> ExportReport:
+    """Check an export that hides nothing, as the log that it is of."""
     with tempfile.TemporaryDirectory(prefix="export-") as folder:
         address = str(Path(folder, "scratch.db"))
         done = import_log(source, address, progress=progress)
