@@ -317,6 +317,7 @@ def test_a_policy_that_is_not_at_hand_proves_nothing(pytester: pytest.Pytester) 
     pytester.makepyfile(f"def test_it(recorded): recorded({str(garden.FOLDER / 'garden.jsonl')!r})")
     ran = pytester.runpytest("-p", "no:cacheprovider")
     ran.stdout.fnmatch_lines(["*: POLICY_NOT_AT_HAND", "Give the test the domain, the policies and the projections*"])
+    assert "neither an action nor a policy" not in ran.stdout.str()  # which nobody can know then
 
 
 def test_a_missing_log_that_nothing_drives_fails_in_every_mode(project: Project) -> None:

@@ -170,7 +170,7 @@ def told(world: World, one: Found, checked: Checked, name: str) -> str:
     where = f"event {one.position} of {checked.size}" + (f" ({one.topic})" if one.topic else "")
     lines = [f"{name} comes out differently at {where}: {one.code}", f"  {one.message}"]
     lines += _who_and_why(world, one)
-    if one.code != DAMAGED:
+    if one.code != DAMAGED and (checked.changed or one.code not in NOT_AT_HAND):
         changed = ", ".join(dict.fromkeys(checked.changed)) or "neither an action nor a policy"
         lines.append(f"  changed   {changed}, since it was recorded")
     for place, recorded, now in one.values:
