@@ -214,9 +214,8 @@ def test_a_result_whose_recording_failed_is_recorded_with_the_next_command(
         blockers.append(blocker)
         return {"receipt": "r"}
 
-    monkeypatch.setattr("world.log.store.BUSY_TIMEOUT_MS", 50)
     with open_shop(address, effects=[charge]) as world:
-        monkeypatch.setattr(world.log._store, "_busy_timeout_ms", 50, raising=False)
+        monkeypatch.setattr(world.log._store, "_patience_s", 0.05)
         with pytest.raises(Refused) as busy:
             world.act("ann", "charge", {"amount": 1})
         assert busy.value.code == "LOG_BUSY"
