@@ -235,8 +235,12 @@ class _Look:
             except FileNotFoundError:
                 return
             except OSError as error:
-                if last or error.errno not in _BECAME_ANOTHER:
+                if error.errno not in _BECAME_ANOTHER:
                     raise
+                if last:  # it never stands still, so nobody can tell what it holds
+                    self.unreadable.append(path)
+                    self.stamps[path] = _stamp(kind_of(seen.st_mode), seen, None)
+                    return
             again = exists(name, folder)
             if again is None:
                 return

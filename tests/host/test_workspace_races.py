@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import os
 import stat
@@ -186,6 +187,18 @@ def test_a_reader_sees_the_old_content_or_the_new_one(ws):
     over.set()
     reader.join()
     assert set(seen) <= set(contents)
+
+
+def test_what_never_stands_still_is_told_as_unreadable(place, ws, monkeypatch):
+    (place / "ws" / "restless").symlink_to("x")
+
+    def gone_again(*_, **__):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "readlink", gone_again)
+    seen = take(ws, cache=None)
+    assert seen.unreadable == (b"restless",)
+    assert seen[b"restless"].content is None
 
 
 @pytest.mark.parametrize("other", ["link", "folder", "pipe", "socket"])
