@@ -15,6 +15,7 @@ refused. Bindings can be shared: nothing in them names the actor.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -77,9 +78,9 @@ class _Asking(Value):
     on_timeout: OnTimeout | None = None
 
     @property
+    @abstractmethod
     def people(self) -> tuple[tuple[str, ...], Quorum | None]:
         """Who is asked, and how many of them must approve; None is any one."""
-        raise NotImplementedError
 
     def end(self, *, is_last: bool) -> OnTimeout:
         """Return what happens when the time is over."""

@@ -70,17 +70,17 @@ def changes(
     def otherwise(at: int, *, holds: bool) -> dict[str, Any]:
         return _otherwise(asked[at], rules.get(asked[at].rule), case, holds=holds)
 
-    found: dict[str, Any] = {"silence": [otherwise(at, holds=False) for at in silent]}
     after = combine(left, proposed)
+    one_of: list[int] = []
     if after.is_empty:
         one_of = [at for at in after.decisive if not combine(_without(left, [at]), proposed).is_empty]
-        chosen = one_of or list(after.decisive)
-        found["silenceOneOf" if one_of else "silence"] = [
-            *([] if one_of else found["silence"]),
-            *(otherwise(at, holds=False) for at in chosen),
-        ]
-        left = _without(left, chosen[:1] if one_of else chosen)
+        silent += [] if one_of else after.decisive
+        left = _without(left, one_of[:1] or after.decisive)
         after = combine(left, proposed)
+    found: dict[str, Any] = {
+        "silence": [otherwise(at, holds=False) for at in silent],
+        "silenceOneOf": [otherwise(at, holds=False) for at in one_of],
+    }
     if after.answer == "none" and (asked or told.get("policyHash") is not None):
         approving = _approving(asked, left, proposed, rules)
         found["matchOneOf"] = [otherwise(at, holds=True) for at in approving if asked[at].rule not in forbidding]

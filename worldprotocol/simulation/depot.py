@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from authority import Approve, Escalate, Narrow, Policy, Reject, rule
 from host import handler
 from projections import Nothing, projection
-from world.core import ActionContext, Domain, effect, set_
+from world.core import ActionContext, Domain, EffectFailed, effect, set_
 from worldprotocol.simulation.scenario import Expectation, Player, Scenario, Wish
 
 __all__ = ["depot", "scenario"]
@@ -81,7 +81,7 @@ def pay(ctx: ActionContext, input: Paying) -> Any:  # noqa: A002
     for number in range(input.times):
         try:
             yield effect("bank.pay", to=input.to, amount=input.amount, number=number)
-        except Exception:
+        except EffectFailed:
             if not input.patient:
                 raise
             failed += 1
