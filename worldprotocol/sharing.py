@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -17,9 +18,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+import psutil
+
 from world.errors import Refused
 
-__all__ = ["cores", "free_cores", "in_order"]
+__all__ = ["cores", "in_order", "watch_cores"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,6 +33,9 @@ AHEAD: Final = 2
 MAX_WAITING: Final = 4
 """Results for each process that may wait for an earlier one."""
 
+TELLS_S: Final = 0.1
+"""Seconds after which the system's count of idle time, kept in hundredths, tells something."""
+
 PRELOADED: Final = ("worldprotocol.backtest", "worldprotocol.recheck_log", "authority.policyfile")
 
 
@@ -39,17 +45,30 @@ def cores() -> int:
     return len(told(0)) if told is not None else os.cpu_count() or 1
 
 
-def free_cores() -> int:
-    """Return how many of those cores others left idle in the last minute, at least one.
+def watch_cores() -> Callable[[], int]:
+    """Watch from now on how busy the cores are that this process may use.
 
-    Where the system does not tell, all of them.
+    Returns:
+        tells how many of them were free since: the one that this process used and those that idled. Where too little
+        time has passed to tell, all of them.
     """
-    told = getattr(os, "getloadavg", None)
-    try:
-        busy = 0.0 if told is None else told()[0] / (os.cpu_count() or 1)
-    except OSError:  # it cannot be told
-        busy = 0.0
-    return max(1, round(cores() * (1 - busy)))
+    begun, before = time.monotonic(), _idle_s()
+
+    def free() -> int:
+        passed = time.monotonic() - begun
+        if passed < TELLS_S:
+            return cores()
+        return max(1, min(cores(), 1 + round((_idle_s() - before) / passed)))
+
+    return free
+
+
+def _idle_s() -> float:
+    """Return for how many seconds the cores that this process may use have idled, together."""
+    every = psutil.cpu_times(percpu=True)
+    told = getattr(os, "sched_getaffinity", None)
+    mine = range(len(every)) if told is None else told(0)
+    return sum(every[at].idle for at in mine if at < len(every))
 
 
 def in_order(begin: Callable[[], Callable[[T], R]], tasks: Sequence[T], jobs: int) -> Iterator[R]:

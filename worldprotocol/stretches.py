@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from worldprotocol.sharing import free_cores, in_order
+from worldprotocol.sharing import cores, in_order, watch_cores
 
 __all__ = ["Stretch", "in_stretches"]
 
@@ -42,17 +42,19 @@ def in_stretches(
         do: does a stretch in this process.
         begin: called once in every other process; returns what does a stretch there. See ``sharing.in_order``.
         size: the last position.
-        jobs: how many processes; None takes as many as pay, at most one for each core that is idle.
+        jobs: how many processes; None takes as many as pay, at most one for each core that
+            this process used or that idled during the first stretch.
 
     Raises:
         Refused: ``PROCESS_LOST`` when a process ended by itself; and whatever ``begin`` or a stretch raises.
     """
-    many, done = jobs or free_cores(), 0
+    many, done = jobs or cores(), 0
     if jobs is None and many > 1:
+        free = watch_cores()
         done, begun = min(FIRST, size), time.process_time()  # on a busy machine the clock would promise too much
         first = do((0, done))
         left_s = (time.process_time() - begun) / max(done, 1) * (size - done)
-        many = min(many, int(left_s / PAYS_S))
+        many = min(free(), int(left_s / PAYS_S))
         yield done, first
     if many < 2:
         for at in range(done, size, CHUNK):

@@ -139,7 +139,8 @@ def test_as_many_processes_judge_as_pay(
         return map(begin(), tasks)
 
     monkeypatch.setattr(stretches, "in_order", in_order)
-    monkeypatch.setattr(stretches, "free_cores", lambda: 3)
+    monkeypatch.setattr(stretches, "cores", lambda: 4)
+    monkeypatch.setattr(stretches, "watch_cores", lambda: lambda: 3)
     monkeypatch.setattr(stretches, "FIRST", 500)
     for pays_s, jobs in ((1_000.0, []), (1e-9, [3])):
         monkeypatch.setattr(stretches, "PAYS_S", pays_s)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ import pytest
 
 from world.errors import DamagedLog, Refused
 from worldprotocol import sharing
-from worldprotocol.sharing import AHEAD, MAX_WAITING, free_cores, in_order
+from worldprotocol.sharing import AHEAD, MAX_WAITING, in_order, watch_cores
 
 ROOT = Path(__file__).parents[2]
 HANGING = """
@@ -115,9 +116,30 @@ def test_an_interrupt_ends_the_processes_in_the_middle_of_what_never_ends() -> N
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
-@pytest.mark.parametrize(("load", "free"), [(0.0, 4), (1.0, 4), (2.0, 3), (6.1, 1), (30.0, 1)])
-def test_cores_that_others_use_are_not_counted_on(load: float, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "cores", lambda: 4)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
-    assert free_cores() == free
+@dataclass(frozen=True, slots=True)
+class Core:
+    idle: float
+
+
+@pytest.mark.parametrize(
+    ("passed_s", "idle_s", "free"),
+    [
+        (10.0, [0.0, 10.0, 10.0, 10.0], 4),
+        (10.0, [9.8, 0.1, 9.9, 10.0], 4),
+        (10.0, [1.0, 4.0, 6.0, 9.0], 3),
+        (10.0, [0.2, 0.0, 0.1, 0.0], 1),
+        (0.01, [0.0, 0.0, 0.0, 0.0], 4),
+    ],
+)
+def test_cores_that_others_use_are_not_counted_on(
+    passed_s: float, idle_s: list[float], free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, idle = [100.0], [50.0, 60.0, 70.0, 80.0, 90.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Core(one) for one in idle])
+    watched = watch_cores()
+    now_s[0] += passed_s
+    idle[:4] = [one + more for one, more in zip(idle, idle_s, strict=False)]
+    idle[4] += passed_s  # a core that this process may not use
+    assert watched() == free
