@@ -29,6 +29,7 @@ keep_bytes = 10000000000                  # and how much of them
 [checkpoint]                              # signed tree heads, for those who check this log from outside
 origin = "example.com/shop"               # the name of the log in them; unless given, made of the log's own id
 key = "checkpoint.key"                    # what signs them, from `worldctl checkpoint keygen`
+signed = "checkpoint.key.signed"          # where it is noted what was signed; unless given, beside the key
 
 [redact]                                  # what --redact role=NAME hides from whom
 guest = ["inputs", "actors"]
@@ -81,6 +82,7 @@ class CheckpointConfig(BaseModel):
 
     origin: str | None = None
     key: str | None = None
+    signed: str | None = None
 
 
 class Config(BaseModel):

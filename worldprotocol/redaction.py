@@ -4,7 +4,7 @@ What is shown is what was hashed, and what is hidden gives away its position and
 its topic, stream, time or length. So every tree head, proof and checkpoint of the whole log stays checkable on what is
 left.
 
-A rule hides an event rather than too little of it. It looks at the event's canonical text alone:
+A rule hides an event rather than too little of it. It looks at the event alone, at its members and at all its texts:
 
 resources        names a resource or a path of a scope, or is of a governed run
 inputs           holds what actors put in, or what was computed from it: sources, intents, effects, states, errors
@@ -20,13 +20,15 @@ A leaf hash is not salted: who can guess an event whole, down to its ids, can co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from world.canonical import canonical_text
+import orjson
+
 from world.errors import Refused
 from world.events import ActorRegistered, AgentRegistered, decode_event
+from world.klis.resource import STANDARD
 from worldprotocol.assemble import EventLog, LoggedEvent
 
 __all__ = ["RULES", "Redaction"]
@@ -34,8 +36,12 @@ __all__ = ["RULES", "Redaction"]
 RULES: Final = ("resources", "inputs", "actors", "actor=ID", "topic=GLOB", "stream=GLOB", "role=NAME")
 """The rules there are, as they are written."""
 
-_RESOURCE: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)|\b[A-Z][A-Z0-9_]+:[^\s"\\]')
-"""A field that holds one, or one in the middle of a text, such as FILE:/plan."""
+_RESOURCE_FIELD: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)')
+_RESOURCE: Final = re.compile(rf"\b(?:[A-Z][A-Z0-9_]+|(?i:{'|'.join(map(re.escape, STANDARD))})):\S")
+"""One in the middle of a text, such as FILE:/plan, or file:/plan, which names the same."""
+
+_ESCAPE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+"""A character within a text of JSON that is itself within a text."""
 
 _ACTOR: Final = re.compile(rb'"(?:actor|actorId|agentId|agent_id|ask|by|holder|team)":(?!null)')
 _WORD: Final = re.compile(r"\w+")
@@ -92,7 +98,7 @@ class Redaction:
     def _test(self, rule: str) -> _Test:
         kind, _, value = rule.partition("=")
         if kind == "resources":
-            return lambda event: fnmatchcase(event.topic, _RUNS) or bool(_RESOURCE.search(event.state))
+            return _names_a_resource
         if kind == "inputs":
             return lambda event: any(fnmatchcase(event.topic, glob) for glob in _INPUTS)
         if kind == "actors":
@@ -101,13 +107,13 @@ class Redaction:
             return lambda event: fnmatchcase(event.topic, value)
         if kind == "stream":
             return lambda event: fnmatchcase(event.stream, value)
-        named = re.compile(rf"(?<!\w){re.escape(_as_written(value))}(?!\w)")
-        return lambda event: bool(named.search(_text(event)) or named.search(event.stream))
+        named = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+        return lambda event: bool(named.search(_texts(event)) or named.search(event.stream))
 
     def _names_an_actor(self, event: LoggedEvent) -> bool:
         if any(fnmatchcase(event.topic, glob) for glob in _ACTORS) or _ACTOR.search(event.state):
             return True
-        text = _text(event)
+        text = _texts(event)
         for word in _WORD.finditer(text):
             for name in self._names.get(word[0], ()):
                 end = word.start() + len(name)
@@ -123,9 +129,8 @@ class Redaction:
             names = [getattr(event, "agent_id", None)]
         for name in names:
             if name:
-                written = _as_written(name)
-                first = _WORD.match(written)
-                (self._odd if first is None else self._names.setdefault(first[0], set())).add(written)
+                first = _WORD.match(name)
+                (self._odd if first is None else self._names.setdefault(first[0], set())).add(name)
 
 
 def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
@@ -140,10 +145,32 @@ def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
     raise Refused("INVALID_REDACTION", f"There is no rule {rule!r} to redact by; there are {', '.join(RULES)}.")
 
 
-def _as_written(name: str) -> str:
-    """Return a name as it stands within a text of canonical JSON."""
-    return canonical_text(name)[1:-1]
+def _names_a_resource(event: LoggedEvent) -> bool:
+    is_of_run = fnmatchcase(event.topic, _RUNS)
+    return is_of_run or bool(_RESOURCE_FIELD.search(event.state) or _RESOURCE.search(_texts(event)))
 
 
-def _text(event: LoggedEvent) -> str:
-    return event.state.decode("utf-8", "replace")
+def _texts(event: LoggedEvent) -> str:
+    """Return all texts in the state of an event, keys too, each on a line of its own; texts within texts once more."""
+    try:
+        text = "\n".join(_texts_in(orjson.loads(event.state)))
+    except ValueError:  # a damaged event is looked at as it is
+        text = event.state.decode("utf-8", "replace")
+    return text if "\\" not in text else f"{text}\n{_ESCAPE.sub(_unescaped, text)}"
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting += one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else " "

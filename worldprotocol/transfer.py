@@ -402,6 +402,8 @@ def read_line(line: bytes) -> LoggedEvent | Hidden | TreeHead:
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise Refused("BAD_EXPORT", f"it is neither an event nor a tree head ({error})") from None
     if told.redacted:
+        if told != _EventLine(told.position, told.leaf, redacted=True):
+            raise Refused("BAD_EXPORT", "it is redacted, and tells of the event all the same")
         return Hidden(told.position, leaf)
     return LoggedEvent(
         told.position, told.stream, told.version, told.topic, told.schema_version, bytes(told.state), leaf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import subprocess
 import sys
@@ -93,6 +94,81 @@ def test_the_log_continues_a_checkpoint_or_verify_says_so(realm: Realm, tmp_path
     assert "BAD_SIGNATURE" in realm("verify", "--against", str(forged), "--vkey", vkey(realm), code=1).err
     assert "INVALID_KEY" in realm("verify", "--against", "old.checkpoint", "--vkey", "x", code=2).err
     assert "--against" in realm("verify", "--vkey", vkey(realm), code=2).err
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("command", [("verify",), ("verify", "all.jsonl"), ("salvage", "-o", "saved.jsonl")])
+def test_where_a_key_was_given_nothing_stands_without_a_signature(realm: Realm, command: tuple[str, ...]) -> None:
+    """A forged export under a tree head of its own would be sound otherwise, and seem to be signed."""
+    realm("export", "--force", "all.jsonl")
+    bare = realm("verify").out.split()[-1]
+    (realm.folder / "heads.txt").write_text(f"{bare}\n")
+    signed = ("--against", "new.checkpoint")
+    for given in (bare, "heads.txt", "all.jsonl"):
+        asked = (*command, "--vkey", vkey(realm), "--against", given)
+        assert "--vkey" in realm(*asked, code=2).err
+        assert given in realm(*asked, *signed, code=2).err
+    assert not (realm.folder / "saved.jsonl").exists()
+    assert realm(*command, *signed, "--vkey", vkey(realm)).code == 0
+
+
+@pytest.fixture
+def forked(tmp_path: Path) -> tuple[Realm, Realm]:
+    """A realm, and a copy of it that went its own way; one key signs for both."""
+    (tmp_path / "one").mkdir()
+    realm = founded(tmp_path / "one", Inside)
+    realm("checkpoint", "keygen", ORIGIN, "-o", str(tmp_path / "key"))
+    with (realm.folder / "world.toml").open("a") as config:
+        config.write(f'\n[checkpoint]\norigin = "{ORIGIN}"\nkey = "{tmp_path / "key"}"\n')
+    shutil.copytree(realm.folder, tmp_path / "two")
+    return realm, Inside(tmp_path / "two")
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("sign", [("checkpoint",), ("prove", "1"), ("prove", "--between", "1", "2")])
+def test_a_key_signs_no_second_history_under_one_name(forked: tuple[Realm, Realm], sign: tuple[str, ...]) -> None:
+    realm, copy = forked
+    for one in forked:
+        one(*sign)
+        one("submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 1}')
+    realm("checkpoint")
+    assert "in their place" in copy(*sign, code=3).err
+    assert realm(*sign).code == 0
+    assert copy(*sign, "--origin", "another.example").code == 0
+    copy("checkpoint", "keygen", ORIGIN, "-o", "other.key")
+    assert copy(*sign, "--key", "other.key").code == 0
+
+
+def test_a_key_signs_no_log_that_lost_what_it_signed(forked: tuple[Realm, Realm]) -> None:
+    realm, copy = forked
+    realm(*BUY)
+    realm("checkpoint")
+    size = realm("verify").out.split()[-1].partition(":")[0]
+    said = copy("checkpoint", code=3)
+    assert not said.out
+    assert f"has signed {size} events" in said.err
+    assert realm("prove", "--between", "1", size).code == 0
+
+
+def test_what_was_signed_is_noted_or_nothing_is_signed(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+    realm, _ = forked
+    realm("checkpoint")
+    noted = tmp_path / "key.signed"
+    [line] = noted.read_text().splitlines()
+    assert json.loads(line)["origin"] == ORIGIN
+    noted.write_text(f'{line}\n{{"key":"cut o')
+    realm(*BUY)
+    realm("checkpoint")
+    assert [json.loads(one)["origin"] for one in noted.read_text().splitlines()] == [ORIGIN, ORIGIN]
+    noted.write_text("nonsense\n")
+    assert "INVALID_PROMISE" in realm("checkpoint", code=2).err
+    noted.unlink()
+    noted.mkdir()
+    assert "INVALID_TARGET" in realm("checkpoint", code=2).err
+    with (realm.folder / "world.toml").open("a") as config:
+        config.write('signed = "elsewhere"\n')
+    assert realm("checkpoint").code == 0
+    assert (realm.folder / "elsewhere").is_file()
 
 
 def test_an_older_checkpoint_is_only_replaced_by_one_that_continues_it(realm: Realm) -> None:

@@ -118,6 +118,19 @@ def lines_or_none(data: bytes) -> list[dict[str, Any]] | None:
 
 
 @pytest.mark.requirement("KM-7.3")
+@pytest.mark.parametrize(
+    "more", [{"topic": "x.y"}, {"stream": "s"}, {"state": {}}, {"version": 1}, {"schemaVersion": 1}]
+)
+def test_a_hidden_event_that_tells_of_itself_is_found(address: str, more: dict[str, Any]) -> None:
+    told = lines(exported(address, ALL))
+    hidden = next(line for line in told if line.get("redacted") is True)
+    hidden |= more
+    with pytest.raises(Refused, match="tells of the event") as refused:
+        checked(b"".join(canonical_bytes(line) + b"\n" for line in told))
+    assert refused.value.code == "BAD_EXPORT"
+
+
+@pytest.mark.requirement("KM-7.3")
 def test_a_missing_moved_or_repeated_line_is_found(address: str) -> None:
     told = exported(address, ALL).splitlines(keepends=True)
     for changed in (
@@ -231,6 +244,15 @@ def test_rules_are_read_strictly() -> None:
         ("actor=bo", '{"reason":"asked by bo."}', True),
         ("actor=bo", '{"reason":"a book"}', False),
         ('actor=Zoë "Z"', '{"reason":"by Zoë \\"Z\\"."}', True),
+        ("resources", r'{"reason":"taken:\nFILE:/plan"}', True),
+        ("resources", r'{"reason":"file:/plan is taken"}', True),
+        ("resources", r'{"reason":"Api_Endpoint:/plan"}', True),
+        ("resources", r'{"seen":{"a\tFILE:/plan":1}}', True),
+        ("resources", r'{"payload":"{\"text\":\"\\nFILE:/plan\"}"}', True),
+        ("resources", r'{"reason":"my file: /plan, profile:/x"}', False),
+        ("actor=bo", r'{"reason":"asked by\nbo"}', True),
+        ("actor=bo", r'{"payload":"{\"text\":\"by\\nbo\"}"}', True),
+        ("actor=Zoë", r'{"payload":"{\"text\":\"Zo\\u00eb\"}"}', True),
         ("actors", '{"by":"x"}', True),
         ("actors", '{"at":1}', False),
     ],

@@ -10,7 +10,7 @@ import click
 
 from worldprotocol.cli.options import Desk, Group, global_options, with_desk
 from worldprotocol.cli.output import counted
-from worldprotocol.cli.signing import origin_of, signing_keys, signing_options, warn_of_names, written
+from worldprotocol.cli.signing import signed_checkpoint, signing_options, warn_of_names, written
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World
@@ -36,20 +36,17 @@ def checkpoint(desk: Desk, context: click.Context, keys: tuple[str, ...], origin
     An older checkpoint in FILE is replaced only if the log continues it.
     """
     from world.errors import Refused
-    from worldprotocol.proofs.checkpoint import checkpoint_of
 
     if context.invoked_subcommand is not None:
         return 0
     with desk.look() as world:
-        named = origin_of(desk, world, origin)
-        signers = signing_keys(desk, keys, named)
+        made, signers = signed_checkpoint(desk, world, None, keys, origin)
         if not signers:
             raise Refused(
                 "NO_KEY",
                 "There is no key to sign with: name one with --key, or in world.toml under [checkpoint]; "
                 "`worldctl checkpoint keygen NAME` makes one.",
             )
-        made = checkpoint_of(world.log.root_at(world.log.head().size), named, signers)
         if file is not None and Path(file).exists():
             made = _continued(world, Path(file), made)
     warn_of_names(desk, made, signers)

@@ -9,12 +9,11 @@ import click
 
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
-from worldprotocol.cli.signing import origin_of, signing_keys, signing_options, warn_of_names, written
+from worldprotocol.cli.signing import signed_checkpoint, signing_options, warn_of_names, written
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World
     from worldprotocol.proofs.checkpoint import Checkpoint
-    from worldprotocol.proofs.note import SigningKey
     from worldprotocol.proofs.receipt import Subject
 
 
@@ -73,16 +72,15 @@ def subject_named(world: World, named: str) -> Subject:
         Refused: ``NOT_FOUND``, ``AMBIGUOUS``; ``NOT_PROVABLE`` for a session, which is no single event.
     """
     from world.errors import Refused
-    from worldprotocol.cli.finding import as_position, find
+    from worldprotocol.cli.finding import KINDS, as_position, find
     from worldprotocol.proofs.receipt import EVENT, Subject
 
     position = as_position(world, named)
     if position is not None and position > 0:
         return Subject(EVENT, str(position), position)
-    verdicts = _verdicts(world, named)
-    if len(verdicts) == 1:
-        return Subject("verdict", *verdicts[0])
-    kind, name = find(world, named)
+    kind, name = find(world, named, [*KINDS, "verdict"])
+    if kind == "verdict":
+        return Subject(kind, name, int(world.archive.rows("verdict", of_verdict=name)[0][0]))
     if kind == "world":
         return Subject(kind, name, world.archive.world(name).position)
     if kind == "run":
@@ -107,13 +105,6 @@ def _of_proposal(world: World, kind: str, proposal_id: str) -> Subject:
     raise AssertionError(f"{proposal_id} was found by its {kind}")
 
 
-def _verdicts(world: World, named: str) -> list[tuple[str, int]]:
-    """Return the id and the position of the verdicts that are named, at most two."""
-    bounds = {"low": named, "high": named + "\U0010ffff", "most": 2}
-    found = [str(row[0]) for row in world.archive.rows("verdict_prefix", **bounds)] if named else []
-    return [(name, int(world.archive.rows("verdict", of_verdict=name)[0][0])) for name in found]
-
-
 def _end(desk: Desk, world: World, given: str, keys: tuple[str, ...], origin: str | None) -> Checkpoint:
     if given.isascii() and given.isdigit() and not Path(given).exists():
         return _fresh(desk, world, int(given), keys, origin)
@@ -132,10 +123,6 @@ def _kept(file: str) -> Checkpoint:
 
 def _fresh(desk: Desk, world: World, size: int | None, keys: tuple[str, ...], origin: str | None) -> Checkpoint:
     """Return a checkpoint over the first events of the log, signed where there is a key."""
-    from worldprotocol.proofs.checkpoint import checkpoint_of
-
-    named = origin_of(desk, world, origin)
-    signers: list[SigningKey] = signing_keys(desk, keys, named)
-    made = checkpoint_of(world.log.root_at(world.log.head().size if size is None else size), named, signers)
+    made, signers = signed_checkpoint(desk, world, size, keys, origin)
     warn_of_names(desk, made, signers)
     return made

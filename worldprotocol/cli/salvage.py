@@ -57,6 +57,7 @@ def salvage(
     saved = Saved(trusted(vkeys, origin))
     for given in against:
         saved.add(given)
+    saved.demand_signatures()
     out, rest = Path(output), Path(f"{output}.rest.jsonl")
     address = source or desk.address()
     for target in (out, rest):

@@ -68,18 +68,42 @@ def origin_of(desk: Desk, world: World, origin: str | None) -> str:
     return origin or (configured and configured.origin) or default_origin(world.log)
 
 
-def signing_keys(desk: Desk, files: Iterable[str], origin: str) -> list[SigningKey]:
-    """Return the keys in the files that were given, or in the one that the configuration names.
+def signed_checkpoint(
+    desk: Desk, world: World, size: int | None, files: Iterable[str], origin: str | None
+) -> tuple[Checkpoint, list[SigningKey]]:
+    """Return the checkpoint over the first events of a log, signed with the keys in the files or in the configuration.
+
+    Args:
+        desk: of the command.
+        world: whose log it is.
+        size: how many events; None takes all.
+        files: private keys; where none is given, the one that the configuration names, if it does.
+        origin: the log's name in it; None takes the configured one, else one made of the log's id.
+
+    Returns:
+        The checkpoint and its keys; without keys it is not signed.
 
     Raises:
-        Refused: ``FILE_UNREADABLE``, ``INVALID_KEY``, ``NO_CONFIG``, ``INVALID_CONFIG``.
+        Refused: ``FILE_UNREADABLE``, ``INVALID_KEY``, ``NO_CONFIG``, ``INVALID_CONFIG``, ``INVALID_TARGET``,
+            ``INVALID_PROMISE``.
+        DamagedLog: ``SAVED_HEAD_MISMATCH`` where a key has signed another history under this name.
     """
-    paths = [Path(file) for file in files]
-    if not paths:
-        config = desk.settings()
-        configured = config.checkpoint and config.checkpoint.key
-        paths = [config.folder / Path(configured).expanduser()] if configured else []
-    return [_read_key(path, origin) for path in paths]
+    from worldprotocol.proofs.checkpoint import checkpoint_of
+    from worldprotocol.proofs.promise import SUFFIX, promise
+
+    named = origin_of(desk, world, origin)
+    head = world.log.root_at(world.log.head().size if size is None else size)
+    paths, noted = [Path(file) for file in files], None
+    config = desk.settings()
+    if config.checkpoint is not None:
+        if not paths and config.checkpoint.key:
+            paths = [config.folder / Path(config.checkpoint.key).expanduser()]
+        if config.checkpoint.signed:
+            noted = config.folder / Path(config.checkpoint.signed).expanduser()
+    keys = [_read_key(path, named) for path in paths]
+    for path, key in zip(paths, keys, strict=True):
+        promise(noted or path.with_name(path.name + SUFFIX), world.log, key.verifier, named, head)
+    return checkpoint_of(head, named, keys), keys
 
 
 def _read_key(path: Path, origin: str) -> SigningKey:

@@ -1,0 +1,103 @@
+"""What keys have signed: the newest tree head under each origin, in a file beside the key.
+
+A signed checkpoint promises that every other one under its origin is of the same history (C2SP tlog-checkpoint). So a
+head is signed only where the log holds all that the key signed under this origin before, and what is signed is noted
+on disk before the signature is made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from world.errors import DamagedLog, Refused
+from world.log import EventLog, TreeHead
+from worldprotocol.proofs.note import VerifierKey
+
+__all__ = ["SUFFIX", "promise"]
+
+SUFFIX: Final = ".signed"
+"""What the name of the file ends with that stands beside a key."""
+
+
+class _Signed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A line of the file: which key signed which head of which log."""
+
+    key: str
+    origin: str
+    size: int
+    root: str
+
+
+def promise(path: Path, log: EventLog, key: VerifierKey, origin: str, head: TreeHead) -> None:
+    """Note that a key is about to sign a tree head of a log.
+
+    Args:
+        path: the file of what was signed; it is made where there is none.
+        log: the log that the head is of.
+        key: who signs.
+        origin: the name of the log in the checkpoint.
+        head: what is signed.
+
+    Raises:
+        DamagedLog: ``SAVED_HEAD_MISMATCH``: the log does not hold what the key signed before; nothing is noted.
+        Refused: ``INVALID_TARGET`` where the file cannot be written, ``INVALID_PROMISE`` where it says something else.
+    """
+    try:
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            newest = _newest(path, file, key, origin)
+            if newest is not None:
+                _hold(path, log, key, origin, newest)
+            if newest is None or head.size > newest.size:
+                _note(file, _Signed(key.to_text(), origin, head.size, head.root_hex))
+    except OSError as error:
+        raise Refused(
+            "INVALID_TARGET",
+            f"What {key.name} signs cannot be noted in {path}: {error.strerror or error}. Name a place for it in "
+            "world.toml, as `signed` under [checkpoint].",
+            path=str(path),
+        ) from None
+
+
+def _newest(path: Path, file: IO[bytes], key: VerifierKey, origin: str) -> TreeHead | None:
+    """Return the largest head that was signed; a last line that was cut off was never signed, and is taken away."""
+    file.seek(0)
+    data = file.read()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        file.truncate(whole)
+    found = [one for one in _read(path, data[:whole].splitlines()) if (one.key, one.origin) == (key.to_text(), origin)]
+    last = max(found, key=lambda one: one.size, default=None)
+    return None if last is None else TreeHead.from_hex(last.size, last.root)
+
+
+def _read(path: Path, lines: Iterable[bytes]) -> list[_Signed]:
+    try:
+        return [msgspec.json.decode(line, type=_Signed) for line in lines]
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise Refused("INVALID_PROMISE", f"{path} does not tell what was signed: {error}.", path=str(path)) from None
+
+
+def _hold(path: Path, log: EventLog, key: VerifierKey, origin: str, newest: TreeHead) -> None:
+    size = log.head().size
+    if newest.size <= size and log.root_at(newest.size) == newest:
+        return
+    why = f"has {size} events" if newest.size > size else "has others in their place"
+    raise DamagedLog(
+        "SAVED_HEAD_MISMATCH",
+        f"{key.name} has signed {newest.size} events of {origin}, and this log {why}: nothing was signed, so that one "
+        f"name has one history. Sign another history under another --origin; {path} tells what was signed.",
+        position=newest.size,
+    )
+
+
+def _note(file: IO[bytes], signed: _Signed) -> None:
+    file.write(msgspec.json.encode(signed) + b"\n")
+    file.flush()
+    os.fsync(file.fileno())
