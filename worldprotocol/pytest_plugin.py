@@ -80,7 +80,7 @@ def given(request: pytest.FixtureRequest) -> Given:
     """Try what a realm does: ``given(domain=shop).when("sell", {"item": "tea"}).then("proposal.completed")``."""
     from worldprotocol.testing.scenarios import Given
 
-    return Given((request.path.parent, request.config.rootpath))
+    return Given((request.path.parent, request.config.rootpath), request.config.stash[_USED])
 
 
 _JUDGING: pytest.StashKey[Any] = pytest.StashKey()
@@ -122,7 +122,7 @@ def pytest_runtest_makereport(
     judging = item.stash.get(_JUDGING, None)
     if judging is not None and report.when == "call" and report.failed and judging.last:
         report.sections.append(("worldprotocol: the last rulings", judging.told()))
-    if report.skipped and "recorded" in getattr(item, "fixturenames", ()):
+    if report.skipped and not {"recorded", "given"}.isdisjoint(getattr(item, "fixturenames", ())):
         item.config.stash[_IN_PART].append(item.nodeid)
     return report
 

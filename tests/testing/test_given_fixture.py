@@ -157,6 +157,22 @@ def test_what_makes_no_sense_is_refused(given: Given, tmp_path: Path) -> None:
         given().when()
     with pytest.raises(pytest.fail.Exception, match="is no step"):
         given(registered("ann"), "later.jsonl").when("pour")
+    with pytest.raises(Refused, match=r"There is no recorded log none\.jsonl in ") as refused:
+        given("none.jsonl")
+    assert refused.value.code == "FILE_UNREADABLE"
+
+
+@pytest.mark.requirement("CARD-tests")
+def test_true_is_not_one_and_what_is_within_lists_counts_too(given: Given) -> None:
+    poured = given(data={"beds": BEDS, "harvest": 1}).when("pour", {"bed": "north", "litres": 1}, actor="bot")
+    poured.then_data(harvest=1.0, beds={"north": {"litres": 1}}).then_data(harvest=ANY)
+    patch = {"op": "set", "path": "beds.north.litres", "value": 1}
+    poured.then(event("world.sealed", patches=[patch, ANY]))
+    for wrong in (True, "1"):
+        with pytest.raises(AssertionError, match="harvest: expected"):
+            poured.then_data(harvest=wrong)
+        with pytest.raises(AssertionError, match="differs"):
+            poured.then(event("world.sealed", patches=[patch | {"value": wrong}, ANY]))
 
 
 @pytest.mark.requirement("CARD-tests")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden import garden
+from tests.golden.generate import rehashed
 from worldprotocol.testing.recordings import Recordings
 
 SHOP = """
@@ -205,6 +206,7 @@ def test_a_flip_that_was_expected_and_does_not_happen_fails_and_so_does_one_that
     test = "import pytest\n" + TEST
     for marker, words in (
         ('proposal="00"', 'expected_flip(proposal="00") did not happen: all is as it was recorded*'),
+        ("proposal=''", "expected_flip needs a proposal (its id, or the beginning of it) or a position."),
         ("file='shop.jsonl'", "expected_flip needs a proposal (its id, or the beginning of it) or a position."),
     ):
         project.test = test.replace("def test_the", f"@pytest.mark.expected_flip({marker})\ndef test_the")
@@ -213,6 +215,31 @@ def test_a_flip_that_was_expected_and_does_not_happen_fails_and_so_does_one_that
     project.test = test.replace("def test_the", "@pytest.mark.expected_flip(proposal='00')\ndef test_the")
     project.test = project.test.partition("        assert world.data()")[0]
     project.run(code=1).stdout.fnmatch_lines(["expected_flip(proposal='00') happened 2 times. Each one stands for*"])
+
+
+@pytest.mark.requirement("CARD-tests")
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_scenes_that_an_exception_left_prove_nothing(project: Project, is_recorded: bool) -> None:
+    if is_recorded:
+        project.recorded()
+    head, call = TEST.split("    with recorded")
+    left = "\n".join(f"    {line}" for line in f"    with recorded{call}".partition("        assert")[0].splitlines())
+    project.test = f"import pytest\n{head}    with pytest.raises(KeyError):\n{left}\n            raise KeyError('x')\n"
+    project.run(code=1).stdout.fnmatch_lines(["The scenes of shop.jsonl were left by KeyError: 'x'; so nothing was *"])
+    assert project.golden.exists() is is_recorded
+
+
+@pytest.mark.requirement("CARD-tests")
+@pytest.mark.parametrize("second", ["proposal='00'", "proposal='0', code='EXECUTION_DIVERGED'"])
+def test_two_markers_stand_for_two_divergences(project: Project, second: str) -> None:
+    project.recorded().change("have - input.count)", "have - 2 * input.count)")
+    test = ("import pytest\n" + TEST).partition("        assert world.data()")[0]
+    both = f"@pytest.mark.expected_flip(proposal='00')\n@pytest.mark.expected_flip({second})\ndef test_the"
+    project.test = test.replace("def test_the", both)
+    project.run()  # two proposals come out differently
+    three = f"@pytest.mark.expected_flip(proposal='00')\n{both}"
+    project.test = test.replace("def test_the", three)
+    project.run(code=1).stdout.fnmatch_lines(["expected_flip(*) did not happen. Each one *"])
 
 
 def test_a_marker_without_a_recorded_log_fails(pytester: pytest.Pytester) -> None:
@@ -259,6 +286,22 @@ def test_what_a_test_does_after_the_end_of_the_log_is_added_only_on_purpose(proj
     project.run(makes=0)
     project.test = TEST
     project.run(code=1).stdout.fnmatch_lines(["*The test ends before this event; played again, nothing more happens."])
+
+
+@pytest.mark.requirement("CARD-tests", "CARD-replay")
+def test_a_log_of_an_earlier_version_of_the_engine_is_still_the_same_test(project: Project) -> None:
+    project.recorded()
+    told = [json.loads(line) for line in project.golden.read_bytes().splitlines()]
+    for line in told:
+        if line.get("topic") == "decision.made":
+            line["schemaVersion"] = 1
+    project.golden.write_bytes(b"".join(rehashed(told)))
+    project.run(makes=0)
+    more = '        world.act("bot", "charge", {"item": "tea", "count": 1})\n'
+    project.test = TEST.replace('        assert world.data()["stock"]', more + '        assert world.data()["stock"]')
+    project.test = project.test.replace('["salt 1", "salt 2"]', '["salt 1", "salt 2", "tea 1"]')
+    project.run("--record=new", makes=1)
+    project.run(makes=0)
 
 
 @pytest.mark.requirement("CARD-tests")
@@ -329,6 +372,22 @@ def test_a_missing_log_that_nothing_drives_fails_in_every_mode(project: Project)
 def unused(project: Project, *options: str, code: int) -> bool:
     ran = project.run(*options, code=code)
     return "recorded logs that no test uses" in ran.stdout.str()
+
+
+@pytest.mark.requirement("CARD-tests")
+def test_a_log_with_which_a_scene_begins_is_used(project: Project) -> None:
+    project.recorded()
+    project.test = """
+import shop
+
+def test_more(given):
+    given("golden/shop.jsonl", **shop.PARTS).when("sell", {"item": "tea", "count": 1}, actor="bot")
+"""
+    text = project.pytester.path / "pytest.ini"
+    text.write_text("[pytest]\nworldprotocol_golden = golden\n")
+    assert not unused(project, code=0)
+    project.test = "def test_none(): pass\n"
+    assert unused(project, code=1)
 
 
 @pytest.mark.requirement("CARD-tests")

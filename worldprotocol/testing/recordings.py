@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,8 +22,10 @@ import pytest
 
 from world.clock import ManualClock
 from world.errors import WorldProtocolError
+from world.events import encode_event
 from world.frozen import FrozenDict
 from world.replay import Replayed, replay
+from world.views.archive import decoded
 from worldprotocol.facade import World
 from worldprotocol.recheck import open_to_recheck
 from worldprotocol.testing.divergences import Checked, Found, about, check, event_at, printable, told
@@ -64,7 +67,7 @@ class Flip:
     code: str | None = None
 
     def __post_init__(self) -> None:
-        if self.proposal is None and self.position is None:
+        if not self.proposal and self.position is None:
             pytest.fail("expected_flip needs a proposal (its id, or the beginning of it) or a position.", pytrace=False)
 
     def takes(self, file: Path, one: Found) -> bool:
@@ -77,10 +80,18 @@ class Flip:
             and (self.file is None or file.as_posix().endswith(self.file))
         )
 
-    def __str__(self) -> str:
+    @property
+    def narrowness(self) -> int:
+        """How much it says."""
+        return len(self._given)
+
+    @property
+    def _given(self) -> list[str]:
         names = ("proposal", "position", "file", "to", "code")
-        given = [f"{name}={getattr(self, name)!r}" for name in names if getattr(self, name) is not None]
-        return f"expected_flip({', '.join(given)})"
+        return [f"{name}={getattr(self, name)!r}" for name in names if getattr(self, name) is not None]
+
+    def __str__(self) -> str:
+        return f"expected_flip({', '.join(self._given)})"
 
 
 @dataclass(slots=True)
@@ -102,7 +113,7 @@ class Recordings:
     used: set[Path] = field(repr=False)
     opened: list[Recording] = field(default_factory=list, repr=False)
     scratch: ExitStack = field(default_factory=ExitStack, repr=False)
-    _happened: dict[Flip, int] = field(default_factory=dict, repr=False)
+    _happened: Counter[int] = field(default_factory=Counter, repr=False)  # by the number of the flip: two may be equal
 
     def __call__(
         self, file: str | Path, *, data: Mapping[str, Any] | None = None, start_ms: int = START_MS, **realm: Any
@@ -141,6 +152,12 @@ class Recordings:
         """Fail for a recorded log that is missing and that the test did not drive, or a flip that did not happen."""
         __tracebackhide__ = True
         for one in self.opened:
+            if one.left is not None:
+                pytest.fail(
+                    f"The scenes of {one.path.name} were left by {type(one.left).__name__}: {one.left}; so nothing was "
+                    "compared or recorded. Expect exceptions within the `with` block.",
+                    pytrace=False,
+                )
             if one.entered:
                 continue
             if not one.path.is_file():
@@ -151,20 +168,23 @@ class Recordings:
                 )
             if self.mode == "all":
                 one.check()
-        for flip in self.flips:
-            many = self._happened.get(flip, 0)
+        for number, flip in enumerate(self.flips):
+            many = self._happened[number]
             if many != 1 and not any(one.is_new for one in self.opened):
-                words = "did not happen: all is as it was recorded" if many == 0 else f"happened {many} times"
+                words = f"happened {many} times" if many else "did not happen"
+                words += "" if self._happened else ": all is as it was recorded"
                 pytest.fail(f"{flip} {words}. Each one stands for exactly one divergence.", pytrace=False)
 
     def unexpected(self, path: Path, found: Iterable[Found]) -> list[Found]:
         """Return the divergences that are not wanted, and count those that are."""
         left = []
         for one in found:
-            taken = [flip for flip in self.flips if flip.takes(path, one)]
-            for flip in taken:
-                self._happened[flip] = self._happened.get(flip, 0) + 1
-            if not taken:
+            taking = [number for number, flip in enumerate(self.flips) if flip.takes(path, one)]
+            if (
+                taking
+            ):  # a marker stands for one divergence: take one that still waits for its own, the narrowest of these
+                self._happened[min(taking, key=lambda it: (self._happened[it], -self.flips[it].narrowness))] += 1
+            else:
                 left.append(one)
         return left
 
@@ -183,6 +203,7 @@ class Recording:
         parts: what the realm is opened with.
         clock: of the realm that is driven: it stands still unless it is advanced.
         entered: whether the test drives a realm.
+        left: by what the scene was left, None where it was played to its end.
         is_new: whether the log was recorded just now.
         checked: what a check came to, None as long as there was none.
         replayed: what the log folds to, None likewise.
@@ -193,6 +214,7 @@ class Recording:
     parts: dict[str, Any]
     clock: ManualClock
     entered: bool = False
+    left: BaseException | None = None
     is_new: bool = False
     checked: Checked | None = None
     replayed: Replayed | None = None
@@ -239,6 +261,7 @@ class Recording:
                         "--record=all records the whole log anew. Or mend the code that asks for it.",
                     )
                 )
+            self.left = error
             if error is not None:
                 return
             if self._recorded is None:
@@ -284,7 +307,7 @@ class Recording:
             if then is None:
                 self._goes_on(world, position, is_exact=is_exact)
                 return
-            if now is not None and then.leaf == now.leaf:
+            if now is not None and (then.leaf == now.leaf or _wire(then) == _wire(now)):
                 continue
             found = _difference(recorded, position, _wire(then), None if now is None else _wire(now))
             if found is not None:
@@ -318,7 +341,8 @@ def no_result(missing: tuple[str, str], what_to_do: str) -> str:
 
 
 def _wire(logged: Any) -> dict[str, Any]:
-    return {"topic": logged.topic, "stream": logged.stream, **json.loads(logged.state)}
+    """Return an event as it would be recorded today: the version of its topic may be an earlier one."""
+    return {"topic": logged.topic, "stream": logged.stream, **json.loads(encode_event(decoded(logged)))}
 
 
 def _difference(recorded: World, position: int, then: dict[str, Any], now: dict[str, Any] | None) -> Found | None:

@@ -119,10 +119,12 @@ class Given:
 
     Args:
         folders: where references and recorded logs start: that of the test, and pytest's root.
+        used: the recorded logs of this test run.
         realm: what is given for all scenes, see ``of``.
     """
 
     folders: tuple[Path, ...] = field(repr=False)
+    used: set[Path] = field(default_factory=set, repr=False)
     realm: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def of(self, **realm: Any) -> Given:
@@ -148,18 +150,30 @@ class Given:
             **realm: as for ``of``; without a domain all is as the ``world.toml`` beside the test says.
 
         Raises:
-            Refused: ``INVALID_CONFIG``, ``INVALID_VALUE``.
+            Refused: ``INVALID_CONFIG``, ``INVALID_VALUE``, ``FILE_UNREADABLE``.
         """
         parts = parts_of({**self.realm, **realm}, self.folders)
-        return Scene(self.folders, parts, tuple(steps), data, tuple(results), start_ms)
+        first, log = steps[0] if steps else None, None
+        if isinstance(first, str | Path):
+            log, steps = self._placed(first), steps[1:]
+            self.used.add(log.resolve())
+        return Scene(parts, log, steps, data, tuple(results), start_ms)
+
+    def _placed(self, file: str | Path) -> Path:
+        """Return where a recorded log is."""
+        for folder in self.folders:
+            if (folder / file).is_file():
+                return folder / file
+        looked = " or ".join(dict.fromkeys(map(str, self.folders)))
+        raise Refused("FILE_UNREADABLE", f"There is no recorded log {file} in {looked}.", path=str(file))
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A realm in which something has happened; ``when`` says what happens next."""
 
-    folders: tuple[Path, ...]
     parts: Mapping[str, Any]
+    log: Path | None
     steps: tuple[Step | Passes | str | Path, ...]
     data: Mapping[str, Any] | None
     results: tuple[Result, ...]
@@ -190,7 +204,7 @@ class Scene:
         results = Results(self.results)
         with ExitStack() as stack:
             world = self._opened(stack, clock, results)
-            for step in self.steps[1:] if self._recorded is not None else self.steps:
+            for step in self.steps:
                 _do(world, clock, step)
             self._make_known(world, actor)
             before, refused = world.log.head().size, None
@@ -206,17 +220,9 @@ class Scene:
             proposal = world.proposal(ids[-1]) if ids else None
             return Happened(events, refused, proposal, world.data())
 
-    @property
-    def _recorded(self) -> Path | None:
-        """The recorded log with which the scene begins."""
-        first = self.steps[0] if self.steps else None
-        if not isinstance(first, str | Path):
-            return None
-        return next((folder / first for folder in self.folders if (folder / first).is_file()), self.folders[0] / first)
-
     def _opened(self, stack: ExitStack, clock: ManualClock, results: Results) -> World:
         handlers = results.handlers(self.parts.get("effects", ()), self.parts["folder"])
-        path = self._recorded
+        path = self.log
         frozen = frozen_parts("given" if path is None else f"given {path.stem}", clock, handlers)
         parts = {**self.parts, **frozen}
         if path is None:
@@ -397,8 +403,19 @@ def _differences(expected: Any, was: Any, path: str) -> Iterator[str]:
                 yield from _differences(one, was[name], place)
             else:
                 yield f"  {place}: expected {_shown(one)}, was not there"
-    elif expected != was:
+    elif not _equal(expected, was):
         yield f"  {path}: expected {_shown(expected)}, was {_shown(was)}"
+
+
+def _equal(expected: Any, was: Any) -> bool:
+    """Tell whether two values are the same JSON: true is not 1. What a test expects may have its own way to compare."""
+    if isinstance(expected, int | float) and isinstance(was, int | float):
+        return isinstance(expected, bool) is isinstance(was, bool) and expected == was
+    if isinstance(expected, list | tuple) and isinstance(was, list):
+        return len(expected) == len(was) and all(map(_equal, expected, was))
+    if isinstance(expected, Mapping) and isinstance(was, Mapping):
+        return expected.keys() == was.keys() and all(_equal(one, was[name]) for name, one in expected.items())
+    return bool(expected == was)
 
 
 def _shown(value: Any) -> str:
