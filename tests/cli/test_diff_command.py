@@ -87,6 +87,23 @@ def test_worlds_of_two_branches_are_compared_with_who_and_why_on_either_side(rea
     assert "by bob (human); approved by auto_approve" in said
 
 
+@pytest.mark.requirement("CARD-audit", "IC-audit")
+def test_whoever_removed_an_element_is_named_where_another_one_stands_now(realm: Inside) -> None:
+    with opened(realm.folder / "world.db", data={"tags": ["a", "b", "c", "d"]}) as world:
+        base = write(world, put("doc.list", [1, 2, 3]), by="ann")
+        write(world, drop("tags.0"), by="ann")
+        write(world, drop("tags.1"), by="bob")
+        write(world, put("doc.list", []), by="eve")
+    found = realm("diff", base, "HEAD", "--json", code=1).json["changes"]
+    by = {one["path"]: {who["actor"]["actorId"] for who in one["by"]["b"]} for one in found}
+    assert by == {
+        "tags.0": {"ann"},
+        "tags.1": {"ann", "bob"},
+        "tags.2": {"ann", "bob"},
+        **{f"doc.list.{at}": {"eve"} for at in range(3)},
+    }
+
+
 @pytest.mark.requirement("CARD-audit")
 def test_a_world_is_compared_with_its_ancestor_and_with_itself(realm: Inside) -> None:
     worlds = forked(realm)

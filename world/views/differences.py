@@ -105,7 +105,8 @@ class Difference:
 
     Args:
         change: what differs.
-        by_a: why it is so in the first world: the causes since the common ancestor, the newest first.
+        by_a: why it is so in the first world: the causes since the common ancestor, the newest first. Of elements of
+            lists these are also the removals (the newest ``MAX_MOVES``) that made another one stand there, or none.
         by_b: the same for the second world.
     """
 
@@ -166,12 +167,14 @@ def _makers(
     archive: Archive, world_id: str, ancestor: str, data: Any, wanted: Sequence[tuple[Segments, Any]]
 ) -> list[tuple[Cause, ...]]:
     """Return for places in a world who made them what they are since an ancestor."""
-    tracker = Tracker()
+    tracker = Tracker(moves=True)
+    assert tracker.moved is not None
     numbers = [tracker.follow(data, _followed(data, place, value)) for place, value in wanted]
     origins = origins_of(archive, world_id, tracker, until=ancestor)
     firsts = []
     for those in numbers:
-        owners = sorted({tracker.owners[at] for at in those} - {NOBODY})
+        moving = [number for at in those for number in tracker.moved.get(at, ())]
+        owners = sorted({*moving, *(tracker.owners[at] for at in those)} - {NOBODY})
         firsts.append(list({origins.world_of(owner): owner for owner in reversed(owners)}.values())[::-1])
     told = origins.read({owner for owners in firsts for owner in owners})
     return [tuple(told[owner].cause for owner in owners) for owners in firsts]

@@ -26,6 +26,9 @@ from world.paths import Segments, array_index, parse_path
 NOBODY: Final = -1
 """Stands for the patch of a value that no patch was found for yet."""
 
+MAX_MOVES: Final = 100
+"""How many removals are kept that moved one value, the newest ones."""
+
 
 @dataclass(slots=True)
 class _Elements:
@@ -47,12 +50,20 @@ _Node = Any
 
 
 class Tracker:
-    """Values on their way back; ``owners`` tells by number which patch took each, as numbered by the caller."""
+    """Values on their way back; ``owners`` tells by number which patch took each, as numbered by the caller.
 
-    def __init__(self) -> None:
+    Args:
+        moves: whether ``moved`` is kept: by number the patches that removed an element before a value, the newest
+            first, and so made it stand where it does. What is absent behind the end of a list then is of no single
+            removal, but moved by all of them.
+    """
+
+    def __init__(self, *, moves: bool = False) -> None:
         """Follow nothing yet."""
         self.owners = array("q")
         self.remaining = 0
+        self.moved: dict[int, list[int]] | None = {} if moves else None
+        self._noted = 0
         self._root: _Node = {}
 
     def follow(self, data: Any, place: Segments) -> range:
@@ -72,7 +83,7 @@ class Tracker:
         node, at = self._root, data
         for name in place[:-1]:
             at = _member(at, name)
-            node = _entered(node, name, is_list=isinstance(at, list) and bool(at))
+            node = _entered(node, name, is_list=isinstance(at, list))
         at, name = _member(at, place[-1]), place[-1]
         if isinstance(node, _Elements):
             index = array_index(name)
@@ -94,9 +105,9 @@ class Tracker:
             numbers: what ``owners`` is to hold for the values that each of them took.
 
         Returns:
-            Whether any value was taken.
+            Whether any value was taken, or moved where that is kept.
         """
-        before = self.remaining
+        before = self.remaining, self._noted
         for patch, number in zip(reversed(patches), reversed(numbers), strict=True):
             at = parse_path(patch.path)
             if patch.op != "merge":
@@ -106,7 +117,7 @@ class Tracker:
                     self._written((*at, key), number, removed=False)
                 if not patch.value:
                     self._made(at, number)
-        return self.remaining != before
+        return (self.remaining, self._noted) != before
 
     def take_rest(self, number: int) -> None:
         """Let everything that was not taken yet be of this patch, or of genesis."""
@@ -147,11 +158,23 @@ class Tracker:
             self._take(node, number)
 
     def _removed(self, node: _Elements, index: int, number: int) -> None:
+        if self.moved is not None:
+            for value in (*node.slots[index:], *(value for _, value in node.absent)):
+                self._note(value, number)
         if index <= len(node.slots):
             node.slots.insert(index, None)
         for place, value in node.absent:
-            if place >= index:
+            if place >= index and self.moved is None:
                 self._take(value, number)
+
+    def _note(self, node: _Node, number: int) -> None:
+        """Note that what is followed here was moved by a patch."""
+        assert self.moved is not None
+        for at in _numbers(node):
+            patches = self.moved.setdefault(at, [])
+            if self.owners[at] == NOBODY and len(patches) < MAX_MOVES:
+                patches.append(number)
+                self._noted += 1
 
     def _made(self, at: Segments, number: int) -> None:
         """Let an empty object be of the merge of nothing that may have made it."""
@@ -172,19 +195,24 @@ class Tracker:
         return node
 
     def _take(self, node: _Node, number: int) -> None:
-        stack = [node]
-        while stack:
-            one = stack.pop()
-            if isinstance(one, dict):
-                stack += one.values()
-            elif isinstance(one, _Elements):
-                stack += one.slots
-                stack += [value for _, value in one.absent]
-            elif one is not None:
-                at = one.number if isinstance(one, _Empty) else one
-                if self.owners[at] == NOBODY:
-                    self.owners[at] = number
-                    self.remaining -= 1
+        for at in _numbers(node):
+            if self.owners[at] == NOBODY:
+                self.owners[at] = number
+                self.remaining -= 1
+
+
+def _numbers(node: _Node) -> Iterator[int]:
+    """Yield the numbers of all values that are followed in a node."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict):
+            stack += one.values()
+        elif isinstance(one, _Elements):
+            stack += one.slots
+            stack += [value for _, value in one.absent]
+        elif one is not None:
+            yield one.number if isinstance(one, _Empty) else one
 
 
 class _Absent:
