@@ -1,10 +1,10 @@
 """Recheck of a large log: one process beside several; and a branch that never was, over the same log.
 
-Usage: ``python -m bench recheck [--decisions N] [--jobs N ...]``. A log of payments is made, each judged by four rules
-in Python; every ruling, verdict and execution is performed again. How much of it is mere folding, which every process
-does for the whole log, stands in the first line. The ratio says how much longer one process takes on the
-clock; to reach: more than 1.5 with two processes on two free cores. Below stands what a branch that never was takes,
-with nothing otherwise in it, from the first payment on.
+Usage: ``python -m bench recheck [--decisions N] [--jobs N ...]``; 125,000 decisions are 1,000,000 events. A log of
+payments is made, each judged by four rules in Python; every ruling, verdict and execution is performed again. How much
+of it is mere folding, which every process does for the whole log, stands in the first line. The ratio says how much
+longer one process takes on the clock; to reach: more than 1.5 with two processes on two free cores. Below stands what a
+branch that never was takes, with nothing otherwise in it, from the first payment on.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ The rules read the input, the actor, the state and the past, and come to the sam
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +23,11 @@ DAY_MS: Final = 86_400_000
 STEP_MS: Final = 1_000
 """How far the clock moves with every look at it."""
 
-PAYERS: Final = 50
+EACH: Final = 400
+"""Payments of one payer, fewer than those that people look at."""
+
 PAID: Final = 32
-"""Who pays whom; a payment touches one of so many values in the state."""
+"""How many are paid; a payment touches one of so many values in the state."""
 
 CALLERS: Final = 32
 
@@ -130,14 +133,15 @@ def record(folder: Path, decisions: int) -> str:
     (folder / "rules.toml").write_text(FILE)
     file = folder / "world.db"
     parts: dict[str, Any] = {"domain": payments, "policies": ["rules.toml"], "folder": folder, "durability": "normal"}
+    payers = max(50, decisions // EACH)
     with World.create(file, clock=ManualClock(1_700_000_000_000, STEP_MS), **parts) as world:
-        for at in range(PAYERS):
+        for at in range(payers):
             world.register(f"bot{at}", "agent", binding={"kind": "policy_rules", "policy": "file"})
 
         def one(at: int) -> None:
-            world.act(f"bot{at % PAYERS}", "pay", {"to": f"m{at % PAID}", "amount": at % 21})
+            world.act(f"bot{at % payers}", "pay", {"to": f"m{at % PAID}", "amount": at % 21})
 
         with ThreadPoolExecutor(CALLERS) as callers:
-            for _ in callers.map(one, range(decisions)):
-                pass
+            for begin in range(0, decisions, 1_000):  # no more futures than that are held at once
+                deque(callers.map(one, range(begin, min(begin + 1_000, decisions))), maxlen=0)
     return str(file)
