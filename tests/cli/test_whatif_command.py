@@ -47,7 +47,38 @@ def test_dropping_a_proposal_tells_what_changes_and_touches_nothing(realm: Realm
     assert told[-1]["worlds"] == {"same": 0, "changed": 2, "gone": 1, "new": 0}
     assert of_log(realm) == before
     realm("verify", "--log", "other.db")
+    assert "exists already" in realm("whatif", "--drop", first, "-o", "other.db", code=1).err
+    told = told[-1]
+    assert (told["drop"], told["policies"], told["insert"], told["scratch"]) == ([first], [], 0, None)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: Realm, tmp_path: Path) -> None:
+    first = realm("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]
+    assert "FILE_EXISTS" in realm("whatif", "--drop", first, "-o", "world.db", "--json", code=1).err
+    (tmp_path / "zoe.jsonl").write_text('{"actor": "zoe", "type": "close"}\n')
+    assert "zoe" in realm("whatif", "--drop", first, "--insert", "zoe.jsonl", "-o", "other.db", code=1).err
+    assert not (tmp_path / "other.db").exists()
     realm("whatif", "--drop", first, "-o", "other.db", code=1)
+    (marked,) = realm("log", "--topic", "log.branched", "--log", "other.db", "--json").lines
+    assert marked["state"]["size"] == marked["position"] - 1
+    realm("checkpoint", "keygen", "example.com/till", "--out", "till.key")
+    signing = "--key", "till.key", "--origin", "example.com/till", "--log", "other.db"
+    assert "branch that never was" in realm("checkpoint", *signing, code=1).err
+    head = realm("worlds", "--log", "other.db", "--json").lines[0]["worldId"]
+    assert "branch that never was" in realm("prove", head, *signing, code=1).err
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_it_begins_after_the_point_that_is_named(realm: Realm, tmp_path: Path) -> None:
+    (tmp_path / "never.toml").write_text(NEVER)
+    by_bot = realm("log", "--topic", "proposal.submitted", "--json").lines[1]
+    decided = by_bot["position"] + 1
+    for point in (str(decided), by_bot["state"]["proposalId"]):
+        assert realm("whatif", "--from", point, "--policy", "never.toml", "--json").lines[-1]["flips"] == 0
+    before = str(by_bot["position"] - 1)
+    told = realm("whatif", "--from", before, "--policy", "never.toml", "--json", code=1).lines
+    assert told[0]["proposalId"] == by_bot["state"]["proposalId"]
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-policy")

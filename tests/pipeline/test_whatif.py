@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from authority import Approve, Policy, Reject, rule
 from tests.golden import garden as golden
-from tests.pipeline.shop import Bank, Shop, house, open_shop, shop
+from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
-from world.core import Domain
 from world.errors import Refused
 from world.events import WorldSealed
 from world.frozen import freeze
@@ -277,6 +276,7 @@ def test_an_inserted_intent_is_judged_and_moves_what_comes_later(file: Path, ope
 
 def test_what_cannot_be_asked_is_refused(file: Path, opened: World, tmp_path: Path) -> None:
     sold = opened.act("ann", "sell", {"item": "tea", "count": 1})
+    opened.act("bot", "sell", {"item": "tea", "count": 1})
     opened.close()
     for code, otherwise in (
         ("NOT_AFTER_START", {"world": sold.world_id, "drop": [sold.proposal_id]}),
@@ -326,26 +326,14 @@ def test_a_recorded_result_applies_to_the_same_effect_at_another_place_once(file
     first, second = ({"amount": 5, "number": number} for number in (0, 1))
     known = next(one for one in recorded if one.call == recorded[0].call)
 
-    def look(name: str, args: dict[str, int], used: set[str]) -> str | None:
+    def look(name: str, args: dict[str, int], used: dict[str, str]) -> str | None:
         found = result_for(recorded, Requirement(name, "bank.charge", freeze(args), "charge", "elsewhere"), used)
         return None if found is None else found.name
 
-    assert look(known.name, first, {known.name}) == known.name  # it is the very same one
-    assert look("another", first, set()) == known.name
-    assert look("another", first, {known.name}) is None
-    assert look("another", second, {known.name}) == recorded[1].name
-    assert look("another", {"amount": 6, "number": 0}, set()) is None
-
-
-@pytest.mark.requirement("WP-schema")
-def test_the_branch_ends_where_another_domain_came_into_force(file: Path) -> None:
-    with open_shop(str(file)) as world:
-        start = world.branch().head
-        first = world.act("ann", "sell", {"item": "tea", "count": 1})
-    other = Domain("urn:test:shop", version="2.0.0", state=Shop)
-    other.action("close", version="2")(lambda ctx: [])
-    World.open_to_adopt(str(file), domain=other, policies=[house], clock=ManualClock(9_000, 1)).close()
-    report = ask(file, world=start)
-    assert not report.changed
-    assert "another domain came into force" in (report.stopped or "")
-    assert by_id(ask(file, drop=[first.proposal_id]))[first.proposal_id]["change"] == "dropped"
+    assert look(known.name, first, {known.name: known.name}) == known.name  # it is the very same one
+    assert look("another", first, {}) == known.name
+    assert look("another", first, {known.name: "another"}) == known.name  # and is asked for once more
+    assert look("another", first, {known.name: "a third"}) is None
+    assert look(known.name, first, {known.name: "another"}) is None
+    assert look("another", second, {known.name: known.name}) == recorded[1].name
+    assert look("another", {"amount": 6, "number": 0}, {}) is None

@@ -10,6 +10,7 @@ import click
 
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import AT_METAVAR
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
 
 
 @command("whatif")
-@click.option(
-    "--from", "world", metavar="WORLD", help="The world after which things go otherwise; or a time, a branch."
-)
+@click.option("--from", "begin", metavar=AT_METAVAR, help="The world or the point after which things go otherwise.")
 @click.option("--drop", multiple=True, metavar="PROPOSAL", help="A proposal that is not submitted; repeat for more.")
 @click.option("--policy", "policies", multiple=True, metavar="POLICY", help="A policy that judges from there on.")
 @click.option("--insert", "files", multiple=True, metavar="FILE|-", help="JSON lines of intents that nobody submitted.")
+@click.option("--domain", "domains", multiple=True, metavar="DOMAIN", help="Another domain that was in force then.")
 @click.option("-o", "--output", "scratch", metavar="FILE", help="Keep the branch as a log of its own.")
 def whatif(
     desk: Desk,
-    world: str | None,
+    begin: str | None,
     drop: tuple[str, ...],
     policies: tuple[str, ...],
     files: tuple[str, ...],
+    domains: tuple[str, ...],
     scratch: str | None,
 ) -> int:
-    """Go through the log again from WORLD on with something otherwise, in a scratch log, and tell what changes.
+    """Go through the log again from a world on with something otherwise, in a scratch log, and tell what changes.
 
     Later intents of all branches are submitted again in order, at their recorded times, with the recorded results of
     projections, with the answers of people where they are asked the same, and with the recorded results of effects
@@ -40,26 +41,29 @@ def whatif(
     called off there and told as such. Nothing is written to the real log.
 
     A POLICY is a name at hand, a file or a reference. One whose name is in force takes the place of that policy; any
-    other takes the place of all that actors are bound to. A line of FILE is {"actor", "type", "input"?,
-    "scopeProposal"?, "branch"?, "at"?}; without a time ("at", as for --since) it comes first. --drop without --from
-    begins before the first of them.
+    other takes the place of all that actors are bound to, so there can be one such. A line of FILE is {"actor", "type",
+    "input"?, "scopeProposal"?, "branch"?, "at"?}; without a time ("at", as for --since) it comes first. --drop without
+    --from begins before the first of them. Domains that came into force on the way do so again: those that are portable
+    data are in the log, others are named with --domain, a reference like that in world.toml.
 
-    Exit code 1 when anything comes to something else. With --json a line each, and a summary last.
+    Exit code 1 when anything comes to something else. With --json a line each, and a summary last. FILE of -o is there
+    when all is done, and not before.
     """
     from worldprotocol.asking import policy_named
+    from worldprotocol.cli.finding import proposal_id
     from worldprotocol.cli.opening import composed
-    from worldprotocol.cli.prefix import proposal_id
     from worldprotocol.whatif import WhatIf, cut_of, what_if
 
     config = composed(desk)
     insert = [one for file in files for one in _insertions(file)]
     with desk.look() as looked:
         dropped = [proposal_id(looked, given) for given in drop]
-        start = cut_of(looked.archive, world=_world(looked, world), drop=dropped)
+        start = cut_of(looked.archive, **_beginning(looked, begin), drop=dropped)
     question = WhatIf(
         address=desk.log or config.log_address,
         domain=str(config.domain),
         start=start,
+        domains=domains,
         drop=dropped,
         policies=[policy_named(given, tuple(map(str, config.policies)), config.folder) for given in policies],
         insert=insert,
@@ -79,10 +83,14 @@ def whatif(
     return 1 if report.changed else 0
 
 
-def _world(world: World, given: str | None) -> str | None:
-    from worldprotocol.cli.finding import world_at
+def _beginning(world: World, given: str | None) -> dict[str, Any]:
+    """Return the world or the event after which the branch begins."""
+    from worldprotocol.cli.points import point_of
 
-    return None if given is None else world_at(world, given)[0]
+    if given is None:
+        return {}
+    point = point_of(world, given)
+    return {"world": point.world_id} if point.kind in ("world", "branch") else {"position": point.position}
 
 
 def _insertions(file: str) -> Iterator[Insertion]:
@@ -123,6 +131,12 @@ def _words(line: Mapping[str, Any]) -> Iterator[str]:
         yield f"!\teffect needed\t{line['proposalId']}\t{line['effect']} {_json(line['args'])}"
     elif kind == "question":
         yield f"?\tpeople would be asked\t{line['proposalId']}\t{line['message']}"
+    elif kind == "unasked":
+        yield f"-\tanswer left out\t{line['proposalId']}"
+    elif kind == "elsewhere":
+        yield f"~\t{line['branch']} begins elsewhere\t{line['from'][:12]} -> {line['to'][:12]}"
+    elif kind == "notAdopted":
+        yield f"!\tdomain not adopted\tevent {line['position']}\t{line['code']}: {line['message']}"
     elif kind == "head":
         yield f"=\thead of {line['branch']}\t{line['change']}"
         for one in line.get("changes", ()):
@@ -137,6 +151,8 @@ def _words(line: Mapping[str, Any]) -> Iterator[str]:
 def _summary(line: Mapping[str, Any]) -> Iterator[str]:
     for what, count in line["notRepeated"].items():
         yield f"not done again: {what} ({count})"
+    if line["codeChanged"]:
+        yield f"not the code of then: {', '.join(line['codeChanged'])}"
     if line["stopped"] is not None:
         yield line["stopped"]
     worlds = ", ".join(f"{count} {name}" for name, count in line["worlds"].items())

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from authority import Policy
 from world.core import Domain
 from world.limits import Limits
 
-__all__ = ["Insertion", "WhatIf"]
+__all__ = ["WHATIF", "Insertion", "WhatIf"]
+
+WHATIF: Final = "whatif"
+"""Whom the scratch log names where nobody of the record did something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class WhatIf:
     Args:
         address: the real log; it is only read.
         domain: the domain, or a reference to it.
+        domains: others that were in force at some time, or references to them; one that is portable data needs not be
+            at hand, the log holds it.
         start: position of the event behind which the branch begins.
         drop: ids of proposals that are not submitted.
         policies: that are in force from the beginning on. One whose name is in force stands in the place of that
@@ -46,12 +51,13 @@ class WhatIf:
         at_hand: policies at hand, or references to them.
         folder: where references start.
         limits: of the pipeline.
-        scratch: file of the scratch log; None is a temporary one.
+        scratch: file of the scratch log, which comes to be when all is done; None is a temporary one.
     """
 
     address: str
     domain: Domain | str
     start: int
+    domains: Sequence[Domain | str] = ()
     drop: Sequence[str] = ()
     policies: Sequence[Policy] = ()
     insert: Sequence[Insertion] = ()

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
-from world.actor import ActorRef
-from world.clock import SequentialIds
 from world.errors import Refused
-from world.events import ProjectionRecorded, ProposalSubmitted
-from world.intent import IntentBody
-from world.klis.resource import ResourceTypes
-from world.ports import Enforcement
-from world.submission import Submission
+from world.events import BranchCreated, Event, ProjectionRecorded, ProposalSubmitted
 from world.views.archive import Archive, decoded
 from world.views.index import WorldIndex
-from worldprotocol.assemble import EventLog, Parts, compose, open_for_reading
-from worldprotocol.whatif.asked import Insertion, WhatIf
-from worldprotocol.whatif.replaying import WHATIF, Replaying, backups_taken
-from worldprotocol.whatif.report import Report, compare
-from worldprotocol.whatif.scratch import copy_beginning, cut_before, open_scratch
-from worldprotocol.whatif.stand_ins import Backups, Bystander, InForce, Putting, RecordedClock, Thinking
+from worldprotocol.assemble import EventLog, open_for_reading
+from worldprotocol.whatif.asked import WhatIf
+from worldprotocol.whatif.replaying import Replaying, made_with
+from worldprotocol.whatif.report import Report, report_of
+from worldprotocol.whatif.scratch import copy_beginning, cut_before, scratch_log
+from worldprotocol.whatif.staging import prepared
 
 __all__ = ["cut_of", "what_if"]
 
 TOLD_EVERY: Final = 500
 """Events between two words about how far it came."""
+
+AHEAD: Final = 2
+"""Events that are looked at before their turn."""
 
 Progress = Callable[[int, int], None]
 
@@ -43,52 +38,72 @@ def what_if(question: WhatIf, progress: Progress = lambda done, total: None) -> 
 
     Raises:
         Refused: ``NOT_AFTER_START`` for a proposal that was submitted before; ``SCHEMA_MISMATCH``,
-            ``POLICY_NOT_AT_HAND``; ``UNKNOWN_ACTOR`` and the like for what is inserted; ``FILE_EXISTS``; what cannot be
+            ``POLICY_NOT_AT_HAND``; ``INVALID_VALUE`` for policies that would stand in each other's place;
+            ``UNKNOWN_ACTOR`` and the like for what is inserted; ``FILE_EXISTS``, ``INVALID_TARGET``; what cannot be
             opened or loaded.
         DamagedLog: when the log contradicts itself; ``verify`` comes first.
     """
-    with open_for_reading(question.address) as source, _scratch(question) as (scratch, view):
+    view = WorldIndex(checkpoint_every=question.limits.checkpoint_every)
+    with open_for_reading(question.address) as source, scratch_log(question.scratch, view) as scratch:
         _check_dropped(source, question)
-        copy_beginning(source, scratch, view, question.start, progress)
-        replaying = _prepared(question, source, scratch)
+        size = source.head().size
+        copy_beginning(source, scratch, view, question.start, lambda done: progress(done, size))
+        replaying = prepared(question, source, scratch)
         try:
-            size = source.head().size
-            replaying.begin()
-            for logged in source.read(question.start, size):
-                replaying.take(logged.position, decoded(logged), logged.stream)
-                if replaying.stopped is not None:
-                    break
-                if logged.position % TOLD_EVERY == 0:
-                    progress(logged.position, size)
-            if replaying.stopped is None:
-                replaying.end()
-            progress(size, size)
-            return compare(Archive(source), replaying, question.start)
+            _go_through(replaying, source, (question.start, size), progress)
+            return report_of(question, replaying)
         finally:
             replaying.protocol.close()
 
 
-def cut_of(archive: Archive, *, world: str | None, drop: list[str]) -> int:
+def _go_through(replaying: Replaying, source: EventLog, stretch: tuple[int, int], progress: Progress) -> None:
+    replaying.begin()
+    for position, event, stream, coming in _ahead(source, *stretch):
+        replaying.take(position, event, stream, coming)
+        if replaying.stopped is not None:
+            return
+        if position % TOLD_EVERY == 0:
+            progress(position, stretch[1])
+    replaying.end()
+    progress(stretch[1], stretch[1])
+
+
+def _ahead(source: EventLog, after: int, upto: int) -> Iterator[tuple[int, Event, str, list[Event]]]:
+    """Yield the position, payload and stream of events, and what comes next."""
+    events = ((one.position, decoded(one), one.stream) for one in source.read(after, upto))
+    window = deque(islice(events, AHEAD + 1))
+    while window:
+        position, event, stream = window.popleft()
+        yield position, event, stream, [one for _, one, _ in window]
+        window.extend(islice(events, 1))
+
+
+def cut_of(archive: Archive, *, world: str | None = None, position: int | None = None, drop: Sequence[str] = ()) -> int:
     """Return the position behind which a branch begins.
 
     Args:
         archive: of the real log.
-        world: the world after which it begins; None is before the first proposal that is dropped.
-        drop: ids of proposals.
+        world: the world after which it begins.
+        position: the event after which it begins, with all that follows from what was done until then.
+        drop: ids of proposals; without a world and a position it begins before the first of them.
 
     Raises:
         Refused: ``UNKNOWN_WORLD``, ``UNKNOWN_PROPOSAL``, ``INVALID_VALUE`` where nothing says where it begins.
     """
     if world is not None:
         return cut_before(archive.log, archive.world(world).position)
+    if position is not None:
+        return cut_before(archive.log, position)
     if not drop:
         raise Refused("INVALID_VALUE", "Say where the branch begins: --from WORLD; only --drop says it by itself.")
     first = min(_submitted_at(archive.log, name) for name in drop)
-    if first > 1:
-        before = decoded(archive.log.event_at(first - 1))
-        if isinstance(before, ProjectionRecorded) and before.proposal_id in drop:
-            return first - 2
-    return first - 1
+    before = [decoded(one) for one in archive.log.read(max(0, first - 3), first)]
+    own = [before.pop()]
+    if before and isinstance(before[-1], ProjectionRecorded) and before[-1].proposal_id in drop:
+        own.insert(0, before.pop())
+    if before and isinstance(before[-1], BranchCreated) and made_with(before[-1], own):
+        own.insert(0, before.pop())
+    return first - len(own)
 
 
 def _submitted_at(log: EventLog, name: str) -> int:
@@ -107,93 +122,3 @@ def _check_dropped(source: EventLog, question: WhatIf) -> None:
                 "earlier world, or leave --from away.",
                 proposal_id=name,
             )
-
-
-@contextmanager
-def _scratch(question: WhatIf) -> Iterator[tuple[EventLog, WorldIndex]]:
-    """Give an empty log, in a file that stays or in one that goes."""
-    given = question.scratch
-    if given is not None and given.exists():
-        raise Refused("FILE_EXISTS", f"{str(given)!r} exists already; name a new file for the scratch log.")
-    with tempfile.TemporaryDirectory(prefix="whatif-") as folder:
-        view = WorldIndex(checkpoint_every=question.limits.checkpoint_every)
-        path = given or Path(folder, "scratch.db")
-        with open_scratch(path, view) as log:
-            yield log, view
-
-
-def _prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying:
-    clock = RecordedClock(decoded(source.event_at(question.start)).at)
-    realm = Archive(scratch).realm()
-    enforcement: Enforcement = "trusting" if realm.enforcement == "trusting" else "enforcing"
-    parts = compose(
-        domain=question.domain,
-        folder=question.folder,
-        policies=question.at_hand,
-        enforcement=enforcement,
-        limits=question.limits,
-        ids=SequentialIds(f"whatif {source.root_at(question.start).root_hex}"),
-        clock=clock,
-    )
-    if realm.schema_hash != parts.domain.schema.hash:
-        raise Refused(
-            "SCHEMA_MISMATCH",
-            f"Where the branch begins schema {realm.schema_hash[:12]} is in force, the domain at hand has "
-            f"{parts.domain.schema.hash[:12]}. Ask with the domain of then.",
-            in_force=realm.schema_hash,
-            at_hand=parts.domain.schema.hash,
-        )
-    authority = InForce(parts.authority)
-    protocol = Putting(
-        scratch,
-        domain=parts.domain,
-        authority=authority,
-        executor=Thinking(parts.executor, Backups(clock, backups_taken(source, question.start))),
-        clock=clock,
-        ids=parts.ids,
-        workers=Bystander(),
-        limits=question.limits,
-        types=ResourceTypes.installed(),
-    )
-    protocol.asked = []
-    _replace_policies(question, protocol, authority)
-    return Replaying(
-        protocol,
-        clock,
-        authority,
-        source,
-        frozenset(question.drop),
-        lambda given: _insert(protocol, parts, given),
-        deque(sorted(question.insert, key=lambda given: given.at or 0)),
-        question.start,
-    )
-
-
-def _replace_policies(question: WhatIf, protocol: Putting, authority: InForce) -> None:
-    """Bring the policies of then into force, or those that stand in their place, and bind whom they judge."""
-    realm = protocol.realm()
-    for policy in question.policies:
-        authority.bring(policy)
-        if policy.name in realm.policies:
-            authority.replaced[policy.name] = policy.name
-        else:
-            authority.everything = policy.name
-    for name, adopted in realm.policies.items():
-        if authority.stand_in(name) is None:
-            authority.adopt(name, adopted.policy_hash, adopted.policy)
-    for policy in question.policies:
-        protocol.adopt_policy(policy.name, by=WHATIF)
-    for actor_id, binding in realm.bindings.items():
-        bound = authority.bound(binding)
-        if bound != binding:
-            protocol.bind_actor(actor_id, bound, by=WHATIF)
-
-
-def _insert(protocol: Putting, parts: Parts, given: Insertion) -> str:
-    """Submit an intent that nobody submitted, and return the proposal's id."""
-    realm = protocol.realm()
-    actor: Any = realm.actors.get(given.actor)
-    if actor is None:
-        raise Refused("UNKNOWN_ACTOR", f"Nobody registered the actor {given.actor!r} by then.", actor_id=given.actor)
-    intent = parts.issue(ActorRef.read(actor), IntentBody.read(given.body), realm.schema_hash)
-    return protocol.submit(Submission(intent, branch=given.branch)).proposal_id

@@ -75,19 +75,21 @@ def recorded_effects(log: EventLog, proposal_id: str) -> list[Recorded]:
     return list(found.values())
 
 
-def result_for(recorded: list[Recorded], asked: Requirement, used: set[str]) -> Recorded | None:
+def result_for(recorded: list[Recorded], asked: Requirement, used: Mapping[str, str]) -> Recorded | None:
     """Return the record that an effect of the branch may take its result from.
 
     Args:
         recorded: the effects of the same proposal.
         asked: what the branch asks for.
-        used: ids of records that others took.
+        used: by the id of a record, the effect of the branch that took it.
     """
-    same = next((one for one in recorded if one.name == asked.id), None)
+    free = [one for one in recorded if used.get(one.name, asked.id) == asked.id]
+    taken = next((one for one in free if one.name in used), None)  # it is asked for once more
+    same = taken or next((one for one in free if one.name == asked.id), None)
     if same is not None:
         return same
     call = _call(asked)
-    return next((one for one in recorded if one.call == call and one.name not in used), None)
+    return next((one for one in free if one.call == call), None)
 
 
 def given_back() -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from world.errors import Refused
 from world.events import LeaseRenewed, LeasesReleased, LeasesRevoked, VerdictGiven
-from world.protocol import WorldProtocol
+from world.realm import Realm
+from worldprotocol.whatif.stand_ins import Putting
 
 __all__ = ["Leased"]
 
@@ -19,30 +21,29 @@ class Leased:
     """Which leases the record names, and what they are for.
 
     Args:
-        requests: ids of the requests that agents made themselves.
-        sessions: theirs.
-        leases: what the leases of the record are for, by id.
+        proposals: ids of the proposals of the record; their sessions and requests bear them too.
+        leases: what the leases are for that the record grants, by id, as long as it has them.
     """
 
-    requests: set[str] = field(default_factory=set)
-    sessions: set[str] = field(default_factory=set)
+    proposals: set[str] = field(default_factory=set)
     leases: dict[str, Held] = field(default_factory=dict)
 
     def note(self, event: VerdictGiven) -> None:
         """Take in a verdict of the record."""
-        if event.manifest is not None and (event.channel or {}).get("kind") != "engine":
-            self.requests.add(event.request_id)
-            self.sessions.add(event.session_id)
-        if event.request_id in self.requests:
-            for lease in event.leases:
-                held = event.agent_id, event.session_id, lease["predicate"], lease["resource"]
-                self.leases[lease["leaseId"]] = held
+        for lease in event.leases:
+            held = event.agent_id, event.session_id, lease["predicate"], lease["resource"]
+            self.leases[lease["leaseId"]] = held
 
-    def is_agents(self, session_id: str) -> bool:
-        """Tell whether a session is an agent's own, and no proposal's."""
-        return session_id in self.sessions
+    def forget(self, lease_ids: Iterable[str]) -> None:
+        """Take in that leases of the record ended."""
+        for name in lease_ids:
+            self.leases.pop(name, None)
 
-    def request(self, protocol: WorldProtocol, event: VerdictGiven) -> None:
+    def is_agents(self, name: str) -> bool:
+        """Tell whether a session or a request is an agent's own, and no proposal's."""
+        return name not in self.proposals
+
+    def request(self, protocol: Putting, event: VerdictGiven) -> None:
         """Ask again for what a manifest asked for.
 
         Raises:
@@ -57,7 +58,7 @@ class Leased:
             request_id=event.request_id,
         )
 
-    def heartbeat(self, protocol: WorldProtocol, event: LeaseRenewed) -> None:
+    def heartbeat(self, protocol: Putting, event: LeaseRenewed) -> None:
         """Renew a lease again.
 
         Raises:
@@ -67,53 +68,58 @@ class Leased:
         name = self._here(protocol, event.lease_id)
         protocol.leasing.heartbeat([name], agent_id=agent, session_id=session, ttl_ms=event.ttl_ms)
 
-    def release(self, protocol: WorldProtocol, event: LeasesReleased) -> None:
-        """Give leases back again.
+    def release(self, protocol: Putting, event: LeasesReleased) -> None:
+        """Give back again what of the leases is held here.
 
         Raises:
-            Refused: see ``Leasing.release``; ``UNKNOWN_LEASE``.
+            Refused: see ``Leasing.release``; ``UNKNOWN_LEASE`` where none of them is.
         """
-        names = [self._here(protocol, name) for name in event.lease_ids]
+        names = self._those_here(protocol, event.lease_ids)
         protocol.leasing.release(names, agent_id=event.agent_id, session_id=event.session_id)
 
-    def revoke(self, protocol: WorldProtocol, event: LeasesRevoked) -> None:
-        """Take leases away again.
+    def revoke(self, protocol: Putting, event: LeasesRevoked) -> None:
+        """Take away again what of the leases is held here.
 
         Raises:
-            Refused: see ``Leasing.revoke``; ``UNKNOWN_LEASE``.
+            Refused: see ``Leasing.revoke``; ``UNKNOWN_LEASE`` where none of them is.
         """
-        names = [self._here(protocol, name) for name in event.lease_ids]
-        protocol.leasing.revoke(names, by=event.by, reason=event.reason)
+        protocol.leasing.revoke(self._those_here(protocol, event.lease_ids), by=event.by, reason=event.reason)
 
-    def _held(self, protocol: WorldProtocol, lease_id: str) -> Held:
+    def _those_here(self, protocol: Putting, lease_ids: list[str]) -> list[str]:
+        names, missing = [], None
+        for lease_id in lease_ids:
+            try:
+                names.append(self._here(protocol, lease_id))
+            except Refused as refused:
+                missing = refused
+        if missing is not None and not names:
+            raise missing
+        return names
+
+    def _held(self, protocol: Putting, lease_id: str) -> Held:
         known = self.leases.get(lease_id)
         if known is not None:
             return known
-        lease = protocol.archive.peek(lambda realm: realm.klis.leases.get(lease_id))
+        lease = protocol.ask(lambda realm: realm.klis.leases.get(lease_id))
         if lease is None:
             raise Refused("UNKNOWN_LEASE", f"There is no lease {lease_id} in the branch.", lease_id=lease_id)
         session = lease.session
         return session.agent_id, session.session_id, lease.triple.predicate.value, lease.triple.resource.text
 
-    def _here(self, protocol: WorldProtocol, lease_id: str) -> str:
+    def _here(self, protocol: Putting, lease_id: str) -> str:
         """Return the lease of the branch that stands for one of the record."""
         agent, session, predicate, resource = self._held(protocol, lease_id)
         if lease_id not in self.leases:
             return lease_id
 
-        def look(realm: object) -> str | None:
-            found = realm.klis.sessions.get((agent, session))  # type: ignore[attr-defined]  # a Realm
+        def look(realm: Realm) -> str | None:
+            found = realm.klis.sessions.get((agent, session))
             leases = [] if found is None else found.leases()
-            return next(
-                (
-                    str(one.lease_id)
-                    for one in leases
-                    if (one.triple.predicate.value, one.triple.resource.text) == (predicate, resource)
-                ),
-                None,
-            )
+            same = (one for one in leases if (one.triple.predicate.value, one.triple.resource.text) == wanted)
+            return next((str(one.lease_id) for one in same), None)
 
-        here = protocol.archive.peek(look)
+        wanted = predicate, resource
+        here = protocol.ask(look)
         if here is None:
             raise Refused("UNKNOWN_LEASE", f"What lease {lease_id} was for is not held in the branch.")
         return here

@@ -7,13 +7,13 @@ was done, rulings and verdicts and computations, is found anew, and not taken fr
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from world.core import EffectResult
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import (
@@ -24,7 +24,6 @@ from world.events import (
     BranchSwitched,
     DomainAdopted,
     EffectFulfilled,
-    EffectResolved,
     EnforcementChosen,
     Event,
     ExecutionCancelled,
@@ -50,37 +49,55 @@ from world.events import (
     RunOpened,
     VerdictGiven,
 )
-from world.execution import fulfil_with, order_of
+from world.execution import start_next
 from world.intent import IntentInstance
 from world.judgement import answer, switch_branch
-from world.making import Recording
-from world.ports import Performed
-from world.proposal import Proposal
+from world.realm import Realm
 from world.recovery import cancel
-from world.snapshot import ErrorValue, Requirement
-from world.submission import Submission, submit
-from world.views.archive import decoded
-from world.work import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM, Task, Work
-from worldprotocol.assemble import EventLog
+from world.submission import Submission, check_base, create_branch, submit
+from world.work import KLIS_STREAM, REALM_STREAM, Work
 from worldprotocol.judging_again import question_of
 from worldprotocol.whatif.asked import Insertion
-from worldprotocol.whatif.effects import (
-    Needed,
-    Recorded,
-    given_back,
-    is_giving_back,
-    recorded_effects,
-    result_for,
-)
 from worldprotocol.whatif.leases import Leased
+from worldprotocol.whatif.outcomes import Outcomes
+from worldprotocol.whatif.outside import Outside
 from worldprotocol.whatif.stand_ins import InForce, Putting, RecordedClock
+from worldprotocol.whatif.standing import Standing, branches_of
 
-__all__ = ["WHATIF", "Replaying", "backups_taken"]
+__all__ = ["Elsewhere", "Replaying", "made_with"]
 
-WHATIF: Final = "whatif"
-"""Whom the scratch log names where nobody of the record did something."""
 
-EFFECT_NEEDED: Final = "effect needed"
+class Changing(Protocol):
+    """The scratch realm, as far as the record changes what it is made with; ``code`` names functions that changed."""
+
+    code: set[str]
+
+    def insert(self, given: Insertion) -> str:
+        """Submit an intent that nobody submitted, and return the proposal's id."""
+        ...
+
+    def adopt(self, event: DomainAdopted) -> bool:
+        """Bring the domain of an adoption into force; False where it cannot be had."""
+        ...
+
+    def enforce(self, mode: str) -> None:
+        """Let executions be refused or not what they may not write."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A branch that does not begin at the world where the record has it.
+
+    Args:
+        branch: its name.
+        then: the world of the record.
+        now: the world here.
+    """
+
+    branch: str
+    then: str
+    now: str
 
 
 @dataclass(slots=True)
@@ -91,70 +108,80 @@ class Replaying:
         protocol: of the scratch log.
         clock: that it reads.
         authority: that judges in it.
-        source: the real log.
+        outside: makes no effect, and knows what the recorded ones came to.
+        outcomes: of proposals, in the record and here.
         dropped: ids of proposals that are not submitted.
-        insert: submits an intent that nobody submitted; returns the proposal's id.
-        insertions: those, the earliest first.
-        position: how far the record was gone through.
+        stage: the scratch realm, where an intent is inserted, and a domain or another enforcement comes into force.
+        insertions: intents that nobody submitted, the earliest first.
         refused: why a recorded proposal could not even be submitted, by id.
-        needed: effects that would have to be made.
         questions: proposals that ask people something they were never asked, with what they ask.
-        inserted: ids of the proposals that nobody submitted.
-        unasked: answers of people whom nobody asks in the branch.
+        unasked: answers of people whom nobody asks in the branch, by proposal.
+        not_adopted: domains of the record that do not come into force here, by position, and why.
+        elsewhere: branches that do not begin where the record has them.
         notes: what else could not be done again, counted.
-        worlds: what the worlds of the record are in the branch, where a proposal came to both.
         stopped: why the rest of the record was not gone through; None where it was.
     """
 
     protocol: Putting
     clock: RecordedClock
     authority: InForce
-    source: EventLog
+    outside: Outside
+    outcomes: Outcomes
     dropped: frozenset[str]
-    insert: Callable[[Insertion], str]
+    stage: Changing
     insertions: deque[Insertion]
-    position: int = 0
     refused: dict[str, Refused] = field(default_factory=dict)
-    needed: list[Needed] = field(default_factory=list)
     questions: dict[str, str] = field(default_factory=dict)
-    inserted: list[str] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
+    not_adopted: dict[int, Refused] = field(default_factory=dict)
+    elsewhere: list[Elsewhere] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
-    worlds: dict[str, str] = field(default_factory=dict)
     stopped: str | None = None
     _record: ProjectionRecorded | None = None
-    _waiting: dict[str, dict[str, Task]] = field(default_factory=dict)
-    _used: dict[str, set[str]] = field(default_factory=dict)
+    _fork: BranchCreated | None = None
+    _worlds: Standing = field(default_factory=Standing)
     _asked_then: dict[str, Ruling] = field(default_factory=dict)
     _leased: Leased = field(default_factory=Leased)
 
     def begin(self) -> None:
-        """Take over the effects under way where the branch begins, and submit what comes first."""
+        """Take over what is under way where the branch begins, and submit what comes first."""
         for proposal in self.protocol.realm().proposals.values():
+            self._leased.proposals.add(proposal.proposal_id)
             if proposal.asked is not None:
                 self._asked_then[proposal.proposal_id] = proposal.asked
-            for effect in proposal.requested.values():
-                asked = Requirement.from_wire(effect.requirement)
-                self._look_for(self._run(lambda work: _task(work, proposal, asked, effect.attempt)))  # noqa: B023
+            self.outside.take_over(proposal)
+        self._worlds.begin(self.protocol.realm())
         self._insert_until(None)
 
-    def take(self, position: int, event: Event, stream: str) -> None:
+    def take(self, position: int, event: Event, stream: str, coming: Sequence[Event]) -> None:
         """Do again what an event of the record says.
+
+        Args:
+            position: of the event.
+            event: the event.
+            stream: its stream.
+            coming: the next events.
 
         Raises:
             Refused: ``POLICY_NOT_AT_HAND``.
         """
         self._insert_until(event.at)
-        self.position = position
+        self.outside.position = position
         step = _STEPS.get(type(event))
         if step is not None:
             step(self, event)
+        elif type(event) is BranchCreated:
+            self._branch(event, coming)
+        elif type(event) is AgentRegistered:
+            self._agent(event, coming)
         elif type(event) in _AS_THEY_ARE:
             self._at(event)
             self._emit(stream, event)
         elif type(event) in _BY_THE_TIME and event.at > self.clock.now:
             self._at(event)
-            self._run(lambda work: None)
+            self._run(_nothing)
+        self.outcomes.recorded(event, position)
+        self._worlds.recorded(event)
 
     def end(self) -> None:
         """Submit what comes after the record."""
@@ -163,24 +190,30 @@ class Replaying:
     # Doing
 
     def _at(self, event: Event) -> None:
-        self.clock.now = event.at
+        """Let it be the time of an event."""
+        self._until(event.at)
+
+    def _until(self, at: int) -> None:
+        """Let it be a time, ms since 1970; what is due by then is done before anything else."""
+        self.clock.now = at
+        due = self.protocol.ask(Realm.next_due)
+        if due is not None and due <= at:
+            self._run(_nothing)
 
     def _run(self, command: Callable[[Work], Any]) -> Any:
         """Run a command and look for the results of the effects that were asked for."""
         try:
             return self.protocol.run(command)
         finally:
-            self._look_for_all()
+            self.outside.look_for_all()
 
-    def _look_for_all(self) -> None:
-        while self.protocol.asked:
-            self._look_for(self.protocol.asked.pop(0))
-
-    def _tried(self, what: str, command: Callable[[Work], Any]) -> None:
+    def _tried(self, what: str, command: Callable[[Work], Any]) -> bool:
         try:
             self._run(command)
         except Refused as refused:
             self.notes[f"{what}: {refused.code}"] += 1
+            return False
+        return True
 
     def _emit(self, stream: str, event: Event) -> None:
         self._tried(event.TOPIC, lambda work: work.emit(stream, event))
@@ -189,15 +222,18 @@ class Replaying:
         while self.insertions and (self.insertions[0].at is None or (at is not None and self.insertions[0].at < at)):
             given = self.insertions.popleft()
             if given.at is not None:
-                self.clock.now = given.at
-            name = self.insert(given)
-            self.inserted.append(name)
-            self._look_for_all()
+                self._until(given.at)
+            self.outside.inserted.append(self.stage.insert(given))
+            self.outside.look_for_all()
+
+    def _knows(self, proposal_id: str) -> bool:
+        """Tell whether a proposal of the record was submitted here too."""
+        return proposal_id not in self.dropped and proposal_id not in self.refused
 
     # What people did
 
     def _projected(self, event: ProjectionRecorded) -> None:
-        here = replace(event, world_id=self.worlds.get(event.world_id, event.world_id))
+        here = replace(event, world_id=self._worlds.head_for(event.world_id, self.protocol.ask(branches_of)))
         if event.proposal_id is not None:
             self._record = here
             return
@@ -206,32 +242,51 @@ class Replaying:
 
     def _submitted(self, event: ProposalSubmitted) -> None:
         record, self._record = self._record, None
+        fork, self._fork = self._fork, None
         name = event.proposal_id
+        self._leased.proposals.add(name)
         if name in self.dropped:
             return
         self._at(event)
+        actor = event.actor["actorId"]
+        self.authority.require(self.protocol.ask(lambda realm: realm.bindings.get(actor, {})))
         asked = Submission(
             IntentInstance.read(event.intent),
-            branch=event.branch,
+            branch=event.branch if fork is None else None,
+            base_world=None if fork is None else self._base(fork),
+            fork_name=None if fork is None else fork.branch,
             trace=event.trace,
             execution_key=event.execution_key,
+            allow_failed_base=True,  # the record has it, so it was allowed
             record=None if record is None or record.proposal_id != name else record,
         )
         try:
             self._run(lambda work: submit(work, asked, name))
         except Refused as refused:
             self.refused[name] = refused
+        else:
+            if fork is not None:
+                self._begins(fork, asked.base_world or "")
 
     def _judged(self, event: ProposalJudged) -> None:
         """Remember what people were asked then."""
-        ruling = Ruling.from_wire(event.ruling)
-        if ruling.verdict == "wait":
-            self._asked_then[event.proposal_id] = ruling
+        name = event.proposal_id
+        if event.ruling["verdict"] == "wait":
+            self._asked_then[name] = Ruling.from_wire(event.ruling)
         else:
-            self._asked_then.pop(event.proposal_id, None)
-        proposal = self.protocol.archive.peek(lambda realm: realm.proposals.get(event.proposal_id))
-        if proposal is not None and proposal.asked is not None:
-            self._is_same_question(event.proposal_id, proposal.asked)
+            self._asked_then.pop(name, None)
+        asked = self._asks(name)
+        if asked is not None:
+            self._is_same_question(name, asked)
+
+    def _asks(self, name: str) -> Ruling | None:
+        """Return what a proposal asks people here."""
+
+        def look(realm: Any) -> Ruling | None:
+            proposal = realm.proposals.get(name)
+            return None if proposal is None else proposal.asked
+
+        return self.protocol.ask(look)
 
     def _is_same_question(self, name: str, now: Ruling) -> bool:
         then = self._asked_then.get(name)
@@ -243,39 +298,63 @@ class Replaying:
     def _answered(self, event: HumanAnswered) -> None:
         name = event.proposal_id
         self._at(event)
-        asked = self.protocol.archive.peek(lambda realm: _asked(realm.proposals.get(name)))
+        asked = self._asks(name)
         if asked is None or not self._is_same_question(name, asked):
-            if name not in self.dropped:
+            if self._knows(name):
                 self.unasked.append(name)
-            self._run(lambda work: None)
+            self._run(_nothing)
             return
         given = HumanAnswer.read(event.answer)
-        try:
-            self._run(lambda work: answer(work, name, given))
-        except Refused as refused:
-            self.notes[f"answer to {name}: {refused.code}"] += 1
+        self._tried("answer", lambda work: answer(work, name, given))
 
     def _cancelled(self, event: ExecutionCancelled) -> None:
         self._at(event)
-        self._tried("cancel", lambda work: cancel(work, event.proposal_id, by=event.by, reason=event.reason))
+        name = event.proposal_id
+        if self._knows(name):
+            self._tried("cancel", lambda work: cancel(work, name, by=event.by, reason=event.reason))
+        else:
+            self._run(_nothing)
 
-    def _branch(self, event: BranchCreated) -> None:
+    def _branch(self, event: BranchCreated, coming: Sequence[Event]) -> None:
+        if made_with(event, coming):
+            self._fork = event
+            return
         self._at(event)
-        self._emit(LINEAGE_STREAM, replace(event, world_id=self.worlds.get(event.world_id, event.world_id)))
+        world = self._base(event)
+
+        def command(work: Work) -> None:
+            check_base(work, world, allow_failed=True)
+            create_branch(work, event.branch, world, by=event.by)
+
+        if self._tried("branch", command):
+            self._begins(event, world)
+
+    def _base(self, event: BranchCreated) -> str:
+        return self._worlds.base_for(event.world_id, self.protocol.ask(branches_of))
+
+    def _begins(self, event: BranchCreated, here: str) -> None:
+        """Tell of a branch that begins elsewhere than at what its world in the record is here."""
+        if here != self._worlds.own(event.world_id):
+            self.elsewhere.append(Elsewhere(event.branch, event.world_id, here))
 
     def _switched(self, event: BranchSwitched) -> None:
         self._at(event)
         self._tried("switch", lambda work: switch_branch(work, event.branch, by=event.by))
 
     def _domain(self, event: DomainAdopted) -> None:
-        if event.schema_hash != self.protocol.domain.schema.hash:
-            self.stopped = (
-                f"At event {self.position} another domain came into force; what follows needs that one. Ask again from "
-                "there."
-            )
-            return
         self._at(event)
-        self._emit(REALM_STREAM, event)
+        if event.schema_hash == self.protocol.domain.schema.hash:
+            self._emit(REALM_STREAM, event)  # only its code changed
+            return
+        try:
+            if not self.stage.adopt(event):
+                self.stopped = (
+                    f"At event {self.outside.position} the schema {event.schema_hash[:12]} came into force, whose "
+                    "functions are Python and not at hand; what follows was not gone through. Name that domain, too."
+                )
+        except Refused as refused:
+            self.not_adopted[self.outside.position] = refused
+        self.outside.look_for_all()
 
     def _adopted(self, event: PolicyAdopted) -> None:
         if self.authority.stand_in(event.name) is not None:
@@ -294,81 +373,51 @@ class Replaying:
         self._emit(REALM_STREAM, replace(event, binding=dict(self.authority.bound(event.binding))))
 
     def _enforcement(self, event: EnforcementChosen) -> None:
-        self.stopped = f"At event {self.position} another enforcement was chosen. Ask again from there."
+        self._at(event)
+        self.stage.enforce(event.enforcement)
+        self._emit(REALM_STREAM, event)
 
     # What the outside did
 
-    def _look_for(self, task: Task) -> None:
-        """Give an effect its recorded result, now or where the record has it; or say that it would have to be made."""
-        name, asked = task.proposal_id, task.requirement
-        used = self._used.setdefault(name, set())
-        recorded = [] if name in self.inserted else recorded_effects(self.source, name)
-        found = result_for(recorded, asked, used)
-        if is_giving_back(asked) and (found is None or found.result is None):
-            found = Recorded(asked.id, "", 0, given_back())
-        if found is None:
-            self._needs(name, asked)
-            return
-        used.add(found.name)
-        if found.position is None or found.result is None:
-            return  # it was under way when the record ended, and so it is here
-        if found.position <= self.position:
-            self._fulfil(task, found.result)
-        else:
-            self._waiting.setdefault(name, {})[found.name] = task
+    def _started(self, event: ExecutionStarted) -> None:
+        """Start what was decided before the branch began; what was decided here started by itself."""
+        name = event.proposal_id
 
-    def _needs(self, name: str, asked: Requirement) -> None:
-        """Call an execution off that would have to touch the outside; its workspace was never touched."""
-        self.needed.append(Needed(name, asked.type, asked.params, asked.node_path))
+        def waits(realm: Any) -> str | None:
+            proposal = realm.proposals.get(name)
+            is_left = proposal is not None and proposal.status == "approved"
+            return proposal.submitted.execution_key if is_left else None
 
-        def command(work: Work) -> None:
-            cancel(work, name, by=WHATIF, reason=f"{EFFECT_NEEDED}: {asked.type}")
-            while (proposal := work.realm.proposals.get(name)) is not None and proposal.requested:
-                effect = next(iter(proposal.requested.values()))
-                under_way = Requirement.from_wire(effect.requirement)
-                error = ErrorValue("CANCELLED", EFFECT_NEEDED, under_way.action_id, under_way.node_path, work.at)
-                fulfil_with(work, proposal, under_way.id, EffectResult(error=error), effect.attempt)
-
-        self._run(command)
+        key = self.protocol.ask(waits)
+        if key is not None or event.at > self.clock.now:
+            self._at(event)
+            self._run(_nothing if key is None else partial(start_next, key=key))
 
     def _fulfilled(self, event: EffectFulfilled) -> None:
-        name = event.proposal_id
-        task = self._waiting.get(name, {}).pop(event.requirement_id, None)
-        if task is not None:
-            self._at(event)
-            self._fulfil(task, event.result)
-
-    def _fulfil(self, task: Task, result: Mapping[str, Any]) -> None:
-        """Bring a result in as whoever made the effect would."""
-        name, asked = task.proposal_id, task.requirement.id
-        given = EffectResult.from_wire(result)
-        proposal = self.protocol.archive.peek(lambda realm: realm.proposals.get(name))
-        if proposal is not None and asked in proposal.in_doubt:
-            self._run(lambda work: _happened(work, name, asked, given))
-            return
-        for following in self.protocol.record(Recording(task, Performed(given))):
-            self.protocol.perform(following)
-        self._look_for_all()
+        before, self.clock.now = self.clock.now, event.at
+        if not self.outside.bring(event):
+            self.clock.now = before
 
     def _ended(self, event: ProposalCompleted | ProposalFailed) -> None:
         """Remember which world of the branch stands for one of the record."""
-        self.worlds[event.world_id] = self.worlds.get(event.parent, event.parent)
-        if event.proposal_id not in self.dropped and event.proposal_id not in self.refused:
-            here = self.protocol.archive.proposal(event.proposal_id)
-            if here.world_id is not None and (here.status == "completed" or isinstance(event, ProposalFailed)):
-                self.worlds[event.world_id] = here.world_id
+        name = event.proposal_id
+        here = self.outcomes.now.get(name)
+        is_there = here is not None and (here.status == "completed" or type(event) is ProposalFailed)
+        own = here.world_id if here is not None and is_there else None
+        self._worlds.ended(event, own, self.protocol.ask(branches_of))
+        if here is None or here.is_terminal:
+            self.outside.forget(name)
 
     # Leases that agents ask for themselves
 
     def _verdict(self, event: VerdictGiven) -> None:
+        self._leased.note(event)
         if (event.channel or {}).get("kind") == "engine" or event.manifest is None:
-            self._leased.note(event)
             if event.at > self.clock.now:
                 self._at(event)
-                self._run(lambda work: None)
+                self._run(_nothing)
             return
         self._at(event)
-        self._leased.note(event)
         self._leased_again("lease request", lambda: self._leased.request(self.protocol, event))
 
     def _renewed(self, event: LeaseRenewed) -> None:
@@ -379,58 +428,55 @@ class Replaying:
         if self._leased.is_agents(event.session_id):
             self._at(event)
             self._leased_again("release", lambda: self._leased.release(self.protocol, event))
+        self._leased.forget(event.lease_ids)
 
     def _revoked(self, event: LeasesRevoked) -> None:
         self._at(event)
         self._leased_again("revoke", lambda: self._leased.revoke(self.protocol, event))
+        self._leased.forget(event.lease_ids)
+
+    def _expired(self, event: LeasesExpired) -> None:
+        self._leased.forget(event.lease_ids)
+        if event.at > self.clock.now:
+            self._at(event)
+            self._run(_nothing)
 
     def _withdrawn(self, event: RequestWithdrawn) -> None:
         self._at(event)
-        if event.reason == "cancelled" and event.request_id in self._leased.requests:
+        if event.reason == "cancelled" and self._leased.is_agents(event.request_id):
             self._leased_again("withdraw", lambda: self.protocol.leasing.withdraw(event.request_id))
         else:
-            self._run(lambda work: None)
+            self._run(_nothing)
 
     def _leased_again(self, what: str, command: Callable[[], Any]) -> None:
         try:
             command()
         except Refused as refused:
             self.notes[f"{what}: {refused.code}"] += 1
-        self._run(lambda work: None)
+        self.outside.look_for_all()
 
-    def _agent(self, event: AgentRegistered) -> None:
-        if not self.protocol.archive.peek(lambda realm: event.agent_id in realm.klis.agents):
+    def _agent(self, event: AgentRegistered, coming: Sequence[Event]) -> None:
+        """Register an agent again, where somebody did that; most are by what they first ask for, and so here."""
+        first = coming[0] if coming else None
+        if event.by == event.agent_id and isinstance(first, VerdictGiven) and first.agent_id == event.agent_id:
+            return
+        if not self.protocol.ask(lambda realm: event.agent_id in realm.klis.agents):
             self._at(event)
             self._emit(KLIS_STREAM, event)
 
 
-def backups_taken(source: EventLog, after: int) -> dict[str, int]:
-    """Return when the backups of later leases were done, ms since 1970, by the session that they were made for."""
-    taken = {}
-    for logged in source.read(after, topics=[VerdictGiven.TOPIC]):
-        event = decoded(logged)
-        if isinstance(event, VerdictGiven) and event.backup:
-            taken[event.session_id] = event.at
-    return taken
+def made_with(event: BranchCreated, coming: Sequence[Event]) -> bool:
+    """Tell whether a branch was made by a submission that forks; it stands before it, and before its projection."""
+    following = coming[1] if coming and isinstance(coming[0], ProjectionRecorded) else next(iter(coming), None)
+    return (
+        isinstance(following, ProposalSubmitted)
+        and (following.branch, following.base_world, following.at) == (event.branch, event.world_id, event.at)
+        and event.by == following.actor["actorId"]
+    )
 
 
-def _happened(work: Work, name: str, asked: str, given: EffectResult) -> None:
-    """Say of an effect in doubt what came of it."""
-    told = {"choice": "happened", "by": WHATIF, "reason": "as recorded"}
-    work.emit(name, EffectResolved(at=work.at, proposal_id=name, requirement_id=asked, **told))
-    proposal = work.realm.proposals[name]
-    fulfil_with(work, proposal, asked, given, proposal.requested[asked].attempt)
-
-
-def _task(work: Work, proposal: Proposal, asked: Requirement, attempt: int) -> Task:
-    """Return what whoever began an effect has to do."""
-    assert proposal.started is not None
-    order = order_of(proposal, work.snapshot(proposal.started.on_world))
-    return Task(proposal.proposal_id, asked, attempt, order)
-
-
-def _asked(proposal: Proposal | None) -> Ruling | None:
-    return None if proposal is None else proposal.asked
+def _nothing(work: Work) -> None:
+    """Let time pass."""
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
@@ -439,13 +485,13 @@ _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
     ProposalJudged: Replaying._judged,
     HumanAnswered: Replaying._answered,
     ExecutionCancelled: Replaying._cancelled,
-    BranchCreated: Replaying._branch,
     BranchSwitched: Replaying._switched,
     DomainAdopted: Replaying._domain,
     PolicyAdopted: Replaying._adopted,
     PolicyRetired: Replaying._retired,
     ActorBound: Replaying._bound,
     EnforcementChosen: Replaying._enforcement,
+    ExecutionStarted: Replaying._started,
     EffectFulfilled: Replaying._fulfilled,
     ProposalCompleted: Replaying._ended,
     ProposalFailed: Replaying._ended,
@@ -453,13 +499,13 @@ _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
     LeaseRenewed: Replaying._renewed,
     LeasesReleased: Replaying._released,
     LeasesRevoked: Replaying._revoked,
+    LeasesExpired: Replaying._expired,
     RequestWithdrawn: Replaying._withdrawn,
-    AgentRegistered: Replaying._agent,
 }
 """What is done again for an event of the record."""
 
 _AS_THEY_ARE: Final = frozenset({ActorRegistered, KlisConfigured, KeyRegistered, KeyRevoked, RunOpened, RunClosed})
 """Events that are taken over: they follow from nothing that the branch changes."""
 
-_BY_THE_TIME: Final = frozenset({HumanTimedOut, LeasesExpired, ExecutionStarted})
+_BY_THE_TIME: Final = frozenset({HumanTimedOut})
 """Events that show at what times somebody looked at what was due."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from world.events import ProposalSubmitted
-from world.proposal import Proposal
-from world.views.archive import Archive, decoded
+from world.views.archive import Archive
 from world.views.differences import changes
+from worldprotocol.whatif.asked import WhatIf
+from worldprotocol.whatif.outcomes import Outcome
 from worldprotocol.whatif.replaying import Replaying
 
-__all__ = ["Report", "compare"]
+__all__ = ["Report", "report_of"]
 
 MAX_CHANGES: Final = 20
 """Places in the data of a branch's head that are told; all of them are counted up to ``MAX_COUNTED``."""
@@ -34,9 +34,14 @@ class Report:
         inserted: proposals that nobody submitted.
         needed: effects that would have to be made; their proposals are called off in the branch.
         questions: what people would be asked that they were never asked.
+        unasked: answers of people that nobody asks for here.
+        elsewhere: branches that do not begin where the record has them.
+        domains: recorded domains that did not come into force, and why.
         heads: branches whose heads hold something else.
         worlds: how many recorded worlds are the ``same`` by content, ``changed``, ``gone``, or ``new``.
-        counts: of all else.
+        counts: of what else was not done again.
+        code: names of Python functions at hand that are not those which were adopted.
+        asked: what the question was, as JSON.
         stopped: why the end of the record was not reached; None where it was.
     """
 
@@ -45,15 +50,21 @@ class Report:
     inserted: list[Line] = field(default_factory=list)
     needed: list[Line] = field(default_factory=list)
     questions: list[Line] = field(default_factory=list)
+    unasked: list[Line] = field(default_factory=list)
+    elsewhere: list[Line] = field(default_factory=list)
+    domains: list[Line] = field(default_factory=list)
     heads: list[Line] = field(default_factory=list)
     worlds: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    code: list[str] = field(default_factory=list)
+    asked: Line = field(default_factory=dict)
     stopped: str | None = None
 
     @property
     def changed(self) -> bool:
         """Whether anything comes to something else."""
-        return bool(self.proposals or self.inserted or self.needed or self.questions or self.heads)
+        told = self.proposals, self.inserted, self.needed, self.questions, self.elsewhere, self.domains, self.heads
+        return any(told)
 
     def lines(self) -> Iterator[Line]:
         """Yield everything as JSON lines, the summary last."""
@@ -61,12 +72,16 @@ class Report:
         yield from self.inserted
         yield from self.needed
         yield from self.questions
+        yield from self.unasked
+        yield from self.elsewhere
+        yield from self.domains
         yield from self.heads
         names = ("same", "changed", "gone", "new")
         impossible = sum(line["change"] == "impossible" for line in self.proposals)
         yield {
             "kind": "summary",
             "start": self.start,
+            **self.asked,
             "changed": self.changed,
             "worlds": {name: self.worlds[name] for name in names},
             "proposals": len(self.proposals),
@@ -75,69 +90,76 @@ class Report:
             "effectsNeeded": len(self.needed),
             "questions": len(self.questions),
             "heads": len(self.heads),
+            "elsewhere": len(self.elsewhere),
+            "notAdopted": len(self.domains),
             "notRepeated": dict(sorted(self.counts.items())),
+            "codeChanged": self.code,
             "stopped": self.stopped,
         }
 
 
-def compare(source: Archive, replaying: Replaying, start: int) -> Report:
+def report_of(question: WhatIf, replaying: Replaying) -> Report:
     """Compare the record with the branch, proposal by proposal and head by head."""
-    here = replaying.protocol.archive
-    report = Report(start, counts=replaying.notes.copy(), stopped=replaying.stopped)
+    outcomes, outside = replaying.outcomes, replaying.outside
+    report = Report(question.start, counts=replaying.notes.copy(), stopped=replaying.stopped, asked=_asked(question))
+    report.code = sorted(replaying.stage.code)
+    if outcomes.same["worlds"]:
+        report.worlds["same"] = outcomes.same["worlds"]
     if replaying.unasked:
         report.counts["answers that nobody asks for"] = len(replaying.unasked)
-    needed = {one.proposal_id for one in replaying.needed}
-    for position, name in _later(source, replaying.position, start):
-        _compare_one(report, source, replaying, position, name, name in needed)
-    for name in replaying.inserted:
-        report.inserted.append({"kind": "inserted", "proposalId": name, "to": _told(here, here.proposal(name))})
-        report.worlds["new"] += here.proposal(name).world_id is not None
-    report.needed = [{"kind": "effectNeeded", **one.to_wire()} for one in replaying.needed]
+    if replaying.authority.foreseen.taken:
+        report.counts["broken off then, and so here"] = len(replaying.authority.foreseen.taken)
+    needed = {one.proposal_id for one in outside.needed}
+    for then in outcomes.differing():
+        _compare_one(report, replaying, then, is_needed=then.proposal_id in needed)
+    for name in outside.inserted:
+        now = outcomes.now[name].to_wire()
+        report.inserted.append({"kind": "inserted", "proposalId": name, "to": now})
+        report.worlds["new"] += "contentId" in now
+    report.needed = [{"kind": "effectNeeded", **one.to_wire()} for one in outside.needed]
     for name, reason in replaying.questions.items():
         report.questions.append({"kind": "question", "proposalId": name, "message": reason})
+    report.unasked = [{"kind": "unasked", "proposalId": name} for name in replaying.unasked]
+    for branch in replaying.elsewhere:
+        worlds = {"from": branch.then, "to": branch.now}
+        report.elsewhere.append({"kind": "elsewhere", "branch": branch.branch, **worlds})
+    for position, refused in replaying.not_adopted.items():
+        told = {"code": refused.code, "message": refused.message}
+        report.domains.append({"kind": "notAdopted", "position": position, **told})
     if replaying.stopped is None:
-        report.heads = list(_heads(source, here))
+        report.heads = list(_heads(outcomes.source, outcomes.here))
     return report
 
 
-def _later(source: Archive, upto: int, start: int) -> Iterator[tuple[int, str]]:
-    """Yield what was open where the branch begins, and what was submitted later."""
-    for name in source.fold_realm(start).proposals:
-        yield start, name
-    for logged in source.log.read(start, upto, topics=[ProposalSubmitted.TOPIC]):
-        event = decoded(logged)
-        if isinstance(event, ProposalSubmitted):
-            yield logged.position, event.proposal_id
+def _asked(question: WhatIf) -> Line:
+    scratch = None if question.scratch is None else str(question.scratch)
+    policies = [{"name": one.name, "hash": one.hash} for one in question.policies]
+    return {"drop": list(question.drop), "policies": policies, "insert": len(question.insert), "scratch": scratch}
 
 
-def _compare_one(
-    report: Report, source: Archive, replaying: Replaying, position: int, name: str, is_needed: bool
-) -> None:
-    recorded = source.proposal(name)
-    then = _told(source, recorded)
-    refused, here = replaying.refused.get(name), replaying.protocol.archive
+def _compare_one(report: Report, replaying: Replaying, recorded: Outcome, *, is_needed: bool) -> None:
+    name, then = recorded.proposal_id, recorded.to_wire()
+    refused, here = replaying.refused.get(name), replaying.outcomes.now.get(name)
     if name in replaying.dropped:
         now: Line = {"status": "dropped"}
     elif refused is not None:
         now = {"status": "refused", "code": refused.code, "message": refused.message}
+    elif here is None or (replaying.stopped is not None and not here.is_terminal):
+        return
     else:
-        proposal = here.proposal(name)
-        now = _told(here, proposal)
-        if replaying.stopped is not None and not proposal.is_terminal:
-            return
+        now = here.to_wire()
     if is_needed:
         now = {"status": "effectNeeded", "message": now.get("message")}
     _count_worlds(report, then, now)
     change = _change(then, now)
     if change is None:
         return
-    body = recorded.submitted.intent["body"]
     decisions = then.get("decision"), now.get("decision")
     flip = None not in decisions and (
         decisions[0] != decisions[1] or then.get("approvedScope") != now.get("approvedScope")
     )
-    about = {"position": position, "proposalId": name, "actor": recorded.submitted.actor["actorId"]}
-    what = {"action": body["type"], "branch": recorded.branch, "flip": flip}
+    about = {"position": recorded.position, "proposalId": name, "actor": recorded.actor}
+    what = {"action": recorded.action, "branch": recorded.branch, "flip": flip}
     report.proposals.append({"kind": "proposal", "change": change, **about, **what, "from": then, "to": now})
 
 
@@ -164,24 +186,6 @@ def _change(then: Line, now: Line) -> str | None:
     if then["status"] != now["status"]:
         return "ends otherwise"
     return "world" if then.get("contentId") != now.get("contentId") else "decision"
-
-
-def _told(archive: Archive, proposal: Proposal) -> Line:
-    """Return what a proposal came to."""
-    told: Line = {"status": proposal.status}
-    decision = proposal.decision
-    if decision is not None:
-        told["decision"] = decision["decision"]
-        told["message"] = decision.get("reason")
-        told["approvedScope"] = decision.get("approvedScope")
-    elif proposal.ruling is not None:
-        told["message"] = proposal.ruling.get("reason")
-    if proposal.world_id is not None:
-        sealed = archive.sealed(proposal.world_id)
-        told |= {"worldId": sealed.world_id, "contentId": sealed.content_id}
-        if sealed.error is not None:
-            told |= {"code": sealed.error["code"], "message": sealed.error["message"]}
-    return told
 
 
 def _heads(source: Archive, here: Archive) -> Iterator[Line]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +17,18 @@ from world.events import (
     EffectFulfilled,
     ExecutionCancelled,
     HumanAnswered,
+    LogBranched,
     ProjectionRecorded,
     ProposalSubmitted,
+    encode_event,
 )
 from world.log import EventLog, LoggedEvent, NewEvent, is_intact, open_log
+from world.views.archive import decoded
 from world.views.index import WorldIndex
+from world.work import REALM_STREAM
+from worldprotocol.whatif.asked import WHATIF
 
-__all__ = ["copy_beginning", "cut_before", "open_scratch"]
+__all__ = ["copy_beginning", "cut_before", "scratch_log"]
 
 BATCH: Final = 1_000
 """Events that are copied in one commit."""
@@ -40,7 +48,8 @@ MOVING: Final = frozenset(
 )
 """Topics of what somebody did to the worlds; actors and policies may still come into force before that."""
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int], None]
+"""Called with how many events were gone through."""
 
 
 def cut_before(log: EventLog, position: int) -> int:
@@ -56,9 +65,54 @@ def cut_before(log: EventLog, position: int) -> int:
     return log.head().size if following is None else following.position - 1
 
 
-def open_scratch(file: Path, view: WorldIndex) -> EventLog:
-    """Make an empty log; after a crash it is made anew, so not every commit has to be on the disk at once."""
-    return open_log(str(file), create=True, durability="normal", view=view)
+@contextmanager
+def scratch_log(given: Path | None, view: WorldIndex) -> Iterator[EventLog]:
+    """Give an empty log; it is made in a folder that goes, and put where it is wanted when all is done.
+
+    After a crash it is made anew, so not every commit has to be on the disk at once.
+
+    Args:
+        given: the file that stays; None for none.
+        view: kept up to date with the log.
+
+    Raises:
+        Refused: ``FILE_EXISTS``; ``INVALID_TARGET`` where no file can be made.
+    """
+    if given is not None and given.exists():
+        raise _exists(given)
+    try:
+        place = tempfile.TemporaryDirectory(prefix=".whatif-", dir=None if given is None else given.parent)
+    except OSError as error:
+        raise _no_target(given, error) from None
+    with place as folder:
+        made = Path(folder, "scratch.db")
+        with open_log(str(made), create=True, durability="normal", view=view) as log:
+            yield log
+        if given is not None:
+            _put(made, given)
+
+
+def _put(made: Path, given: Path) -> None:
+    """Give a closed log its name, unless another file has it by now."""
+    try:
+        os.link(made, given)
+    except FileExistsError:
+        raise _exists(given) from None
+    except OSError:  # a file system without links
+        try:
+            made.rename(given)
+        except OSError as error:
+            raise _no_target(given, error) from None
+
+
+def _exists(given: Path) -> Refused:
+    told = f"{str(given)!r} exists already; name a new file for the scratch log."
+    return Refused("FILE_EXISTS", told, path=str(given))
+
+
+def _no_target(given: Path | None, error: OSError) -> Refused:
+    told = f"{str(given or tempfile.gettempdir())!r} cannot be written: {error.strerror}."
+    return Refused("INVALID_TARGET", told, path=str(given))
 
 
 def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: int, progress: Progress) -> None:
@@ -79,11 +133,22 @@ def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: 
         if len(batch) == BATCH:
             _append(scratch, view, batch)
             batch = []
-            progress(event.position, upto)
+            progress(event.position)
     if batch:
         _append(scratch, view, batch)
     if scratch.head().root != source.root_at(upto).root:
         raise DamagedLog("TREE_DAMAGED", "The copied events have another tree head than the log has for them.")
+    _mark(scratch, view, decoded(source.event_at(upto)).at)
+
+
+def _mark(scratch: EventLog, view: WorldIndex, at: int) -> None:
+    """Say in the log that it is no real one from here on."""
+    head = scratch.head()
+    marked = LogBranched(at=at, size=head.size, root=head.root_hex, by=WHATIF)
+    with scratch.write() as transaction:
+        state = encode_event(marked)
+        logged = transaction.append([NewEvent(REALM_STREAM, LogBranched.TOPIC, LogBranched.VERSION, state)])
+        view.apply(transaction.cursor(), logged)
 
 
 def _append(scratch: EventLog, view: WorldIndex, batch: list[LoggedEvent]) -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from authority import Policy, PolicyRegistry, StandardAuthority, rebuilt_policy
 from host import Host
+from world.core import Domain
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
+from world.events import Event
+from world.execution import failed
 from world.klis.triple import Triple
 from world.ports import Case, EffectCall, EffectTerms, Enforcement, Order, Outcome, Performed
 from world.protocol import WorldProtocol
-from world.snapshot import Requirement
+from world.realm import Realm
+from world.snapshot import ErrorValue, Requirement
+from world.time_limit import TimeLimit
 from world.work import Task
+from worldprotocol.whatif.foreseen import Foreseen
 
 __all__ = ["Backups", "Bystander", "InForce", "Putting", "RecordedClock", "Thinking"]
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -36,11 +44,11 @@ class Backups:
 
     Args:
         clock: moves to when the recorded backup was done.
-        taken: when that was, by the session for whose leases it was made.
+        foreseen: knows when that was.
     """
 
     clock: RecordedClock
-    taken: Mapping[str, int] = field(default_factory=dict)
+    foreseen: Foreseen
 
     def needs(self, triples: Sequence[Triple]) -> bool:
         """Ask again with ``take``, which knows for whom."""
@@ -51,7 +59,7 @@ class Backups:
 
     def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:
         """Let the time pass that it took then; returns whether there was a backup then."""
-        done = self.taken.get(str(note.get("sessionId")))
+        done = self.foreseen.backups.get(str(note.get("sessionId")))
         if done is not None:
             self.clock.now = max(self.clock.now, done)
         return done is not None
@@ -79,8 +87,12 @@ class Thinking:
         return self.host.enforcement
 
     def step(self, order: Order) -> Outcome:
-        """Compute as far as the journal goes."""
-        return self.host.step(order)
+        """Compute as far as the journal goes; what was broken off then is broken off."""
+        error = self.keeper.foreseen.errors.get(order.proposal_id)
+        if error is None:
+            return self.host.step(order)
+        self.keeper.foreseen.taken.add(order.proposal_id)
+        return failed(order.snapshot, ErrorValue.from_wire(error))
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
         """Return what is promised for an effect."""
@@ -105,14 +117,31 @@ class Bystander:
 
 
 class Putting(WorldProtocol):
-    """Puts every effect off, for its recorded result to be looked for."""
+    """Puts every effect off, for its recorded result to be looked for, and tells what it commits."""
 
     asked: list[Task]
+    told: Callable[[Event], None]
 
     def perform(self, task: Task) -> list[Task]:
         """Remember that an effect is asked for."""
         self.asked.append(task)
         return []
+
+    def ask(self, question: Callable[[Realm], R]) -> R:
+        """Ask the realm as of the last commit something; nobody else writes to this log, so it is at hand."""
+        realm = self._realm
+        return self.archive.peek(question) if realm is None else question(realm)
+
+    def work_under(self, domain: Domain) -> None:
+        """Let the actions of another domain run from here on; nothing is under way under the one before."""
+        self._domain = domain
+        self._forget()
+
+    def _run_units(self, open_commands: list[Any]) -> list[tuple[int, Event]]:
+        committed = super()._run_units(open_commands)
+        for _, event in committed:
+            self.told(event)
+        return committed
 
 
 @dataclass(slots=True)
@@ -121,19 +150,30 @@ class InForce:
 
     Args:
         at_hand: the authority over the policies at hand.
+        foreseen: knows which rulings nobody can repeat.
+        time_limit: for each rule.
         others: by name, those in force that are not at hand as they are.
         replaced: by the name that the record has, the policy that stands in its place.
         everything: the policy that stands in the place of all that none of those stands for; None for none.
+        missing: why policies in force cannot judge, by name.
     """
 
     at_hand: StandardAuthority
+    foreseen: Foreseen
+    time_limit: TimeLimit
     others: dict[str, StandardAuthority] = field(default_factory=dict)
     replaced: dict[str, str] = field(default_factory=dict)
     everything: str | None = None
+    missing: dict[str, Refused] = field(default_factory=dict)
 
     def judge(self, case: Case) -> Ruling:
-        """Judge by what the binding names."""
-        return self._by(case.binding).judge(case)
+        """Judge by what the binding names; what nobody can repeat is taken from the record, unless another judges."""
+        recorded = self.foreseen.rulings.get(case.proposal_id)
+        name = str(case.binding.get("policy"))
+        if recorded is None or name == self.everything or name in self.replaced:
+            return self._by(case.binding).judge(case)
+        self.foreseen.taken.add(case.proposal_id)
+        return recorded
 
     def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
         """Take a person's answer."""
@@ -156,30 +196,38 @@ class InForce:
 
     def bring(self, policy: Policy) -> None:
         """Let a policy judge under its name."""
-        self.others[policy.name] = StandardAuthority(PolicyRegistry([policy]))
+        self.others[policy.name] = StandardAuthority(PolicyRegistry([policy]), time_limit=self.time_limit)
 
     def adopt(self, name: str, policy_hash: str, description: Mapping[str, Any]) -> None:
-        """Let the policy judge that the record adopts.
-
-        Raises:
-            Refused: ``POLICY_NOT_AT_HAND``.
-        """
+        """Let the policy judge that the record adopts; whether it can is asked when somebody is bound by it."""
+        self.missing.pop(name, None)
+        self.others.pop(name, None)
         try:
             if self.at_hand.describe_policy(name)["hash"] == policy_hash:
-                self.others.pop(name, None)
                 return
         except Refused:  # it is not at hand
             pass
         rebuilt = rebuilt_policy(description, policy_hash)
-        if rebuilt is None:
-            raise Refused(
-                "POLICY_NOT_AT_HAND",
-                f"The policy {name!r} with the hash {policy_hash[:12]} is in force there, is not at hand, and the log "
-                "does not hold the code of its rules. Bring the code of then, or put another in its place (--policy).",
-                policy=name,
-                policy_hash=policy_hash,
-            )
-        self.bring(rebuilt)
+        if rebuilt is not None:
+            self.bring(rebuilt)
+            return
+        self.missing[name] = Refused(
+            "POLICY_NOT_AT_HAND",
+            f"The policy {name!r} with the hash {policy_hash[:12]} is in force there, is not at hand, and the log "
+            "does not hold the code of its rules. Bring the code of then, or put another in its place (--policy).",
+            policy=name,
+            policy_hash=policy_hash,
+        )
+
+    def require(self, binding: Mapping[str, Any]) -> None:
+        """Make sure that what a binding names can judge.
+
+        Raises:
+            Refused: ``POLICY_NOT_AT_HAND``.
+        """
+        missing = self.missing.get(str(binding.get("policy")))
+        if missing is not None:
+            raise missing
 
     def stand_in(self, name: str) -> str | None:
         """Return which policy stands in the place of one of the record; None where that one judges itself."""
