@@ -27,7 +27,7 @@ from typing import Any, Final
 import orjson
 
 from world.errors import Refused
-from world.events import ActorRegistered, AgentRegistered, decode_event
+from world.events import ActorRegistered, AgentRegistered, KlisConfigured, decode_event
 from world.klis.resource import STANDARD
 from worldprotocol.assemble import EventLog, LoggedEvent
 
@@ -36,9 +36,12 @@ __all__ = ["RULES", "Redaction"]
 RULES: Final = ("resources", "inputs", "actors", "actor=ID", "topic=GLOB", "stream=GLOB", "role=NAME")
 """The rules there are, as they are written."""
 
-_RESOURCE_FIELD: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)')
-_RESOURCE: Final = re.compile(rf"\b(?:[A-Z][A-Z0-9_]+|(?i:{'|'.join(map(re.escape, STANDARD))})):\S")
-"""One in the middle of a text, such as FILE:/plan, or file:/plan, which names the same."""
+_RESOURCE_FIELD: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)|"scope":\[(?!\])')
+_RESOURCE: Final = re.compile(r"\b[A-Z][A-Z0-9_]*:\S")
+"""One in the middle of a text, such as FILE:/plan."""
+
+_ANY_CASE: Final = r"\b(?i:{}):\S"
+"""The same of types that are known, in whatever case: file:/plan names the same."""
 
 _ESCAPE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 """A character within a text of JSON that is itself within a text."""
@@ -71,21 +74,22 @@ class Redaction:
         """What the rules are about, without the names in them."""
         self._names: dict[str, set[str]] = {}  # by the word they begin with
         self._odd: set[str] = set()  # those that begin with no word
-        self._follows_actors = "actors" in told
+        self._follows: Final = _learned_from(told)
+        self._types: dict[str, None] = dict.fromkeys(STANDARD)
+        self._known = self._of_types()
         self._tests = [self._test(rule) for rule in told]
 
     def __bool__(self) -> bool:
         return bool(self._tests)
 
     def learn(self, log: EventLog) -> None:
-        """Learn the names of all actors of a log, which may stand in any text."""
-        if self._follows_actors:
-            for event in log.read(topics=[ActorRegistered.TOPIC, AgentRegistered.TOPIC]):
-                self._take(event)
+        """Learn the names of all actors and of all types of resources of a log, which may stand in any text."""
+        for event in log.read(topics=self._follows) if self._follows else ():
+            self._take(event)
 
     def hides(self, event: LoggedEvent) -> bool:
         """Tell whether an event is hidden."""
-        if self._follows_actors and event.topic in (ActorRegistered.TOPIC, AgentRegistered.TOPIC):
+        if event.topic in self._follows:
             self._take(event)
         return any(test(event) for test in self._tests)
 
@@ -98,7 +102,7 @@ class Redaction:
     def _test(self, rule: str) -> _Test:
         kind, _, value = rule.partition("=")
         if kind == "resources":
-            return _names_a_resource
+            return self._names_a_resource
         if kind == "inputs":
             return lambda event: any(fnmatchcase(event.topic, glob) for glob in _INPUTS)
         if kind == "actors":
@@ -121,8 +125,22 @@ class Redaction:
                     return True
         return any(name in text for name in self._odd)
 
+    def _names_a_resource(self, event: LoggedEvent) -> bool:
+        if fnmatchcase(event.topic, _RUNS) or _RESOURCE_FIELD.search(event.state):
+            return True
+        text = _texts(event)
+        return bool(_RESOURCE.search(text) or self._known.search(text))
+
+    def _of_types(self) -> re.Pattern[str]:
+        return re.compile(_ANY_CASE.format("|".join(map(re.escape, self._types))))
+
     def _take(self, logged: LoggedEvent) -> None:
         event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        if isinstance(event, KlisConfigured):
+            if not event.types.keys() <= self._types.keys():
+                self._types |= dict.fromkeys(event.types)
+                self._known = self._of_types()
+            return
         if isinstance(event, ActorRegistered):
             names = [event.actor["actorId"], event.actor.get("name")]
         else:
@@ -131,6 +149,12 @@ class Redaction:
             if name:
                 first = _WORD.match(name)
                 (self._odd if first is None else self._names.setdefault(first[0], set())).add(name)
+
+
+def _learned_from(rules: Iterable[str]) -> tuple[str, ...]:
+    """Return the topics of the events from which rules learn names."""
+    given = {"actors": (ActorRegistered.TOPIC, AgentRegistered.TOPIC), "resources": (KlisConfigured.TOPIC,)}
+    return tuple(topic for rule, topics in given.items() if rule in rules for topic in topics)
 
 
 def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
@@ -143,11 +167,6 @@ def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
     if (kind in ("resources", "inputs", "actors") and not sign) or (kind in ("actor", "topic", "stream") and value):
         return [rule]
     raise Refused("INVALID_REDACTION", f"There is no rule {rule!r} to redact by; there are {', '.join(RULES)}.")
-
-
-def _names_a_resource(event: LoggedEvent) -> bool:
-    is_of_run = fnmatchcase(event.topic, _RUNS)
-    return is_of_run or bool(_RESOURCE_FIELD.search(event.state) or _RESOURCE.search(_texts(event)))
 
 
 def _texts(event: LoggedEvent) -> str:

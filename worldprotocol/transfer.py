@@ -9,6 +9,9 @@ Every line is canonical JSON, and an event's state is the stored text itself, so
 head stands after every thousand events or so, where a commit ended, and at the end; a file without its last line is
 refused. What was imported has the same events byte by byte and the same heads, in whatever store.
 
+What was salvaged from a damaged log, and is less than that or under no tree head, says so in its header, for honest
+readers: ``"salvaged":{"expected":36,"vouched":"none"}``.
+
 A redacted export (KM-7.3) says in its header by what rules, and hides events whole: of such an event there is nothing
 but ``{"leaf":"..","position":7,"redacted":true}``. All tree heads can still be computed from the leaves; it cannot be
 imported. See ``worldprotocol.redaction``.
@@ -21,6 +24,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import IO, Final
 
 import msgspec
@@ -47,13 +51,29 @@ MAX_LINE_BYTES: Final = 64 << 20
 Progress = Callable[[int, int], None]
 
 
-class Header(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The first line of an export; ``redacted`` says by what kinds of rules events are hidden in it."""
+class SalvagedFrom(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What an export tells of the damaged log that it was salvaged from.
+
+    ``expected`` is how many events that had, ``vouched`` under what tree head these are: ``saved`` (one kept
+    elsewhere), ``stored`` (one of the damaged log), or ``none``.
+    """
+
+    expected: int
+    vouched: str
+
+
+class Header(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of an export.
+
+    ``redacted`` says by what kinds of rules events are hidden in it, ``salvaged`` that it is the beginning of a damaged
+    log.
+    """
 
     world_protocol: str
     format: int
     name: str
     redacted: list[str] = []
+    salvaged: SalvagedFrom | None = None
 
 
 class _EventLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -79,6 +99,7 @@ class _HeadLine(msgspec.Struct, forbid_unknown_fields=True):
 _HEADER: Final = msgspec.json.Decoder(Header)
 _EVENT: Final = msgspec.json.Decoder(_EventLine)
 _HEAD: Final = msgspec.json.Decoder(_HeadLine)
+_NOT_AS_WRITTEN: Final = "it is not written as an export is, in canonical JSON with every member once"
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 
 
@@ -103,11 +124,13 @@ class Imported:
         name: the log's name where it was exported.
         added: events appended now.
         head: the tree head of the log.
+        salvaged: what the file tells of the damaged log that it was salvaged from; None for any other.
     """
 
     name: str
     added: int
     head: TreeHead
+    salvaged: SalvagedFrom | None = None
 
 
 Item = Header | LoggedEvent | Hidden | TreeHead
@@ -132,11 +155,11 @@ def export_log(
         DamagedLog: the first event or head that is not what its hash says; the lines before it are sound.
     """
     last = log.head()
-    header = {"worldProtocol": "log", "format": FORMAT, "name": log.name}
+    header = Header("log", FORMAT, log.name)
     if redaction:
         redaction.learn(log)
-        header["redacted"] = list(redaction.kinds)
-    out.write(canonical_bytes(header) + b"\n")
+        header.redacted = list(redaction.kinds)
+    out.write(header_line(header))
     heads = log.heads(0, last.size)
     frontier, written = Frontier(), 0
     for rows in log.read_rows(upto=last.size):
@@ -190,10 +213,15 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
         total = lines.seek(0, io.SEEK_END)
         lines.seek(start)
         known = _known_head(address)
-        name, last, agrees = _check(lines, known.size, lambda at: _tell(progress, at, 2 * total))
+        header, last, agrees = _check(lines, known.size, lambda at: _tell(progress, at, 2 * total))
         _check_target(known, last, agrees)
         lines.seek(start)
-        return _append(lines, address, Imported(name, 0, last), lambda at: _tell(progress, total + at, 2 * total))
+        return _append(
+            lines,
+            address,
+            Imported(header.name, 0, last, header.salvaged),
+            lambda at: _tell(progress, total + at, 2 * total),
+        )
 
 
 def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
@@ -207,9 +235,13 @@ def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
         if line.startswith(b'{"head":'):
             try:
                 told = _HEAD.decode(line).head
-            except (msgspec.MsgspecError, UnicodeError):
-                raise Refused("INVALID_TREE_HEAD", f"This is no tree head: {line[:120]!r}.") from None
-            heads.append(TreeHead.from_hex(told.size, told.root))
+                head = TreeHead.from_hex(told.size, told.root)
+                is_canonical = head_line(head).strip() == line.strip()
+            except (msgspec.MsgspecError, UnicodeError, Refused):
+                is_canonical = False
+            if not is_canonical:
+                raise Refused("INVALID_TREE_HEAD", f"This is no tree head: {line[:120]!r}.")
+            heads.append(head)
         elif line.strip() and not line.startswith((b'{"leaf":', b'{"format":')):
             heads.append(TreeHead.parse(line.decode("utf-8", "replace").strip()))
     return heads
@@ -253,9 +285,9 @@ def _check_target(known: TreeHead, last: TreeHead, found: TreeHead | None) -> No
         )
 
 
-def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[str, TreeHead, TreeHead | None]:
-    """Check a whole file; return its name, its last head, and its head over the first ``size`` events."""
-    name, frontier, found = "", Frontier(), None
+def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[Header, TreeHead, TreeHead | None]:
+    """Check a whole file; return its header, its last head, and its head over the first ``size`` events."""
+    header, frontier, found = Header("log", FORMAT, ""), Frontier(), None
     pending: list[bytes] = []
     versions: dict[str, int] = {}
     last: TreeHead | None = None
@@ -265,17 +297,23 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[st
     for number, item in _whole_items(lines, tell):
         last = None
         if isinstance(item, Header):
-            name = item.name
+            header = item
         elif isinstance(item, TreeHead):
             frontier, pending = frontier.extended(pending), []
             if item != TreeHead(frontier.size, frontier.root()):
-                raise _bad(number, f"the tree head {item.size} is not that of the {frontier.size} events before it")
+                raise _bad(
+                    number,
+                    f"the tree head {item.size} is not that of the {frontier.size} events before it",
+                    frontier.size,
+                )
             last = item
         else:
             if item.position != frontier.size + len(pending) + 1:
-                raise _bad(number, f"event {item.position} follows event {frontier.size + len(pending)}")
+                before = frontier.size + len(pending)
+                raise _bad(number, f"event {item.position} follows event {before}", before + 1)
             if item.version != versions.get(item.stream, 0) + 1:
-                raise _bad(number, f"version {item.version} of the stream {item.stream!r} is out of order")
+                why = f"version {item.version} of the stream {item.stream!r} is out of order"
+                raise _bad(number, why, item.position)
             versions[item.stream] = item.version
             repeats.take(_decoded(number, item))
             pending.append(item.leaf)
@@ -286,7 +324,7 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[st
         raise Refused("BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again.")
     for position, message in repeats.found(lambda: _events(lines, start)):
         raise Refused("BAD_EXPORT", f"Event {position}: {message}. Nothing was imported.", position=position)
-    return name, last, found
+    return header, last, found
 
 
 def _whole_items(
@@ -310,9 +348,9 @@ def _decoded(number: int, item: LoggedEvent) -> Event:
     try:
         return decode_event(item.topic, item.schema_version, item.state, item.position)
     except DamagedLog as damage:
-        raise _bad(number, damage.message) from None
+        raise _bad(number, damage.message.rstrip("."), item.position) from None
     except UnicodeError as error:
-        raise _bad(number, f"its state is no UTF-8 text ({error})") from None
+        raise _bad(number, f"its state is no UTF-8 text ({error})", item.position) from None
 
 
 def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int], None]) -> Imported:
@@ -337,7 +375,7 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
                     raise DamagedLog(
                         "TREE_DAMAGED", f"After line {number} the log has another tree head than the file."
                     )
-        return Imported(done.name, added, log.head())
+        return Imported(done.name, added, log.head(), done.salvaged)
 
 
 def read_items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[int, Item]]:
@@ -371,10 +409,13 @@ def read_header(line: bytes) -> Header:
     """
     try:
         header = _HEADER.decode(line)
-    except (msgspec.MsgspecError, UnicodeError):
+        is_canonical = header_line(header) == line
+    except (msgspec.MsgspecError, UnicodeError, Refused):
         header = None
     if header is None or header.world_protocol != "log":
         raise _bad(1, "this is no export of a log")
+    if not is_canonical and header.format == FORMAT:
+        raise _bad(1, _NOT_AS_WRITTEN)
     if header.format != FORMAT:
         raise Refused(
             "LOG_FORMAT",
@@ -387,6 +428,8 @@ def read_header(line: bytes) -> Header:
 
 def read_line(line: bytes) -> LoggedEvent | Hidden | TreeHead:
     """Return what a line of an export after the first says; whether an event's leaf hash fits is not looked at.
+
+    Of members that stand twice, which readers understand in different ways, the last is taken; ``as_written`` tells.
 
     Raises:
         Refused: ``BAD_EXPORT`` without a line, for what says nothing.
@@ -416,7 +459,10 @@ def _item(number: int, line: bytes) -> LoggedEvent | Hidden | TreeHead:
         if isinstance(item, LoggedEvent) and item.leaf != event_leaf(
             item.stream, item.version, item.topic, item.schema_version, item.state
         ):
-            raise _bad(number, f"event {item.position} was changed: its content and its leaf hash disagree")
+            why = f"event {item.position} was changed: its content and its leaf hash disagree"
+            raise _bad(number, why, item.position)
+        if as_written(item) != line:
+            raise _bad(number, _NOT_AS_WRITTEN, None if isinstance(item, TreeHead) else item.position)
     except UnicodeError as error:
         raise _bad(number, f"it is neither an event nor a tree head ({error})") from None
     except Refused as refused:
@@ -424,8 +470,9 @@ def _item(number: int, line: bytes) -> LoggedEvent | Hidden | TreeHead:
     return item
 
 
-def _bad(number: int, why: str) -> Refused:
-    return Refused("BAD_EXPORT", f"Line {number}: {why}. Nothing was imported.", line=number)
+def _bad(number: int, why: str, position: int | None = None) -> Refused:
+    place = {} if position is None else {"position": position}
+    return Refused("BAD_EXPORT", f"Line {number}: {why}. Nothing was imported.", line=number, **place)
 
 
 def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
@@ -440,21 +487,34 @@ def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
             f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",
             position=event.position,
         )
-    if redaction and redaction.hides(event):
-        return b'{"leaf":"%b","position":%d,"redacted":true}\n' % (event.leaf.hex().encode(), event.position)
+    return as_written(Hidden(event.position, event.leaf) if redaction and redaction.hides(event) else event)
+
+
+def as_written(item: LoggedEvent | Hidden | TreeHead) -> bytes:
+    """Return the one way to write a line of an export after the first; the state of an event stands as it is."""
+    if isinstance(item, TreeHead):
+        return head_line(item)
+    if isinstance(item, Hidden):
+        return b'{"leaf":"%b","position":%d,"redacted":true}\n' % (item.leaf.hex().encode(), item.position)
     return b'{"leaf":"%b","position":%d,"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}\n' % (
-        event.leaf.hex().encode(),
-        event.position,
-        event.schema_version,
-        event.state,
-        _text(event.stream),
-        _text(event.topic),
-        event.version,
+        item.leaf.hex().encode(),
+        item.position,
+        item.schema_version,
+        item.state,
+        _text(item.stream),
+        _text(item.topic),
+        item.version,
     )
 
 
+@lru_cache(maxsize=4_096)
 def _text(text: str) -> bytes:
     return b'"' + text.encode() + b'"' if _PLAIN.fullmatch(text) else canonical_bytes(text)
+
+
+def header_line(header: Header) -> bytes:
+    """Return the first line of an export."""
+    return canonical_bytes(msgspec.to_builtins(header)) + b"\n"
 
 
 def head_line(head: TreeHead) -> bytes:

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.cli.inside import Inside
 from tests.cli.realm import ROOT, Realm, founded
 from worldprotocol.proofs.checkpoint import Trusted, read_checkpoint
-from worldprotocol.proofs.note import VerifierKey
+from worldprotocol.proofs.note import COSIGNATURE, Signature, VerifierKey
 
 ORIGIN = "example.com/shop"
 BUY = ("submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 1}')
@@ -244,7 +245,9 @@ def test_a_file_does_not_vouch_for_itself(realm: Realm) -> None:
     realm("prove", "4", "-o", "receipt.json")
     assert "--vkey" in realm("verify", "receipt.json", code=2).err
     head = str(read_checkpoint((realm.folder / "new.checkpoint").read_bytes()).head)
-    assert "under a tree head that was kept" in realm("verify", "receipt.json", "--against", head).out
+    said = realm("verify", "receipt.json", "--against", head).out
+    assert "under a tree head that was kept" in said
+    assert ORIGIN not in said  # anybody could have written that there
     old = str(read_checkpoint((realm.folder / "old.checkpoint").read_bytes()).head)
     assert "BAD_PROOF" in realm("verify", "receipt.json", "--against", old, code=1).err
     receipt = (realm.folder / "receipt.json").read_text()
@@ -277,3 +280,87 @@ def test_proofs_change_no_byte_of_the_log(realm: Realm) -> None:
     for words in (("prove", "--between", "2", "5"), ("export", "--redact", "inputs"), ("verify",)):
         realm(*words)
     assert {file.name: file.read_bytes() for file in realm.folder.glob("world.db*")} == before
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_an_older_tree_head_alone_proves_nothing_about_a_newer_one(realm: Realm) -> None:
+    """From a head of 2, 4, 8, ... events anybody makes a newer one with a proof, and events of his own."""
+    realm("prove", "--between", "old.checkpoint", "new.checkpoint", "-o", "kept.json")
+    old, new = (str(read_checkpoint((realm.folder / f"{one}.checkpoint").read_bytes()).head) for one in ("old", "new"))
+    assert "only its older tree head was kept" in realm("verify", "kept.json", "--against", old, code=1).err
+    for kept in ((new,), (old, new)):
+        words = [word for head in kept for word in ("--against", head)]
+        said = realm("verify", "kept.json", *words).out
+        assert "events of a log are as they were" in said
+        assert ORIGIN not in said
+        assert ORIGIN not in independent(realm, "kept.json", *(word.replace("against", "head") for word in words))
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_proof_leads_over_a_change_of_the_key(realm: Realm) -> None:
+    later = realm("checkpoint", "keygen", ORIGIN, "-o", "later.key").out.strip()
+    realm("checkpoint", "--key", "later.key", "-o", "later.checkpoint")
+    realm("prove", "--between", "old.checkpoint", "later.checkpoint", "-o", "rotated.json")
+    for one in (vkey(realm), later):
+        assert "NOT_SIGNED" in realm("verify", "rotated.json", "--vkey", one, code=1).err
+    keys = ("--vkey", later, "--old-vkey", vkey(realm))
+    assert f"; the older ones signed by {ORIGIN}, all signed by {ORIGIN}" in realm("verify", "rotated.json", *keys).out
+    assert "are as they were" in independent(realm, "rotated.json", *keys)
+    wire = realm("verify", "rotated.json", *keys, "--json").json
+    assert [one["signedBy"] for one in wire["checkpoints"]] == [[ORIGIN], [ORIGIN]]
+    realm("prove", "3", "-o", "three.json")
+    realm("export", "--force", "all.jsonl")
+    for words in (("three.json",), (), ("all.jsonl",)):
+        asked = ("--against", "new.checkpoint", "--vkey", vkey(realm), "--old-vkey", later)
+        assert "--old-vkey" in realm("verify", *words, *asked, code=2).err
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_it_is_told_when_witnesses_signed(realm: Realm) -> None:
+    private = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    witness = VerifierKey("wit.example/w", private.public_key().public_bytes_raw(), COSIGNATURE)
+    whole = (realm.folder / "new.checkpoint").read_text()
+    body = whole.partition("\n\n")[0] + "\n"
+    keys = ("--vkey", vkey(realm), "--vkey", witness.to_text())
+    for at, words in ((1_700_000_000, "2023-11-14T22:13:20Z"), (2**63 - 1, f"{2**63 - 1} s after 1970"), (2**63, "")):
+        value = at.to_bytes(8) + private.sign(f"cosignature/v1\ntime {at}\n{body}".encode())
+        line = Signature(witness.name, witness.key_id, value).to_text()
+        (realm.folder / "seen.checkpoint").write_text(whole + line)
+        realm("prove", "3", "--checkpoint", "seen.checkpoint", "-o", "seen.json")
+        for asked in (("--against", "seen.checkpoint"), ("seen.json",)):
+            if not words:
+                assert "BAD_SIGNATURE" in realm("verify", *asked, *keys, code=1).err
+                continue
+            assert f"signed by {ORIGIN}, {witness.name} at {words}" in realm("verify", *asked, *keys).out
+            [told] = realm("verify", *asked, *keys, "--json").json["checkpoints"]
+            assert told["cosignedAt"] == {witness.name: at}
+
+
+def test_no_checkpoint_is_replaced_by_one_that_cannot_be_read(realm: Realm) -> None:
+    full = (realm.folder / "new.checkpoint").read_text() + "\u2014 other.example AAAAAAAA\n" * 99
+    (realm.folder / "full.checkpoint").write_text(full)
+    realm("checkpoint", "-o", "full.checkpoint")  # its own line is there already
+    realm("checkpoint", "keygen", ORIGIN, "-o", "one-more.key")
+    assert "INVALID_TARGET" in realm("checkpoint", "-o", "full.checkpoint", "--key", "one-more.key", code=2).err
+    assert len(read_checkpoint((realm.folder / "full.checkpoint").read_bytes()).note.signatures) == 100
+    signed = (realm.folder / "one-more.key.signed").read_text()
+    long = ("checkpoint", "--key", "one-more.key", "--origin", "x" * 100_000)
+    assert "INVALID_CHECKPOINT" in realm(*long, code=2).err
+    assert (realm.folder / "one-more.key.signed").read_text() == signed
+
+
+def test_options_that_say_nothing_are_not_passed_over(realm: Realm) -> None:
+    files = ("prove", "--between", "old.checkpoint", "new.checkpoint")
+    for more in (("--key", "none.key"), ("--origin", "nonsense")):
+        assert "leave --key and --origin out" in realm(*files, *more, code=2).err
+    assert realm("prove", "--between", "old.checkpoint", "13", "--origin", ORIGIN).code == 0
+
+
+def test_a_key_that_others_can_read_is_remarked_upon(realm: Realm) -> None:
+    assert "Others" not in realm("checkpoint").err
+    (realm.folder / "checkpoint.key").chmod(0o644)
+    try:
+        assert "Others can read or change the key" in realm("checkpoint").err
+        assert "Others can read or change the key" in realm("prove", "3", "-o", "three.json").err
+    finally:
+        (realm.folder / "checkpoint.key").chmod(0o600)

@@ -9,23 +9,24 @@ import sqlite3
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.garden import record
-from world.canonical import canonical_bytes
+from world.canonical import canonical_bytes, canonical_text, digest
 from world.errors import DamagedLog, Refused
 from world.log import TreeHead, open_log
-from world.log.merkle import leaf_hash
+from world.log.merkle import consistency_proof, leaf_hash, subtrees_of, tree_root
 from worldprotocol.facade import World
-from worldprotocol.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of
-from worldprotocol.proofs.note import SigningKey, VerifierKey
+from worldprotocol.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of, read_checkpoint
+from worldprotocol.proofs.note import COSIGNATURE, Note, Signature, SigningKey, VerifierKey
 from worldprotocol.proofs.receipt import SUBJECTS, Subject, check_proof, make_consistency, make_receipt, proof_kind
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,8 +74,14 @@ def subjects(world: World) -> list[Subject]:
     return [*found.values(), Subject("event", "1", 1), Subject("event", str(last), last)]
 
 
-def asked(*, keys: tuple[VerifierKey, ...] = TRUSTED.keys, head: tuple[TreeHead, ...] = ()) -> Namespace:
-    return Namespace(vkey=[key.to_text() for key in keys], head=[str(one) for one in head], origin=None)
+def asked(
+    keys: tuple[VerifierKey, ...] = TRUSTED.keys,
+    heads: tuple[TreeHead, ...] = (),
+    origin: str | None = None,
+    old: tuple[VerifierKey, ...] = (),
+) -> Namespace:
+    vkeys, old_vkeys = ([key.to_text() for key in some] for some in (keys, old))
+    return Namespace(vkey=vkeys, old_vkey=old_vkeys, head=[str(one) for one in heads], origin=origin)
 
 
 def alone(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -121,8 +128,12 @@ def test_a_consistency_proof_is_checked_without_this_project(garden: World, tmp_
     done = alone(file, "--vkey", KEY.verifier.to_text())
     assert done.returncode == 0, done
     assert "the first 5 events" in done.stdout
-    head = garden.log.root_at(5)
-    assert alone(file, "--head", str(head)).returncode == 0
+    old, new = garden.log.root_at(5), garden.log.head()
+    done = alone(file, "--head", str(old), "--head", str(new))
+    assert done.returncode == 0
+    assert ORIGIN not in done.stdout  # nobody says that it is of this log
+    assert alone(file, "--head", str(new)).returncode == 0
+    assert alone(file, "--head", str(old)).returncode == 1  # anybody could have made the newer one
     assert alone(file, "--head", f"5:{'0' * 64}").returncode == 1
 
 
@@ -283,9 +294,11 @@ def test_an_event_that_reads_in_two_ways_is_no_evidence(verifier: ModuleType) ->
             both_refuse(forged(content, "decision", name, "state.decision.decisionId"), verifier)
 
 
-def forged(content: str, kind: str, name: str, field: str) -> bytes:
+def forged(
+    content: str, kind: str = "event", name: str = "1", field: str = "position", note: str | None = None
+) -> bytes:
     """The receipt of a log of one event whose owner wrote what no log of ours takes."""
-    leaf = leaf_hash(content.encode())
+    leaf = leaf_hash(content.encode("utf-8", "surrogatepass"))
     told = {
         "worldProtocol": "receipt",
         "format": 1,
@@ -293,22 +306,21 @@ def forged(content: str, kind: str, name: str, field: str) -> bytes:
         "origin": ORIGIN,
         "event": {"position": 1, "leaf": leaf.hex(), "content": content},
         "inclusion": {"index": 0, "size": 1, "path": []},
-        "checkpoint": checkpoint_of(TreeHead(1, leaf), ORIGIN, [KEY, WITNESS]).to_text(),
+        "checkpoint": note or checkpoint_of(TreeHead(1, leaf), ORIGIN, [KEY, WITNESS]).to_text(),
     }
     return canonical_bytes(told) + b"\n"
 
 
 def test_what_an_event_says_cannot_write_on_the_terminal(tmp_path: Path) -> None:
-    topic = r"x\n\u001b[2J\ud800 signed by everybody"
+    topic = "x\u2028\x9b2J signed by everybody"
     content = f'{{"schemaVersion":1,"state":{{}},"stream":"s","topic":"{topic}","version":1}}'
     file = tmp_path / "odd.json"
     file.write_bytes(forged(content, "event", "1", "position"))
     done = alone(file, "--vkey", KEY.verifier.to_text())
     assert done.returncode == 0
     assert done.stdout.count("\n") == 2
-    assert "\x1b" not in done.stdout
-    with pytest.raises(Refused):
-        check_proof(file.read_bytes(), TRUSTED)
+    assert done.stdout.isascii()
+    assert check_proof(file.read_bytes(), TRUSTED).kind == "receipt"
 
 
 def test_a_proof_is_read_from_a_log_that_is_only_looked_at(garden: World, tmp_path: Path) -> None:
@@ -343,3 +355,177 @@ def test_nothing_is_proven_from_a_damaged_log(garden: World, tmp_path: Path, dam
     whole.close()
     with open_log(str(file), read_only=True) as log, pytest.raises(DamagedLog):
         make_receipt(log, Subject("event", "9", 9), checkpoint_of(log.root_at(log.head().size), ORIGIN, [KEY]))
+
+
+def proven(data: bytes, verifier: ModuleType, trusted: Trusted = TRUSTED) -> bool:
+    """Whether a file proves something; both programs have to say the same."""
+    try:
+        check_proof(data, trusted)
+        ours = True
+    except Refused:
+        ours = False
+    heads = [read_checkpoint(json.loads(data)["checkpoint"].encode()).head] if ours and not trusted.keys else []
+    try:
+        verifier.check(data, asked(trusted.keys, tuple(heads), trusted.origin))
+        theirs = True
+    except verifier.NotProven:
+        theirs = False
+    assert ours is theirs, data[:400]
+    return ours
+
+
+def content(state: str = "{}", topic: str = '"x.y"', version: str = "1", stream: str = '"s"') -> str:
+    return f'{{"schemaVersion":1,"state":{state},"stream":{stream},"topic":{topic},"version":{version}}}'
+
+
+CANONICAL = [
+    "{}", '{"a":1.5}', '{"a":1e-7}', '{"a":0.000001}', '{"a":1e+21}', '{"a":100000000000000000000}', '{"a":-2.5e-9}',
+    '{"a":5e-324}', '{"a":9007199254740991}', '{"a":"\\u001b\\"\\\\é\u2028"}', '{"a":[[],{},null,true,-1]}',
+    '{"\U0001f600":1,"\ufb33":2}',
+]  # fmt: skip
+OTHERWISE = [
+    '{"a": 1}', '{"a":NaN}', '{"a":Infinity}', '{"a":1.0}', '{"a":1E5}', '{"a":1e5}', '{"a":1e-07}', '{"a":-0}',
+    '{"a":01}', '{"b":1,"a":1}', '{"a":1,"a":2}', '{"a":0.1000000000000000055}', '{"a":1000000000000000000000}',
+    '{"a":1e400}', f'{{"a":1{"0" * 5_000}}}',
+    f'{{"a":{"[" * 400}{"]" * 400}}}', f'{{"a":{"[" * 90_000}{"]" * 90_000}}}',
+    '{"a":"\\ud800"}', '{"a":"\\u00e9"}', '{"a":"\\/"}', '{"\ufb33":2,"\U0001f600":1}', '{"a":9007199254740993}', "",
+]  # fmt: skip
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_an_event_has_one_way_to_be_written_for_both_programs(verifier: ModuleType) -> None:
+    for state in CANONICAL:
+        assert proven(forged(content(state)), verifier), state
+    for state in OTHERWISE:
+        assert not proven(forged(content(state)), verifier), state[:80]
+    names = [f'"{name}"' for name in ("", "x" * 513, "a\\tb", "a\\u001b", "a\x7f")]
+    odd = [content(topic=topic) for topic in ["7", "null", "[]", '["x"]', "{}", *names]]
+    odd += [content(stream=stream) for stream in ["7", "null", "[]", *names]]
+    odd += [content(version=version) for version in ('"1"', "true", "0", "-1", "1.5", "null", "9007199254740994")]
+    assert proven(forged(content("[]")), verifier)
+    for text in [*odd, content() + " ", content()[:-1] + ',"w":1}', "[]", "1", ""]:
+        assert not proven(forged(text), verifier), text
+    for levels in range(196, 203):
+        proven(forged(content(f'{{"a":{"[" * levels}{"]" * levels}}}')), verifier)
+
+
+@given(JSON)
+def test_any_value_is_written_in_the_same_way_by_both_programs(verifier: ModuleType, value: Any) -> None:
+    try:
+        text = canonical_text(value)
+    except Refused:  # half a surrogate, or an infinity
+        return
+    assert verifier.canonical(verifier.read(text)) == text
+    other = json.dumps(value, separators=(",", ":"))
+    if other != text:
+        with pytest.raises(verifier.NotProven):
+            verifier.read(other)
+
+
+def sealed(**changed: Any) -> bytes:
+    """The receipt for a world, whose ids follow from its hashes as far as those can be written."""
+    hashes = {name: value for name, value in changed.items() if name.endswith("Hash")}
+    parts = {"schemaHash": "a" * 64, "snapshotHash": "b" * 64} | hashes
+    parent = changed.get("parent")
+    state = parts | {"contentId": digest(parts), "worldId": digest(parts | {"parentWorldId": parent})} | changed
+    told = {name: value for name, value in state.items() if value != "missing"}
+    text = content(canonical_bytes(told).decode(), '"world.sealed"')
+    return forged(text, "world", str(state["worldId"]), "state.worldId")
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_the_ids_of_a_world_follow_from_its_hashes_for_both_programs(verifier: ModuleType) -> None:
+    for right in (sealed(), sealed(parent=None), sealed(parent="c" * 64)):
+        assert proven(right, verifier)
+    wrongs: dict[str, list[Any]] = {
+        "contentId": ["0" * 64, None, "missing", 1],
+        "worldId": ["0" * 64, "x"],
+        "parent": [3, 1e21, "", "c" * 63, "C" * 64, [], {}],
+        "schemaHash": ["é", "A" * 64, "a" * 62, None, "missing", 1],
+        "snapshotHash": ["b" * 66],
+    }
+    for name, values in wrongs.items():
+        for value in values:
+            assert not proven(sealed(**{name: value}), verifier), (name, value)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_both_programs_read_the_same_checkpoints(verifier: ModuleType) -> None:
+    text, key = content(), Trusted((KEY.verifier,))
+    made = checkpoint_of(TreeHead(1, leaf_hash(text.encode())), ORIGIN, [KEY])
+    whole, body = made.to_text(), made.note.text
+
+    def holds(note: str, trusted: Trusted = key) -> bool:
+        return proven(forged(text, note=note), verifier, trusted)
+
+    good = "\u2014 other.example AAAAAAAA\n"
+    for lines in ("", good, f"\u2014 {ORIGIN} AAAAAAAA\n", good * 99):
+        assert holds(whole + lines)
+    for lines in (
+        *(f"\u2014 other.example {encoded}\n" for encoded in ("!!!!", "AAAA", "AAAAAAB=", "A" * (2 << 20))),
+        *(f"\u2014 {name} AAAAAAAA\n" for name in ("o+x", "o\u00a0x", "", "a b", "a\x85b")),
+        *(f"\u2014 {ORIGIN} !!!\n", "hello\n", "\n", good[:-1], good[:-1] + "\r\n", good * 100, good[2:]),
+    ):
+        assert not holds(whole + lines), lines[:80]
+    for changed in (body + "ext\n", body + "a\x7f\n", body + "a\u2028b\n"):
+        assert holds(Note(changed).signed(KEY).to_text())
+    sizes = [
+        body.replace("\n1\n", f"\n{size}\n") for size in ("01", "+1", "\u0661", " 1", "0_1", "1" * 5_000, "-1", "0")
+    ]
+    others = [body + "\next\n", body + "a\tb\n", body.replace("=\n", "\n"), body.replace("=\n", "= \n"), body[:-1]]
+    for changed in (*sizes, *others):
+        assert not holds(Note(changed).signed(KEY).to_text()), changed[:80]
+    assert holds(body, Trusted())
+    assert not holds(body)
+    assert not holds(body + "\n", Trusted())
+    assert not holds(whole, Trusted((KEY.verifier,), ""))
+    assert holds(whole, Trusted((KEY.verifier,), ORIGIN))
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_witness_signs_at_a_time_that_there_is(verifier: ModuleType) -> None:
+    text = content()
+    made = checkpoint_of(TreeHead(1, leaf_hash(text.encode())), ORIGIN, [KEY])
+    private = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    witness = VerifierKey("wit.example", private.public_key().public_bytes_raw(), COSIGNATURE)
+    for at, is_right in ((0, True), (1_700_000_000, True), (2**63 - 1, True), (2**63, False), (2**64 - 1, False)):
+        value = at.to_bytes(8) + private.sign(f"cosignature/v1\ntime {at}\n{made.note.text}".encode())
+        note = made.to_text() + Signature(witness.name, witness.key_id, value).to_text()
+        assert proven(forged(text, note=note), verifier, Trusted((KEY.verifier, witness))) is is_right
+
+
+def grown(old: Checkpoint, new: Checkpoint, path: Sequence[bytes]) -> bytes:
+    told = {"worldProtocol": "consistency", "format": 1, "origin": ORIGIN, "old": old.to_text(), "new": new.to_text()}
+    return canonical_bytes(told | {"path": [node.hex() for node in path]}) + b"\n"
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_both_programs_find_every_history_that_did_not_only_grow(verifier: ModuleType) -> None:
+    leaves = [leaf_hash(bytes([at])) for at in range(9)]
+    heads = [checkpoint_of(TreeHead(size, tree_root(leaves[:size])), ORIGIN, [KEY]) for size in range(9)]
+    other = [checkpoint_of(TreeHead(size, bytes(32)), ORIGIN, [KEY]) for size in range(9)]
+    key = Trusted((KEY.verifier,))
+    for a, old in enumerate(heads):
+        for b, new in enumerate(heads):
+            path = consistency_proof(a, b, subtrees_of(leaves)) if a <= b else []
+            assert proven(grown(old, new, path), verifier, key) is (a <= b)
+            for wrong in ([*path, leaves[0]], path[:-1] if path else path[:0]):
+                assert proven(grown(old, new, wrong), verifier, key) is (a <= b and wrong == path)
+            assert not proven(grown(other[a], new, path), verifier, key)
+            if a or not b:
+                assert not proven(grown(old, other[b], path), verifier, key)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_proof_leads_from_one_key_of_the_log_to_the_next(garden: World, verifier: ModuleType) -> None:
+    later = SigningKey(ORIGIN, bytes(reversed(range(32))))
+    old = checkpoint_of(garden.log.root_at(5), ORIGIN, [KEY])
+    data = make_consistency(garden.log, old, checkpoint_of(garden.log.head(), ORIGIN, [later]))
+    before, now = (KEY.verifier,), (later.verifier,)
+    assert check_proof(data, Trusted(now), Trusted(before)).kind == "consistency"
+    assert verifier.check(data, asked(now, old=before))
+    for keys, old_keys in ((before, before), (now, now), (before, now), ((*before, *now), before), (now, ())):
+        with pytest.raises(Refused):
+            check_proof(data, Trusted(keys), Trusted(old_keys) if old_keys else None)
+        with pytest.raises(verifier.NotProven):
+            verifier.check(data, asked(keys, old=old_keys))

@@ -49,6 +49,7 @@ def checkpoint(desk: Desk, context: click.Context, keys: tuple[str, ...], origin
             )
         if file is not None and Path(file).exists():
             made = _continued(world, Path(file), made)
+            _check_readable(Path(file), made)
     warn_of_names(desk, made, signers)
     if written(desk, made.to_text().encode(), file):
         told = {
@@ -92,6 +93,21 @@ def _continued(world: World, path: Path, made: Checkpoint) -> Checkpoint:
     mine = {(one.name, one.key_id) for one in made.note.signatures}
     kept = tuple(one for one in others if (one.name, one.key_id) not in mine)  # such as those of witnesses
     return replace(made, note=replace(made.note, signatures=(*made.note.signatures, *kept)))
+
+
+def _check_readable(path: Path, made: Checkpoint) -> None:
+    """Refuse to replace a checkpoint by one that nobody could read any more."""
+    from world.errors import Refused
+    from worldprotocol.proofs.checkpoint import read_checkpoint
+
+    try:
+        read_checkpoint(made.to_text().encode())
+    except Refused as refused:
+        raise Refused(
+            "INVALID_TARGET",
+            f"{path} cannot take one more signature, and stays: {refused.message} Write to another file.",
+            path=str(path),
+        ) from None
 
 
 @checkpoint.command("keygen")

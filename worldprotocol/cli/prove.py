@@ -45,6 +45,8 @@ def prove(
         raise click.UsageError(
             "--checkpoint brings its own origin and signatures; leave --key, --origin, --between out."
         )
+    if between is not None and (keys or origin) and not any(_is_size(one) for one in between):
+        raise click.UsageError("The two files bring their own origin and signatures; leave --key and --origin out.")
     with desk.look() as world:
         if between is not None:
             old, new = (_end(desk, world, one, keys, origin) for one in between)
@@ -106,9 +108,14 @@ def _of_proposal(world: World, kind: str, proposal_id: str) -> Subject:
 
 
 def _end(desk: Desk, world: World, given: str, keys: tuple[str, ...], origin: str | None) -> Checkpoint:
-    if given.isascii() and given.isdigit() and not Path(given).exists():
+    if _is_size(given):
         return _fresh(desk, world, int(given), keys, origin)
     return _kept(given)
+
+
+def _is_size(given: str) -> bool:
+    """Tell whether this is a number of events rather than a file."""
+    return given.isascii() and given.isdigit() and not Path(given).exists()
 
 
 def _kept(file: str) -> Checkpoint:

@@ -85,12 +85,16 @@ def signed_checkpoint(
 
     Raises:
         Refused: ``FILE_UNREADABLE``, ``INVALID_KEY``, ``NO_CONFIG``, ``INVALID_CONFIG``, ``INVALID_TARGET``,
-            ``INVALID_PROMISE``.
+            ``INVALID_PROMISE``, ``NOT_A_REAL_LOG``.
         DamagedLog: ``SAVED_HEAD_MISMATCH`` where a key has signed another history under this name.
     """
+    from world.errors import Refused
     from worldprotocol.proofs.checkpoint import checkpoint_of
     from worldprotocol.proofs.promise import SUFFIX, promise
 
+    if world.archive.peek(lambda realm: realm.branched is not None):
+        told = "This log is a branch that never was (`worldctl whatif -o`); it is not signed, and nothing in it proven."
+        raise Refused("NOT_A_REAL_LOG", told)
     named = origin_of(desk, world, origin)
     head = world.log.root_at(world.log.head().size if size is None else size)
     paths, noted = [Path(file) for file in files], None
@@ -100,22 +104,28 @@ def signed_checkpoint(
             paths = [config.folder / Path(config.checkpoint.key).expanduser()]
         if config.checkpoint.signed:
             noted = config.folder / Path(config.checkpoint.signed).expanduser()
-    keys = [_read_key(path, named) for path in paths]
+    checkpoint_of(head, named)  # a name that cannot be is refused before it is noted as one that was signed under
+    keys = [_read_key(desk, path, named) for path in paths]
     for path, key in zip(paths, keys, strict=True):
         promise(noted or path.with_name(path.name + SUFFIX), world.log, key.verifier, named, head)
     return checkpoint_of(head, named, keys), keys
 
 
-def _read_key(path: Path, origin: str) -> SigningKey:
-    """Read a private key as Go's ``note`` writes it, or a PEM of ``worldctl keys new``, named after the origin then."""
+def _read_key(desk: Desk, path: Path, origin: str) -> SigningKey:
+    """Read a private key as Go's ``note`` writes it, or a PEM of ``worldctl keys new``, named after the origin then.
+
+    Says so where others than its owner can read it.
+    """
     from world.errors import Refused
     from world.klis.signature import private_key
     from worldprotocol.proofs.note import SigningKey, is_key_name
 
     try:
-        told = path.read_bytes()
+        told, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
         raise Refused("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror or error}.", path=str(path)) from None
+    if mode & 0o077:
+        desk.out.remark(f"Others can read or change the key {path}: `chmod 600` it, and make a new one if they could.")
     try:
         if told.startswith(b"PRIVATE+KEY+"):
             return SigningKey.parse(told.decode("utf-8", "replace").strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from worldprotocol.assemble import TreeHead
     from worldprotocol.proofs.checkpoint import Checkpoint, Trusted
     from worldprotocol.proofs.exports import ExportReport
+    from worldprotocol.proofs.note import VerifierKey
+    from worldprotocol.proofs.receipt import Checked
+    from worldprotocol.transfer import SalvagedFrom
 
 
 @command("verify")
@@ -28,21 +32,34 @@ if TYPE_CHECKING:
     "given often.",
 )
 @trusting_options
-def verify(desk: Desk, file: str | None, against: tuple[str, ...], vkeys: tuple[str, ...], origin: str | None) -> int:
+@click.option(
+    "--old-vkey",
+    "old_vkeys",
+    multiple=True,
+    metavar="KEY",
+    help="Key that has to have signed the older checkpoint of a consistency proof instead of --vkey, where the log has "
+    "another one by now; may be given often.",
+)
+def verify(
+    desk: Desk,
+    file: str | None,
+    against: tuple[str, ...],
+    vkeys: tuple[str, ...],
+    origin: str | None,
+    old_vkeys: tuple[str, ...],
+) -> int:
     """Check the tree, every event's form, references and hashes, and the index; name the first bad event.
 
     With FILE, an export (also a redacted one), a receipt or a consistency proof is checked, and no log is needed.
     Checkpoints and proofs have to be signed with every --vkey. Exit code 3 where the log or the export contradicts
     itself, 1 where only the index does, or where nothing is proven.
     """
-    trust = trusted(vkeys, origin)
-    saved = Saved(trust)
+    saved = Saved(trusted(vkeys, origin), trusted(old_vkeys, origin) if old_vkeys else None)
     for given in against:
         saved.add(given)
-    if file is None:
-        saved.demand_signatures()
-    else:
+    if file is not None:
         return _verify_file(desk, file, saved)
+    saved.demand_signatures()
     from world.verify import verify as check_all
 
     with desk.look() as world, desk.progress("Verifying") as progress:
@@ -61,8 +78,9 @@ def verify(desk: Desk, file: str | None, against: tuple[str, ...], vkeys: tuple[
 class Saved:
     """The tree heads to compare with, and who vouches for them."""
 
-    def __init__(self, trust: Trusted) -> None:
+    def __init__(self, trust: Trusted, earlier: Trusted | None = None) -> None:
         self.trust = trust
+        self.earlier = earlier
         self.heads: list[TreeHead] = []
         self.checkpoints: list[tuple[Checkpoint, tuple[str, ...]]] = []
         self.unsigned: list[str] = []
@@ -71,8 +89,11 @@ class Saved:
         """Let nothing stand beside keys that has no signatures, where only checkpoints have some.
 
         Raises:
-            click.UsageError: a key was given, and no checkpoint, or something else as well.
+            click.UsageError: a key was given, and no checkpoint, or something else as well; or a key for what only a
+                consistency proof has.
         """
+        if self.earlier is not None:
+            raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof.")
         if self.trust.keys and not self.checkpoints:
             raise click.UsageError("--vkey is about the signatures of a checkpoint: name one with --against.")
         if self.trust.keys and self.unsigned:
@@ -118,7 +139,7 @@ class Saved:
             return ""
         words = f", against {counted(len(self.heads), 'saved tree head')}"
         if self.checkpoints and self.trust.keys:
-            words += f", signed by {', '.join(key.name for key in self.trust.keys)}"
+            words += f", {_signed(self.trust, [one for one, _ in self.checkpoints])}"
         return words
 
     def remark(self, desk: Desk) -> None:
@@ -157,22 +178,37 @@ def _verify_file(desk: Desk, file: str, saved: Saved) -> int:
         _tell_findings(desk, report)
         hidden = f", {report.hidden} of them hidden" if report.rules else ""
         _conclude(desk, report, f"{counted(report.events, 'event')} in {file}{hidden}{saved.in_words()}")
-        if report.hidden:
-            spans = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in report.spans[:20])
-            more = ", ..." if len(report.spans) > 20 else ""
-            desk.out.text(f"not looked into: events {spans}{more} (hidden by {', '.join(report.rules)}, as it says)")
-            desk.out.text(
-                "not checked without them: references, states, keys and hashes made of them, ids that repeat, "
-                "the order of steps, leases"
-            )
+        _tell_limits(desk, report)
     saved.remark(desk)
     return 0 if report.ok else 3
+
+
+def _tell_limits(desk: Desk, report: ExportReport) -> None:
+    """Say what the check of an export could not look into."""
+    if report.salvaged is not None:
+        desk.out.text(f"salvaged: {salvaged_words(report.salvaged, report.events)}")
+    if report.hidden:
+        spans = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in report.spans[:20])
+        more = ", ..." if len(report.spans) > 20 else ""
+        desk.out.text(f"not looked into: events {spans}{more} (hidden by {', '.join(report.rules)}, as it says)")
+        desk.out.text(
+            "not checked without them: references, states and their hashes, ids of effects, ids that hidden events "
+            "repeat, patches against their scope, the order of steps, leases, runs"
+        )
+
+
+def salvaged_words(salvaged: SalvagedFrom, events: int) -> str:
+    """Return what a salvaged export says of itself, as a sentence without its end."""
+    heads = {"saved": "under a tree head that was kept elsewhere", "stored": "under a tree head of the damaged log"}
+    under = heads.get(salvaged.vouched, "under no tree head")
+    return f"{counted(events, 'event')} of {salvaged.expected} that a damaged log had, {under}, as it says"
 
 
 def _bad_export(desk: Desk, refused: Any) -> int:
     """Tell of a file that contradicts itself, as of a log that does."""
     message = refused.message.removesuffix(" Nothing was imported.")
-    finding = {"code": refused.code, "position": 0, "message": message, "details": dict(refused.details)}
+    position = refused.details.get("position", 0)  # 0 where it is not about an event
+    finding = {"code": refused.code, "position": position, "message": message, "details": dict(refused.details)}
     desk.out.tell({"kind": "export", "ok": False, "findings": [finding]}, f"{refused.code}\t{message}")
     return 3
 
@@ -181,39 +217,86 @@ def _verify_proof(desk: Desk, data: bytes, saved: Saved) -> int:
     from world.errors import Refused
     from worldprotocol.proofs.receipt import check_proof, proof_kind
 
-    if proof_kind(data) is None:
+    kind, trust = proof_kind(data), saved.trust
+    if kind is None:
         raise Refused("BAD_PROOF", "The file is no export, no receipt and no consistency proof.")
-    if not saved.trust.keys and not saved.heads:
+    if kind == "receipt" and saved.earlier is not None:
+        raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof.")
+    if not trust.keys and not saved.heads:
         raise click.UsageError("Give a --vkey, or --against a tree head that was kept: a file cannot vouch for itself.")
-    checked = check_proof(data, saved.trust)
+    checked = check_proof(data, trust, saved.earlier)
     known = [one.head for one in checked.checkpoints]
     if any(head not in known for head in saved.heads):
         raise Refused("BAD_PROOF", "This proves nothing here: its tree head is not the one that was kept.")
-    last = checked.checkpoints[-1]
-    if checked.about is not None and checked.event is not None:
-        what = f"{checked.about['kind']} {checked.about['id']}: event {checked.event['position']}, "
-        words = f"{what}{checked.event['topic']}, in the log {last.origin} with {counted(last.head.size, 'event')}"
-    else:
-        first = checked.checkpoints[0]
-        words = (
-            f"the first {counted(first.head.size, 'event')} of {last.origin} are as they were, of {last.head.size} now"
+    if not trust.keys and known[-1] not in saved.heads:
+        raise Refused(
+            "BAD_PROOF",
+            "This proves nothing here: only its older tree head was kept, and anybody can make a newer one. Give a "
+            "--vkey, or the newer one --against.",
         )
+    trusts = [saved.earlier or trust, trust][-len(known) :]
     wire = {
         "kind": checked.kind,
         "ok": True,
         "about": checked.about,
         "event": checked.event,
-        "checkpoints": [_checkpoint_wire(one, checked.unchecked, saved.trust) for one in checked.checkpoints],
+        "checkpoints": [
+            _checkpoint_wire(one, checked.unchecked, by) for one, by in zip(checked.checkpoints, trusts, strict=True)
+        ],
     }
-    by = ", ".join(key.name for key in saved.trust.keys)
-    if by:
-        words += f"; signed by {by}"
-    else:
-        words += "; under a tree head that was kept"
-    desk.out.tell({name: value for name, value in wire.items() if value is not None}, f"proven: {words}")
+    told = {name: value for name, value in wire.items() if value is not None}
+    desk.out.tell(told, f"proven: {_proven(checked, saved)}")
     if checked.unchecked:
         desk.out.remark(f"Not checked: the signatures by {', '.join(sorted(set(checked.unchecked)))}.")
     return 0
+
+
+def _proven(checked: Checked, saved: Saved) -> str:
+    """Return what is proven, and by whom; without a key nobody says of which log it is."""
+    trust, first, last = saved.trust, checked.checkpoints[0], checked.checkpoints[-1]
+    size = counted(last.head.size, "event")
+    if checked.about is not None and checked.event is not None:
+        what = f"{checked.about['kind']} {checked.about['id']}: event {checked.event['position']}, "
+        words = f"{what}{checked.event['topic']}, in {f'the log {last.origin}' if trust.keys else 'a log'} with {size}"
+    else:
+        log = last.origin if trust.keys else "a log"
+        words = f"the first {counted(first.head.size, 'event')} of {log} are as they were, of {last.head.size} now"
+        if saved.earlier is not None:
+            words += f"; the older ones {_signed(saved.earlier, [first])}"
+            return f"{words}, all {_signed(trust, [last])}" if trust.keys else words
+    if not trust.keys:
+        return f"{words}; under a tree head that was kept"
+    return f"{words}; {_signed(trust, checked.checkpoints)}"
+
+
+def _signed(trust: Trusted, checkpoints: Sequence[Checkpoint]) -> str:
+    """Return whose signatures were checked, and when witnesses made theirs."""
+    times = [dict(_cosigned(one, trust)) for one in checkpoints]
+    names = []
+    for key in trust.keys:
+        told = sorted({when[key] for when in times if key in when})
+        names.append(key.name + (f" at {', '.join(map(_moment, told))}" if told else ""))
+    return f"signed by {', '.join(names)}"
+
+
+def _cosigned(checkpoint: Checkpoint, trust: Trusted) -> Iterator[tuple[VerifierKey, int]]:
+    """Yield the keys of witnesses that signed, and when they did, in seconds since 1970."""
+    from worldprotocol.proofs.note import COSIGNATURE
+
+    for key in trust.keys:
+        for one in checkpoint.note.signatures if key.kind == COSIGNATURE else ():
+            if (one.name, one.key_id) == (key.name, key.key_id):
+                yield key, one.seconds
+
+
+def _moment(seconds: int) -> str:
+    """Return a time as text; a witness can sign any."""
+    from datetime import UTC, datetime
+
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds} s after 1970"
 
 
 def _checkpoint_wire(checkpoint: Checkpoint, unchecked: tuple[str, ...], trust: Trusted) -> dict[str, Any]:
@@ -222,6 +305,7 @@ def _checkpoint_wire(checkpoint: Checkpoint, unchecked: tuple[str, ...], trust: 
         "size": checkpoint.head.size,
         "root": checkpoint.head.root_hex,
         "signedBy": [key.name for key in trust.keys],
+        "cosignedAt": {key.name: seconds for key, seconds in _cosigned(checkpoint, trust)},
         "unchecked": [one.name for one in checkpoint.note.signatures if one.name in unchecked],
     }
 

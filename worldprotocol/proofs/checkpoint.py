@@ -23,6 +23,7 @@ __all__ = ["Checkpoint", "Trusted", "checkpoint_of", "default_origin", "is_check
 
 _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _MAX_SIZE: Final = 2**63 - 1
+_MAX_ORIGIN: Final = 1_000
 _SHOWN: Final = re.compile(r"[^\x00-\x1f\ud800-\udfff]+")
 
 
@@ -92,10 +93,14 @@ def checkpoint_of(head: TreeHead, origin: str, keys: Iterable[SigningKey] = ()) 
     """Return the checkpoint of a tree head, signed with these keys.
 
     Raises:
-        Refused: ``INVALID_CHECKPOINT`` for an origin that is no line of text.
+        Refused: ``INVALID_CHECKPOINT`` for an origin that is no line of text, or a very long one.
     """
-    if not _SHOWN.fullmatch(origin):
-        raise Refused("INVALID_CHECKPOINT", f"An origin is one line of text without control characters: {origin!r}.")
+    if not _SHOWN.fullmatch(origin) or len(origin) > _MAX_ORIGIN:
+        raise Refused(
+            "INVALID_CHECKPOINT",
+            f"An origin is one line of text without control characters, of at most {_MAX_ORIGIN} characters: "
+            f"{origin[:120]!r}.",
+        )
     text = f"{origin}\n{head.size}\n{b64encode(head.root).decode()}\n"
     return Checkpoint(origin, head, Note(text)).signed(keys)
 

@@ -2,8 +2,9 @@
 
 A whole export is read into a scratch log and verified like any other. Of a redacted one, all leaves, heads and
 positions are checked, and every event that is shown: that it is what its leaf says, stands in its place in its stream,
-has a known topic and canonical text, and that a world has the hashes that follow from its parts. What needs the hidden
-events (the state machines, references, states) is told as not looked into.
+has a known topic and canonical text, has the hashes that follow from what it says itself (of worlds, schemas, policies
+and intents), and brings in no id that another event has that is shown. What needs the hidden events (the state
+machines, references, states) is told as not looked into.
 """
 
 from __future__ import annotations
@@ -11,20 +12,30 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-import orjson
+import msgspec
 
 from world.checking import is_canonical, stream_of
 from world.errors import DamagedLog, Refused
-from world.events import WorldSealed, decode_event
-from world.identity import content_id, world_id
+from world.events import (
+    DomainAdopted,
+    Event,
+    PolicyAdopted,
+    ProposalSubmitted,
+    ShadowConfigured,
+    WorldSealed,
+    decode_event,
+)
+from world.identity import content_id, intent_key, policy_hash, schema_hash, world_id
 from world.log import Finding, LoggedEvent, TreeHead, open_log
 from world.log.merkle import Frontier
+from world.uniqueness import Repeats
 from world.verify import Report, verify
-from worldprotocol.transfer import Header, Hidden, import_log, read_items
+from worldprotocol.transfer import Header, Hidden, SalvagedFrom, header_line, import_log, read_items
 
 __all__ = ["MAX_SPANS", "ExportReport", "check_export", "is_export"]
 
@@ -49,6 +60,7 @@ class ExportReport:
         spans: first and last position of each run of hidden events, as far as ``MAX_SPANS``.
         rules: by what kinds of rules they were hidden.
         whole: the verification of all that a whole export says; None for a redacted one.
+        salvaged: what the file tells of the damaged log that it was salvaged from.
     """
 
     name: str
@@ -59,6 +71,7 @@ class ExportReport:
     spans: tuple[tuple[int, int], ...] = ()
     rules: tuple[str, ...] = ()
     whole: Report | None = None
+    salvaged: SalvagedFrom | None = None
 
     @property
     def ok(self) -> bool:
@@ -78,6 +91,7 @@ class ExportReport:
             "hidden": self.hidden,
             "hiddenSpans": [list(span) for span in self.spans],
             "redacted": list(self.rules),
+            **({} if self.salvaged is None else {"salvaged": msgspec.to_builtins(self.salvaged)}),
             "findings": [
                 {"code": f.code, "position": f.position, "message": f.message, "details": dict(f.details)}
                 for f in self.findings
@@ -112,9 +126,8 @@ def check_export(
         return report
     with tempfile.TemporaryFile() as shown:  # it says that something may be hidden, and nothing is
         source.seek(0)
-        told = orjson.loads(source.readline())
-        del told["redacted"]
-        shown.write(orjson.dumps(told, option=orjson.OPT_SORT_KEYS) + b"\n")
+        source.readline()
+        shown.write(header_line(msgspec.structs.replace(header, redacted=[])))
         shutil.copyfileobj(source, shown)
         shown.seek(0)
         return replace(_whole(shown, against, progress), rules=report.rules)
@@ -127,7 +140,7 @@ def _whole(source: IO[bytes], against: Sequence[TreeHead], progress: Progress | 
         done = import_log(source, address, progress=progress)
         with open_log(address, read_only=True) as log:
             report = verify(log, against=against, progress=progress)
-    return ExportReport(done.name, report.head, report.findings, report.events, whole=report)
+    return ExportReport(done.name, report.head, report.findings, report.events, whole=report, salvaged=done.salvaged)
 
 
 @dataclass(slots=True)
@@ -140,6 +153,7 @@ class _Pass:
     hidden: int = 0
     spans: list[tuple[int, int]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    repeats: Repeats = field(default_factory=lambda: Repeats(is_whole=False))
     streams: dict[str, tuple[int, int]] = field(default_factory=dict)  # last version, and how much was hidden by then
 
     def over(self, source: IO[bytes], progress: Progress | None) -> ExportReport:
@@ -155,20 +169,25 @@ class _Pass:
             if isinstance(item, TreeHead):
                 last = item
                 if item != TreeHead(self.frontier.size, self.frontier.root()):
-                    raise _bad(number, f"the tree head {item.size} is not that of the events before it")
+                    why = f"the tree head {item.size} is not that of the events before it"
+                    raise _bad(number, why, self.frontier.size)
             elif not isinstance(item, Header):
                 self._take(number, item)
         if last is None:
             raise Refused("BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again.")
         for head in saved:
             self._compare(head)
+        for position, message in self.repeats.found(lambda: _shown(source)):
+            self._find("DUPLICATE_ID", position, f"Event {position}: {message}.")
         report = tuple(sorted(self.findings, key=lambda finding: finding.position))
         rules, events = tuple(self.header.redacted), self.frontier.size
-        return ExportReport(self.header.name, last, report, events, self.hidden, tuple(self.spans), rules)
+        return ExportReport(
+            self.header.name, last, report, events, self.hidden, tuple(self.spans), rules, salvaged=self.header.salvaged
+        )
 
     def _take(self, number: int, item: LoggedEvent | Hidden) -> None:
         if item.position != self.frontier.size + 1:
-            raise _bad(number, f"event {item.position} follows event {self.frontier.size}")
+            raise _bad(number, f"event {item.position} follows event {self.frontier.size}", self.frontier.size + 1)
         self.frontier = self.frontier.extended([item.leaf])
         if isinstance(item, LoggedEvent):
             for code, message in self._faults(item):
@@ -190,15 +209,15 @@ class _Pass:
         except DamagedLog as damage:
             yield damage.code, damage.message.rstrip(".")
             return
-        if not is_canonical(item.state):
-            yield "NOT_CANONICAL", "its state is no canonical JSON"
+        self.repeats.take(event)
         if stream_of(event) != item.stream:
             yield "WRONG_STREAM", f"it stands in the stream {item.stream!r} and belongs to {stream_of(event)!r}"
-        if isinstance(event, WorldSealed):
-            if content_id(event.schema_hash, event.snapshot_hash) != event.content_id:
-                yield "WRONG_HASH", f"the contentId {event.content_id} does not follow from the content"
-            if world_id(event.schema_hash, event.snapshot_hash, event.parent) != event.world_id:
-                yield "WRONG_HASH", f"the worldId {event.world_id} does not follow from its content and parent"
+        if not is_canonical(item.state):
+            yield "NOT_CANONICAL", "its state is no canonical JSON"
+            return
+        for what, told, found in _hashes(event):
+            if told != found:
+                yield "WRONG_HASH", f"the {what} is {found}, not {told}"
 
     def _compare(self, head: TreeHead) -> None:
         if head.size > self.frontier.size:
@@ -212,5 +231,30 @@ class _Pass:
             self.findings.append(Finding(code, position, message))
 
 
-def _bad(number: int, why: str) -> Refused:
-    return Refused("BAD_EXPORT", f"Line {number}: {why}.", line=number)
+def _hashes(event: Event) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the hashes that follow from the rest of an event: what each is, as it stands, and as it has to be."""
+    if isinstance(event, WorldSealed):
+        yield "contentId", event.content_id, content_id(event.schema_hash, event.snapshot_hash)
+        yield "worldId", event.world_id, world_id(event.schema_hash, event.snapshot_hash, event.parent)
+    elif isinstance(event, DomainAdopted):
+        yield "schemaHash of the schema", event.schema_hash, schema_hash(event.schema)
+    elif isinstance(event, PolicyAdopted | ShadowConfigured) and event.policy is not None:
+        yield "hash in the policy", event.policy_hash, event.policy["hash"]
+        yield "policyHash of the policy", event.policy_hash, policy_hash(event.policy)
+    elif isinstance(event, ProposalSubmitted):
+        body = event.intent["body"]
+        found = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
+        yield "intentKey of the intent", event.intent["intentKey"], found
+
+
+def _shown(source: IO[bytes]) -> Iterator[tuple[int, Event]]:
+    """Read the events once more that are shown, as far as they can be read."""
+    source.seek(0)
+    for _, item in read_items(source, lambda _: None):
+        if isinstance(item, LoggedEvent):
+            with suppress(DamagedLog):
+                yield item.position, decode_event(item.topic, item.schema_version, item.state, item.position)
+
+
+def _bad(number: int, why: str, position: int) -> Refused:
+    return Refused("BAD_EXPORT", f"Line {number}: {why}.", line=number, position=position)

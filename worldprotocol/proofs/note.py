@@ -55,6 +55,7 @@ _PRIVATE: Final = "PRIVATE+KEY+"
 _KEY_BYTES: Final = 32
 _ID_BYTES: Final = 4
 _TIME_BYTES: Final = 8
+_MAX_SECONDS: Final = 2**63 - 1
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
 
 
@@ -71,6 +72,11 @@ class Signature:
     name: str
     key_id: bytes
     value: bytes
+
+    @property
+    def seconds(self) -> int:
+        """When a witness signed, in seconds since 1970, where the key is of the type ``COSIGNATURE``."""
+        return int.from_bytes(self.value[:_TIME_BYTES])
 
     def to_text(self) -> str:
         """Return the line, with its end."""
@@ -146,9 +152,9 @@ class VerifierKey:
         """Tell whether a signature is this key's, over this text."""
         value, signed = signature.value, text
         if self.kind == COSIGNATURE:
-            if len(value) <= _TIME_BYTES:
+            if len(value) <= _TIME_BYTES or signature.seconds > _MAX_SECONDS:
                 return False
-            signed = f"cosignature/v1\ntime {int.from_bytes(value[:_TIME_BYTES])}\n{text}"
+            signed = f"cosignature/v1\ntime {signature.seconds}\n{text}"
             value = value[_TIME_BYTES:]
         try:
             Ed25519PublicKey.from_public_bytes(self.public).verify(value, signed.encode())

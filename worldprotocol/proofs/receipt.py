@@ -20,7 +20,8 @@ from world.canonical import canonical_bytes, canonical_text, read_json
 from world.errors import DamagedLog, Refused
 from world.identity import content_id, world_id
 from world.log import EventLog, LoggedEvent, TreeHead, event_leaf, is_intact, verify_consistency, verify_inclusion
-from world.log.merkle import HASH_BYTES
+from world.log.merkle import EMPTY_ROOT, HASH_BYTES
+from world.log.values import check_name
 from worldprotocol.proofs.checkpoint import Checkpoint, Trusted, read_checkpoint
 
 __all__ = ["FORMAT", "SUBJECTS", "Checked", "Subject", "check_proof", "make_consistency", "make_receipt", "proof_kind"]
@@ -161,12 +162,13 @@ def proof_kind(data: bytes) -> str | None:
     return None
 
 
-def check_proof(data: bytes, trusted: Trusted) -> Checked:
+def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -> Checked:
     """Check a receipt or a consistency proof; nothing else is looked at.
 
     Args:
         data: the file.
         trusted: whose signatures it has to have.
+        earlier: the same for the older checkpoint of a consistency proof, where the log had another key then.
 
     Raises:
         Refused: ``BAD_PROOF`` for anything that is not proven; ``INVALID_CHECKPOINT``, ``INVALID_NOTE``,
@@ -179,10 +181,10 @@ def check_proof(data: bytes, trusted: Trusted) -> Checked:
             raise _bad("is not one line of canonical JSON")
         if type(told["format"]) is not int or told["format"] != FORMAT:
             raise _bad(f"has the format {told['format']!r}; this program knows {FORMAT}")
-        return _receipt(told, trusted) if kind == "receipt" else _consistency(told, trusted)
+        return _receipt(told, trusted) if kind == "receipt" else _consistency(told, earlier or trusted, trusted)
     except Refused as refused:
-        if refused.code in ("MALFORMED_JSON", "NOT_CANONICAL"):
-            raise _bad(f"is no JSON: {refused.message}") from None
+        if refused.code in ("MALFORMED_JSON", "NOT_CANONICAL", "INVALID_EVENT"):
+            raise _bad(f"holds what cannot be: {refused.message}") from None
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _bad(f"lacks something or has it in another form ({error})") from None
@@ -197,6 +199,10 @@ def _receipt(told: dict[str, Any], trusted: Trusted) -> Checked:
     checkpoint, unchecked = _checkpoint(told["checkpoint"], told["origin"], trusted)
     content = read_json(_text(event["content"]))
     _exactly(content, "schemaVersion", "state", "stream", "topic", "version")
+    if _number(content["version"]) < 1 or _number(content["schemaVersion"]) < 1:
+        raise _bad("holds an event without a version")
+    check_name("stream", content["stream"])
+    check_name("topic", content["topic"])
     leaf = event_leaf(
         content["stream"],
         content["version"],
@@ -216,9 +222,9 @@ def _receipt(told: dict[str, Any], trusted: Trusted) -> Checked:
     return Checked("receipt", (checkpoint,), unchecked, about, seen)
 
 
-def _consistency(told: dict[str, Any], trusted: Trusted) -> Checked:
+def _consistency(told: dict[str, Any], earlier: Trusted, trusted: Trusted) -> Checked:
     _exactly(told, "format", "new", "old", "origin", "path", "worldProtocol")
-    old, unknown = _checkpoint(told["old"], told["origin"], trusted)
+    old, unknown = _checkpoint(told["old"], told["origin"], earlier)
     new, more = _checkpoint(told["new"], told["origin"], trusted)
     path = _nodes(told["path"])
     if not verify_consistency(old.head.size, new.head.size, old.head.root, new.head.root, path):
@@ -241,6 +247,7 @@ def _check_subject(about: dict[str, Any], content: dict[str, Any], position: int
     state = content["state"]
     if subject.kind == "world":
         parent, hashes = state.get("parent"), (state["schemaHash"], state["snapshotHash"])
+        _nodes([*hashes] if parent is None else [*hashes, parent])
         if (world_id(*hashes, parent), content_id(*hashes)) != (state["worldId"], state["contentId"]):
             raise _bad("has a worldId or contentId that does not follow from its hashes")
 
@@ -249,6 +256,8 @@ def _checkpoint(text: str, origin: str, trusted: Trusted) -> tuple[Checkpoint, t
     checkpoint = read_checkpoint(_text(text).encode())
     if checkpoint.origin != origin:
         raise _bad("names another origin than its checkpoint")
+    if checkpoint.head.size == 0 and checkpoint.head.root != EMPTY_ROOT:
+        raise _bad("has a checkpoint of no events with the root of some")
     return checkpoint, trusted.check(checkpoint)
 
 
@@ -272,9 +281,9 @@ def _number(told: Any) -> int:
 def _nodes(told: Any) -> list[bytes]:
     nodes = [bytes.fromhex(node) for node in told]
     if len(nodes) > _MOST_NODES or any(len(node) != HASH_BYTES for node in nodes):
-        raise _bad("has a path that is none")
+        raise _bad("has a hash or a path that is none")
     if [node.hex() for node in nodes] != told:
-        raise _bad("has a path that is written in another way")
+        raise _bad("has a hash that is written in another way")
     return nodes
 
 
