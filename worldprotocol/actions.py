@@ -19,12 +19,12 @@ from world.actor import ActorRef
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
 from world.core.execution import Execution
 from world.errors import Refused
-from world.events import DomainAdopted
+from world.events import ActorRegistered, DomainAdopted
 from world.frozen import FrozenDict
 from world.limits import Limits
 from world.snapshot import SnapshotView
 from world.time_limit import TimeLimit
-from world.views.archive import Archive
+from world.views.archive import Archive, decoded
 
 __all__ = ["Actions"]
 
@@ -65,6 +65,7 @@ class Actions:
         pruning: Pruning | Mapping[str, Any] | None = None,
         branch: str | None = None,
         at: str | None = None,
+        upto: int | None = None,
     ) -> CatalogRequest:
         """Return what a catalog is made from.
 
@@ -74,22 +75,33 @@ class Actions:
             pruning: what is left out, as ``Pruning`` or in wire form.
             branch: whose head to look at; None is the active one's. The actions are those of the schema in force.
             at: a past world to look at in place of a head, with the actions of its own schema.
+            upto: with ``at``: an event; the actor is taken as registered, and the actions as in force, after it.
 
         Raises:
             Refused: ``UNKNOWN_ACTOR``, ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``, ``INVALID_VALUE``.
         """
-        actor = None if actor_id is None else self.actor(actor_id)
+        actor = None if actor_id is None else self.actor(actor_id, upto)
         world, schema_hash = self.place(branch, at)
+        if upto is not None:
+            schema_hash = self._in_force(upto)
         view = self.view(world, schema_hash)
         given = {} if pruning is None else dict(pruning) if isinstance(pruning, Mapping) else pruning
         options = given if isinstance(given, Pruning) else Pruning.read(given, "$.pruning")
         return CatalogRequest(schema_hash, view, actor, self._descriptors(schema_hash), mode, options)
 
-    def actor(self, actor_id: str) -> ActorRef:
-        """Return a registered actor; raises ``Refused`` ``UNKNOWN_ACTOR``."""
-        known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
+    def actor(self, actor_id: str, upto: int | None = None) -> ActorRef:
+        """Return a registered actor, as of now or of after an event; raises ``Refused`` ``UNKNOWN_ACTOR``."""
+        if upto is None:
+            known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
+        else:
+            known = None
+            for logged in self._archive.log.read(upto=upto, topics=[ActorRegistered.TOPIC]):
+                event = decoded(logged)
+                if isinstance(event, ActorRegistered) and event.actor["actorId"] == actor_id:
+                    known = event.actor
         if known is None:
-            raise Refused("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r}.", actor_id=actor_id)
+            then = "" if upto is None else f" up to event {upto}"
+            raise Refused("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r}{then}.", actor_id=actor_id)
         return ActorRef.read(known)
 
     def place(self, branch: str | None = None, at: str | None = None) -> tuple[str, str]:
@@ -136,6 +148,14 @@ class Actions:
         if known is None or known[0] is not domain.schema:
             known = _KNOWN[domain] = (domain.schema, descriptors_of(domain))
         return known[1]
+
+    def _in_force(self, upto: int) -> str:
+        """Return the hash of the schema that was in force after an event."""
+        adopted = [decoded(logged) for logged in self._archive.log.read(upto=upto, topics=[DomainAdopted.TOPIC])]
+        last = adopted[-1] if adopted else None
+        if not isinstance(last, DomainAdopted):
+            raise Refused("UNKNOWN_WORLD", f"No domain was in force after event {upto}.")
+        return last.schema_hash
 
     def _at_hand(self, schema_hash: str) -> Domain | None:
         return self._domain if self._domain is not None and self._domain.schema.hash == schema_hash else None

@@ -20,6 +20,7 @@ from world.frozen import FrozenDict, freeze
 from world.intent import IntentBody
 from world.patch import Patch, apply_patches
 from world.ports import Case
+from world.realm import Realm
 from world.shadowing import bound_to
 from world.time_limit import TimeLimit
 from worldprotocol.cases import Cases
@@ -53,22 +54,45 @@ class Asked:
     note: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a question is asked: how everything stood, and on which world.
+
+    Args:
+        realm: actors, bindings, policies and branches.
+        base_world: the world that the intent would build on.
+        branch: the branch it would be put forward on.
+        position: the last event that had happened.
+        now_ms: ms since 1970.
+        is_past: whether that was in the past.
+    """
+
+    realm: Realm
+    base_world: str
+    branch: str
+    position: int
+    now_ms: int
+    is_past: bool = False
+
+
 def ask(
     world: World,
     actor_id: str,
     body: Mapping[str, Any],
     *,
     branch: str | None = None,
+    stand: Stand | None = None,
     sets: Sequence[tuple[str, Any]] = (),
     policy: Policy | None = None,
 ) -> Asked:
-    """Ask what would be decided about an intent on the head of a branch now.
+    """Ask what would be decided about an intent on the head of a branch now, or as everything stood once.
 
     Args:
         world: a realm that was opened with a domain and policies, for looking is enough.
         actor_id: a registered actor.
         body: the intent's body in wire form.
         branch: whose head; None is the active one.
+        stand: in place of now and a branch's head: how everything stood, and the world that is built on.
         sets: paths (see ``SETTABLE``) and the values that are to stand there for this question.
         policy: judge by this policy in place of the actor's binding; whom it asks is left as it is bound.
 
@@ -76,8 +100,9 @@ def ask(
         Refused: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``UNKNOWN_ACTION``, ``UNKNOWN_BRANCH``, ``INVALID_PATH``,
             ``PATH_NOT_FOUND``, ``TYPE_MISMATCH``, ``INVALID_VALUE``, ``SCHEMA_MISMATCH``, ``LOG_READ_ONLY``.
     """
-    case = _case(world, actor_id, body, branch, sets)
-    realm = world.realm()
+    stand = stand or _present(world, branch)
+    realm = stand.realm
+    case = _case(world, actor_id, body, stand, sets)
     bound = realm.bindings.get(actor_id)
     if policy is not None:
         bound = bound_to(bound or {}, policy.name)
@@ -96,18 +121,31 @@ def ask(
     name = str(bound["policy"])
     adopted = realm.policies.get(name)
     in_force = adopted is not None and adopted.policy_hash == ruling.policy_hash
-    note = _note(world, realm.bindings.get(actor_id), bound, policy_hash=ruling.policy_hash)
+    own = realm.bindings.get(actor_id)
+    note = _note(world, stand, own, bound, policy_hash=ruling.policy_hash)
     return Asked(case, ruling, registry.describe(name), in_force, registry.get(name), note)
 
 
-def _note(world: World, own: Mapping[str, Any] | None, asked: Mapping[str, Any], *, policy_hash: str) -> str | None:
+def _present(world: World, branch: str | None) -> Stand:
+    head = world.branch(branch)
+    return Stand(world.realm(), head.head, head.name, world.log.head().size, SystemClock().now_ms())
+
+
+def _note(
+    world: World, stand: Stand, own: Mapping[str, Any] | None, asked: Mapping[str, Any], *, policy_hash: str
+) -> str | None:
     """Return what a proposal would meet in place of the policy that was asked."""
+    if stand.is_past:
+        adopted = stand.realm.policies.get(str(asked["policy"]))
+        if adopted is None or adopted.policy_hash != policy_hash:
+            return "the policy at hand judged, which is not the one that was in force then"
+        return None
     if own is None:
         return "nobody bound the actor, so a proposal is refused until that is done (`worldctl actor bind`)"
     if own.get("kind") != "policy_rules":
         return f"a proposal would be judged by the actor's own binding, {own.get('kind')}"
     name = str(own["policy"])
-    adopted = world.realm().policies.get(name)
+    adopted = stand.realm.policies.get(name)
     try:
         at_hand = _parts(world).policies.get(name).hash
     except Refused:
@@ -154,11 +192,10 @@ def _case(
     world: World,
     actor_id: str,
     body: Mapping[str, Any],
-    branch: str | None,
+    stand: Stand,
     sets: Sequence[tuple[str, Any]],
 ) -> Case:
-    parts = _parts(world)
-    realm = world.realm()
+    parts, realm = _parts(world), stand.realm
     if realm.schema_hash != parts.domain.schema.hash:
         raise Refused(
             "SCHEMA_MISMATCH",
@@ -169,14 +206,13 @@ def _case(
         )
     if actor_id not in realm.actors:
         raise Refused("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
-    head = world.branch(branch)
     cases = Cases(world.archive, parts.domain)
     told = _changed(
         {
             "actor": realm.actors[actor_id],
             "intent": {"type": body.get("type"), "input": body.get("input")},
-            "base": {"data": world.data(head.head)},
-            "nowMs": SystemClock().now_ms(),
+            "base": {"data": world.data(stand.base_world)},
+            "nowMs": stand.now_ms,
         },
         sets,
     )
@@ -186,20 +222,28 @@ def _case(
         raise Refused("UNKNOWN_ACTION", f"The domain has no action {wanted.type!r}; it has {', '.join(known)}.")
     actor = ActorRef.read(told["actor"])
     intent = parts.issue(actor, wanted, realm.schema_hash)
-    attempts = world.archive.rows("attempts", of_key=intent.intent_key)
     return cases.made(
         intent,
         actor,
         {},
         proposal_id=HYPOTHETICAL,
-        base_world=head.head,
+        base_world=stand.base_world,
         view=cases.seen(told["base"]["data"]),
         schema_hash=realm.schema_hash,
-        branch=head.name,
+        branch=stand.branch,
         submitted_at=_moment(told["nowMs"]),
-        earlier_attempts=int(attempts[0][0] or 0) if attempts else 0,
-        before=world.log.head().size + 1,
+        earlier_attempts=_attempts(world, intent.intent_key, stand),
+        before=stand.position + 1,
     )
+
+
+def _attempts(world: World, intent_key: str, stand: Stand) -> int:
+    """Return how often an intent with this key had been put forward."""
+    if not stand.is_past:
+        rows = world.archive.rows("attempts", of_key=intent_key)
+        return int(rows[0][0] or 0) if rows else 0
+    names = [str(name) for (name,) in world.archive.rows("proposals_by_key", of_key=intent_key)]
+    return sum(world.log.stream(name, limit=1)[0].position <= stand.position for name in names)
 
 
 def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:

@@ -230,3 +230,8 @@ def in_doubt(realm: Realm) -> list[dict[str, Any]]:
         for name, asked in proposal.in_doubt.items()
     ]
     return sorted(found, key=lambda one: one["requestedAt"])
+
+
+def under_way(realm: Realm) -> int:
+    """Return how many effects were asked for and have not come back yet, whether their worker is still there or not."""
+    return sum(len(proposal.requested) for proposal in realm.proposals.values())

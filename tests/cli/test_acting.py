@@ -253,8 +253,8 @@ def test_the_inbox_says_who_waits_for_whom_and_people_answer(realm):
 
 def test_an_ambiguous_prefix_lists_the_candidates(realm):
     realm("submit", "--intents", "-", given=sale("kid") + sale("kid"))
-    said = realm("decide", "0", "approve", "--by", "ann", "--json", code=2)
-    assert said.json["error"]["code"] == "AMBIGUOUS_PREFIX"
+    said = realm("decide", "0", "approve", "--by", "ann", "--json", code=1)
+    assert said.json["error"]["code"] == "AMBIGUOUS"
     assert len(said.json["error"]["details"]["candidates"]) == 2
 
 

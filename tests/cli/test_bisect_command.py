@@ -72,6 +72,45 @@ def test_ends_that_contradict_the_question_are_refused() -> None:
         bisect(["a", "b"], lambda world_id: None if world_id == "a" else True)
     assert bisect(["a", "b"], lambda _: True).first == ("a",)
     assert bisect(["a"], lambda _: True).before is None
+    for line in (["a", "b"], ["a"]):
+        with pytest.raises(Refused, match="holds already at world a"):
+            bisect(line, lambda _: True, from_genesis=False)
+
+
+SHELF = """
+id: urn:test:shelf
+version: 1.0.0
+state:
+  fields:
+    left: {type: number, default: 0}
+    right: {type: number, default: 0}
+computed:
+  fields:
+    computed.thrice:
+      deps: [computed.twice, left]
+      expr: {kind: add, left: {kind: get, path: computed.twice}, right: {kind: get, path: left}}
+    computed.twice:
+      deps: [left, right]
+      expr: {kind: add, left: {kind: get, path: left}, right: {kind: get, path: right}}
+    computed.one:
+      deps: []
+      expr: {kind: lit, value: 1}
+actions:
+  put:
+    input: {type: object, fields: {more: {type: number, required: true}}}
+    flow:
+      kind: seq
+      steps:
+        - kind: patch
+          op: set
+          path: left
+          value: {kind: add, left: {kind: get, path: left}, right: {kind: get, path: input.more}}
+        - kind: patch
+          op: set
+          path: right
+          value: {kind: get, path: left}
+"""
+"""A portable domain with computed values, of which one follows from another one and one from nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +194,35 @@ def test_what_cannot_be_bisected_is_refused(counting: tuple[Inside, list[str]], 
     apart = realm("bisect", *where, "12", "--good", "aside", "--json", code=1).json["error"]
     assert apart["code"] == "NOT_BISECTABLE"
     assert "no ancestor" in apart["message"]
+    for good in (made[8], made[7], made[12]):  # bob made it 7; who made the others has nothing to do with it
+        late = realm("bisect", "--good", good, "--json", *command({}), code=1).json["error"]
+        assert late["code"] == "NOT_BISECTABLE"
+        assert f"holds already at world {good[:12]}" in late["message"]
     realm("bisect", code=2)
     realm("bisect", "--path", "count", code=2)
     realm("bisect", *where, "1", "--", "true", code=2)
     assert realm("bisect", *where, "0", "--bad", made[0]).out.startswith("the first one")
+    assert realm("bisect", *where, "0", "--bad", made[0], "--good", made[0]).out.startswith("the first one")
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_computed_value_is_looked_for_as_state_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "shelf.yaml").write_text(SHELF)
+    realm = Inside(tmp_path)
+    realm("init", "--domain", "shelf.yaml")
+    realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
+    made = [
+        realm("submit", "put", "--actor", "ann", "--input", f'{{"more": {number}}}', "--json").json["worldId"]
+        for number in (0, 2, 3)
+    ]
+    for name, wanted, first in (("twice", 4, 1), ("thrice", 15, 2), ("twice", 0, None)):
+        asked = ("bisect", "--path", f"computed.{name}", "--becomes", str(wanted))
+        if first is None:
+            assert realm(*asked, "--json", code=1).json["error"]["code"] == "NOT_BISECTABLE"
+            continue
+        assert realm("state", f"computed.{name}", "--at", made[first], "--json").json["value"] == wanted
+        assert realm(*asked, "--bad", made[first], "--json").json["first"]["worldId"] == made[first]
+    (tmp_path / "world.toml").write_text('log = "world.db"\n')
+    said = realm("bisect", "--path", "computed.twice", "--becomes", "10", code=1)
+    assert "no domain is at hand" in said.err
+    assert "cannot be tested" in said.err

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pydantic import BaseModel
 
 from tests.cli.inside import Inside
+from tests.cli.test_bisect_command import SHELF
 from tests.golden.garden import record
+from world.core import ActionContext, Domain, Patch, set_
+from world.errors import Refused
 from world.views.tracking import leaves
 from worldprotocol import World
 
@@ -62,6 +68,63 @@ def test_an_earlier_world_knows_an_earlier_writer(garden: Inside) -> None:
 
 
 def test_what_is_absent_is_told_as_such(garden: Inside) -> None:
-    [nothing] = garden("blame", "beds.west", "--json").lines
+    [nothing] = garden("blame", "beds.west", "--json", code=1).lines
     assert (nothing["present"], nothing["value"], nothing["genesis"]) == (False, None, True)
-    assert "nobody has written there" in garden("blame", "beds.west").out
+    assert "nobody has written there" in garden("blame", "beds.west", code=1).out
+
+
+@pytest.mark.requirement("IC-audit", "CARD-audit")
+def test_a_computed_value_has_no_writer_and_follows_from_places_in_the_data(tmp_path: Path) -> None:
+    (tmp_path / "shelf.yaml").write_text(SHELF)
+    realm = Inside(tmp_path)
+    realm("init", "--domain", "shelf.yaml")
+    (tmp_path / "world.toml").write_text('log = "world.db"\n')  # the log tells what follows from what
+    schema = realm("show", "HEAD", "--json").json["schemaHash"]
+    told = {"path": "computed.thrice", "computed": True, "dependsOn": ["left", "right"], "schemaHash": schema}
+    for path in ("computed.thrice", "computed.thrice.0"):
+        assert realm("blame", path, "--json").lines == [told]
+    everything = realm("blame", "computed", "--json").lines
+    assert {one["path"]: one["dependsOn"] for one in everything} == {
+        "computed.thrice": ["left", "right"],
+        "computed.twice": ["left", "right"],
+        "computed.one": [],
+    }
+    words = realm("blame", "computed.thrice").out
+    assert "nobody wrote it\n  from      left, right\n" in words
+    assert "genesis" not in words
+    assert "always the same" in realm("blame", "computed.one").out
+    assert realm("blame", "data.computed.thrice", "--json", code=2).json["error"]["code"] == "INVALID_PATH"
+    missing = realm("blame", "computed.two", "--json", code=1).json["error"]
+    assert missing["code"] == "NOT_FOUND"
+    assert "computed.thrice" in missing["message"]
+    with World.look(tmp_path / "world.db") as world, pytest.raises(Refused, match="nobody writes it"):
+        world.blame("computed.twice")
+    assert {one["path"] for one in realm("blame", "--json").lines} == {"left", "right"}
+
+
+def test_a_place_where_nothing_ever_stood_is_told_as_such(garden: Inside) -> None:
+    for path in ("beds.nowhere", "notes.x", "data"):
+        said = garden("blame", path, code=1)
+        assert f"Nothing stands at {path!r}, and nobody ever wrote there." in said.err
+        assert garden("blame", path, "--json", code=1).lines[0]["present"] is False
+
+
+class Box(BaseModel):
+    data: dict[str, int] = {"x": 1}
+
+
+def test_a_member_of_the_data_that_is_called_data_is_found_by_its_path(tmp_path: Path) -> None:
+    box = Domain("urn:test:box", version="1.0.0", state=Box)
+
+    @box.action("put", version="1")
+    def put(ctx: ActionContext) -> list[Patch]:
+        return [set_("data.x", 7)]
+
+    with World.create(tmp_path / "world.db", domain=box) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        made = world.act("ann", "put").world_id
+    realm = Inside(tmp_path)
+    told = realm("blame", "data.x", "--json").lines[0]
+    assert (told["path"], told["value"], told["worldId"]) == ("data.x", 7, made)
+    assert realm("state", "data.x", "--quiet").out == "7\n"
+    assert realm("bisect", "--path", "data.x", "--becomes", "7", "--json").json["first"]["worldId"] == made

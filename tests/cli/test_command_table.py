@@ -18,7 +18,7 @@ from tests.cli.realm import COMMAND, ROOT, Realm, environment
 from world.errors import DamagedLog, Diverged, LogBusy, Refused, StorageFull
 from worldprotocol.cli import output, reading
 from worldprotocol.cli.exits import exit_code_of
-from worldprotocol.cli.prefix import the_one
+from worldprotocol.cli.finding import the_one
 from worldprotocol.cli.run import root, run
 from worldprotocol.cli.table import COMMANDS
 
@@ -137,7 +137,8 @@ def test_a_prefix_names_the_one_or_lists_the_candidates():
     assert the_one("", ["abc"], what="world") == ""
     with pytest.raises(Refused) as caught:
         the_one("a", ["abc", "acd"], what="world")
-    assert caught.value.details["candidates"] == ["abc", "acd"]
+    assert caught.value.code == "AMBIGUOUS"
+    assert [one["id"] for one in caught.value.details["candidates"]] == ["abc", "acd"]
 
 
 def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_is_read(tmp_path, monkeypatch):

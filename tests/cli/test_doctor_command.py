@@ -46,6 +46,7 @@ def test_all_is_well_and_no_byte_changes(realm):
         "log",
         "disk",
         "file",
+        "tables",
         "head",
         "index",
         "realm",

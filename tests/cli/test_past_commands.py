@@ -130,7 +130,10 @@ def test_a_point_is_a_branch_a_proposal_a_decision_or_a_time(garden: Inside) -> 
         by_time = garden("state", "--at", str(at), "--json").json
         assert by_time["position"] == recorded_by(world.archive, at)
         assert garden("state", "--at", "1s", "--json").json["position"] == world.log.head().size
-    assert "At that point there is no branch; there is none." in garden("state", "--at", "2001-01-01", code=1).err
+    assert "is before the log began, at 2023-11-14T22:13:20Z" in garden("state", "--at", "2001-01-01", code=1).err
+    assert "At that point there was no branch yet." in garden("state", "--at", "0", code=1).err
+    assert "is still to come" in garden("state", "--at", "2999-01-01", code=1).err
+    assert "There is no event 99999: the log ends with event" in garden("state", "--at", "99999", code=1).err
 
 
 def test_what_could_be_several_points_is_refused_with_all_of_them(garden: Inside) -> None:
@@ -172,7 +175,10 @@ def test_show_tells_a_world_and_a_proposal_as_they_stood_then(garden: Inside) ->
     assert (first["status"], first["events"]) == ("submitted", positions[:1])
     assert garden("show", made, "--at", str(positions[0] - 1), "--json", code=1).json["error"]["code"] == "NOT_FOUND"
     assert garden("show", "HEAD", "--at", parent, "--json").json["worldId"] == parent
-    assert "goes with a world or a proposal" in garden("show", "5", "--at", "9", code=2).err
+    proven = garden("show", "5", "--at", "9", "--json").json["inclusion"]
+    with look(garden) as world:
+        assert (proven["size"], proven["root"]) == (9, world.log.root_at(9).root_hex)
+    assert "which is after event 9" in garden("show", "10", "--at", "9", code=1).err
 
 
 def test_worlds_draws_the_lineage_as_it_stood_then(garden: Inside) -> None:
@@ -237,7 +243,8 @@ FUZZED = [
     ["state"], ["state", "--at", "90"], ["state", "--at", "2h"], ["blame"], ["trace", "HEAD"], ["trace", "reading-0"],
     ["diff", "40", "HEAD"], ["diff", "main", "again"], ["diff", "--logs", "damaged.db", "world.db"],
     ["bisect", "--path", "harvest", "--becomes", "0.5"], ["show", "HEAD", "--at", "60"], ["worlds", "--at", "100"],
-    ["inbox", "--at", "100"], ["stuck", "--at", "100"],
+    ["inbox", "--at", "100"], ["stuck", "--at", "100"], ["waits", "--at", "100"], ["policy", "list", "--at", "100"],
+    ["explain", "00000000-0004", "--at", "100"], ["actions", "--at", "100"], ["log", "--at", "99", "--type", "plant"],
 ]  # fmt: skip
 
 
@@ -277,9 +284,27 @@ def test_an_index_that_was_changed_at_one_place_is_noticed_where_it_matters(
         database.execute(f"UPDATE {table} SET {column} = ?", (value,))
     database.close()
     realm = Inside(tmp_path)
-    for words in (("blame", "notes"), ("show", "HEAD"), ("trace", "HEAD"), ("state", "--at", "100")):
+    explain = ("explain", "00000000-0004", "--at", "100")
+    for words in (("blame", "notes"), ("show", "HEAD"), ("trace", "HEAD"), ("state", "--at", "100"), explain):
         code, told = told_of(realm, *words)
         assert code in (1, 3) or told == told_of(garden, *words)[1], words
+
+
+@pytest.mark.parametrize(("table", "column", "order", "value"), [
+    ("wp_landmark", "position", "position", "x"),
+    ("wp_branch", "name", "created_pos", b"\xff"),
+])  # fmt: skip
+def test_what_the_index_cannot_hold_is_noticed(
+    garden: Inside, tmp_path: Path, table: str, column: str, order: str, value: str | bytes
+) -> None:
+    (tmp_path / "world.db").write_bytes((garden.folder / "world.db").read_bytes())
+    database = sqlite3.connect(tmp_path / "world.db")
+    with database:
+        last = f"(SELECT max({order}) FROM {table})"
+        database.execute(f"UPDATE {table} SET {column} = ? WHERE {order} = {last}", (value,))
+    database.close()
+    for words in (("show", "HEAD"), ("state", "--at", "100"), ("actor", "list"), ("branch", "list")):
+        assert told_of(Inside(tmp_path), *words)[0] == 3, words
 
 
 def told_of(realm: Inside, *words: str) -> tuple[int, Any]:

@@ -12,7 +12,6 @@ from tests.cli.inside import Inside
 from tests.cli.realm import Realm, founded
 from world.log import TreeHead
 from world.log.merkle import Frontier
-from world.views.leases import redacted
 
 LONG = ("--ttl-ms", "600000")
 SECRETS = ("/secret/plan", "/secret/new", "/secret/tree")
@@ -136,9 +135,3 @@ def test_a_redacted_export_is_refused_by_import_and_nothing_is_made(realm: Realm
     assert "BAD_EXPORT" in refused
     assert "redacted" in refused
     assert not Path(address).exists()
-
-
-@pytest.mark.requirement("KM-7.3")
-def test_one_resource_is_one_name_however_its_type_is_written() -> None:
-    assert redacted("file:/a") == redacted("FILE:/a") != redacted("FILE:/b")
-    assert redacted("FILE:/a").startswith("FILE:#")

@@ -16,8 +16,8 @@ COURIER = ROOT / "tests/cli/courier.py"
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a realm in which the sending of a parcel is in doubt: its process was killed before the answer came."""
+def vanished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a realm in which a parcel was handed over, and the process killed before the answer came."""
     realm = Inside(tmp_path_factory.mktemp("courier"))
     realm("init", "--domain", f"{COURIER}:courier", "--effects", f"{COURIER}:handlers")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
@@ -29,6 +29,15 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     running.kill()
     running.communicate()
     (realm.folder / "gate").unlink()
+    return realm.folder
+
+
+@pytest.fixture(scope="module")
+def template(vanished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return that realm after somebody found out that the sending is in doubt."""
+    realm = Inside(tmp_path_factory.mktemp("doubt"))
+    shutil.copytree(vanished, realm.folder, dirs_exist_ok=True)
+    realm("settle")
     return realm.folder
 
 
@@ -55,6 +64,14 @@ def receipts(realm: Realm) -> Any:
 
 def sent(realm: Realm) -> list[str]:
     return (realm.folder / "sent.txt").read_text().splitlines()
+
+
+def test_looking_for_effects_in_doubt_changes_nothing_and_says_what_could_be_found(vanished: Path) -> None:
+    realm = Inside(vanished)
+    before = (vanished / "world.db").read_bytes()
+    assert realm("stuck", "--json").json == []
+    assert "1 effect is under way; `worldctl settle` finds out whose worker is gone." in realm("stuck").err
+    assert (vanished / "world.db").read_bytes() == before
 
 
 @pytest.mark.requirement("HC-journal")

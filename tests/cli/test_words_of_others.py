@@ -92,6 +92,9 @@ def test_no_way_of_printing_lets_words_begin_a_line_or_a_column() -> None:
     for call in (
         lambda out: out.text(FORGED),
         lambda out: out.remark(FORGED),
+        lambda out: out.warn(FORGED),
+        lambda out: out.document(FORGED),
+        lambda out: out.line(FORGED),
         lambda out: out.tell({}, FORGED),
         lambda out: out.row([FORGED]),
         lambda out: out.table([FORGED], []),
@@ -111,9 +114,13 @@ def test_json_is_left_as_it_is() -> None:
     piped = printed(lambda out: out.tell({"words": FORGED}, FORGED), as_json=True)
     assert json.loads(piped) == {"words": FORGED}
     assert "\u009b" in piped
-    drawn = printed(lambda out: out.document({"words": FORGED}), terminal=True)
-    assert is_plain(drawn)
-    assert json.loads(drawn) == {"words": FORGED}  # the same, in escapes of JSON
+    lines = printed(lambda out: out.line({"words": FORGED}), as_json=True)
+    assert (json.loads(lines), "\u009b" in lines) == ({"words": FORGED}, True)
+    for print_it in (Printer.document, Printer.line):
+        for where in ({"terminal": True, "as_json": True}, {"terminal": True}, {}):
+            drawn = printed(lambda out: print_it(out, {"words": FORGED}), **where)  # noqa: B023
+            assert is_plain(drawn)
+            assert json.loads(drawn) == {"words": FORGED}  # the same, in escapes of JSON
 
 
 @pytest.fixture(scope="module")
@@ -156,5 +163,31 @@ def test_no_command_prints_words_of_actors_rules_or_data_as_they_are(realm: Real
     logged = map(json.loads, realm("log", "--json").out.rstrip("\n").split("\n"))
     for position in {line["topic"]: line["position"] for line in logged}.values():
         said(realm, "show", str(position))  # the last event of each topic
-    for command in (["log"], ["blame", "notes.k"], ["blame"], ["worlds"], ["verify"], ["recheck"]):
+    for command in (
+        ["log"],
+        ["blame", "notes.k"],
+        ["blame"],
+        ["worlds"],
+        ["verify"],
+        ["recheck"],
+        ["actions", "--tools"],
+    ):
         said(realm, *command)
+    for command, code in (
+        (["diff", "5", "HEAD"], 1),
+        (["whatif", "--drop", ids["k"]], 1),
+        (["state", "notes.nowhere"], 1),
+    ):
+        said(realm, *command, code=code)
+    found = ["bisect", "--path", "notes.k", "--becomes", json.dumps(FORGED)]
+    said(realm, *found)
+
+
+def test_data_that_are_printed_as_json_for_people_are_the_data_and_steer_nothing(realm: Realm) -> None:
+    line = json.dumps({"actor": "ann", "type": "note", "input": {"key": "data", "words": FORGED}})
+    realm("submit", "--intents", "-", given=line)
+    assert json.loads(said(realm, "state", "notes.data")) == FORGED
+    assert json.loads(said(realm, "state"))["data"]["notes"]["data"] == FORGED
+    shown = said(realm, "replay", "--data")
+    assert json.loads(shown.splitlines()[-1])["main"]["notes"]["data"] == FORGED
+    assert "\u009b" in realm("state", "notes.data", "--json").out  # a program is given them as they are

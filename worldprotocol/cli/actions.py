@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
 
 if TYPE_CHECKING:
     from projections.catalog import ActionCatalog
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 @click.option(
     "--sort", type=click.Choice(["type_lex", "schema_order"]), default="type_lex", show_default=True, help="Order."
 )
-@click.option("--at", metavar="WORLD", help="A past world: an id or a branch; its own schema counts.")
-@click.option("--branch", metavar="NAME", help="The branch to look at; the active one.")
+@at_option("The point in the past to look at, with the schema in force and the actor as registered then.")
+@click.option("--branch", metavar="NAME", help="Whose head at that point; else the world named, or the active one's.")
 @click.option("--explain", is_flag=True, help="Say why each action is offered or is not, and what was read.")
 def actions(desk: Desk, *, tools: bool, explain: bool, **told: Any) -> None:
     """List the actions that an actor may take in a state: an action catalog (read-only).
@@ -36,8 +37,6 @@ def actions(desk: Desk, *, tools: bool, explain: bool, **told: Any) -> None:
     indeterminate where it cannot be told here. What is unknown may be tried: the core decides. The catalog is no
     boundary either: what it leaves out is judged like anything else.
     """
-    if told["at"] is not None and told["branch"] is not None:
-        raise click.UsageError("Say --at WORLD or --branch NAME, not both.")
     if tools and explain:
         raise click.UsageError("--tools and --explain print different things; say one of them.")
     if tools and told["mode"] != "llm":
@@ -61,7 +60,6 @@ def actions(desk: Desk, *, tools: bool, explain: bool, **told: Any) -> None:
 
 def _made(desk: Desk, world: World, told: dict[str, Any]) -> tuple[ActionCatalog, list[Explanation]]:
     from worldprotocol.actions import Actions
-    from worldprotocol.cli.prefix import world_id
 
     pruning = {
         "policy": "mark_only" if told["everything"] else "drop_unavailable",
@@ -70,8 +68,11 @@ def _made(desk: Desk, world: World, told: dict[str, Any]) -> tuple[ActionCatalog
         "maxActions": told["most"],
     }
     offered = Actions(world.archive, _domain(desk), desk.settings().chosen_limits())
-    at = None if told["at"] is None else world_id(world, told["at"])
-    return offered.explain(told["actor"], mode=told["mode"], pruning=pruning, branch=told["branch"], at=at)
+    where: dict[str, Any] = {"branch": told["branch"]}
+    if told["at"] is not None:
+        then = moment(world, told["at"])
+        where = {"at": then.world_id(told["branch"]), "upto": then.position}
+    return offered.explain(told["actor"], mode=told["mode"], pruning=pruning, **where)
 
 
 def _domain(desk: Desk) -> Domain | None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from worldprotocol.cli.options import Desk, Group, with_desk
+from worldprotocol.cli.points import at_option
 
 
 @click.group("actor", cls=Group)
@@ -50,7 +51,7 @@ def add(desk: Desk, actor_id: str, kind: Any, name: str | None, meta: str | None
     facts = None if meta is None else read_object(meta, what="--meta")
     with desk.open() as world:
         world.register(actor_id, kind, binding=binding, name=name, meta=facts, by=by)
-        told = _described(world, actor_id)
+        told = _described(world.realm(), actor_id)
     hint = f"bound by nothing yet: `worldctl actor bind {actor_id} ...` lets it act"
     bound = hint if told["binding"] is None else f"bound by {_in_words(told['binding'])}"
     desk.out.tell(told, f"{actor_id} ({kind}) is registered, {bound}.")
@@ -67,16 +68,20 @@ def bind(desk: Desk, actor_id: str, by: str, **chosen: Any) -> None:
         raise click.UsageError("Say by what: --auto-approve, --policy NAME, --ask ID, --tribunal ID or --bind JSON.")
     with desk.open() as world:
         world.bind(actor_id, binding, by=by)
-        told = _described(world, actor_id)
+        told = _described(world.realm(), actor_id)
     desk.out.tell(told, f"{actor_id} is bound by {_in_words(told['binding'])}.")
 
 
 @actor.command("list")
+@at_option("Those that were registered at this point in the past, as they were bound then.")
 @with_desk
-def list_actors(desk: Desk) -> None:
+def list_actors(desk: Desk, at: str | None) -> None:
     """List the actors with their bindings."""
+    from worldprotocol.cli.points import moment
+
     with desk.look() as world:
-        known = [_described(world, name) for name in world.realm().actors]
+        realm = moment(world, at).realm()
+        known = [_described(realm, name) for name in realm.actors]
     if desk.json:
         desk.out.document(known)
         return
@@ -132,8 +137,7 @@ def _told(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _described(world: Any, actor_id: str) -> dict[str, Any]:
-    realm = world.realm()
+def _described(realm: Any, actor_id: str) -> dict[str, Any]:
     return {**realm.actors[actor_id], "binding": realm.bindings.get(actor_id)}
 
 

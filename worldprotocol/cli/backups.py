@@ -121,7 +121,7 @@ def restore(desk: Desk, backup: str, resources: tuple[str, ...], *, force: bool)
         for one_name in names:
             desk.out.remark(f"{word} {one_name}")
     for one_name in done.failed:
-        click.echo(f"FAILED {one_name}: {done.reasons.get(one_name, 'it could not be given back')}", err=True)
+        desk.out.warn(f"FAILED {one_name}: {done.reasons.get(one_name, 'it could not be given back')}")
     if not (done.restored or done.removed or done.failed):
         desk.out.remark("Everything was as it was saved.")
     return 1 if done.failed else 0
@@ -172,7 +172,7 @@ def _looking(desk: Desk) -> Iterator[BackupDesk]:
 
 
 def _full_id(there: BackupDesk, named: str) -> str:
-    from worldprotocol.cli.prefix import the_one
+    from worldprotocol.cli.finding import the_one
 
     return the_one(named, [one.backup_id for one in there.list()], what="backup")
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR, world_at
 from worldprotocol.cli.options import Command, Desk, with_desk
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import AT_METAVAR, world_at
 
 if TYPE_CHECKING:
     from world.views.bisect import Bisected
@@ -37,7 +37,7 @@ SHOWN: Final = 20
 @click.argument("argv", metavar="[-- COMMAND [ARGUMENT]...]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--good", metavar=AT_METAVAR, help="An ancestor in which it does not hold yet; genesis if not given.")
 @click.option("--bad", metavar=AT_METAVAR, help="The world in which it holds; HEAD unless told otherwise.")
-@click.option("--path", metavar="PATH", help="A place in the data, such as stock.tea.")
+@click.option("--path", metavar="PATH", help="A place in the data, such as stock.tea, or a computed value.")
 @click.option("--becomes", metavar="JSON", help="With --path: it holds where this value stands there; JSON, or a text.")
 @with_desk
 def bisect(desk: Desk, argv: tuple[str, ...], good: str | None, bad: str | None, **asked: Any) -> int:
@@ -55,10 +55,11 @@ def bisect(desk: Desk, argv: tuple[str, ...], good: str | None, bad: str | None,
     from world.views.causes import causes_of
 
     _check_asked(argv, **asked)
-    with desk.look() as world, _test(world, argv, **asked) as test:
+    with desk.look() as world, _test(desk, world, argv, **asked) as test:
         line = _line(world, good, world_at(world, bad)[0])
+        from_genesis = world.archive.world(line[0]).parent is None
         with desk.progress("Bisecting") as progress:
-            found = search(line, test, progress=progress)
+            found = search(line, test, from_genesis=from_genesis, progress=progress)
         causes = causes_of(world.archive, [world.sealed(name) for name in found.first[:SHOWN]])
     _tell(desk, found, causes, len(line))
     return 0 if len(found.first) == 1 else 1
@@ -98,11 +99,11 @@ def _line(world: World, good: str | None, newest: str) -> list[str]:
 
 @contextmanager
 def _test(
-    world: World, argv: tuple[str, ...], *, path: str | None, becomes: str | None
+    desk: Desk, world: World, argv: tuple[str, ...], *, path: str | None, becomes: str | None
 ) -> Iterator[Callable[[str], bool | None]]:
     """Give the test of one world."""
     if path is not None:
-        yield _of_value(world, path, becomes or "")
+        yield _of_value(desk, world, path, becomes or "")
         return
     from tempfile import TemporaryDirectory
 
@@ -110,21 +111,43 @@ def _test(
         yield lambda world_id: _run(world, world_id, argv, Path(folder, "state.json"))
 
 
-def _of_value(world: World, path: str, becomes: str) -> Callable[[str], bool]:
+def _of_value(desk: Desk, world: World, path: str, becomes: str) -> Callable[[str], bool | None]:
+    """Return the test whether this value stands at a place; it cannot tell where a computed one cannot be made."""
     from world.canonical import canonical_bytes, read_json
     from world.errors import Refused
     from world.paths import look_up, parse_path
-    from world.views.blame import stands
+    from world.views.blame import COMPUTED, plain_path, stands
 
     try:
         wanted = read_json(becomes)
     except Refused:
         wanted = becomes
-    expected, place = canonical_bytes(wanted), parse_path(path.removeprefix("data."))
+    expected = canonical_bytes(wanted)
 
     def holds(world_id: str) -> bool:
         data = world.archive.checked_state(world_id)
+        place = parse_path(plain_path(data, path))
         return stands(data, place) and canonical_bytes(look_up(data, place)) == expected
+
+    if parse_path(path)[:1] == (COMPUTED,):
+        return _of_computed(desk, world, path, expected)
+    return holds
+
+
+def _of_computed(desk: Desk, world: World, name: str, expected: bytes) -> Callable[[str], bool | None]:
+    from world.canonical import canonical_bytes
+    from worldprotocol.cli.computed import ComputedValues
+
+    values, said = ComputedValues(desk), set()
+
+    def holds(world_id: str) -> bool | None:
+        computed, missing = values.of(world.sealed(world_id), world.archive.checked_state(world_id))
+        if missing is None:
+            return name in computed and canonical_bytes(computed[name]) == expected
+        if missing not in said:
+            desk.out.remark(f"without computed values: {missing}")
+        said.add(missing)
+        return None
 
     return holds
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR, world_at
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import AT_METAVAR, world_at
 
 if TYPE_CHECKING:
     from world.views.blame import BlamedValues
@@ -23,19 +23,24 @@ MOST_CHARS: Final = 160
 @click.argument("path", required=False, default="")
 @click.option("--at", metavar=AT_METAVAR, help="The point in the past to look at; now unless told otherwise.")
 @click.option("--branch", metavar="NAME", help="Whose head at that point; else the world named, or the active one's.")
-def blame(desk: Desk, path: str, at: str | None, branch: str | None) -> None:
+def blame(desk: Desk, path: str, at: str | None, branch: str | None) -> int:
     """Say who put every value below PATH, such as `stock` or `stock.tea`, there; without PATH, every value there is.
 
     From each value back to the patch, the world, the proposal, the actor, the decision, the projection and the source
     event. What one patch put there is listed below it, the newest first; --json prints a line for each value instead.
 
     A patch that sets an object as a whole wrote everything in it, and writing an equal value again is writing. An
-    element that only moved, because one before it was removed, keeps its writer.
+    element that only moved, because one before it was removed, keeps its writer. A computed value has no writer: it is
+    told from which places in the data it follows. Exit code 1 where nothing stands at PATH and nobody ever wrote there.
     """
-    from world.views.blame import blame_values
+    from world.views.blame import blame_values, computed_from
 
     with desk.look() as world:
         world_id = world_at(world, at, branch)[0]
+        computed = computed_from(world.archive, path, world_id)
+        if computed is not None:
+            _tell_computed(desk, computed, world.sealed(world_id).schema_hash)
+            return 0
         with desk.progress("Going back") as progress:
             found = blame_values(world.archive, path, world_id, progress=progress)
         if desk.json:
@@ -44,6 +49,20 @@ def blame(desk: Desk, path: str, at: str | None, branch: str | None) -> None:
         else:
             for words in _tree(found):
                 desk.out.text(words)
+        is_unknown = not found.present and all(cause.submitted is None for _, (cause, _) in found.told())
+    if is_unknown:
+        desk.out.remark(f"Nothing stands at {path!r}, and nobody ever wrote there.")
+    return 1 if is_unknown else 0
+
+
+def _tell_computed(desk: Desk, computed: dict[str, list[str]], schema_hash: str) -> None:
+    """Tell of computed values that nobody wrote them, and what they follow from."""
+    for name, places in computed.items():
+        if desk.json:
+            desk.out.line({"path": name, "computed": True, "dependsOn": places, "schemaHash": schema_hash})
+            continue
+        desk.out.text(f"{name} is computed, by schema {schema_hash[:12]}: nobody wrote it")
+        desk.out.text(f"  from      {', '.join(places) or 'nothing: it is always the same'}")
 
 
 def _lines(found: BlamedValues) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import click
 
 from worldprotocol.cli.options import Desk, Group, with_desk
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import at_option
 
 
 @click.group("branch", cls=Group)
@@ -14,15 +15,18 @@ def branch() -> None:
 
 
 @branch.command("list")
+@at_option("As they stood at this point in the past.")
 @with_desk
-def list_branches(desk: Desk) -> None:
+def list_branches(desk: Desk, at: str | None) -> None:
     """List the branches: head is the newest completed world, tip the newest sealed one."""
+    from worldprotocol.cli.points import moment
+
     with desk.look() as world:
-        active = world.realm().active
-        told = [
-            {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == active}
-            for one in world.branches()
-        ]
+        heads = moment(world, at).heads()
+    told = [
+        {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == heads.active}
+        for one in heads.branches.values()
+    ]
     if desk.json:
         desk.out.document(told)
         return
@@ -38,7 +42,7 @@ def list_branches(desk: Desk) -> None:
 @with_desk
 def create(desk: Desk, name: str, at: str | None, *, allow_failed: bool, by: str) -> None:
     """Make a branch called NAME: letters, digits and . _ - /, such as `trial/one`."""
-    from worldprotocol.cli.prefix import world_id
+    from worldprotocol.cli.finding import world_id
 
     with desk.open() as world:
         start = None if at is None else world_id(world, at)

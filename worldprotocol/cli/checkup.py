@@ -16,7 +16,7 @@ from authority import PolicyRegistry
 from world.clock import SystemClock
 from world.errors import DamagedLog, Refused, WorldProtocolError
 from world.realm import Realm
-from world.views.audit import unreadable
+from world.views.audit import table_faults, unreadable
 from world.views.index import VIEW_NAME, VIEW_VERSION
 from world.views.leases import Lack, lacks
 from worldprotocol.cli.opening import make_importable
@@ -31,6 +31,9 @@ MIN_SQLITE: Final = (3, 35)
 MIN_FREE_BYTES: Final = 256 << 20
 """Free disk space below which an operator should act, in bytes."""
 
+
+MAX_FAULTS: Final = 20
+"""Things in the tables that are not as they should be, as far as doctor tells them one by one."""
 
 MAX_PROBLEMS: Final = 2
 """Complaints of SQLite's own check that are asked for; doctor shows the first."""
@@ -109,6 +112,7 @@ def _log(desk: Desk) -> Iterator[Check]:
         if Path(log.address.path).is_file():
             yield _disk(log.address.path)
             yield _file(world)
+        yield from _tables(world)
         yield _head(world)
         index = _index(world)
         yield index
@@ -130,6 +134,17 @@ def _file(world: World) -> Check:
     told = " ".join(problems[0].split())
     facts = told if len(problems) == 1 else f"{told} (and more)"
     return Check("file", False, facts, "run `worldctl verify`, and restore the log from a copy", is_damage=True)
+
+
+def _tables(world: World) -> Iterator[Check]:
+    """Compare the tables with those that this program makes; each thing that differs has its own advice."""
+    faults = table_faults(world.log)
+    if not faults:
+        yield Check("tables", ok=True, facts="as this program makes them")
+    for one in faults[:MAX_FAULTS]:
+        yield Check("tables", False, one.message, one.advice, is_damage=not one.is_mendable)
+    if len(faults) > MAX_FAULTS:
+        yield Check("tables", False, f"{len(faults) - MAX_FAULTS} things more differ", "`worldctl verify` lists them")
 
 
 def _head(world: World) -> Check:

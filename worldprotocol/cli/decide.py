@@ -37,11 +37,11 @@ def decide(desk: Desk, proposal: str, choice: Any, by: str, scope: tuple[str, ..
         raise click.UsageError("delegate, and it alone, needs --to ID: who answers instead.")
     if choice != "narrow" and scope:
         raise click.UsageError(f"--scope goes with narrow, not with {choice}.")
-    from worldprotocol.cli.prefix import proposal_id
+    from worldprotocol.cli.finding import proposal_id
     from worldprotocol.cli.results import in_words, result_of
 
     with desk.open() as world:
-        name = proposal_id(world, proposal)
+        name = proposal_id(world, proposal, [one.proposal_id for one in world.inbox()])
         answered = world.decide(name, choice, by=by, scope=scope or None, to=to, reason=reason)
         result = result_of(world, answered)
     desk.out.tell(result, *in_words(result))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from worldprotocol.cli.blame import cut
-from worldprotocol.cli.finding import world_at
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import world_at
 
 if TYPE_CHECKING:
     from world.views.archive import Archive

@@ -8,7 +8,6 @@ from world.errors import Refused, WorldProtocolError
 
 USAGE_CODES: Final = frozenset(
     {
-        "AMBIGUOUS_PREFIX",
         "AMBIGUOUS_RESOURCE",
         "BAD_REFERENCE",
         "COVERAGE_MISSING",

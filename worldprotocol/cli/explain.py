@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
+from worldprotocol.cli.redacting import shown_resources
 
 if TYPE_CHECKING:
     from world.events import VerdictGiven
-    from worldprotocol.facade import World
+    from world.klis.ledger import Ledger
+    from world.views.leases import Shown
+    from worldprotocol.cli.points import Moment
 
+KINDS: Final = ("verdict", "proposal", "intent", "decision")
+"""What can be explained."""
 
 AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
     "max_triples": 1 << 53,
@@ -29,21 +35,26 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
 @click.option(
     "--redact",
     is_flag=True,
-    help="Hide the paths of resources (KM-7.3): TYPE:#digest; inputs, what conditions read, and all words.",
+    help="Hide resources (KM-7.3): TYPE:#digest; and scopes, inputs, conditions, what they read, and all words.",
 )
-def explain(desk: Desk, named: str, redact: bool) -> None:
+@at_option("What was known of it at this point in the past: answers, rulings and verdicts up to then.")
+def explain(desk: Desk, named: str, redact: bool, at: str | None) -> None:
     """Explain a proposal (also by its intent or decision) or a verdict, by how its id begins, or a request by its id.
 
     Of a proposal: every rule in order, where it stands, what it said and why, which one decided and what was overruled,
     the values that conditions of policy files read, the answers of people, and the last verdict about its leases. Of a
     verdict: who asked for what, what was in the way, the cell of the matrix and the two ages, and what happened next.
     """
-    from worldprotocol.cli.explain_proposal import explain_proposal, proposal_lines
+    from worldprotocol.cli.explain_proposal import explain_proposal, proposal_lines, without_words
 
+    shown = shown_resources(desk, redact=redact)
     with desk.look() as world:
-        proposal_id, found = _find(world, named)
-        lease = None if found is None else _verdict_wire(world, *found, redact=redact)
-        wire = lease if proposal_id is None else explain_proposal(desk, world, proposal_id, lease, redact=redact)
+        then = moment(world, at)
+        proposal_id, found = _find(then, named)
+        lease = None if found is None else _verdict_wire(then, *found, shown)
+        if redact:
+            lease = without_words(lease)
+        wire = lease if proposal_id is None else explain_proposal(desk, then, proposal_id, lease, redact=redact)
     assert wire is not None
     if desk.json:
         desk.out.document(wire)
@@ -52,12 +63,11 @@ def explain(desk: Desk, named: str, redact: bool) -> None:
         desk.out.text(line)
 
 
-def _verdict_wire(world: World, position: int, verdict: VerdictGiven, *, redact: bool) -> dict[str, Any]:
+def _verdict_wire(then: Moment, position: int, verdict: VerdictGiven, shown: Shown) -> dict[str, Any]:
     from world.views.leases import explain as explained
-    from world.views.leases import redacted
 
-    shown: Any = redacted if redact else str
-    why = explained(world.realm().klis, verdict, _asked(world, position, verdict), shown)
+    ledger = then.ledger()
+    why = explained(ledger, verdict, _asked(then, ledger, position, verdict), shown)
     return {
         "verdictId": verdict.verdict_id,
         "position": position,
@@ -75,64 +85,65 @@ def _verdict_wire(world: World, position: int, verdict: VerdictGiven, *, redact:
         "rule": why.rule,
         "retryAfterMs": verdict.retry_after_ms,
         "leases": [{**one, "resource": shown(one["resource"])} for one in verdict.leases],
-        "after": list(_after(world, position, verdict)),
+        "after": list(_after(then, position, verdict)),
     }
 
 
-def _find(world: World, named: str) -> tuple[str | None, tuple[int, VerdictGiven] | None]:
+def _find(then: Moment, named: str) -> tuple[str | None, tuple[int, VerdictGiven] | None]:
     """Return the proposal, if it is one, and the verdict: the named one, or the last one about it."""
     from world.errors import Refused
-    from world.events import VerdictGiven
-    from world.views.archive import decoded
-    from worldprotocol.cli.finding import candidates
+    from world.views.lineage import number
+    from worldprotocol.cli.finding import candidates, only
 
-    bounds = {"low": named, "high": named + "\U0010ffff", "most": 20}
-    verdicts = [str(row[0]) for row in world.archive.rows("verdict_prefix", **bounds)] if named else []
-    proposals = [str(row[0]) for row in world.archive.rows("proposal_prefix", **bounds)] if named else []
-    if named and not verdicts + proposals:
-        proposals = [name for kind, name in candidates(world, named) if kind in ("intent", "decision")]
-    found = [named] if named in verdicts + proposals else verdicts + proposals
-    if len(found) > 1:
-        listed = "\n".join(f"  {one}" for one in found)
-        raise Refused(
-            "AMBIGUOUS",
-            f"{named!r} begins several verdicts and proposals; write more of it:\n{listed}",
-            candidates=found,
-        )
-    if found and found[0] in verdicts:
-        position = int(world.archive.rows("verdict", of_verdict=found[0])[0][0])
-        event = decoded(world.log.event_at(position))
-        assert isinstance(event, VerdictGiven)
-        return None, (position, event)
-    request = found[0] if found else named
-    about = [(at, event) for at, event in _verdicts(world, 0) if event.request_id == request]
-    if not found and not about:
+    found = only(named, candidates(then.world, named, KINDS) if named else [])
+    kind, name = found or ("request", named)
+    if kind == "verdict":
+        position = number(then.world.archive.rows("verdict", of_verdict=name)[0][0])
+        then.check_seen(f"Verdict {name} was given", position)
+        return None, (position, _verdict(then, position))
+    positions = _about(then, name, then.position)
+    if found is None and not positions:
         raise Refused(
             "NOT_FOUND",
             f"No proposal and no verdict has an id that begins with {named!r}, and no verdict is about a request of "
-            "that id; `worldctl log --topic verdict.given` lists them.",
+            f"that id{'' if then.point is None else f' up to event {then.position}'}; "
+            "`worldctl log --topic verdict.given` lists them.",
         )
-    return found[0] if found else None, about[-1] if about else None
+    last = (positions[-1], _verdict(then, positions[-1])) if positions else None
+    return None if found is None else name, last
 
 
-def _verdicts(world: World, after: int) -> Iterator[tuple[int, VerdictGiven]]:
+def _about(then: Moment, request: str, upto: int) -> list[int]:
+    """Return the positions of the verdicts about a request up to an event."""
+    from world.views.lineage import number
+
+    rows = then.world.archive.rows("verdicts_of_request", of_request=request)
+    return sorted(position for (at,) in rows if (position := number(at)) <= upto)
+
+
+def _verdict(then: Moment, position: int) -> VerdictGiven:
     from world.events import VerdictGiven
     from world.views.archive import decoded
+    from world.views.lineage import index_damaged
 
-    for logged in world.log.read(after, topics=[VerdictGiven.TOPIC]):
-        event = decoded(logged)
-        assert isinstance(event, VerdictGiven)
-        yield logged.position, event
+    event = decoded(then.world.log.event_at(position))
+    if not isinstance(event, VerdictGiven):
+        raise index_damaged("it misplaces a verdict")
+    return event
 
 
-def _asked(world: World, position: int, verdict: VerdictGiven) -> list[dict[str, Any]]:
+def _asked(then: Moment, ledger: Ledger, position: int, verdict: VerdictGiven) -> list[dict[str, Any]]:
     """Return the effective triples that a verdict is about."""
     from world.klis.manifest import ENGINE_ONLY, read_manifest
+    from world.views.lineage import index_damaged
 
     first = verdict
     if verdict.manifest is None:  # judged again: the manifest stands in the last verdict before that has one
-        first = [one for at, one in _verdicts(world, 0) if at < position and _begins(one, verdict.request_id)][-1]
-    ledger = world.realm().klis
+        before = (_verdict(then, at) for at in reversed(_about(then, verdict.request_id, position - 1)))
+        found = next((one for one in before if one.manifest is not None), None)
+        if found is None:
+            raise index_damaged("it lacks the verdict that has a request's manifest")
+        first = found
     manifest = read_manifest(
         first.manifest or {},
         settings=replace(ledger.in_force, **AT_LEAST_ONCE_ALLOWED),
@@ -142,18 +153,14 @@ def _asked(world: World, position: int, verdict: VerdictGiven) -> list[dict[str,
     return [{"predicate": one.predicate.value, "resource": one.resource.text} for one in manifest.triples]
 
 
-def _begins(verdict: VerdictGiven, request_id: str) -> bool:
-    return verdict.request_id == request_id and verdict.manifest is not None
-
-
-def _after(world: World, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
+def _after(then: Moment, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
     """Yield what the log says later about the request and its leases."""
     from world.events import LeasesExpired, LeasesReleased, LeasesRevoked, RequestWithdrawn, VerdictGiven
     from world.views.archive import decoded
 
     own = {one["leaseId"] for one in verdict.leases}
     kinds = (VerdictGiven, LeasesReleased, LeasesExpired, LeasesRevoked, RequestWithdrawn)
-    for logged in world.log.read(position, topics=[kind.TOPIC for kind in kinds]):
+    for logged in then.world.log.read(position, then.position, topics=[kind.TOPIC for kind in kinds]):
         event = decoded(logged)
         told = {"position": logged.position, "at": event.at, "topic": logged.topic}
         if isinstance(event, VerdictGiven) and event.request_id == verdict.request_id:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from world.events import PolicyAdopted, ProposalJudged
     from world.ports import Case
     from world.proposal import Proposal
+    from worldprotocol.cli.points import Moment
     from worldprotocol.facade import World
 
 
@@ -22,25 +23,26 @@ _LEFT_OUT: Final = (
 
 
 def explain_proposal(
-    desk: Desk, world: World, proposal_id: str, lease: Mapping[str, Any] | None, *, redact: bool
+    desk: Desk, then: Moment, proposal_id: str, lease: Mapping[str, Any] | None, *, redact: bool
 ) -> dict[str, Any]:
     """Return why a proposal was decided as it was, from the record alone.
 
     Args:
         desk: for the domain, which is loaded only where a condition reads what it makes.
-        world: a realm open for looking.
+        then: up to where it is told: the rulings, answers and adoptions after it are not known yet.
         proposal_id: the proposal.
         lease: the last verdict about its leases, None where there was none.
-        redact: leave out the input, the values that conditions read, and what rules and people said in words of
-            their own: all of them may name resources (KM-7.3).
+        redact: leave out the input, scopes, conditions and the values that they read, and what rules and people said
+            in words of their own: all of them may name resources (KM-7.3).
     """
     from worldprotocol.explaining import explain_trace
 
-    proposal = world.proposal(proposal_id)
-    judged = _first_ruling(world, proposal_id)
+    world = then.world
+    proposal = world.archive.proposal(proposal_id, then.position)
+    judged = _first_ruling(then, proposal_id)
     told = dict(proposal.decision or proposal.ruling or {})
     before = None if judged is None else judged[0]
-    adopted = None if told.get("policyHash") is None else _adopted(world, told["policyHash"], before)
+    adopted = None if told.get("policyHash") is None else _adopted(then, told["policyHash"], before)
     case, at_hand = None, None
     if judged is not None and adopted is not None and not redact:
         case, at_hand = _case(desk, world, proposal, judged, adopted[1])
@@ -71,20 +73,22 @@ def explain_proposal(
         "note": _LEFT_OUT if left_out else None,
         "answers": [dict(answer) for answer in proposal.answers],
     }
-    return {**(_without_words(wire) if redact else wire), "leases": lease}
+    return {**(without_words(wire) if redact else wire), "leases": lease}
 
 
-def _without_words(told: Any) -> Any:
-    """Return what is told without texts and values that may hold anything."""
+def without_words(told: Any) -> Any:
+    """Return what is told without scopes, and without texts and values that may hold anything."""
     if isinstance(told, Mapping):
-        return {name: HIDDEN if name in _WORDS and value else _without_words(value) for name, value in told.items()}
-    return [_without_words(one) for one in told] if isinstance(told, (list, tuple)) else told
+        return {name: HIDDEN if name in _WORDS and value else without_words(value) for name, value in told.items()}
+    return [without_words(one) for one in told] if isinstance(told, (list, tuple)) else told
 
 
 HIDDEN: Final = "(hidden)"
 """What stands in place of words that are not shown."""
 
-_WORDS: Final = frozenset({"input", "reason", "because", "outside"})
+_WORDS: Final = frozenset(
+    {"input", "reason", "because", "outside", "description", "when", "scope", "approvedScope", "allowedPaths"}
+)
 
 
 def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]], Iterator[str]]) -> Iterator[str]:
@@ -139,25 +143,27 @@ def _policy(told: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] |
     return {"name": name, "hash": told["policyHash"], "position": None if adopted is None else adopted[0]}
 
 
-def _first_ruling(world: World, proposal_id: str) -> tuple[int, ProposalJudged] | None:
+def _first_ruling(then: Moment, proposal_id: str) -> tuple[int, ProposalJudged] | None:
     """Return the ruling of the rules, with its position; later ones come of people's answers."""
     from world.events import ProposalJudged
     from world.views.archive import decoded
 
-    for logged in world.log.stream(proposal_id):
+    for logged in then.world.log.stream(proposal_id):
+        if logged.position > then.position:
+            return None
         event = decoded(logged)
         if isinstance(event, ProposalJudged):
             return logged.position, event
     return None
 
 
-def _adopted(world: World, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
+def _adopted(then: Moment, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
     """Return the adoption by which a policy was in force then; without a position where it came only later."""
     from world.events import PolicyAdopted
     from world.views.archive import decoded
 
     found: tuple[int | None, PolicyAdopted] | None = None
-    for logged in world.log.read(topics=[PolicyAdopted.TOPIC]):
+    for logged in then.world.log.read(upto=then.position, topics=[PolicyAdopted.TOPIC]):
         event = decoded(logged)
         if isinstance(event, PolicyAdopted) and event.policy_hash == policy_hash:
             if before is None or logged.position < before:

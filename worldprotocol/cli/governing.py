@@ -165,21 +165,19 @@ def _tell(desk: Desk, world: World, result: CommandResult, report: str | None) -
     from pathlib import Path
 
     if result.reason is not None and result.outcome != "completed":
-        click.echo(f"worldctl: {result.outcome}: {result.reason}", err=True)
+        desk.out.warn(f"worldctl: {result.outcome}: {result.reason}")
     for one in result.not_given_back:
-        click.echo(f"worldctl: not given back: {one}", err=True)
+        desk.out.warn(f"worldctl: not given back: {one}")
     if result.not_given_back:
-        click.echo(
-            "worldctl: `worldctl backups list` names the backup, `worldctl backups restore` tries again", err=True
-        )
+        desk.out.warn("worldctl: `worldctl backups list` names the backup, `worldctl backups restore` tries again")
     desk.out.remark(f"The verification log: worldctl show {result.run_id}")
     if report is None and not desk.json:
         return
-    text = json.dumps(world.host.verification(result.run_id).to_wire(), ensure_ascii=False)
+    wire = world.host.verification(result.run_id).to_wire()
     if report in (None, "-"):
-        click.echo(text)
+        desk.out.line(wire)
     else:
-        Path(str(report)).write_text(text + "\n", encoding="utf-8")
+        Path(str(report)).write_text(json.dumps(wire, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _refused(desk: Desk, error: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ def import_(desk: Desk, file: str) -> int:
     Every leaf and tree head is checked before the first event is written; a damaged file leaves nothing behind.
     """
     from world.errors import Refused
+    from worldprotocol.cli.verify import salvaged_words
     from worldprotocol.transfer import import_log
 
     address = desk.address()
@@ -32,7 +34,14 @@ def import_(desk: Desk, file: str) -> int:
             with source:
                 done = import_log(source, address, progress=progress)
     head = done.head
-    told = {"name": done.name, "added": done.added, "head": {"size": head.size, "root": head.root_hex}}
+    told: dict[str, Any] = {"name": done.name, "added": done.added, "head": {"size": head.size, "root": head.root_hex}}
+    if done.salvaged is not None:
+        told["salvaged"] = {"expected": done.salvaged.expected, "vouched": done.salvaged.vouched}
     words = f"{counted(done.added, 'event')} added" if done.added else "nothing to add: the log has them all"
     desk.out.tell(told, f"{words}; tree head {head}")
+    if done.salvaged is not None:
+        desk.out.remark(
+            f"Salvaged: {salvaged_words(done.salvaged, head.size)}. Where not everything was saved, sign it under "
+            "a new --origin: it is another history than that of before."
+        )
     return 0

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR, realm_at
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import at_option
 
 ENDINGS: Final = {"reject": "rejected", "approve": "approved", "escalate": "handed up to the next step"}
 """What becomes of a proposal that nobody answered in time, by its binding's onTimeout."""
@@ -16,22 +16,22 @@ ENDINGS: Final = {"reject": "rejected", "approve": "approved", "escalate": "hand
 
 @command("inbox")
 @click.option("--for", "person", metavar="ID", help="Only what this actor may answer, or reply to.")
-@click.option("--at", metavar=AT_METAVAR, help="What waited at this point in the past; deadlines are judged by then.")
+@at_option("What waited at this point in the past; deadlines are judged by then.")
 def inbox(desk: Desk, person: str | None, at: str | None) -> None:
     """List the proposals that wait for people, oldest first; `worldctl decide` answers them.
 
     One whose deadline has passed is overdue: nobody can answer it any more, and the next command that acts decides
     it as its binding says. `worldctl settle` does that at once.
     """
-    from world.clock import SystemClock
+    from worldprotocol.cli.points import moment as looked_at
     from worldprotocol.fate import moment
     from worldprotocol.requests import waiting_in
 
     with desk.look() as world:
-        realm, at_ms = (world.realm(), None) if at is None else realm_at(world, at)
-        now = SystemClock().now_ms() if at_ms is None else at_ms
+        then = looked_at(world, at)
+        realm = then.realm()
         asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))
-        told = [described(one, now) for one in asked if person is None or _may_answer(realm, one, person)]
+        told = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
     waiting = [one for one in told if person is None or not one["overdue"]]
     overdue = sum(one["overdue"] for one in waiting)
     if desk.json:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from worldprotocol.cli.options import Desk, Group, with_desk
+from worldprotocol.cli.points import at_option, moment
 
 
 @click.group("keys", cls=Group)
@@ -69,11 +70,12 @@ def revoke(desk: Desk, key: str, reason: str, by: str) -> None:
 
 
 @keys.command("list")
+@at_option("Those that were known at this point in the past, and which of them were revoked by then.")
 @with_desk
-def list_keys(desk: Desk) -> None:
+def list_keys(desk: Desk, at: str | None) -> None:
     """List the public keys of agents, revoked ones too."""
     with desk.look() as world:
-        known = list(world.realm().klis.keys.values())
+        known = list(moment(world, at).ledger().keys.values())
     told: list[dict[str, Any]] = [
         {"keyId": one.key_id, "agentId": one.agent_id, "publicKey": one.public, "revoked": one.revoked} for one in known
     ]

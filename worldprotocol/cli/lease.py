@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.options import Desk, Group, with_desk
+from worldprotocol.cli.points import at_option
+from worldprotocol.cli.redacting import shown_resources
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World
@@ -111,15 +113,18 @@ def revoke(desk: Desk, leases: tuple[str, ...], reason: str, by: str) -> None:
 @lease.command("list")
 @click.option("--agent", metavar="ID", help="Only this agent's.")
 @click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
+@at_option("Those in force at this point in the past; times are judged by then.")
 @with_desk
-def list_leases(desk: Desk, agent: str | None, redact: bool) -> None:
+def list_leases(desk: Desk, agent: str | None, redact: bool, at: str | None) -> None:
     """List the leases in force, in order of their fencing tokens."""
-    from world.clock import SystemClock
-    from world.views.leases import held, redacted
+    from world.views.leases import held
+    from worldprotocol.cli.points import moment as looked_at
     from worldprotocol.fate import moment
 
+    shown = shown_resources(desk, redact=redact)
     with desk.look() as world:
-        found = held(world.realm().klis, now=SystemClock().now_ms(), agent=agent, shown=redacted if redact else str)
+        then = looked_at(world, at)
+        found = held(then.ledger(), now=then.now, agent=agent, shown=shown)
     if desk.json:
         desk.out.document(found)
         return
@@ -143,14 +148,11 @@ def full_id(world: World, named: str) -> str:
     """Return the lease in force whose id begins like this; what begins none is taken as it is.
 
     Raises:
-        Refused: ``AMBIGUOUS``.
+        Refused: ``AMBIGUOUS`` with the candidates.
     """
-    from world.errors import Refused
+    from worldprotocol.cli.finding import the_one
 
-    found = sorted(name for name in world.realm().klis.leases if name.startswith(named))
-    if len(found) > 1 and named not in found:
-        raise Refused("AMBIGUOUS", f"{named!r} begins {len(found)} leases; write more of it.", candidates=found[:20])
-    return found[0] if len(found) == 1 else named
+    return the_one(named, world.realm().klis.leases, what="lease")
 
 
 def _print(desk: Desk, told: list[dict[str, Any]], heads: tuple[str, ...]) -> None:

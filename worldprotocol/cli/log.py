@@ -11,6 +11,7 @@ import click
 
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import at_option, moment
 from worldprotocol.cli.redacting import redact_option, redaction
 from worldprotocol.moments import moment_of
 
@@ -41,14 +42,22 @@ MAX_KNOWN: Final = 10_000
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--follow", is_flag=True, help="Go on and wait for new events, until interrupted.")
+@at_option("The log as it stood at this point in the past: events up to there, and the status of proposals then.")
 @redact_option
-def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, rules: tuple[str, ...], **wishes: Any) -> int:
-    """List events in the order of the log."""
+def log(
+    desk: Desk, limit: int | None, reverse: bool, follow: bool, at: str | None, rules: tuple[str, ...], **wishes: Any
+) -> int:
+    """List events in the order of the log.
+
+    With --redact, filters look at each shown event by itself, and hidden ones are left out where there are filters.
+    """
     from world.clock import SystemClock
     from world.events import TOPICS
 
     if follow and reverse:
         raise click.UsageError("--follow and --reverse cannot be together.")
+    if follow and at is not None:
+        raise click.UsageError("--follow waits for what is to come, and --at looks at the past; say one of them.")
     for topic in wishes["topics"]:
         _among(topic, TOPICS, "topic")
     now = SystemClock().now_ms()
@@ -56,12 +65,19 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, rules: tuple
     topics = list(wishes.pop("topics")) or None
     hidden = redaction(desk, rules)
     with desk.look() as world:
+        if hidden:
+            _refuse_links(world, at, **wishes)
+        else:
+            _refuse_unknown(world, **wishes)
         hidden.learn(world.log)
-        _refuse_unknown(world, **wishes)
-        wanted = Filter(world, since=since, until=until, **wishes)
-        events = _events(world.log, topics, reverse=reverse, follow=follow)
+        upto = None if at is None else moment(world, at).position
+        wanted = Filter(world, since=since, until=until, upto=upto, alone=bool(hidden), **wishes)
+        leaves_out = bool(hidden) and (topics is not None or wanted.narrows)
+        if leaves_out:
+            desk.out.remark("Hidden events are left out: whether they are like that is not told.")
+        events = _events(world.log, topics, upto, reverse=reverse, follow=follow)
         try:
-            found = _print_all(desk, wanted, events, limit, hidden)
+            found = _print_all(desk, wanted, events, limit, hidden, leaves_out=leaves_out)
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -73,20 +89,44 @@ def log(desk: Desk, limit: int | None, reverse: bool, follow: bool, rules: tuple
     return 0
 
 
-def _print_all(desk: Desk, wanted: Filter, events: Iterator[LoggedEvent], limit: int | None, hidden: Redaction) -> int:
-    """Print the events that are wanted, below a line of heads; return how many they were."""
+def _print_all(
+    desk: Desk,
+    wanted: Filter,
+    events: Iterator[LoggedEvent],
+    limit: int | None,
+    hidden: Redaction,
+    *,
+    leaves_out: bool,
+) -> int:
+    """Print the events that are wanted, below a line of heads; return how many they were.
+
+    No filter looks at a hidden event: it is there, or all of them are left out.
+    """
     found = 0
     for logged in events:
-        event = wanted.match(logged)
-        if event is None:
+        veiled = hidden.shown(logged)
+        event = wanted.match(logged) if veiled is None else None
+        if leaves_out if veiled is not None else event is None:
             continue
         if not found and not desk.json:
             desk.out.text("\t".join(HEADS))
-        _print(desk, logged, event, wanted, hidden)
+        _print(desk, logged, event, wanted, veiled)
         found += 1
         if found == limit:
             break
     return found
+
+
+def _refuse_links(world: World, at: str | None, *, action: str | None, status: str | None, **_: str | None) -> None:
+    """Refuse what would tell of an event what others say of it, which may be hidden."""
+    from worldprotocol.cli.finding import as_position
+
+    if action is not None or status is not None:
+        told = "--type and --status look at all events of a proposal, of which some may be hidden"
+        raise click.UsageError(f"{told}; with --redact leave them out.")
+    if at is not None and as_position(world, at) is None:
+        told = "Where in the log a world, a proposal or a time stands may be hidden"
+        raise click.UsageError(f"{told}; with --redact give --at a position.")
 
 
 def _refuse_unknown(
@@ -131,21 +171,27 @@ def _all_actors(world: World) -> list[str]:
     return registered + sorted(doers - set(registered))
 
 
-def _events(log: EventLog, topics: list[str] | None, *, reverse: bool, follow: bool) -> Iterator[LoggedEvent]:
+def _events(
+    log: EventLog, topics: list[str] | None, upto: int | None, *, reverse: bool, follow: bool
+) -> Iterator[LoggedEvent]:
     if follow:
         yield from log.follow(topics=topics)
     elif reverse:
-        step, upto = 1_000, log.head().size
-        while upto > 0:
-            yield from reversed(list(log.read(max(0, upto - step), upto, topics=topics)))
-            upto -= step
+        step, last = 1_000, log.head().size if upto is None else upto
+        while last > 0:
+            yield from reversed(list(log.read(max(0, last - step), last, topics=topics)))
+            last -= step
     else:
-        yield from log.read(topics=topics)
+        yield from log.read(upto=upto, topics=topics)
 
 
 @dataclass(slots=True)
 class Filter:
-    """Which events are wanted; what is not given does not matter. Times are ms since 1970."""
+    """Which events are wanted; what is not given does not matter. Times are ms since 1970.
+
+    The status of a proposal is that of now, or of after the event ``upto``. ``alone`` looks at an event and at nothing
+    else, so that no other one is told of by it.
+    """
 
     world: World
     actor: str | None = None
@@ -154,7 +200,15 @@ class Filter:
     branch: str | None = None
     since: int | None = None
     until: int | None = None
+    upto: int | None = None
+    alone: bool = False
     _known: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything is asked of an event."""
+        asked = (self.actor, self.action, self.status, self.branch, self.since, self.until)
+        return any(one is not None for one in asked)
 
     def match(self, logged: LoggedEvent) -> Event | None:
         """Return the event where it is wanted."""
@@ -181,12 +235,19 @@ class Filter:
 
     def about(self, event: Any) -> dict[str, Any]:
         """Return action, actor, branch and status of the proposal an event is about."""
+        from world.errors import Refused
+
         name = getattr(event, "proposal_id", None) or getattr(event, "created_by", None)
-        if name is None:
+        if name is None or self.alone:
             return {}
         known = self._known.get(name)
         if known is None or (self.status is not None and known["open"]):
-            proposal = self.world.proposal(name)
+            try:
+                proposal = self.world.archive.proposal(name, self.upto)
+            except Refused as refused:
+                if refused.code != "NOT_FOUND":
+                    raise
+                return {}  # a projection names the proposal that is submitted right after it
             told = proposal.submitted
             known = self._known[name] = {
                 "action": told.intent["body"]["type"],
@@ -209,19 +270,19 @@ def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
     return {name for name in named if name}
 
 
-def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter, hidden: Redaction) -> None:
-    shown = hidden.shown(logged)
+def _print(desk: Desk, logged: LoggedEvent, event: Any, wanted: Filter, veiled: dict[str, Any] | None) -> None:
+    """Print an event, or what is left of it where it is hidden."""
     if desk.json:
-        desk.out.line(_wire(logged) if shown is None else shown)
+        desk.out.line(_wire(logged) if veiled is None else veiled)
         return
-    if shown is not None:
-        desk.out.row((str(logged.position), "", "redacted", "", shown["leaf"]), at_once=True)
+    if veiled is not None:
+        desk.out.row((str(logged.position), "", "redacted", "", veiled["leaf"]), at_once=True)
         return
-    from worldprotocol.fate import moment
+    from worldprotocol.fate import moment as words_of
 
-    about = {} if hidden else wanted.about(event)  # which tells what other events say, hidden ones too
+    about = wanted.about(event)
     who = about.get("actor") or ",".join(sorted(actors_of(event, {})))
-    cells = (str(logged.position), moment(event.at), logged.topic, who, summary(event, about))
+    cells = (str(logged.position), words_of(event.at), logged.topic, who, summary(event, about))
     desk.out.row(cells, at_once=True)
 
 

@@ -30,13 +30,19 @@ class Printer:
         self.terminal = sys.stdout.isatty()
 
     def document(self, value: Any) -> None:
-        """Print one JSON document: on one line when piped, indented on a terminal."""
-        text = as_text(value, orjson.OPT_INDENT_2 if self.terminal else 0)
-        print(visible(text, "\n") if self.terminal else text)  # noqa: T201
+        """Print one JSON document: on one line when piped, indented on a terminal.
+
+        Only where JSON was asked for and is piped, it is printed as it is. Everywhere else somebody may read it: what
+        steers a terminal is written as an escape of JSON, and the document says the same.
+        """
+        print(self._safe(as_text(value, orjson.OPT_INDENT_2 if self.terminal else 0)))  # noqa: T201
 
     def line(self, value: Any) -> None:
-        """Print one line of a stream of JSON, at once."""
-        print(as_text(value), flush=True)  # noqa: T201
+        """Print one line of a stream of JSON, at once, as ``document`` prints it."""
+        print(self._safe(as_text(value)), flush=True)  # noqa: T201
+
+    def _safe(self, text: str) -> str:
+        return text if self.as_json and not self.terminal else visible(text, "\n")
 
     def text(self, words: str = "", *, laid_out: bool = False) -> None:
         """Print a line for people; what others wrote in it begins no line of its own and steers no terminal.
@@ -55,6 +61,10 @@ class Printer:
         """Say something on stderr that is no result; quiet leaves it out."""
         if not self.quiet:
             print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
+
+    def warn(self, words: str) -> None:
+        """Say on stderr what went wrong, however quiet."""
+        print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
 
     def tell(self, value: Any, *lines: str) -> None:
         """Print a value: as JSON where JSON is wished, else in words."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
 
 if TYPE_CHECKING:
-    from worldprotocol.asking import Asked
+    from worldprotocol.asking import Asked, Stand
+    from worldprotocol.cli.points import Moment
 
 
 @command("ask")
@@ -17,8 +19,17 @@ if TYPE_CHECKING:
 @click.option("--intent", "given", required=True, metavar="FILE|-", help='JSON: {"type", "input"?, "scopeProposal"?}.')
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Another value, for this question only.")
 @click.option("--policy", "named", metavar="P", help="Judge by this policy: a name at hand, a file, or a reference.")
-@click.option("--branch", metavar="NAME", help="The branch on whose head; the active one.")
-def ask(desk: Desk, actor: str, given: str, sets: tuple[str, ...], named: str | None, branch: str | None) -> None:
+@at_option("Ask as things stood at this point in the past: actors, bindings, state, history, and the time.")
+@click.option("--branch", metavar="NAME", help="On whose head; else the world that --at names, or the active one's.")
+def ask(
+    desk: Desk,
+    actor: str,
+    given: str,
+    sets: tuple[str, ...],
+    named: str | None,
+    at: str | None,
+    branch: str | None,
+) -> None:
     """Say what would be decided about an intent now, rule by rule, as `worldctl explain` says what was decided.
 
     Nothing is recorded. --set changes what the question is about: a path that begins with actor.kind, actor.name,
@@ -46,15 +57,26 @@ def ask(desk: Desk, actor: str, given: str, sets: tuple[str, ...], named: str | 
         folder=config.folder,
         limits=config.chosen_limits(),
     ) as world:
-        wire = _wire(asked_of(world, actor, body, branch=branch, sets=values, policy=policy))
+        then = None if at is None else moment(world, at)
+        stand = None if then is None else _stand(then, branch)
+        wire = _wire(asked_of(world, actor, body, branch=branch, stand=stand, sets=values, policy=policy))
     if desk.json:
         desk.out.document(wire)
         return
-    desk.out.text("nothing was submitted: this is what would be decided")
+    when = "would be decided" if then is None else f"would have been decided after event {then.position}"
+    desk.out.text(f"nothing was submitted: this is what {when}")
     for line in (*ruling_lines(wire), *trace_lines(wire)):
         desk.out.text(line)
     if wire["note"] is not None:
         desk.out.text(f"  note      {wire['note']}")
+
+
+def _stand(then: Moment, branch: str | None) -> Stand:
+    from worldprotocol.asking import Stand
+
+    base = then.world_id(branch)
+    name = branch or then.world.sealed(base).branch
+    return Stand(then.realm(), base, name, then.position, then.now, is_past=True)
 
 
 def _set(given: str) -> tuple[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
 
 if TYPE_CHECKING:
     from worldprotocol.policy_history import Change
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 
 @command("list")
 @click.option("--all", "every", is_flag=True, help="Every adoption, retirement and shadow, in the order of the log.")
-def list_policies(desk: Desk, *, every: bool) -> None:
+@at_option("How it stood at this point in the past; what is at hand is at hand now.")
+def list_policies(desk: Desk, *, every: bool, at: str | None) -> None:
     """List the policies that are or were adopted and those at hand, with their hashes."""
     from worldprotocol.policy_history import changes_of, last_of
 
     with desk.look() as world:
-        changes = changes_of(world)
+        changes = changes_of(world, moment(world, at).position)
     if every:
         _print_history(desk, changes)
         return
@@ -36,13 +38,13 @@ def list_policies(desk: Desk, *, every: bool) -> None:
 
 
 def _print_history(desk: Desk, changes: Sequence[Change]) -> None:
-    from worldprotocol.fate import moment
+    from worldprotocol.fate import moment as words_of
 
     if desk.json:
         desk.out.document([one.to_wire() for one in changes])
         return
     rows = [
-        (one.position, moment(one.at), one.name, one.what, _short(one.policy_hash), one.by, _about(one))
+        (one.position, words_of(one.at), one.name, one.what, _short(one.policy_hash), one.by, _about(one))
         for one in changes
     ]
     heads = ("event", "when", "policy", "was", "hash", "by", "note")

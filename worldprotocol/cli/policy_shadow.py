@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.options import Desk, Group, with_desk
+from worldprotocol.cli.points import at_option, moment
 
 if TYPE_CHECKING:
     from world.events import ShadowConfigured
@@ -58,8 +59,9 @@ def off(desk: Desk, by: str) -> None:
 @shadow.command("show")
 @click.option("--of", metavar="NAME", help="Only what the policy of this name said.")
 @click.option("--check", is_flag=True, help="Exit code 1 where both did not agree on everything.")
+@at_option("What had been said by this point in the past, and who shadowed then.")
 @with_desk
-def show(desk: Desk, of: str | None, *, check: bool) -> int:
+def show(desk: Desk, of: str | None, at: str | None, *, check: bool) -> int:
     """Say how often both agreed, and list the proposals on which they did not, with both verdicts and what decided.
 
     Compared is with the first ruling on each proposal: what people answered is told beside it.
@@ -67,19 +69,20 @@ def show(desk: Desk, of: str | None, *, check: bool) -> int:
     from worldprotocol.shadows import shadows_of
 
     with desk.look() as world:
-        found, configured = shadows_of(world, of), world.realm().shadow
+        then = moment(world, at)
+        found, configured = shadows_of(world, of, then.position), then.realm().shadow
     if desk.json:
         desk.out.document({"configured": _wire(configured), **found.to_wire()})
     else:
-        _print(desk, found, configured)
+        _print(desk, found, configured, is_now=at is None)
     return 1 if check and found.lines else 0
 
 
-def _print(desk: Desk, found: Shadows, configured: ShadowConfigured | None) -> None:
+def _print(desk: Desk, found: Shadows, configured: ShadowConfigured | None, *, is_now: bool) -> None:
     from worldprotocol.cli.output import counted
 
     state = "nobody" if configured is None else f"{configured.name}: {_in_words(configured)}"
-    desk.out.text(f"shadowing now: {state}")
+    desk.out.text(f"shadowing {'now' if is_now else 'then'}: {state}")
     for line in found.lines:
         desk.out.text(_line(line))
     for (name, policy_hash), times in found.policies.items():

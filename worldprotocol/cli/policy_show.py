@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
 
 if TYPE_CHECKING:
     from authority import Policy
-    from worldprotocol.policy_history import FoundPolicy
+    from worldprotocol.policy_history import Change, FoundPolicy
 
 
 @command("show")
 @click.argument("policy", metavar="NAME[@HASH]")
-def show(desk: Desk, policy: str) -> None:
+@at_option("The one that was in force at this point in the past; for NAME@HASH, among those up to then.")
+def show(desk: Desk, policy: str, at: str | None) -> None:
     """Show the rules of a policy: what each says, where it stands, and its condition.
 
     NAME is the policy in force; where none of that name is, the one at hand, else the last one that was retired, else
@@ -27,7 +29,7 @@ def show(desk: Desk, policy: str) -> None:
     from worldprotocol.policy_history import changes_of, find_policy
 
     with desk.look() as world:
-        found = find_policy(policy, changes_of(world), at_hand(desk))
+        found = find_policy(policy, changes_of(world, moment(world, at).position), at_hand(desk))
     described = found.description
     told = {
         **found.to_wire(),
@@ -44,7 +46,8 @@ def show(desk: Desk, policy: str) -> None:
 
 @command("diff")
 @click.argument("policies", nargs=-1, metavar="[A [B]]")
-def diff(desk: Desk, policies: tuple[str, ...]) -> int:
+@at_option("Those that were in force at this point in the past; what is at hand is at hand now.")
+def diff(desk: Desk, policies: tuple[str, ...], at: str | None) -> int:
     """Say what two policies differ in, rule by rule; exit code 1 where they do.
 
     A and B are a name (the policy in force), NAME@HASH (any that was ever adopted or shadowed, by the beginning of its
@@ -58,8 +61,8 @@ def diff(desk: Desk, policies: tuple[str, ...]) -> int:
         raise click.UsageError("Name at most two policies.")
     load = at_hand(desk)
     with desk.look() as world:
-        changes = changes_of(world)
-        names = list(policies[:1]) or sorted(world.realm().policies)
+        changes = changes_of(world, moment(world, at).position)
+        names = list(policies[:1]) or _in_force(changes)
     told = []
     for name in names:
         before = find_policy(name, changes, load)
@@ -76,6 +79,13 @@ def diff(desk: Desk, policies: tuple[str, ...]) -> int:
     elif not told:
         desk.out.remark("No policy is in force.")
     return 1 if any(one["differences"] for one in told) else 0
+
+
+def _in_force(changes: Sequence[Change]) -> list[str]:
+    from worldprotocol.policy_history import last_of
+
+    last = {one.name: last_of(one.name, changes) for one in changes}
+    return sorted(name for name, one in last.items() if one is not None and one.what == "adopted")
 
 
 def at_hand(desk: Desk) -> Callable[[str], Policy]:

@@ -203,7 +203,7 @@ def _coverage_lines(covered: Covered) -> Iterator[str]:
 def _print_case(desk: Desk, config: Config, given: str, form: Literal["toml", "yaml"]) -> int:
     """Print a recorded proposal as a case; the domain and the policy at hand say what belongs to it."""
     from worldprotocol.asking import policy_named
-    from worldprotocol.cli.prefix import proposal_id
+    from worldprotocol.cli.finding import proposal_id
     from worldprotocol.testing.recorded import judging_policy, recorded_case
     from worldprotocol.testing.writing import case_text
 

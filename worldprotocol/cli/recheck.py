@@ -9,6 +9,7 @@ import click
 
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import at_option, point_of
 
 if TYPE_CHECKING:
     from worldprotocol.recheck_log import Setup
@@ -21,10 +22,13 @@ MAX_VALUE: Final = 400
 @command("recheck")
 @click.option("--all", "every", is_flag=True, help="Go on after the first step that came out differently.")
 @click.option("--upto", type=click.IntRange(min=1), metavar="POSITION", help="Stop at this event.")
+@at_option("Stop at this point in the past.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs for each variation; 3 if not given.")
 @click.option("--vary", metavar="LIST", help="Of hashseed,order,locale,timezone: what is varied from run to run.")
-def recheck(desk: Desk, every: bool, upto: int | None, jobs: int | None, runs: int | None, vary: str | None) -> int:
+def recheck(
+    desk: Desk, every: bool, upto: int | None, at: str | None, jobs: int | None, runs: int | None, vary: str | None
+) -> int:
     """Project, judge, arbitrate, compute and hash again from the records, and report the first difference.
 
     Both values are shown, and whether schema, code or policy has changed since it was recorded. No effect is made and
@@ -41,6 +45,11 @@ def recheck(desk: Desk, every: bool, upto: int | None, jobs: int | None, runs: i
     projections, policies = tuple(map(str, config.projections)), tuple(map(str, config.policies))
     address, domain = desk.log or config.log_address, str(config.domain)
     setup = Setup(address, domain, projections, policies, config.folder, every)
+    if at is not None:
+        if upto is not None:
+            raise click.UsageError("--at and --upto both say where to stop; say one of them.")
+        with desk.look() as world:
+            upto = point_of(world, at).position
     if runs is not None or vary is not None:
         return _varied(
             desk, setup, [name.strip() for name in (vary or "").split(",") if name.strip()], upto, jobs, runs

@@ -1,18 +1,64 @@
-"""The option ``--redact`` of the commands that show events."""
+"""The option ``--redact``: rules for the commands that show events, digests for those that show resources."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from worldprotocol.cli.options import Desk
 
 if TYPE_CHECKING:
+    from world.views.leases import Shown
     from worldprotocol.assemble import LoggedEvent
     from worldprotocol.facade import World
     from worldprotocol.redaction import Redaction
+
+KEY_BYTES: Final = 32
+"""Bytes of a key that digests of resources are made with."""
+
+
+def shown_resources(desk: Desk, *, redact: bool) -> Shown:
+    """Return how resources are shown: as they are, or by digests under the configured key, else one of this output.
+
+    Raises:
+        Refused: ``NO_CONFIG``, ``INVALID_CONFIG``, ``FILE_UNREADABLE``, ``INVALID_KEY``.
+    """
+    if not redact:
+        return str
+    import secrets
+
+    from world.views.leases import digests
+
+    config = desk.settings()
+    if config.digests is None:
+        return digests(secrets.token_bytes(KEY_BYTES))
+    return digests(_digest_key(config.folder / Path(config.digests.key).expanduser()))
+
+
+def _digest_key(path: Path) -> bytes:
+    """Read a key, which nobody else may be able to read."""
+    import os
+
+    from world.errors import Refused
+
+    try:
+        with path.open("rb") as file:
+            mode, told = os.fstat(file.fileno()).st_mode, file.read()
+    except OSError as error:
+        raise Refused("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror or error}.", path=str(path)) from None
+    if os.name == "posix" and mode & 0o077:
+        raise Refused("INVALID_KEY", f"Others can read or change the key {path}: chmod 600 it.", path=str(path))
+    try:
+        key = bytes.fromhex(told.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        wanted = f"{KEY_BYTES} random bytes, written as {2 * KEY_BYTES} hex digits"
+        raise Refused("INVALID_KEY", f"{path} holds no key for digests: {wanted}.", path=str(path))
+    return key
 
 
 def redact_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +86,9 @@ def redaction(desk: Desk, rules: Iterable[str]) -> Redaction:
     return Redaction(given, roles)
 
 
-def withheld(world: World, hidden: Redaction, kind: str, name: str) -> tuple[dict[str, Any], list[str]] | None:
+def withheld(
+    world: World, hidden: Redaction, kind: str, name: str, upto: int
+) -> tuple[dict[str, Any], list[str]] | None:
     """Return what may be told of a thing that is made of hidden events: which they are; None where none is hidden.
 
     Args:
@@ -48,9 +96,11 @@ def withheld(world: World, hidden: Redaction, kind: str, name: str) -> tuple[dic
         hidden: the rules.
         kind: ``event``, ``world``, ``proposal``, ``intent``, ``decision``, ``run`` or ``session``.
         name: its id, or an event's position; of an intent or a decision, its proposal's id.
+        upto: the last event that is told of.
     """
     hidden.learn(world.log)
-    behind = {event.position: event for event in _events_behind(world, kind, name)} if hidden else {}
+    found = _events_behind(world, kind, name) if hidden else ()
+    behind = {event.position: event for event in found if event.position <= upto}
     told = [shown for _, event in sorted(behind.items()) if (shown := hidden.shown(event)) is not None]
     if not told:
         return None

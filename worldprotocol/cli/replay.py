@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import AT_METAVAR
 
 if TYPE_CHECKING:
     from world.replay import Replayed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def replay(desk: Desk, at: str | None, with_data: bool) -> int:
     """Rebuild all state by folding the events, without any domain, policy or handler."""
     from world.replay import replay as fold_all
-    from worldprotocol.cli.finding import point_of
+    from worldprotocol.cli.points import point_of
 
     with desk.look() as world:
         point = None if at is None else point_of(world, at)

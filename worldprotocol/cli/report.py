@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR, point_of
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import AT_METAVAR, point_of
 from worldprotocol.cli.redacting import redact_option, redaction
 
 if TYPE_CHECKING:

@@ -66,6 +66,11 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
         return NOBODY_READS
+    except UnicodeEncodeError:
+        odd = next((word for word in own if not _is_utf8(word)), None)
+        if odd is None:
+            raise
+        return report_error(desk, "USAGE", f"{odd!r} is no UTF-8.", {}, USAGE)
     except OSError as error:  # a folder that may not be written, a full disk under the output
         where = f"{error.filename}: " if error.filename else ""
         return report_error(desk, "SYSTEM", f"{where}{error.strerror or error}.", {}, FINDINGS)
@@ -77,6 +82,11 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return report_error(desk, error.code, error.message, error.details, exit_code_of(error))
     return told if isinstance(told, int) else CLEAN
+
+
+def _is_utf8(word: str) -> bool:
+    """Tell whether a word of the command line was text; bytes that are none are half surrogates in it."""
+    return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
 def _invoke(arguments: list[str], desk: Desk) -> object:
@@ -96,7 +106,8 @@ def report_error(
             import json
 
             told = {"error": {"code": code, "message": message, "details": details}}
-            print(_printable(json.dumps(told, default=str, ensure_ascii=False)), flush=True)  # noqa: T201
+            text = _printable(json.dumps(told, default=str, ensure_ascii=False))
+            print(visible(text) if sys.stdout.isatty() else text, flush=True)  # noqa: T201
         mark = "" if code == "USAGE" else f" [{code}]"
         said, faults = _with_all_faults(message, details.get("faults"))
         print(visible(f"error: {said}{mark}{hint}{faults}", "\t\n"), file=sys.stderr, flush=True)  # noqa: T201

@@ -5,21 +5,25 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option
 
 
 @command("runs")
 @click.option("--open", "open_only", is_flag=True, help="Only those that have not ended.")
 @click.option("--agent", metavar="ID", help="Only this agent's.")
 @click.option("--most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
-def runs(desk: Desk, *, open_only: bool, agent: str | None, most: int) -> None:
+@at_option("Those that had begun at this point in the past, and how far they had come.")
+def runs(desk: Desk, *, open_only: bool, agent: str | None, most: int, at: str | None) -> None:
     """List governed runs, newest first; `worldctl show RUN` tells all of one."""
     import shlex
 
+    from worldprotocol.cli.points import moment as looked_at
     from worldprotocol.fate import moment
     from worldprotocol.runs.listing import list_runs
 
     with desk.look() as world:
-        found = list(list_runs(world.archive, most=most, agent=agent, open_only=open_only))
+        upto = None if at is None else looked_at(world, at).position
+        found = list(list_runs(world.archive, most=most, agent=agent, open_only=open_only, upto=upto))
     if desk.json:
         desk.out.document([one.to_wire() for one in found])
         return

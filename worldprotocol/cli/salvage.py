@@ -61,10 +61,10 @@ def salvage(
     out, rest = Path(output), Path(f"{output}.rest.jsonl")
     address = source or desk.address()
     for target in (out, rest):
-        if target.exists() and (not force or is_source(target, address)):
-            raise Refused(
-                "INVALID_TARGET", f"{target} is there already; --force replaces it, if it is not the log.", path=output
-            )
+        if is_source(target, address):
+            raise Refused("INVALID_TARGET", f"{target} belongs to the log itself; name another file.", path=output)
+        if target.exists() and not force:
+            raise Refused("INVALID_TARGET", f"{target} is there already; --force replaces it.", path=output)
     try:
         with desk.progress("Salvaging") as progress:
             done = save(address, out, rest, against=saved.heads, unproven=unproven, progress=progress)
@@ -75,24 +75,28 @@ def salvage(
         raise Refused("INVALID_TARGET", f"{output} cannot be written: {error.strerror}.", path=output) from None
     others = sum(done.rest.values())
     files = {"file": str(out) if done.head.size else None, "restFile": str(rest) if others else None}
-    desk.out.tell(done.to_wire() | files | saved.to_wire(), *_words(done, out, rest))
+    desk.out.tell(done.to_wire() | files | saved.to_wire(), *_words(done, out, rest, unproven))
     saved.remark(desk)
     return 0 if done.is_whole else 3
 
 
-def _words(done: Salvaged, out: Path, rest: Path) -> list[str]:
+def _words(done: Salvaged, out: Path, rest: Path, unproven: bool) -> list[str]:
     under = {"saved": "under a tree head kept elsewhere", "stored": "under a tree head of the log"}
-    size = counted(done.head.size, "event")
+    size = counted(done.expected, "event")
     if done.head.size:
-        lines = [f"saved: {size} of {done.expected} in {out}, {under.get(done.vouched, 'under no tree head')}"]
-        lines.append(f"tree head {done.head}")
+        proof = under.get(done.vouched, "under no tree head")
+        saved = f"saved: {counted(done.head.size, 'event')} of {done.expected} in {out}, {proof}"
+        lines = [saved, f"tree head {done.head}"]
+    elif done.beginning and not unproven:
+        hint = f"the first {done.beginning} are what their leaf hashes say, and --unproven saves them"
+        lines = [f"saved: no beginning of the {size} is under a tree head; {hint} as far as they are sound"]
     else:
-        lines = [f"saved: no sound beginning of the {counted(done.expected, 'event')}"]
+        lines = [f"saved: no sound beginning of the {size}"]
     if others := sum(done.rest.values()):
         proven = f"{done.rest['saved']} proven by a tree head kept elsewhere, {done.rest['stored']} by one of the log"
+        where = "intact behind it" if done.head.size else "intact"
         lines.append(
-            f"intact behind it: {counted(others, 'event')} in {rest}: {proven}, {done.rest['none']} by its own leaf "
-            "hash alone"
+            f"{where}: {counted(others, 'event')} in {rest}: {proven}, {done.rest['none']} by its own leaf hash alone"
         )
     for name, spans in (("lost", done.lost), ("changed", done.changed), ("unreadable", done.unreadable)):
         if spans.count:

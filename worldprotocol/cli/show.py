@@ -7,55 +7,61 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR
 from worldprotocol.cli.inbox import votes
 from worldprotocol.cli.lacking import in_words, leases_wanted
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
 from worldprotocol.cli.redacting import redact_option, redaction, withheld
 from worldprotocol.cli.show_run import effect_lines, show_run, show_session, verification_of
 
 if TYPE_CHECKING:
     from world.proposal import Proposal
-    from worldprotocol.facade import World
+    from worldprotocol.cli.points import Moment
+    from worldprotocol.redaction import Redaction
 
 
 @command("show")
 @click.argument("named", metavar="ID")
 @click.option("--data", "with_data", is_flag=True, help="For a world: its whole data as well.")
-@click.option("--at", metavar=AT_METAVAR, help="For a world or proposal: as it stood at this point in the past.")
+@at_option("As it stood at this point in the past; an event is proven to be in the tree of then.")
 @redact_option
 def show(desk: Desk, named: str, with_data: bool, at: str | None, rules: tuple[str, ...]) -> int:
     """Show an event (by position), or an intent, proposal, decision, world, run or session (by how its id begins).
 
+    Of a verdict the event is shown; `worldctl explain` says why it was given.
     HEAD is the head of the active branch, and a branch's name is that branch's head. Of a run, of all runs of a
     session, and of what a proposal's effects did, it shows the verification log: what was declared, what was seen, what
     was outside of it, and what was given back. The snapshot of a world is rebuilt and compared with its hash.
-    With --redact, what is made of hidden events is not shown, only the leaf hashes of these.
+    With --redact, what is made of hidden events is not shown, only the leaf hashes of these; nor is of a world whose
+    head it is, or of a proposal who else holds the leases that it waits for: other events tell that.
     """
-    from worldprotocol.cli.finding import as_position, find, point_of
+    from world.views.lineage import number
+    from worldprotocol.cli.finding import KINDS, as_position
 
     if rules and with_data:
         raise click.UsageError("--data and --redact cannot be together: a state is made of all events before it.")
     hidden = redaction(desk, rules)
     with desk.look() as world:
-        upto = world.log.head().size if at is None else point_of(world, at).position
+        then = moment(world, at)
+        upto = None if at is None else then.position
         position = as_position(world, named)
-        kind, name = ("event", named) if position else _found_at(world, named, upto) if at else find(world, named)
-        if at is not None and kind in ("event", "run", "session"):
-            raise click.UsageError(f"--at goes with a world or a proposal, and {named!r} is {kind} {name}.")
-        withheld_part = withheld(world, hidden, kind, name)
+        kind, name = ("event", named) if position else then.find(named, [*KINDS, "verdict"])
+        if kind == "verdict":
+            position = number(world.archive.rows("verdict", of_verdict=name)[0][0])
+            kind, name = "event", str(position)
+        withheld_part = withheld(world, hidden, kind, name, then.position)
         if withheld_part is not None:
             wire, lines = withheld_part
         elif position:
-            wire, lines = _event(world, position)
+            wire, lines = _event(then, position)
         elif kind == "world":
-            wire, lines = _world(world, name, upto, with_data=with_data)
+            wire, lines = _world(then, name, hidden, with_data=with_data)
         elif kind == "run":
-            wire, lines = show_run(world, name)
+            wire, lines = show_run(world, name, upto)
         elif kind == "session":
-            wire, lines = show_session(world, name)
+            wire, lines = show_session(world, name, upto)
         else:
-            wire, lines = _proposal(world, name, None if at is None else upto)
+            wire, lines = _proposal(then, name, hidden)
     if desk.json:
         desk.out.document(wire)
     else:
@@ -64,24 +70,14 @@ def show(desk: Desk, named: str, with_data: bool, at: str | None, rules: tuple[s
     return 0
 
 
-def _found_at(world: World, named: str, upto: int) -> tuple[str, str]:
-    """Return the kind and id of what a text names; a branch, and HEAD, as it stood after an event."""
-    from world.views.lineage import heads_at
-    from worldprotocol.cli.finding import find, head_named
-    from worldprotocol.requests import HEAD
-
-    if head_named(world, named) is None:
-        return find(world, named)
-    return "world", heads_at(world.archive, upto).head(None if named == HEAD else named)
-
-
-def _event(world: World, position: int) -> tuple[dict[str, Any], list[str]]:
+def _event(then: Moment, position: int) -> tuple[dict[str, Any], list[str]]:
     import orjson
 
     from world.views.archive import state_of
 
-    logged = world.log.event_at(position)
-    proof = world.log.prove_inclusion(position)
+    then.check_seen(f"Event {position} came", position)
+    logged = then.world.log.event_at(position)
+    proof = then.world.log.prove_inclusion(position, then.position)
     state = state_of(logged)
     wire = {
         "kind": "event",
@@ -109,18 +105,18 @@ def _event(world: World, position: int) -> tuple[dict[str, Any], list[str]]:
     return wire, lines
 
 
-def _world(world: World, world_id: str, upto: int, *, with_data: bool) -> tuple[dict[str, Any], list[str]]:
-    from world.views.lineage import heads_at, number
+def _world(then: Moment, world_id: str, hidden: Redaction, *, with_data: bool) -> tuple[dict[str, Any], list[str]]:
+    from world.views.lineage import number
 
-    sealed = world.sealed(world_id)
-    row = world.archive.world(world_id)
-    _refuse_later(f"World {world_id[:12]} was sealed", row.position, upto)
-    data = world.archive.checked_state(world_id)
-    children = [
-        str(found[0]) for found in world.archive.rows("children", of_world=world_id) if number(found[3]) <= upto
-    ]
-    proposal = None if sealed.created_by is None else _proposal_at(world, sealed.created_by, upto)
-    heads = heads_at(world.archive, upto).branches.values()
+    archive, upto = then.world.archive, then.position
+    sealed = archive.sealed(world_id)
+    row = archive.world(world_id)
+    then.check_seen(f"World {world_id[:12]} was sealed", row.position)
+    data = archive.checked_state(world_id)
+    below = {str(found[0]): number(found[3]) for found in archive.rows("children", of_world=world_id)}
+    children = [name for name, at in below.items() if at <= upto and not _is_hidden(then, at, hidden)]
+    proposal = None if sealed.created_by is None else archive.proposal(sealed.created_by, upto)
+    heads = then.heads().branches.values()
     wire: dict[str, Any] = {
         "kind": "world",
         "worldId": world_id,
@@ -137,21 +133,25 @@ def _world(world: World, world_id: str, upto: int, *, with_data: bool) -> tuple[
         "patches": sealed.patches,
         "error": sealed.error,
         "children": children,
-        "heads": [branch.name for branch in heads if branch.head == world_id],
+        **({} if hidden else {"heads": [one.name for one in heads if one.head == world_id]}),
         "snapshotChecked": True,
     }
     if proposal is not None:
         wire["proposal"] = proposal.to_wire()
     if with_data:
         wire["data"] = data
-    return wire, list(_world_lines(wire, proposal))
+    return wire, list(_world_lines(wire, proposal, then))
 
 
-def _world_lines(wire: Mapping[str, Any], proposal: Proposal | None) -> Iterator[str]:
+def _is_hidden(then: Moment, position: int, hidden: Redaction) -> bool:
+    return bool(hidden) and hidden.hides(then.world.log.event_at(position))
+
+
+def _world_lines(wire: Mapping[str, Any], proposal: Proposal | None, then: Moment) -> Iterator[str]:
     yield f"world {wire['worldId']}: {wire['outcome']}"
     yield f"  when      {_when(wire['createdAt'])}, event {wire['position']}, height {wire['height']}"
     yield f"  parent    {wire['parent'] or 'none: this is genesis'}"
-    yield f"  branch    {wire['branch']}" + (f"; head of {', '.join(wire['heads'])}" if wire["heads"] else "")
+    yield f"  branch    {wire['branch']}" + (f"; head of {', '.join(wire['heads'])}" if wire.get("heads") else "")
     yield f"  children  {', '.join(child[:12] for child in wire['children']) or 'none'}"
     yield f"  content   {wire['contentId']}"
     yield f"  snapshot  {wire['snapshotHash']}, rebuilt and its hash agrees"
@@ -162,55 +162,33 @@ def _world_lines(wire: Mapping[str, Any], proposal: Proposal | None) -> Iterator
         yield f"  error     {wire['error']['code']}: {wire['error']['message']}"
     if proposal is not None:
         yield "  made by"
-        yield from ("    " + line for line in _proposal_lines(proposal.to_wire()))
+        yield from ("    " + line for line in _proposal_lines(proposal.to_wire(), then))
     if "data" in wire:
         yield f"  data      {_json(wire['data'])}"
 
 
-def _refuse_later(what: str, position: int, upto: int) -> None:
-    """Refuse to show at a point what came after it."""
-    from world.errors import Refused
-
-    if position > upto:
-        raise Refused("NOT_FOUND", f"{what} by event {position}, which is after event {upto}.", position=position)
-
-
-def _proposal_at(world: World, proposal_id: str, upto: int) -> Proposal:
-    """Return a proposal as its events up to a position tell it."""
-    from world.proposal import fold_proposal
-    from world.views.archive import decoded
-
-    state: Proposal | None = None
-    for logged in world.log.stream(proposal_id):
-        if state is None:
-            _refuse_later(f"Proposal {proposal_id} was submitted", logged.position, upto)
-        if logged.position <= upto:
-            state = fold_proposal(state, decoded(logged))
-    return world.proposal(proposal_id) if state is None else state
-
-
-def _proposal(world: World, proposal_id: str, upto: int | None) -> tuple[dict[str, Any], list[str]]:
-    """Return a proposal as JSON and as lines; as of a position where one is given, else with what it waits for now."""
-    last = world.log.head().size if upto is None else upto
-    proposal = _proposal_at(world, proposal_id, last)
-    events = [logged.position for logged in world.log.stream(proposal_id) if logged.position <= last]
+def _proposal(then: Moment, proposal_id: str, hidden: Redaction) -> tuple[dict[str, Any], list[str]]:
+    """Return a proposal as JSON and as lines, with what it waits for; others' leases only where nothing is hidden."""
+    world, upto = then.world, then.position
+    proposal = world.archive.proposal(proposal_id, upto)
+    events = [logged.position for logged in world.log.stream(proposal_id) if logged.position <= upto]
     wire = {"kind": "proposal", **proposal.to_wire(), "events": events}
-    if upto is not None:
-        return {**wire, "at": upto}, [*_proposal_lines(wire), f"  events    {', '.join(map(str, events))}"]
-    leases = world.archive.peek(lambda realm: leases_wanted(realm, proposal_id))
+    if then.point is not None:
+        wire["at"] = upto
+    leases = leases_wanted(then.realm(), proposal_id) if proposal.wants_leases and not hidden else None
     if leases is not None:
         wire["leases"] = leases
     if proposal.asked is not None:
         wire["votes"] = votes(proposal.asked, proposal.submitted.actor["actorId"])
-    lines = [*_proposal_lines(wire), f"  events    {', '.join(map(str, events))}"]
-    seen = verification_of(world, proposal_id)
+    lines = [*_proposal_lines(wire, then), f"  events    {', '.join(map(str, events))}"]
+    seen = verification_of(world, proposal_id, upto)
     if seen is not None:
         wire["verification"] = {name: seen[name] for name in ("observed", "violations", "rollbacks")}
         lines += effect_lines(seen)
     return wire, lines
 
 
-def _proposal_lines(wire: Mapping[str, Any]) -> Iterator[str]:
+def _proposal_lines(wire: Mapping[str, Any], then: Moment) -> Iterator[str]:
     intent, body = wire["intent"], wire["intent"]["body"]
     origin = intent["meta"]["origin"]
     yield f"proposal {wire['proposalId']}: {wire['status']}"
@@ -224,14 +202,14 @@ def _proposal_lines(wire: Mapping[str, Any]) -> Iterator[str]:
     yield f"  from      {source['kind']} event {source['eventId']} through {origin['projectionId']}"
     if origin.get("note"):
         yield f"  note      {origin['note']}"
-    yield from _why(wire)
+    yield from _why(wire, then)
     if wire.get("worldId") is not None:
         yield f"  world     {wire['worldId']}"
     if wire.get("error") is not None:
         yield f"  error     {wire['error']['code']}: {wire['error']['message']}"
 
 
-def _why(wire: Mapping[str, Any]) -> Iterator[str]:
+def _why(wire: Mapping[str, Any], then: Moment) -> Iterator[str]:
     """Yield who decided and why, with what every rule said."""
     for answer in wire.get("answers", ()):
         reason = f": {answer['reason']}" if answer.get("reason") else ""
@@ -250,26 +228,22 @@ def _why(wire: Mapping[str, Any]) -> Iterator[str]:
         yield f"  ruling    approve by {ruling['authority']}: {ruling['reason']}"
     elif ruling is not None:
         waits = f"for {', '.join(ruling.get('ask', ()))}: {ruling['reason']}"
-        yield f"  waits     {waits}" + (f"; {_until(wire['deadline'])}" if "deadline" in wire else "")
+        yield f"  waits     {waits}" + (f"; {_until(wire['deadline'], then)}" if "deadline" in wire else "")
     for outcome in (decision or ruling or {}).get("trace", ()):
         mark = "*" if outcome.get("decisive") else "-"
         reason = f": {outcome['reason']}" if outcome.get("reason") else ""
         to = f" to {', '.join(outcome['to'])}" if outcome["answer"] == "delegate" else ""
         yield f"            {mark} {outcome['rule']} {outcome['answer']}{to}{reason} [{outcome['source']}]"
     if "leases" in wire:
-        yield f"  waits     {in_words(wire['leases'], _now())}; `worldctl settle` carries it on when they are free"
+        hint = "; `worldctl settle` carries it on when they are free" if then.point is None else ""
+        yield f"  waits     {in_words(wire['leases'], then.now)}{hint}"
 
 
-def _until(deadline: int) -> str:
-    if deadline < _now():
-        return f"overdue since {_when(deadline)}: the next command that acts decides it"
+def _until(deadline: int, then: Moment) -> str:
+    if deadline < then.now:
+        hint = ": the next command that acts decides it" if then.point is None else ""
+        return f"overdue since {_when(deadline)}{hint}"
     return f"until {_when(deadline)}"
-
-
-def _now() -> int:
-    from world.clock import SystemClock
-
-    return SystemClock().now_ms()
 
 
 def _json(value: Any) -> str:

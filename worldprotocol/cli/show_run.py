@@ -20,35 +20,36 @@ SHOWN: Final = 40
 INDENT: Final = 13
 
 
-def verification_of(world: World, run_id: str) -> dict[str, Any] | None:
-    """Return the verification log of a run, or of a proposal's effects; None where nothing was recorded."""
+def verification_of(world: World, run_id: str, upto: int | None) -> dict[str, Any] | None:
+    """Return the verification log of a run, or of a proposal's effects; None where nothing was recorded, or not yet."""
     from worldprotocol.runs.verification import read_verification
 
     try:
-        return read_verification(world.archive, run_id).to_wire()
+        return read_verification(world.archive, run_id, upto).to_wire()
     except Refused as refused:
         if refused.code != "UNKNOWN_RUN":
             raise
         return None
 
 
-def show_run(world: World, run_id: str) -> tuple[dict[str, Any], list[str]]:
-    """Return a run as JSON and as lines.
+def show_run(world: World, run_id: str, upto: int | None) -> tuple[dict[str, Any], list[str]]:
+    """Return a run as JSON and as lines; as it stood after an event, where one is given.
 
     Raises:
         Refused: ``UNKNOWN_RUN``.
     """
     from worldprotocol.runs.verification import read_verification
 
-    wire = read_verification(world.archive, run_id).to_wire()
+    wire = read_verification(world.archive, run_id, upto).to_wire()
     return {"kind": "run", "runId": run_id, "verification": wire}, list(_run_lines(wire))
 
 
-def show_session(world: World, session_id: str) -> tuple[dict[str, Any], list[str]]:
-    """Return all runs of a session, oldest first, as JSON and as lines."""
+def show_session(world: World, session_id: str, upto: int | None) -> tuple[dict[str, Any], list[str]]:
+    """Return all runs of a session, oldest first, as JSON and as lines; after an event, where one is given."""
     from worldprotocol.runs.verification import read_verification, runs_of
 
-    found = [read_verification(world.archive, run_id).to_wire() for run_id in runs_of(world.archive, session_id)]
+    names = runs_of(world.archive, session_id, upto)
+    found = [read_verification(world.archive, run_id, upto).to_wire() for run_id in names]
     lines = [f"session {session_id}: {len(found)} {'run' if len(found) == 1 else 'runs'}"]
     for wire in found:
         lines += ["", *_run_lines(wire)]

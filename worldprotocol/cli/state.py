@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR, world_at
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import AT_METAVAR, world_at
 
 if TYPE_CHECKING:
-    from world.events import WorldSealed
     from world.frozen import FrozenDict
 
 
@@ -25,11 +24,13 @@ def state(desk: Desk, path: str | None, at: str | None, branch: str | None) -> i
     3 and prints no data. Computed values stand beside the data where the domain of that world is at hand; PATH can be
     one, such as computed.total. Exit code 1 when nothing stands at PATH.
     """
+    from worldprotocol.cli.computed import ComputedValues
+
     with desk.look() as world:
         world_id, point = world_at(world, at, branch)
         data = world.archive.checked_state(world_id)
         sealed = world.sealed(world_id)
-    computed, missing = computed_values(desk, sealed, data)
+    computed, missing = ComputedValues(desk).of(sealed, data)
     wire: dict[str, Any] = {
         "worldId": world_id,
         "position": point.position,
@@ -63,37 +64,15 @@ def value_at(data: FrozenDict, computed: FrozenDict, path: str) -> tuple[Any, bo
     """Return what stands at a path and whether anything does; null stands there too.
 
     Args:
-        data: of a world; a leading ``data.`` of the path is left out.
+        data: of a world; a leading ``data.`` of the path is left out, unless the data have a member of that name.
         computed: by full name, such as ``computed.total``.
         path: dotted.
     """
     from world.paths import look_up, parse_path
-    from world.views.blame import stands
+    from world.views.blame import plain_path, stands
 
     if path in computed:
         return computed[path], True
-    place = parse_path(path.removeprefix("data."))
+    place = parse_path(plain_path(data, path))
     there = stands(data, place)
     return (look_up(data, place) if there else None), there
-
-
-def computed_values(desk: Desk, sealed: WorldSealed, data: FrozenDict) -> tuple[FrozenDict, str | None]:
-    """Return the computed values of a world, and why there are none where the domain at hand cannot make them."""
-    from world.core import recompute
-    from world.errors import Refused
-    from world.patch import EMPTY
-    from worldprotocol.assemble import load_any_domain
-    from worldprotocol.cli.opening import make_importable
-
-    try:
-        config = desk.settings()
-        if config.domain is None:
-            return EMPTY, "no domain is at hand; world.toml names one"
-        make_importable(config.folder)
-        domain = load_any_domain(config.domain, base=config.folder)
-        if domain.schema.hash != sealed.schema_hash:
-            return EMPTY, f"the domain at hand has another schema than the world's, {sealed.schema_hash[:12]}"
-        computed: FrozenDict = config.chosen_limits().in_time(lambda: recompute(domain, data))
-    except Refused as refused:
-        return EMPTY, refused.message
-    return computed, None

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR, realm_at
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.output import counted
+from worldprotocol.cli.points import at_option, moment
 
 if TYPE_CHECKING:
     from world.proposal import Proposal
@@ -15,25 +16,28 @@ if TYPE_CHECKING:
 
 
 @command("stuck")
-@click.option("--at", metavar=AT_METAVAR, help="What was in doubt at this point in the past; nothing is settled first.")
+@at_option("What was in doubt at this point in the past.")
 def stuck(desk: Desk, at: str | None) -> None:
     """List the effects of which nobody knows whether they happened: they wait for `worldctl resolve`.
 
-    An effect is in doubt where its worker vanished before it could tell, and making it twice could do harm. The
-    idempotency key is what its handler was given: the other side can be asked by it.
+    An effect is in doubt where its worker vanished before it could tell, and making it twice could do harm. Whether a
+    worker is still there is not looked into: that an effect is in doubt is found, and recorded, by `worldctl settle`
+    and every command that acts. The idempotency key is what its handler was given: the other side can be asked by it.
     """
-    if at is None:
-        with desk.open() as world:
-            found = world.host.stuck()
-    else:
-        from worldprotocol.hosting import in_doubt
+    from worldprotocol.hosting import in_doubt, under_way
 
-        with desk.look() as world:
-            found = in_doubt(realm_at(world, at)[0])
+    with desk.look() as world:
+        realm = moment(world, at).realm()
+    found, open_ = in_doubt(realm), under_way(realm)
+    if open_ and at is None:
+        how = "is" if open_ == 1 else "are"
+        desk.out.remark(
+            f"{counted(open_, 'effect')} {how} under way; `worldctl settle` finds out whose worker is gone."
+        )
     if desk.json:
         desk.out.document(found)
         return
-    from worldprotocol.fate import moment
+    from worldprotocol.fate import moment as words_of
 
     heads = ("proposal", "actor", "action", "effect", "since", "idempotency key")
     rows = [
@@ -42,7 +46,7 @@ def stuck(desk: Desk, at: str | None) -> None:
             one["actorId"],
             one["action"],
             one["effect"],
-            moment(one["requestedAt"]),
+            words_of(one["requestedAt"]),
             one["idempotencyKey"],
         )
         for one in found
@@ -69,7 +73,7 @@ def resolve(desk: Desk, proposal: str, result: str | None, by: str, reason: str,
         raise click.UsageError("Say what became of it: one of --happened, --retry and --fail.")
     if result is not None and not asked["happened"]:
         raise click.UsageError("--result goes with --happened.")
-    from worldprotocol.cli.prefix import the_one
+    from worldprotocol.cli.finding import the_one
     from worldprotocol.cli.reading import read_argument
 
     value = None if result is None else read_argument(result, what="--result")
@@ -107,11 +111,9 @@ def cancel(desk: Desk, proposal: str, by: str, reason: str) -> int:
 
 def _named(world: World, given: str, likely: list[str]) -> str:
     """Return the proposal that begins as given, among the likely ones first, then among all."""
-    from worldprotocol.cli.prefix import proposal_id, the_one
+    from worldprotocol.cli.finding import proposal_id
 
-    if any(one.startswith(given) for one in likely):
-        return the_one(given, likely, what="proposal")
-    return proposal_id(world, given)
+    return proposal_id(world, given, likely)
 
 
 def _tell(desk: Desk, world: World, proposal: Proposal) -> int:

@@ -79,7 +79,7 @@ def _check(told: dict[str, Any]) -> None:
 
 
 def _one(desk: Desk, told: dict[str, Any]) -> int:
-    from worldprotocol.cli.prefix import world_id
+    from worldprotocol.cli.finding import world_id
     from worldprotocol.cli.reading import read_argument, read_object
     from worldprotocol.cli.results import FINDINGS, in_words, received_as, result_of
 

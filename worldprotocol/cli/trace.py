@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
 
 if TYPE_CHECKING:
     from world.views.trace import Step
-    from worldprotocol.facade import World
+    from worldprotocol.cli.points import Moment
 
 
 @command("trace")
 @click.argument("named", metavar="ID")
-def trace(desk: Desk, named: str) -> None:
+@at_option("As far as it had come at this point in the past.")
+def trace(desk: Desk, named: str, at: str | None) -> None:
     """Draw the way from a source event through projection, intent, proposal and decision to the worlds it led to.
 
     ID is the beginning of the id of a source event, or of anything on its way: an intent, a proposal, a decision, a
@@ -24,7 +26,7 @@ def trace(desk: Desk, named: str) -> None:
     the whole log, where nothing else is named so. `worldctl blame` leads from a value to its world.
     """
     with desk.look() as world:
-        top = _traced(world, named)
+        top = _traced(moment(world, at), named)
     if desk.json:
         desk.out.document(top.to_wire())
         return
@@ -32,39 +34,48 @@ def trace(desk: Desk, named: str) -> None:
         desk.out.text(line)
 
 
-def _traced(world: World, named: str) -> Step:
-    from world.views.trace import find_origins, trace_proposal, trace_source, world_step
-    from worldprotocol.cli.finding import as_position, candidates, find, head_named, not_unique, nothing_named
+def _traced(then: Moment, named: str) -> Step:
+    from world.views.lineage import number
+    from world.views.trace import trace_proposal, world_step
+    from worldprotocol.cli.finding import KINDS, as_position, candidates, head_named
 
-    archive = world.archive
-    position = as_position(world, named)
+    archive, kinds = then.world.archive, [*KINDS, "verdict"]
+    position = as_position(then.world, named)
     if position:
-        return _of_event(world, position)
-    if named and head_named(world, named) is None and not candidates(world, named):
-        bounds = {"low": named, "high": named + "\U0010ffff", "most": 2}
-        verdicts = [str(row[0]) for row in archive.rows("verdict_prefix", **bounds)]
-        requests = [str(row[1]) for name in verdicts for row in archive.rows("verdict", of_verdict=name)]
-        if len(requests) == 1 and archive.rows("places", **_same(requests[0])):
-            return trace_proposal(archive, requests[0])
-        found = find_origins(archive, named)
-        several = [*(("source", name) for name in found.sources), *(("effect", name) for name in found.effects)]
-        if not several:
-            raise nothing_named(named)
-        if len(several) > 1 and named not in (*found.sources, *found.effects):
-            raise not_unique(named, several)
-        name = named if named in (*found.sources, *found.effects) else several[0][1]
-        return trace_source(archive, found.sources.get(name) or list(found.effects[name]))
-    kind, name = find(world, named)
+        return _of_event(then, position)
+    if named and head_named(then.world, named) is None and not candidates(then.world, named, kinds):
+        return _of_origin(then, named)
+    kind, name = then.find(named, kinds)
     if kind == "world":
-        sealed = world.sealed(name)
+        sealed = archive.sealed(name)
+        then.check_seen(f"World {name[:12]} was sealed", archive.world(name).position)
         if sealed.created_by is None:
-            return world_step(archive, sealed, "genesis: the realm was founded with it")
+            return world_step(archive, sealed, "genesis: the realm was founded with it", then.position)
         name = sealed.created_by
+    elif kind == "verdict":
+        position = number(archive.rows("verdict", of_verdict=name)[0][0])
+        then.check_seen(f"Verdict {name} was given", position)
+        return _of_event(then, position)
     elif kind in ("run", "session"):
         raise click.UsageError(
             f"{named!r} is {kind} {name}, which came of no source event; `worldctl show` tells of it."
         )
-    return trace_proposal(archive, name)
+    return trace_proposal(archive, name, then.position)
+
+
+def _of_origin(then: Moment, named: str) -> Step:
+    """Return the trace of the one source event, or effect, whose id begins like this."""
+    from world.views.trace import find_origins, trace_source
+    from worldprotocol.cli.finding import nothing_named, only
+
+    archive = then.world.archive
+    found = find_origins(archive, named, then.position)
+    known = [*(("source", name) for name in found.sources), *(("effect", name) for name in found.effects)]
+    one = only(named, known)
+    if one is None:
+        raise nothing_named(named)
+    kind, name = one
+    return trace_source(archive, found.sources[name] if kind == "source" else list(found.effects[name]), then.position)
 
 
 def _same(name: str) -> dict[str, str]:
@@ -73,20 +84,22 @@ def _same(name: str) -> dict[str, str]:
     return {f"proposal{n}": name for n in range(PLACES_AT_ONCE)}
 
 
-def _of_event(world: World, position: int) -> Step:
+def _of_event(then: Moment, position: int) -> Step:
     """Return the trace of the proposal that an event is about, or of a projection that selected no intent."""
     from world.errors import Refused
     from world.events import ProjectionRecorded
     from world.views.archive import decoded
     from world.views.trace import projection_step, trace_proposal
 
-    event = decoded(world.log.event_at(position))
+    archive = then.world.archive
+    then.check_seen(f"Event {position} came", position)
+    event = decoded(archive.log.event_at(position))
     if isinstance(event, ProjectionRecorded) and event.proposal_id is None:
         return projection_step(event, position)
     for attribute in ("proposal_id", "created_by", "request_id"):
         name = getattr(event, attribute, None)
-        if name is not None and world.archive.rows("places", **_same(name)):
-            return trace_proposal(world.archive, str(name))
+        if name is not None and archive.rows("places", **_same(name)):
+            return trace_proposal(archive, str(name), then.position)
     raise Refused("NOT_FOUND", f"Event {position} is {event.TOPIC}, which is about no proposal.", position=position)
 
 

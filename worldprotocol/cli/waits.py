@@ -8,10 +8,12 @@ import click
 
 from worldprotocol.cli.lacking import again, edges
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import at_option, moment
+from worldprotocol.cli.redacting import shown_resources
 
 if TYPE_CHECKING:
     from world.klis.ledger import Ledger
-    from world.views.leases import Lack, Wait
+    from world.views.leases import Lack, Shown, Wait
 
 NO_CIRCLE = (
     "No circle is possible: who waits for a lease is older than its holder, and who waits for its turn behind an older "
@@ -21,23 +23,25 @@ NO_CIRCLE = (
 
 @command("waits")
 @click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
-def waits(desk: Desk, redact: bool) -> None:
+@at_option("Who waited at this point in the past; times are judged by then.")
+def waits(desk: Desk, redact: bool, at: str | None) -> None:
     """List the requests that wait for leases, the oldest agent's first, each with what is in its way.
 
     Then the proposals that hold no place in the queue and are tried again later; `worldctl explain` says what was in
     the way of one.
     """
-    from world.clock import SystemClock
-    from world.views.leases import check_edges, lacks, redacted
+    from world.views.leases import check_edges, lacks
     from world.views.leases import waits as waiting
 
+    shown = shown_resources(desk, redact=redact)
     with desk.look() as world:
-        realm = world.realm()
+        then = moment(world, at)
+        realm = then.realm()
     ledger = realm.klis
     retrying = [_retried(one) for one in lacks(realm) if one.wait is None]
     found = waiting(ledger)
     check_edges(ledger, found)
-    told = [_described(ledger, one, redacted if redact else str) for one in found]
+    told = [_described(ledger, one, shown) for one in found]
     if desk.json:
         desk.out.document({"waits": told, "circles": [], "retrying": retrying})
         return
@@ -59,9 +63,13 @@ def waits(desk: Desk, redact: bool) -> None:
     if rows:
         desk.out.text(NO_CIRCLE)
     if retrying:
-        now = SystemClock().now_ms()
         later = [
-            (one["proposalId"], f"{one['agentId']} ({one['priority']})", one["attempts"], again(one["retryAt"], now))
+            (
+                one["proposalId"],
+                f"{one['agentId']} ({one['priority']})",
+                one["attempts"],
+                again(one["retryAt"], then.now),
+            )
             for one in retrying
         ]
         desk.out.table(("proposal", "who tries again (priority)", "attempts", "again"), later)
@@ -77,7 +85,7 @@ def _retried(lack: Lack) -> dict[str, Any]:
     }
 
 
-def _described(ledger: Ledger, wait: Wait, shown: Any) -> dict[str, Any]:
+def _described(ledger: Ledger, wait: Wait, shown: Shown) -> dict[str, Any]:
     request = wait.request
     return {
         "requestId": request.request_id,

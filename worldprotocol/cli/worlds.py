@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.finding import AT_METAVAR, point_of
 from worldprotocol.cli.options import Desk, command
+from worldprotocol.cli.points import AT_METAVAR, point_of
 
 if TYPE_CHECKING:
     from world.views.archive import WorldRow

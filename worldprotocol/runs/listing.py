@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from world.events import RunClosed, RunOpened
 from world.views.archive import Archive, decoded
+from world.views.lineage import index_damaged, number
 
 __all__ = ["RunLine", "list_runs"]
 
@@ -52,7 +53,12 @@ class RunLine:
 
 
 def list_runs(
-    archive: Archive, *, most: int | None = None, agent: str | None = None, open_only: bool = False
+    archive: Archive,
+    *,
+    most: int | None = None,
+    agent: str | None = None,
+    open_only: bool = False,
+    upto: int | None = None,
 ) -> Iterator[RunLine]:
     """Yield runs, newest first.
 
@@ -61,17 +67,22 @@ def list_runs(
         most: at most so many; None is all.
         agent: only this agent's.
         open_only: only those that have not ended.
+        upto: as the log stood after this event; None is now.
     """
-    is_filtered = open_only or agent is not None
+    is_filtered = open_only or agent is not None or upto is not None
     found = 0
     for _, agent_id, _, opened_at, closed_at in archive.rows("runs", most=ALL if is_filtered or most is None else most):
+        if upto is not None:
+            if number(opened_at) > upto:
+                continue
+            closed_at = None if closed_at is None or number(closed_at) > upto else closed_at
         if (agent is not None and agent_id != agent) or (open_only and closed_at is not None):
             continue
         if most is not None and found >= most:
             return
         found += 1
-        opened = decoded(archive.log.event_at(opened_at))
-        closed = None if closed_at is None else decoded(archive.log.event_at(closed_at))
-        assert isinstance(opened, RunOpened)
-        assert closed is None or isinstance(closed, RunClosed)
+        opened = decoded(archive.log.event_at(number(opened_at)))
+        closed = None if closed_at is None else decoded(archive.log.event_at(number(closed_at)))
+        if not isinstance(opened, RunOpened) or not (closed is None or isinstance(closed, RunClosed)):
+            raise index_damaged("it misplaces a run")
         yield RunLine(opened, closed)

@@ -20,6 +20,7 @@ from world.events import (
 from world.klis.observation import Declaration, Seen
 from world.klis.triple import Triple, read_triple
 from world.views.archive import Archive, decoded
+from world.views.lineage import number
 
 __all__ = ["VerificationLog", "read_verification", "runs_of"]
 
@@ -140,29 +141,36 @@ def _triple(one: Mapping[str, Any]) -> Triple | None:
         return None
 
 
-def read_verification(archive: Archive, run_id: str) -> VerificationLog:
+def read_verification(archive: Archive, run_id: str, upto: int | None = None) -> VerificationLog:
     """Return the verification log of a run, or of the effects of a proposal.
 
     Args:
         archive: of the log.
         run_id: the run's id, or the proposal's.
+        upto: as it stood after this event; None is now.
 
     Raises:
         Refused: ``UNKNOWN_RUN`` where nothing was recorded under this id.
     """
     found = VerificationLog(run_id)
-    after = 0
+    after = seen = 0
     while logged := archive.log.stream(f"run:{run_id}", after=after, limit=BATCH):
         for one in logged:
-            found.add(decoded(one))
+            if upto is None or one.position <= upto:
+                found.add(decoded(one))
+                seen += 1
         after += len(logged)
-    if not after:
-        raise Refused("UNKNOWN_RUN", f"Nothing was recorded of a run {run_id!r}.", run_id=run_id)
+    if not seen:
+        then = "" if not after else f" up to event {upto}"
+        raise Refused("UNKNOWN_RUN", f"Nothing was recorded of a run {run_id!r}{then}.", run_id=run_id)
     if found.opened is None:
-        found.status = archive.proposal(run_id).status
+        found.status = archive.proposal(run_id, upto).status
     return found
 
 
-def runs_of(archive: Archive, session_id: str) -> list[str]:
-    """Return the ids of the runs of a session, oldest first."""
-    return [str(run_id) for (run_id,) in archive.rows("runs_of_session", of_session=session_id)]
+def runs_of(archive: Archive, session_id: str, upto: int | None = None) -> list[str]:
+    """Return the ids of the runs of a session, oldest first; those that had begun at an event, where one is given."""
+    names = [str(run_id) for (run_id,) in archive.rows("runs_of_session", of_session=session_id)]
+    if upto is None:
+        return names
+    return [name for name in names for row in archive.rows("run", of_run=name) if number(row[3]) <= upto]
