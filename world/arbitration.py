@@ -8,7 +8,7 @@ verdict names, at the same priority, up to a limit. The leases end when the prop
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from world.decision import DecisionRecord, Ruling
@@ -20,6 +20,7 @@ from world.klis.manifest import Manifest
 from world.klis.session import Session
 from world.klis_in_force import know_types
 from world.needs import manifest_of
+from world.overruling import overruled
 from world.proposal import Proposal
 from world.work import Work
 
@@ -116,7 +117,7 @@ def _follow(work: Work, proposal: Proposal, ruling: Ruling, verdict: VerdictGive
 
 def _reject(work: Work, proposal: Proposal, ruling: Ruling, reason: str) -> None:
     """Reject what was judged well, for want of its leases."""
-    decide(work, proposal, replace(ruling, verdict="reject", reason=reason, approved_scope=None))
+    decide(work, proposal, overruled(ruling, "leases", reason))
 
 
 def carry_on(work: Work) -> None:

@@ -26,6 +26,9 @@ VOTE_RULES: Final = frozenset(get_args(VoteRule))
 HUMAN_ANSWER: Final = "human answer"
 """What stands for a rule's name where a person spoke; rules' names hold no spaces."""
 
+ENGINE: Final = "the engine"
+"""What stands for a rule's name where the engine itself rejected, whatever was ruled (``world.overruling``)."""
+
 REMARKS: Final = frozenset({"ask", "reply"})
 """Answers that are recorded and change no ruling: a question back, and what the proposer says to it."""
 
@@ -70,7 +73,7 @@ class RuleOutcome:
         reason: the rule's own words.
         scope: the narrower scope, for ``narrow``.
         to: ids of the actors asked, for ``escalate``; of the one who answers instead, for ``delegate``.
-        decisive: True for the outcome that decided.
+        decisive: True for the outcome that decided; in a decision, where the engine overruled the rest, that of it.
         quorum: for ``escalate``: how many of ``to`` must approve; None is any one of them.
     """
 

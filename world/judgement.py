@@ -6,7 +6,6 @@ Sources: WP-decision, WP-bind, WP-epoch, INT-13.3; design section 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from world.actor import ActorRef
@@ -17,6 +16,7 @@ from world.errors import Refused
 from world.events import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
 from world.frozen import freeze
 from world.needs import declared_manifest
+from world.overruling import not_adopted, overruled
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
 from world.shadowing import shadow
@@ -40,11 +40,7 @@ def in_force(work: Work, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
     adopted = work.realm.policies.get(binding.get("policy", ""))
     if adopted is not None and adopted.policy_hash == ruling.policy_hash:
         return ruling
-    reason = (
-        f"The policy {binding.get('policy')!r} at hand is not the one that was adopted; adopt it "
-        "(`worldctl policy adopt`) or bring the adopted one back."
-    )
-    return replace(ruling, verdict="reject", reason=reason, approved_scope=None)
+    return overruled(ruling, "policy in force", not_adopted(binding.get("policy")))
 
 
 def answer(work: Work, proposal_id: str, given: HumanAnswer) -> None:
@@ -112,7 +108,7 @@ def _expired(work: Work, proposal: Proposal, binding: Mapping[str, Any], asked: 
     try:
         return work.authority.expire(case_of(work, proposal, binding), asked)
     except Refused as refused:
-        return replace(asked, verdict="reject", reason=refused.message, ask=(), timeout_ms=None, on_timeout="reject")
+        return overruled(asked, "case", refused.message)
 
 
 def switch_branch(work: Work, name: str, *, by: str) -> None:

@@ -7,27 +7,20 @@ under the lock.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from msgspec.structs import replace
-
-from world.actor import ActorRef
 from world.arbitration import carry_on, let_time_pass
 from world.canonical import canonical_text
 from world.clock import Clock, IdSource
+from world.commands import Commands, Projected, Projector
 from world.core import Domain
-from world.decision import HumanAnswer
 from world.errors import Refused
-from world.events import Event, ProjectionRecorded, WorldSealed
+from world.events import Event, WorldSealed
 from world.execution import fulfil
-from world.founding import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
-from world.intent import IntentInstance
-from world.judgement import answer, expire, switch_branch
+from world.judgement import expire
 from world.klis.resource import STANDARD, ResourceTypes
 from world.klis.stored import ledger_to_wire
 from world.leasing import Leasing
@@ -35,16 +28,16 @@ from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.making import Recording, make_effect
 from world.ports import Authority, Executor
-from world.proposal import Proposal
 from world.realm import Realm, fold
-from world.recovery import Choice, cancel, recover, resolve
+from world.recovery import recover
 from world.snapshot import Snapshot
-from world.submission import Submission, check_base, create_branch, find_branch, submit
 from world.subscribers import Subscribers
-from world.views.archive import Archive, decoded
+from world.views.archive import Archive, known
 from world.views.index import IndexRows
 from world.views.unit import UnitLookup
 from world.work import MAX_SNAPSHOTS, Task, Work, Workers
+
+__all__ = ["Alarm", "Command", "Projected", "Projector", "WorldProtocol"]
 
 MAX_CARRIERS: Final = 16
 """Threads that make effects of executions that went on by themselves, at the same time."""
@@ -61,29 +54,6 @@ LEDGER_EVERY: Final = 2_000
 _LOGGER = logging.getLogger("worldprotocol")
 R = TypeVar("R")
 Command = Callable[[Work], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Projected:
-    """What came of a source event.
-
-    Args:
-        record: the projection record, None when it was not worth one.
-        proposal_id: the proposal, None when no intent was selected.
-    """
-
-    record: ProjectionRecorded | None
-    proposal_id: str | None
-
-
-class Projector(Protocol):
-    """Turns a source event into a record and an intent, purely; the projections room implements it."""
-
-    def __call__(
-        self, snapshot: Snapshot, schema_hash: str, world: str, at: int
-    ) -> tuple[ProjectionRecorded | None, IntentInstance | None]:
-        """Select an intent on the head of a branch."""
-        ...
 
 
 class Alarm(Protocol):
@@ -106,7 +76,7 @@ class _Spoiled(Exception):
         self.error = error
 
 
-class WorldProtocol:
+class WorldProtocol(Commands):
     """One process's way into one realm; safe to use from many threads."""
 
     def __init__(
@@ -193,146 +163,6 @@ class WorldProtocol:
                 carrier.join(CARRIERS_END_S / MAX_CARRIERS)
         finally:
             self._workers.close()
-
-    # Founding and adopting
-
-    def found(self, *, by: str, data: Mapping[str, Any] | None = None) -> str:
-        """Found the realm: adopt the domain and seal the genesis world on branch ``main``.
-
-        Args:
-            by: id of the actor who founds it, for the record.
-            data: initial data that differs from the domain's defaults.
-
-        Returns:
-            The genesis world's id.
-
-        Raises:
-            Refused: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
-        """
-        return self.run(lambda work: found(work, by, data))
-
-    def adopt_domain(self, *, by: str) -> bool:
-        """Adopt the domain at hand in place of the one in force; returns False when it is in force already.
-
-        Every branch's head must obey the new schema as it is (WP-schema).
-
-        Raises:
-            Refused: ``NOT_FOUNDED``, ``DATA_DOES_NOT_FIT``.
-        """
-
-        def command(work: Work) -> bool:
-            return adopt_domain(work, by)
-
-        command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
-        return self.run(command)
-
-    def register_actor(self, actor: ActorRef, *, by: str) -> None:
-        """Make an actor known, or change its name and meta; its kind stays.
-
-        Raises:
-            Refused: ``ACTOR_MISMATCH`` when the id is registered with another kind.
-        """
-        self.run(lambda work: register(work, actor, by))
-
-    def bind_actor(self, actor_id: str, binding: Mapping[str, Any], *, by: str) -> None:
-        """Give an actor its one authority binding, in place of any before (WP-bind).
-
-        Raises:
-            Refused: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, and what the Authority refuses.
-        """
-        self.run(lambda work: bind(work, actor_id, binding, by))
-
-    def adopt_policy(self, name: str, *, by: str) -> bool:
-        """Bring a policy at hand into force; returns False when this very policy is in force already.
-
-        Raises:
-            Refused: ``UNKNOWN_POLICY``.
-        """
-        return self.run(lambda work: adopt_policy(work, name, by))
-
-    def choose_enforcement(self, *, by: str) -> None:
-        """Record the executor's enforcement mode, when it is another than before (INT-13.5)."""
-        self.run(lambda work: choose_enforcement(work, by))
-
-    # The pipeline
-
-    def submit(self, asked: Submission) -> Proposal:
-        """Put an intent forward and take it as far as it goes: decided and sealed, waiting, or refused.
-
-        Effects are made in the calling thread.
-
-        Raises:
-            Refused: see ``world.submission.submit``.
-        """
-        proposal_id = self._ids.new_id()
-        proposal = self.run(lambda work: submit(work, asked, proposal_id))
-        return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
-
-    def project(
-        self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None
-    ) -> Projected:
-        """Ask a projector about the head of a branch, record the answer, and submit the intent it selects.
-
-        Args:
-            projector: selects the intent.
-            submission: wraps the intent with the caller's wishes.
-            branch: whose head to read; None is the active branch.
-
-        Raises:
-            Refused: what the projector or the submission refuses.
-        """
-        proposal_id = self._ids.new_id()
-        return self.run(lambda work: _project(work, projector, submission, branch, proposal_id))
-
-    def answer(self, proposal_id: str, given: HumanAnswer) -> Proposal:
-        """Answer a waiting proposal; an approval is executed in the calling thread.
-
-        Raises:
-            Refused: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
-        """
-        self.run(lambda work: answer(work, proposal_id, given))
-        return self._archive.proposal(proposal_id)
-
-    def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
-        """Call an approved execution off; what is under way is given up, and it ends failed.
-
-        Raises:
-            Refused: see ``world.recovery.cancel``.
-        """
-        self.run(lambda work: cancel(work, proposal_id, by=by, reason=reason))
-        return self._archive.proposal(proposal_id)
-
-    def resolve(
-        self, proposal_id: str, effect: str | None, choice: Choice, *, by: str, reason: str, value: Any = None
-    ) -> Proposal:
-        """Say as a person what became of an effect in doubt; the execution goes on in the calling thread.
-
-        Raises:
-            Refused: see ``world.recovery.resolve``.
-        """
-        self.run(lambda work: resolve(work, proposal_id, effect, choice, by=by, reason=reason, value=value))
-        return self._archive.proposal(proposal_id)
-
-    def create_branch(self, name: str, world: str, *, by: str, allow_failed: bool = False) -> None:
-        """Make a branch at a world.
-
-        Raises:
-            Refused: ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``BRANCH_EXISTS``, ``INVALID_NAME``.
-        """
-
-        def command(work: Work) -> None:
-            check_base(work, world, allow_failed=allow_failed)
-            create_branch(work, name, world, by=by)
-
-        self.run(command)
-
-    def switch_branch(self, name: str, *, by: str) -> None:
-        """Make a branch the active one; undecided proposals are superseded (WP-epoch).
-
-        Raises:
-            Refused: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
-        """
-        self.run(lambda work: switch_branch(work, name, by=by))
 
     def settle(self) -> None:
         """Do what is due: take over abandoned executions, decide what timed out, start what is approved."""
@@ -440,6 +270,8 @@ class WorldProtocol:
         """Run commands, without those that spoil it, and return what was committed."""
         while open_commands:
             try:
+                if self._realm is None:  # before the lock is taken: whoever looks at it meanwhile may have to read
+                    self._realm, self._ledger_kept = self._archive.realm(), self._archive.ledger_position()[1]
                 return self._run_unit(open_commands)
             except _Spoiled as spoiled:
                 self._forget()
@@ -501,12 +333,9 @@ class WorldProtocol:
 
     def _begin(self, transaction: Transaction) -> tuple[Work, IndexRows]:
         realm = self._realm
-        if realm is None:
-            realm = self._archive.load_realm()
-            self._ledger_kept = self._archive.ledger_position()[1]
+        assert realm is not None
         for logged in transaction.new_events(realm.position):
-            fold(realm, decoded(logged), logged.position)
-        self._realm = realm
+            fold(realm, known(logged), logged.position)
         rows = IndexRows()
         lookup = UnitLookup(transaction, self._archive, rows)
 
@@ -578,22 +407,3 @@ def _outcome(
             raise _Spoiled(pending, error) from error
         return pending, None, error
     return pending, (result, tasks), None
-
-
-def _project(
-    work: Work,
-    projector: Projector,
-    submission: Callable[[IntentInstance], Submission],
-    branch: str | None,
-    proposal_id: str,
-) -> Projected:
-    head = find_branch(work, branch).head
-    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
-    if intent is None:
-        if record is not None:
-            work.emit(f"projection:{record.projection_id}", record)
-        return Projected(record, None)
-    if record is not None:
-        record = replace(record, proposal_id=proposal_id, intent_id=intent.intent_id, intent_key=intent.intent_key)
-    submit(work, dataclasses.replace(submission(intent), record=record), proposal_id)
-    return Projected(record, proposal_id)

@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from authority.cel import Condition
-from authority.combine import Combined, combine
+from authority.combine import combine
 from authority.opinions import Approve, Escalate, Fault, Heard, Narrow, Reject
-from authority.policy import NO_OPINIONS
 from authority.policyfile import FileRule
 from authority.questions import ANYBODY, APPROVALS, OF_PEOPLE, TIME_LIMIT, Question, asked_at, questions_of
-from world.decision import HUMAN_ANSWER, RuleOutcome, Ruling
+from world.decision import ENGINE, HUMAN_ANSWER, RuleOutcome, Ruling
 from world.errors import Refused
 from world.intent import IntentScope
 from world.ports import Case
@@ -53,7 +52,9 @@ def changes(
     """
     if told.get("verdict", told.get("decision")) in _APPROVED:
         return None
-    outcomes = [RuleOutcome.from_wire(one) for one in told.get("trace", ())]
+    trace = [RuleOutcome.from_wire(one) for one in told.get("trace", ())]
+    outcomes = [one for one in trace if one.rule != ENGINE]
+    is_overruled = len(outcomes) < len(trace)
     people = [one for one in outcomes if one.rule in OF_PEOPLE]
     asked = [one for one in outcomes if one.rule not in OF_PEOPLE]
     heard = [heard_of(one) for one in asked]
@@ -61,22 +62,16 @@ def changes(
     silent = [at for at, one in enumerate(asked) if one.answer in ("reject", "error")]
     is_waiting = told.get("verdict") == "wait"
     reason = str(told.get("reason", ""))
-    if combined.verdict == "wait" and not is_waiting and not people:  # nobody could answer, or it was not the rules
-        silent = [at for at, one in enumerate(asked) if one.decisive and reason.startswith(f"{one.rule}: ")]
-        if not silent:
-            return {"outside": reason}
-    left = _without(heard, silent)
+    if is_overruled and (people or combined.verdict != "reject"):
+        return {"outside": reason}
+    if combined.verdict == "wait" and not is_waiting and not people:  # nobody could answer
+        silent = [at for at, one in enumerate(asked) if one.decisive]
 
     def otherwise(at: int, *, holds: bool) -> dict[str, Any]:
         return _otherwise(asked[at], rules.get(asked[at].rule), case, holds=holds)
 
+    silent, one_of, left = _in_the_way(heard, silent, proposed)
     after = combine(left, proposed)
-    one_of: list[int] = []
-    if after.is_empty:
-        one_of = [at for at in after.decisive if not combine(_without(left, [at]), proposed).is_empty]
-        silent += [] if one_of else after.decisive
-        left = _without(left, one_of[:1] or after.decisive)
-        after = combine(left, proposed)
     found: dict[str, Any] = {
         "silence": [otherwise(at, holds=False) for at in silent],
         "silenceOneOf": [otherwise(at, holds=False) for at in one_of],
@@ -92,17 +87,23 @@ def changes(
             for one in asked
             if one.answer == "escalate"
         ]
-    is_of_rules = combined.verdict != "approve" and _is_of_rules(reason, asked, combined, told.get("policyHash"))
-    if not people and not is_waiting and not is_of_rules:
+    is_of_rules = bool(asked) or told.get("policyHash") is not None
+    if is_overruled or not (people or is_waiting or is_of_rules):
         found["outside"] = reason
     return {name: value for name, value in found.items() if value or name == "matchOneOf"}
 
 
-def _is_of_rules(reason: str, asked: Sequence[RuleOutcome], combined: Combined, policy_hash: str | None) -> bool:
-    """Tell whether a rejection is in the words of the rules: what overrules them speaks in its own."""
-    if combined.answer == "none":
-        return reason == NO_OPINIONS if asked else policy_hash is not None
-    return any(reason.startswith(one.rule) for one in asked if one.decisive)
+def _in_the_way(
+    heard: list[Heard], silent: list[int], proposed: IntentScope | None
+) -> tuple[list[int], list[int], list[Heard]]:
+    """Return what would have to fall silent, narrowings of which one would, and what is heard then."""
+    left = _without(heard, silent)
+    after = combine(left, proposed)
+    if not after.is_empty:
+        return silent, [], left
+    one_of = [at for at in after.decisive if not combine(_without(left, [at]), proposed).is_empty]
+    more = [] if one_of else list(after.decisive)
+    return [*silent, *more], one_of, _without(left, one_of[:1] or after.decisive)
 
 
 def heard_of(outcome: RuleOutcome) -> Heard:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from authority import Policy, rebuilt_rules
 from authority.policyfile import LANGUAGE, FileRule
 from authority.questions import OF_PEOPLE
+from world.decision import ENGINE
 from world.intent import IntentScope
 from world.ports import Case
 from worldprotocol.asking_again import answered_from
@@ -31,9 +32,6 @@ CEDAR: Final = "cedar"
 """The language of rules in Cedar, as their sources name it; its package is an extra."""
 
 NO_RULE: Final = "no rule had an opinion: rejected by default"
-
-NOTHING_LEFT: Final = ("leave nothing of the proposed scope", "nothing is left that all would approve")
-"""How a rejection words that narrowings left nothing."""
 
 _REJECTED: Final = frozenset({"reject", "rejected"})
 _STRENGTH: Final[Mapping[str, int]] = {"none": 0, "approve": 1, "narrow": 2, "escalate": 3, "reject": 4, "error": 5}
@@ -62,8 +60,9 @@ def explain_trace(
     Returns:
         ``changes``, what would have to be otherwise (``worldprotocol.changing``), None where it was approved or never
         judged; ``rules``, each with its ``role`` and what else is known of it; ``people``, the answers among the
-        outcomes; ``decidedBy``, the names of the outcomes that decided; ``byDefault``, True where there were rules and
-        none had an opinion.
+        outcomes; ``engine``, the outcome of the engine that overruled all of them, None where it did not;
+        ``decidedBy``, the names of the outcomes that decided; ``byDefault``, True where there were rules, none had an
+        opinion, and that decided.
     """
     trace: Sequence[Mapping[str, Any]] = told.get("trace", ())
     if proposer is None and case is not None:
@@ -71,10 +70,12 @@ def explain_trace(
     described = {one["rule"]: one for one in (policy or {}).get("rules", ())}
     of_files = {name: rule for name, one in described.items() if (rule := _file_rule(one)) is not None}
     people = [dict(one) for one in trace if one["rule"] in OF_PEOPLE]
-    asked = [one for one in trace if one["rule"] not in OF_PEOPLE]
+    engine = next((dict(one) for one in trace if one["rule"] == ENGINE), None)
+    asked = [one for one in trace if one["rule"] not in OF_PEOPLE and one["rule"] != ENGINE]
     strongest = max((_STRENGTH[one["answer"]] for one in asked), default=0)
-    decided = decided_by(told)
-    stands = told.get("verdict", told.get("decision")) not in _REJECTED or bool(people)
+    decided = [one["rule"] for one in trace if one.get("decisive")]
+    is_rejected = told.get("verdict", told.get("decision")) in _REJECTED and not people
+    stands = not is_rejected or (engine is None and strongest >= _STRENGTH["reject"])
     rules: list[dict[str, Any]] = []
     for one in asked:
         about = _about(one, described.get(one["rule"], {}), case)
@@ -87,30 +88,15 @@ def explain_trace(
     return {
         "rules": rules,
         "people": people,
+        "engine": engine,
         "decidedBy": decided,
-        "byDefault": bool(asked or described) and strongest == 0,
+        "byDefault": bool(asked or described) and strongest == 0 and engine is None,
         "changes": changes(told, proposed, of_files, case, _forbidding(described), proposer or "") if told else None,
     }
 
 
-def decided_by(told: Mapping[str, Any]) -> list[str]:
-    """Return the names of the outcomes that decided; none where something else rejected what they approved."""
-    trace: Sequence[Mapping[str, Any]] = told.get("trace", ())
-    decisive = [one for one in trace if one.get("decisive")]
-    if told.get("verdict", told.get("decision")) not in _REJECTED:
-        return [one["rule"] for one in decisive]
-    reason = str(told.get("reason", ""))
-    return [
-        one["rule"]
-        for one in decisive
-        if one["answer"] not in ("approve", "narrow", "escalate")
-        or (one["answer"] == "escalate" and reason.startswith(f"{one['rule']}: "))  # and nobody could answer
-        or (one["answer"] == "narrow" and any(words in reason for words in NOTHING_LEFT))
-    ]
-
-
 def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *, stands: bool) -> Role:
-    """Return what became of an answer; where nothing ``stands``, all that did not decide was overruled."""
+    """Return what became of an answer; unless the strongest ``stands``, all that did not decide was overruled."""
     answer = outcome["answer"]
     strength = _STRENGTH[answer]
     if outcome["rule"] in decided:
@@ -119,7 +105,7 @@ def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *,
         return "silent"
     if answer == "error":
         return "failed"
-    if outcome.get("decisive") or (not stands and strongest < _STRENGTH["reject"]):
+    if not stands:
         return "overruled"
     if answer == "narrow" and strongest <= _STRENGTH["escalate"]:
         return "narrowed"
@@ -225,10 +211,11 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"              asks   {', '.join(one['to'])}{vote}"
     if told["byDefault"]:
         yield f"  default   {NO_RULE}"
-    for one in told["people"]:
+    for one in [*told["people"], *([told["engine"]] if told["engine"] else [])]:
         mark = "*" if one.get("decisive") else "-"
         reason = f": {one['reason']}" if one.get("reason") else ""
-        yield f"  people    {mark} {one['rule']} {one['answer']}{reason} [{one['source']}]"
+        who = "engine" if one["rule"] == ENGINE else "people"
+        yield f"  {who}    {mark} {one['rule']} {one['answer']}{reason} [{one['source']}]"
     yield from change_lines(told["changes"])
 
 

@@ -10,35 +10,30 @@ with World.create("shop.db", domain=shop) as world:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from world.actor import ActorKind, ActorRef
-from world.core import Domain, recompute
+from world.core import Domain
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
-from world.events import WorldSealed
 from world.founding import bind, register, retire_policy
-from world.frozen import FrozenDict
 from world.intent import IntentInstance, IntentScope
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
-from world.realm import Branch, Realm
 from world.shadowing import configure_shadow
-from world.snapshot import ErrorValue, Meta, Snapshot, System
 from world.source import SourceEvent
 from world.submission import Submission
 from world.subscribers import Handler, Reaction
-from world.views.archive import Archive, WorldRow, decoded
-from world.views.blame import Blame, blame
+from world.views.archive import Archive
 from world.work import Work
-from worldprotocol.actions import Actions
 from worldprotocol.assemble import EventLog, Parts, assemble, open_for_reading
 from worldprotocol.config import Config
 from worldprotocol.fate import fate_of
 from worldprotocol.hosting import Hosting
 from worldprotocol.leases import Leases
+from worldprotocol.looking import Looking
 from worldprotocol.requests import (
     Received,
     body_of,
@@ -46,7 +41,6 @@ from worldprotocol.requests import (
     fitting,
     schema_in_force,
     scope_of,
-    waiting_in,
     with_a_way_out,
 )
 
@@ -54,15 +48,13 @@ OPERATOR = "operator"
 """Who the record names for what the operator does, unless told otherwise."""
 
 
-class World:
+class World(Looking):
     """One realm of worlds, open for acting (``create``, ``open``) or for looking only (``look``)."""
 
     def __init__(self, log: EventLog, parts: Parts | None, protocol: WorldProtocol | None) -> None:
         """Take over an open log; ``create``, ``open`` and ``look`` are the ways in."""
-        self._log = log
-        self._parts = parts
+        super().__init__(log, parts, Archive(log) if protocol is None else protocol.archive)
         self._protocol = protocol
-        self._archive = protocol.archive if protocol is not None else Archive(log)
 
     # Opening
 
@@ -402,15 +394,6 @@ class World:
             proposal=proposal,
         )
 
-    def inbox(self) -> list[Proposal]:
-        """Return the proposals that wait for people, oldest first.
-
-        One whose deadline has passed cannot be answered any more: the next thing that acts decides it by its
-        binding's rule, and until then it is listed here.
-        """
-        waiting = self._archive.peek(waiting_in)
-        return sorted(waiting, key=lambda proposal: (proposal.submitted.at, proposal.proposal_id))
-
     def decide(
         self,
         proposal_id: str,
@@ -470,86 +453,6 @@ class World:
     def host(self) -> Hosting:
         """Governed runs, and executions that need a person; raises ``Refused`` ``LOG_READ_ONLY``."""
         return Hosting(self._acting, self.leases, self._composed.ids, self._composed.executor.premises)
-
-    @property
-    def actions(self) -> Actions:
-        """Which actions there are for an actor in a state: catalogs, tools of language models, and why."""
-        parts = self._parts
-        return Actions(self._archive) if parts is None else Actions(self._archive, parts.domain, parts.limits)
-
-    # Looking
-
-    @property
-    def log(self) -> EventLog:
-        """The log itself."""
-        return self._log
-
-    @property
-    def archive(self) -> Archive:
-        """Past worlds and ended proposals."""
-        return self._archive
-
-    @property
-    def parts(self) -> Parts | None:
-        """What this process composed; None when the realm is open for looking only."""
-        return self._parts
-
-    def realm(self) -> Realm:
-        """Return actors, bindings, policies, branches and open proposals as of now, a copy of one's own."""
-        return self._archive.realm()
-
-    def proposal(self, proposal_id: str) -> Proposal:
-        """Return a proposal, open or ended; raises ``Refused`` ``UNKNOWN_PROPOSAL``."""
-        return self._archive.proposal(proposal_id)
-
-    def branch(self, name: str | None = None) -> Branch:
-        """Return a branch; None is the active one. Raises ``Refused`` ``UNKNOWN_BRANCH``."""
-        realm = self.realm()
-        found = realm.branches.get(realm.active if name is None else name)
-        if found is None:
-            known = ("are " if len(realm.branches) > 1 else "is ") + (", ".join(sorted(realm.branches)) or "none")
-            raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there {known}.")
-        return found
-
-    def branches(self) -> list[Branch]:
-        """Return all branches in order of creation."""
-        return list(self.realm().branches.values())
-
-    def sealed(self, world_id: str | None = None) -> WorldSealed:
-        """Return the event that sealed a world; None is the active branch's head."""
-        return self._archive.sealed(world_id or self.branch().head)
-
-    def worlds(self, most: int = 100) -> Iterator[WorldRow]:
-        """Yield the newest worlds first."""
-        for row in self._archive.rows("worlds", most=most):
-            yield WorldRow(*row)
-
-    def data(self, world_id: str | None = None) -> FrozenDict:
-        """Return the data of any world; None is the active branch's head."""
-        return self._archive.state(world_id or self.branch().head)
-
-    def snapshot(self, world_id: str | None = None) -> Snapshot:
-        """Return the snapshot of any world with its computed values, as far as the domain at hand makes them."""
-        sealed = self.sealed(world_id)
-        data = self._archive.state(sealed.world_id)
-        error = None if sealed.error is None else ErrorValue.from_wire(sealed.error)
-        system = System("idle") if error is None else System("error", error, (error,))
-        domain = None if self._parts is None else self._parts.domain
-        computed = FrozenDict() if domain is None else recompute(domain, data)
-        return Snapshot(data, computed, system, None, Meta(sealed.height, sealed.at, "", sealed.schema_hash))
-
-    def blame(self, path: str, world_id: str | None = None) -> Blame:
-        """Tell who last touched a place in the data, and why it was allowed; None is the active branch's head.
-
-        Raises:
-            Refused: ``UNKNOWN_WORLD``, ``INVALID_PATH``.
-        """
-        return blame(self._archive, path, world_id or self.branch().head)
-
-    def events(self, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield ``(position, event)`` in log order."""
-        for logged in self._log.read(after, upto):
-            yield logged.position, decoded(logged)
 
     def new_id(self) -> str:
         """Return an id that was never used, for sessions and requests."""

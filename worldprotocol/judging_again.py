@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from authority import Policy, PolicyRegistry, StandardAuthority
@@ -23,9 +23,9 @@ from world.proposal import Proposal
 from world.time_limit import TimeLimit
 from world.views.archive import Archive, decoded
 from world.views.counting import Counts
+from worldprotocol.as_ruled import as_ruled
 from worldprotocol.cases import Cases
 from worldprotocol.code_then import CodeThen, watched
-from worldprotocol.explaining import decided_by
 
 __all__ = ["Found", "Judge", "Wanted", "question_of"]
 
@@ -200,13 +200,11 @@ class Judge:
 
     def _flip(self, proposal_id: str, then: Ruling, now: Ruling) -> dict[str, Any] | None:
         proposal = self.archive.proposal(proposal_id)
-        record = proposal.decision_record
         if then.verdict == "wait":  # the last ruling is that of people, whatever became of its leases
             then = Ruling.from_wire(proposal.ruling or {})
             if then.verdict == "wait":
                 return {**_undecided("neverDecided", "people never answered"), "from": _told(then), "to": _told(now)}
-        if record is not None and not then.trace:
-            then = replace(then, trace=record.trace)
+        then = as_ruled(then, proposal.decision)
         if _timed_out(then):
             return _undecided("timedOut", then.reason)
         if then.verdict == now.verdict and then.approved_scope == now.approved_scope:
@@ -244,14 +242,14 @@ def question_of(ruling: Ruling) -> tuple[Any, ...]:
 
 
 def _told(ruling: Ruling) -> dict[str, Any]:
-    """Return what a ruling said, and the rules that decided."""
-    decided = decided_by(ruling.to_wire())
+    """Return what a ruling said, and what decided, by its marks."""
+    decisive = [one for one in ruling.trace if one.decisive]
     scope = ruling.approved_scope
     return {
         "verdict": ruling.verdict,
         "reason": ruling.reason,
         "policyHash": ruling.policy_hash,
         "approvedScope": None if scope is None else scope.to_wire(),
-        "decidedBy": decided,
-        "sources": [one.source for one in ruling.trace if one.decisive and one.rule in decided],
+        "decidedBy": [one.rule for one in decisive],
+        "sources": [one.source for one in decisive],
     }

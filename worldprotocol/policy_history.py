@@ -56,11 +56,17 @@ class Change:
         return wire | {name: value for name, value in optional.items() if value is not None}
 
 
-def changes_of(world: World) -> list[Change]:
-    """Return all adoptions and retirements, and which policies were turned on as shadows, in the order of the log."""
+def changes_of(world: World, upto: int | None = None) -> list[Change]:
+    """Return all adoptions and retirements, and which policies were turned on as shadows, in the order of the log.
+
+    Args:
+        world: an open realm.
+        upto: up to this event; None is up to now.
+    """
     found: list[Change] = []
     in_force: dict[str, str] = {}
-    for logged in world.log.read(topics=[PolicyAdopted.TOPIC, PolicyRetired.TOPIC, ShadowConfigured.TOPIC]):
+    topics = [PolicyAdopted.TOPIC, PolicyRetired.TOPIC, ShadowConfigured.TOPIC]
+    for logged in world.log.read(upto=upto, topics=topics):
         event = decoded(logged)
         told = (logged.position, event.at)
         if isinstance(event, PolicyAdopted):

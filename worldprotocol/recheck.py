@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -22,7 +22,7 @@ from host.executor import is_time_out
 from projections import recheck_projection
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain
-from world.decision import HumanAnswer, RuleOutcome, Ruling
+from world.decision import ENGINE, HumanAnswer, Ruling
 from world.errors import DamagedLog, Diverged, Refused
 from world.events import (
     DecisionMade,
@@ -53,6 +53,7 @@ from world.realm import Realm, fold
 from world.snapshot import Requirement
 from world.time_limit import unlimited
 from world.work import PastAt, Work
+from worldprotocol.as_ruled import as_ruled
 from worldprotocol.assemble import compose, open_for_reading
 from worldprotocol.facade import World
 from worldprotocol.recheck_leases import recheck_manifest, recheck_verdict
@@ -414,11 +415,10 @@ class Rechecking:
         judged = self._judged.get(event.proposal_id)
         if judged is not None:
             question, recorded = judged
-            trace = tuple(RuleOutcome.from_wire(outcome) for outcome in event.decision.get("trace", ()))
-            yield from self._compare(event.proposal_id, question, replace(recorded, trace=trace))
+            yield from self._compare(event.proposal_id, question, as_ruled(recorded, event.decision))
 
     def _compare(self, proposal_id: str, question: _Question, recorded: Ruling) -> Iterator[Diverged]:
-        if any(outcome.answer == "error" and outcome.reason.startswith(TIMED_OUT) for outcome in recorded.trace):
+        if not _is_repeatable(recorded):
             self._steps["notRepeatable"] += 1
             return
         case = self._case(self._realm.proposals[proposal_id], question.binding, question.before)
@@ -518,6 +518,15 @@ _NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
 
 def _other_code(recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None]) -> tuple[str, ...]:
     return tuple(sorted(name for name in {*recorded, *at_hand} if recorded.get(name) != at_hand.get(name)))
+
+
+def _is_repeatable(recorded: Ruling) -> bool:
+    """Tell whether no rule was broken off at its time limit, and no case was one that could not be made any more."""
+    return not any(
+        (outcome.answer == "error" and outcome.reason.startswith(TIMED_OUT))
+        or (outcome.rule == ENGINE and outcome.source == "case")
+        for outcome in recorded.trace
+    )
 
 
 def _not_at_hand(case: Case, recorded: Ruling) -> Diverged:

@@ -14,6 +14,7 @@ from world.decision import Ruling
 from world.errors import Refused
 from world.events import DecisionMade, ProposalJudged, ProposalShadowed, ProposalSubmitted, ShadowConfigured
 from world.views.archive import decoded
+from worldprotocol.as_ruled import as_ruled
 from worldprotocol.facade import World
 
 _TOPICS: Final = [kind.TOPIC for kind in (ProposalSubmitted, ProposalShadowed, ProposalJudged, DecisionMade)]
@@ -41,12 +42,13 @@ class Shadows:
         return {**{name: self.counts[name] for name in names}, "policies": policies, "disagreements": self.lines}
 
 
-def shadows_of(world: World, name: str | None = None) -> Shadows:
+def shadows_of(world: World, name: str | None = None, upto: int | None = None) -> Shadows:
     """Compare what shadowing policies said with the rulings that were given, the first of each proposal.
 
     Args:
         world: an open realm.
         name: only what the policy of this name said.
+        upto: up to this event; None is up to now.
 
     Raises:
         Refused: ``UNKNOWN_POLICY`` where no policy of that name ever shadowed.
@@ -54,12 +56,12 @@ def shadows_of(world: World, name: str | None = None) -> Shadows:
     if name is not None:
         _check_known(world, name)
     result = Shadows()
-    if next(iter(world.log.read(topics=[ProposalShadowed.TOPIC])), None) is None:
+    if next(iter(world.log.read(upto=upto, topics=[ProposalShadowed.TOPIC])), None) is None:
         return result
     submitted: ProposalSubmitted | None = None  # the events of a submission stand beside each other
     shadows: dict[str, tuple[int, ProposalShadowed, ProposalSubmitted]] = {}
-    told: dict[str, dict[str, Any]] = {}
-    for logged in world.log.read(topics=_TOPICS):
+    told: dict[str, tuple[dict[str, Any], Ruling]] = {}
+    for logged in world.log.read(upto=upto, topics=_TOPICS):
         event: Any = decoded(logged)
         if isinstance(event, ProposalSubmitted):
             submitted = event
@@ -68,12 +70,13 @@ def shadows_of(world: World, name: str | None = None) -> Shadows:
                 shadows[event.proposal_id] = (logged.position, event, submitted)
         elif isinstance(event, ProposalJudged):
             shadow = shadows.pop(event.proposal_id, None)
-            line = None if shadow is None else _compared(result, *shadow, Ruling.from_wire(event.ruling))
+            ruling = Ruling.from_wire(event.ruling)
+            line = None if shadow is None else _compared(result, *shadow, ruling)
             if line is not None:
-                told[event.proposal_id] = line
+                told[event.proposal_id] = line, ruling
                 result.lines.append(line)
         elif isinstance(event, DecisionMade) and event.proposal_id in told:
-            _decided(told.pop(event.proposal_id), event.decision)
+            _decided(*told.pop(event.proposal_id), event.decision)
     return result
 
 
@@ -145,10 +148,9 @@ def _told(ruling: Ruling) -> dict[str, Any]:
     }
 
 
-def _decided(line: dict[str, Any], decision: Mapping[str, Any]) -> None:
+def _decided(line: dict[str, Any], ruling: Ruling, decision: Mapping[str, Any]) -> None:
     """Add how the proposal was decided in the end; the trace of an immediate ruling stands only there."""
-    ruling = line["ruling"]
-    if ruling["verdict"] == "wait":
+    if ruling.verdict == "wait":
         line["decision"] = decision["decision"]
     else:
-        ruling["decidedBy"] = [one["rule"] for one in decision.get("trace", ()) if one.get("decisive")]
+        line["ruling"] = _told(as_ruled(ruling, decision))

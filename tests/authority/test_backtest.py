@@ -295,7 +295,8 @@ def test_a_rejection_because_the_policy_was_not_in_force_was_decided_by_none_of_
         assert world.act("bot", "build", {"name": "x"}).status == "rejected"
     running = Backtest(Setup(str(tmp_path / "world.db"), f"{tmp_path / 'site.py'}:site", house), 1)
     (flip,) = running.lines()
-    assert (flip["from"]["verdict"], flip["from"]["decidedBy"], flip["from"]["sources"]) == ("reject", [], [])
+    assert flip["from"]["verdict"] == "reject"
+    assert (flip["from"]["decidedBy"], flip["from"]["sources"]) == (["the engine"], ["policy in force"])
     assert flip["to"]["decidedBy"] == ["it"]
 
 

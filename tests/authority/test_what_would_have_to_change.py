@@ -15,7 +15,7 @@ from authority.human import answered, ask_people, expired
 from authority.policyfile import FileRule, policy_from_text
 from tests.authority.cases import ASKING, authority_with, by_people, by_policy, make_case, said, scope
 from tests.authority.test_cel_and_python import CASES, CHOICES, in_cel, in_python
-from world.decision import Quorum, Ruling
+from world.decision import ENGINE, Quorum, Ruling
 from world.errors import Refused
 from world.ports import Case
 from worldprotocol.changing import change_lines, changes, heard_of, needs
@@ -204,12 +204,17 @@ def test_a_policy_without_an_approving_rule_is_told_so() -> None:
     assert told == {"matchOneOf": []}
 
 
+BY_ENGINE = {"rule": ENGINE, "source": "leases", "answer": "reject", "decisive": True}
+
+
 def test_what_no_rule_is_to_blame_for_is_told_as_such() -> None:
     told = Ruling("reject", "policy_rules:house", "it is not the adopted one", None).to_wire()
-    told["trace"] = [{"rule": "a", "source": "x", "answer": "approve", "decisive": True}]
+    told["trace"] = [{"rule": "a", "source": "x", "answer": "approve"}, BY_ENGINE]
     assert changes(told, None, {}, None) == {"outside": "it is not the adopted one"}
-    told["trace"].insert(0, {"rule": "b", "source": "x", "answer": "escalate", "to": ["ann"], "decisive": True})
+    told["trace"].insert(0, {"rule": "b", "source": "x", "answer": "escalate", "to": ["ann"]})
     assert changes(told, None, {}, None) == {"outside": "it is not the adopted one"}
+    del told["trace"][-1]
+    told["trace"][0]["decisive"] = True
     told["reason"] = "b: only the proposer is asked"
     found_ = changes(told, None, {}, None)
     assert found_ is not None
@@ -273,13 +278,14 @@ def test_whose_approval_came_too_late_is_told_as_such() -> None:
 
 
 def test_what_neither_rules_nor_people_are_to_blame_for_is_told_as_such() -> None:
-    asked = [{"rule": "a", "source": "x", "answer": "escalate", "to": ["ann"]}]
-    asked.append({"rule": "human answer", "source": "human:ann", "answer": "approve"})
+    asked: list[dict[str, Any]] = [{"rule": "a", "source": "x", "answer": "escalate", "to": ["ann"]}]
+    asked += [{"rule": "human answer", "source": "human:ann", "answer": "approve"}, BY_ENGINE]
     told = {"decision": "rejected", "reason": "its leases were refused", "trace": asked}
     assert changes(told, None, {}, None) == {"outside": "its leases were refused"}
     own = voted(asks=Asking(("bot",), None, "reject"))
     assert [line.partition(":")[0] for line in own] == ["  change    it is not the rules that are in the way, but"]
-    silent = {"reason": "it is not the adopted one", "trace": [{"rule": "a", "source": "x", "answer": "none"}]}
+    trace = [{"rule": "a", "source": "x", "answer": "none"}, BY_ENGINE]
+    silent = {"reason": "it is not the adopted one", "trace": trace}
     found_ = changes({"verdict": "reject", **silent}, None, {}, None)
     assert found_ is not None
     assert found_["outside"] == "it is not the adopted one"
@@ -305,10 +311,11 @@ def roles(told: dict[str, Any]) -> dict[str, str]:
 def test_nothing_is_said_to_have_decided_that_did_not() -> None:
     trace = [
         {"rule": "narrows", "source": "x", "answer": "narrow", "scope": {"allowedPaths": ["data.a"]}},
-        {"rule": "all", "source": "x", "answer": "approve", "decisive": True},
+        {"rule": "all", "source": "x", "answer": "approve"},
+        BY_ENGINE,
     ]
     told = {"decision": "rejected", "reason": "its leases were refused", "trace": trace}
-    assert explain_trace(told, None, None, None)["decidedBy"] == []
+    assert explain_trace(told, None, None, None)["decidedBy"] == [ENGINE]
     assert roles(told) == {"narrows": "overruled", "all": "overruled"}
 
 

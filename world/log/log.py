@@ -9,31 +9,29 @@ none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Final, Self
 
 from world.errors import Refused
-from world.log.following import Follower
 from world.log.migration import find_log, log_names
-from world.log.statements import AT_ONCE, events_at_query, events_query
-from world.log.store import BUSY_TIMEOUT_MS, Durability, Opening, Row, Store, key_range
-from world.log.tables import Statement
+from world.log.reading import BATCH_BYTES, READ_BATCH, LogReader, next_limit
+from world.log.store import BUSY_TIMEOUT_MS, Durability, Opening, Store
 from world.log.transaction import Memory, Transaction
-from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap
-from world.log.url import Address, Backend, parse_address
-from world.log.values import MAX_EVENT_BYTES, MAX_NUMBER, LoggedEvent, TreeHead
-from world.log.views import REBUILD_BATCH, PersistedView, Progress, ViewState, mend_view, prepare_view, view_states
+from world.log.url import Address, parse_address
+from world.log.values import MAX_EVENT_BYTES
+from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_view
 
-READ_BATCH: Final = 1_000
-"""Most events fetched by one query of a reader."""
-
-BATCH_BYTES: Final = 16 * 1024 * 1024
-"""State bytes a reader aims to hold at once; batches shrink where events are large."""
-
-_FIRST_BATCH: Final = 128
-_ALL: Final = 1 << 62
+__all__ = [
+    "BATCH_BYTES",
+    "READ_BATCH",
+    "EventLog",
+    "list_logs",
+    "next_limit",
+    "open_log",
+    "open_log_in",
+    "open_store",
+    "rebuild_view",
+]
 
 
 def open_log(
@@ -154,7 +152,7 @@ def open_store(where: Address, *, read_only: bool, create: bool, durability: Dur
     return PostgresStore(where.url, read_only=read_only, durability=durability, busy_timeout_ms=busy_timeout_ms)
 
 
-class EventLog:
+class EventLog(LogReader):
     """An open log; safe to use from many threads. Close it, or use it as a context manager."""
 
     def __init__(
@@ -167,264 +165,12 @@ class EventLog:
         max_event_bytes: int,
     ) -> None:
         """Take over an open store; ``open_log`` is the way in."""
-        self._store = store
-        self._address = address
+        super().__init__(store, address, log_id)
         self._view = view
         self._max_event_bytes = max_event_bytes
         self._memory: Memory | None = None
         self._writing = threading.Lock()
         self._writer: int | None = None
-        self._grown = threading.Condition()
-        self._tree = StoredTree(store, log_id)
-        self.log_id = log_id
-
-    @property
-    def name(self) -> str:
-        """Return the log's name in its store."""
-        return self._address.name
-
-    @property
-    def address(self) -> Address:
-        """Return where the log is kept."""
-        return self._address
-
-    @property
-    def read_only(self) -> bool:
-        """Tell whether the log was opened to be read only."""
-        return self._store.read_only
-
-    @property
-    def backend(self) -> Backend:
-        """Return the kind of database."""
-        return self._store.backend
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections and wake those who follow; closing twice does nothing."""
-        try:
-            self._store.close()
-        finally:
-            with self._grown:
-                self._grown.notify_all()
-
-    # Reading
-
-    def head(self) -> TreeHead:
-        """Return the newest committed tree head.
-
-        Raises:
-            DamagedLog: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
-        """
-        return self._tree.head()
-
-    def stored_head(self) -> TreeHead:
-        """Return the newest tree head as it is stored, for verification: events may stand beyond it."""
-        return self._tree.stored_head()[0]
-
-    def heads(self, after: int = 0, upto: int | None = None) -> Iterator[TreeHead]:
-        """Yield the tree heads stored with each commit, with sizes in (after, upto], smallest first."""
-        while True:
-            rows = self._store.select(self._store.sql.heads, count=READ_BATCH, **key_range(self.log_id, after, upto))
-            for size, root in rows:
-                yield TreeHead(size, root)
-            if len(rows) < READ_BATCH:
-                return
-            after = rows[-1][0]
-
-    def read(
-        self,
-        after: int = 0,
-        upto: int | None = None,
-        *,
-        topics: Sequence[str] | None = None,
-        stream: str | None = None,
-        batch: int = READ_BATCH,
-    ) -> Iterator[LoggedEvent]:
-        """Yield events in log order, as of the moment of the call.
-
-        Args:
-            after: position before the first event.
-            upto: last position; None is the newest committed event.
-            topics: only events with one of these topics.
-            stream: only events of this stream.
-            batch: most events to fetch at once; fewer are fetched where events are large.
-
-        Raises:
-            DamagedLog: ``LOG_GAP`` at the first missing event, when all events are read.
-        """
-        for rows in self.read_rows(after, upto, topics=topics, stream=stream, batch=batch):
-            for row in rows:
-                yield LoggedEvent(*row)
-
-    def read_rows(
-        self,
-        after: int = 0,
-        upto: int | None = None,
-        *,
-        topics: Sequence[str] | None = None,
-        stream: str | None = None,
-        batch: int = READ_BATCH,
-    ) -> Iterator[list[Row]]:
-        """Yield events as ``read`` does, in lists of tuples with the fields of ``LoggedEvent``."""
-        last = self.head().size if upto is None else min(upto, self.stored_head().size)
-        whole = topics is None and stream is None
-        query = events_query(self.backend, topics=len(topics or ()), stream=stream is not None)
-        extra: dict[str, Any] = {f"topic{n}": topic for n, topic in enumerate(topics or ())}
-        if topics is not None and not topics:
-            return
-        if stream is not None:
-            extra |= {"log_id": self.log_id, "stream": stream, "gt": 0, "lte": MAX_NUMBER}
-        limit = min(batch, _FIRST_BATCH)
-        while after < last:
-            rows = self._store.select(query, count=limit, **key_range(self.log_id, after, last), **extra)
-            if whole and (not rows or rows[-1][0] - after != len(rows)):
-                raise gap(rows, after)
-            if rows:
-                yield rows
-            if len(rows) < limit:
-                if whole and rows[-1][0] != last:
-                    raise gap(rows, after)
-                return
-            after = rows[-1][0]
-            limit = next_limit(rows, batch)
-
-    def event_at(self, position: int) -> LoggedEvent:
-        """Return the event at a position.
-
-        Raises:
-            Refused: ``NO_SUCH_EVENT`` when the log does not reach that far.
-            DamagedLog: ``LOG_GAP`` when it should be there.
-        """
-        query = events_query(self.backend)
-        if position >= 1:
-            rows = self._store.select(query, count=1, **key_range(self.log_id, position - 1, position))
-            if rows:
-                return LoggedEvent(*rows[0])
-        size = self.head().size
-        if 1 <= position <= size:
-            raise gap([], position - 1)
-        raise Refused("NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position)
-
-    def events_at(self, positions: Sequence[int]) -> Iterator[list[LoggedEvent]]:
-        """Yield the events at positions in the order of the log, in lists of at most ``AT_ONCE``.
-
-        Raises:
-            DamagedLog: ``LOG_GAP`` when one is not there.
-        """
-        query, base = events_at_query(self.backend), key_range(self.log_id)["base"]
-        for start in range(0, len(positions), AT_ONCE):
-            part = positions[start : start + AT_ONCE]
-            keys = {f"key{n}": base + part[min(n, len(part) - 1)] for n in range(AT_ONCE)}
-            rows = self._store.select(query, base=base, **keys)
-            if len(rows) != len(part):
-                raise gap([], min(set(part) - {row[0] for row in rows}, default=part[0]) - 1)
-            yield [LoggedEvent(*row) for row in rows]
-
-    def stream(
-        self,
-        stream_id: str,
-        *,
-        after: int = 0,
-        upto: int | None = None,
-        limit: int | None = None,
-        descending: bool = False,
-    ) -> list[LoggedEvent]:
-        """Return the events of a stream in order of version.
-
-        Args:
-            stream_id: the stream.
-            after: version before the first event.
-            upto: last version; None is the newest.
-            limit: most events to return; None returns all.
-            descending: newest first.
-        """
-        rows = self._store.select(
-            events_query(self.backend, stream=True, descending=descending),
-            log_id=self.log_id,
-            stream=stream_id,
-            gt=after,
-            lte=MAX_NUMBER if upto is None else upto,
-            count=_ALL if limit is None else limit,
-            **key_range(self.log_id),
-        )
-        return [LoggedEvent(*row) for row in rows]
-
-    def follow(self, after: int = 0, *, poll_ms: int = 100, topics: Sequence[str] | None = None) -> Follower:
-        """Return an iterator over events that waits for new ones at the end, until it is stopped.
-
-        Args:
-            after: position before the first event.
-            poll_ms: how often to look for events of other processes, in milliseconds; commits made through
-                this object wake it at once.
-            topics: only events with one of these topics.
-        """
-        return Follower(self, self._grown, after, poll_ms, topics)
-
-    def query(self, statement: Statement, **values: Any) -> list[Row]:
-        """Run a compiled reading statement, such as one on a view's tables, and return its rows."""
-        return self._store.select(statement, **values)
-
-    def view_state(self, name: str) -> ViewState | None:
-        """Return how far a stored view is; None when the log has no such view."""
-        return view_states(self._store, self.log_id).get(name)
-
-    def audit_rows(self, after: int, count: int) -> list[Row]:
-        """Return stored rows as they are, with the log id last; gaps are not looked for."""
-        return self._store.select(self._store.sql.audit, count=count, **key_range(self.log_id, after))
-
-    def audit_chunks(self, after: int, count: int) -> list[Row]:
-        """Return stored chunk rows (index, root, frontier) with an index beyond ``after``."""
-        return self._store.select(self._store.sql.chunks, count=count, **key_range(self.log_id, after))
-
-    def audit_streams(self, count: int) -> list[Row]:
-        """Return events that break the order of their stream: position, stream, version, version before."""
-        base = key_range(self.log_id)["base"]
-        return self._store.select(self._store.sql.disorder, log_id=self.log_id, base=base, count=count)
-
-    def audit_storage(self, count: int) -> list[str]:
-        """Return what the database itself finds wrong with how it is stored, at most ``count`` sentences."""
-        return self._store.problems(count)
-
-    # Proving
-
-    def root_at(self, size: int) -> TreeHead:
-        """Return the head of the tree over the first ``size`` events, computed from stored hashes.
-
-        Raises:
-            Refused: ``NO_SUCH_EVENT`` when the log is shorter.
-            DamagedLog: ``TREE_DAMAGED`` when it is not the head stored for that size.
-        """
-        return self._tree.root_at(size)
-
-    def prove_inclusion(self, position: int, size: int | None = None) -> InclusionProof:
-        """Prove that an event is in the log as it was with ``size`` events (None: now).
-
-        Raises:
-            Refused: ``NO_SUCH_EVENT``.
-            DamagedLog: ``TREE_DAMAGED`` when the stored hashes prove nothing.
-        """
-        return self._tree.prove_inclusion(position, self.head().size if size is None else size)
-
-    def prove_consistency(self, first: int, second: int | None = None) -> ConsistencyProof:
-        """Prove that the log with ``first`` events begins the log with ``second`` (None: now).
-
-        Raises:
-            Refused: ``NO_SUCH_EVENT`` when the log is shorter, ``INVALID_INPUT`` when the first is longer.
-            DamagedLog: ``TREE_DAMAGED`` when the stored hashes prove nothing.
-        """
-        return self._tree.prove_consistency(first, self.head().size if second is None else second)
-
-    # Writing
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -584,10 +330,3 @@ class EventLog:
 
 def _silent(_done: int, _all: int) -> None:
     """Tell nobody."""
-
-
-def next_limit(rows: list[Row], batch: int) -> int:
-    """Return how many events to fetch next, so that their states fit the memory a reader may use."""
-    sample = rows[::8]
-    average = sum([len(row[5] or b"") for row in sample]) // len(sample) + 1
-    return max(1, min(batch, BATCH_BYTES // average))

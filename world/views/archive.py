@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -48,6 +49,30 @@ class WorldRow:
     position: int
     branch: str
     outcome: str
+
+
+KEPT_EVENTS: Final = 1_024
+"""Payloads of events kept in memory, those of small states that were asked for last."""
+
+SMALL_STATE: Final = 4_096
+"""Bytes of a state up to which its payload is kept."""
+
+
+def known(logged: LoggedEvent) -> Event:
+    """Return the payload of a logged event for a fold, which changes nothing of it and may share it with others.
+
+    One process folds each event several times: into the realm that commands run on, and into the one that is looked at.
+
+    Raises:
+        DamagedLog: as ``decoded``.
+    """
+    is_small = type(logged.state) is bytes and len(logged.state) <= SMALL_STATE
+    return _known(logged) if is_small else decoded(logged)
+
+
+@lru_cache(maxsize=KEPT_EVENTS)
+def _known(logged: LoggedEvent) -> Event:
+    return decoded(logged)  # whatever of a row is another, its leaf hash too, makes it another key
 
 
 def decoded(logged: LoggedEvent) -> Event:
@@ -245,15 +270,19 @@ class Archive:
 
     # Proposals
 
-    def proposal(self, proposal_id: str) -> Proposal:
-        """Return a proposal, open or ended, folded from its stream.
+    def proposal(self, proposal_id: str, upto: int | None = None) -> Proposal:
+        """Return a proposal, open or ended, folded from its stream; as it stood after an event, where one is given.
 
         Raises:
-            Refused: ``UNKNOWN_PROPOSAL``.
+            Refused: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted only later.
         """
         state: Proposal | None = None
         for logged in self._log.stream(proposal_id):
-            state = fold_proposal(state, decoded(logged))
+            if upto is None or logged.position <= upto:
+                state = fold_proposal(state, decoded(logged))
+            elif state is None:
+                told = f"Proposal {proposal_id} was submitted by event {logged.position}, which is after event {upto}."
+                raise Refused("NOT_FOUND", told, position=logged.position)
         if state is None:
             raise Refused("UNKNOWN_PROPOSAL", f"There is no proposal {proposal_id!r}.", proposal_id=proposal_id)
         return state
@@ -322,14 +351,14 @@ class Archive:
         """Ask the realm as of the last commit something, without copying it; the question changes nothing."""
         with self._reading:
             size = self._log.head().size
-            known, self._realm = self._realm, None  # forgotten, should what follows be broken off
-            if known is None or size - known.position > FOLD_AT_MOST:
-                known = self.load_realm()
-            elif size > known.position:
-                for logged in self._log.read(known.position, size):
-                    fold(known, decoded(logged), logged.position)
-            self._realm = known
-            return question(known)
+            past, self._realm = self._realm, None  # forgotten, should what follows be broken off
+            if past is None or size - past.position > FOLD_AT_MOST:
+                past = self.load_realm()
+            elif size > past.position:
+                for logged in self._log.read(past.position, size):
+                    fold(past, known(logged), logged.position)
+            self._realm = past
+            return question(past)
 
     def load_realm(self) -> Realm:
         """Return the realm as of the last commit, from the index where it is live, else by folding the log."""
@@ -351,18 +380,27 @@ class Archive:
             return self.fold_realm()
         realm = Realm()
         self._load_ledger(realm)
-        for (position,) in self.rows("landmarks"):
-            fold(realm, decoded(self._log.event_at(position)), position)
+        landmarks = [position for (position,) in self.rows("landmarks")]
+        if any(type(position) is not int for position in landmarks):
+            raise _index_damaged()
+        for logged in self._log.events_at(landmarks):
+            for one in logged:
+                fold(realm, known(one), one.position)
         active = realm.active
         for name, head, tip in self.rows("branches"):
+            if not all(type(one) is str for one in (name, head, tip)):
+                raise _index_damaged()
             self._check_head(name, head)
             realm.branches[name] = Branch(name, head, tip)
             active = active or name
         realm.active = active
-        for (proposal_id,) in self.rows("open_proposals"):
+        found = self.rows("open_proposals")
+        for proposal_id, _ in found:
             realm.take_in(self.proposal(proposal_id))
+        in_order = sorted(found, key=lambda row: row[1])
+        realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, _ in in_order}
         for (position,) in self.rows("open_runs"):
-            fold(realm, decoded(self._log.event_at(position)), position)
+            fold(realm, known(self._log.event_at(position)), position)
         return realm
 
     def _load_ledger(self, realm: Realm) -> None:
@@ -374,7 +412,7 @@ class Archive:
                 raise _index_damaged(f"its copy of the lease ledger cannot be read ({refused.message})") from None
         while logged := self._log.stream(KLIS_STREAM, after=realm.klis_version, limit=LEDGER_BATCH):
             for one in logged:
-                realm.klis.fold(decoded(one))
+                realm.klis.fold(known(one))
                 realm.klis_version += 1
 
     def ledger_position(self) -> tuple[int, int]:

@@ -19,7 +19,10 @@ from world.events import BranchCreated, Event, ProposalSubmitted, RunClosed, Run
 from world.klis.ledger import Ledger
 from world.klis.stored import read_ledger
 from world.log import EventLog, Statement, compiled
+from world.log.schema import Fault, schema_faults
+from world.log.statements import statements
 from world.log.url import Backend
+from world.log.views import OF_ALL_LOGS
 from world.proposal import PROPOSAL_EVENTS
 from world.realm import LANDMARKS, Realm
 from world.replay import KnownWorld
@@ -52,6 +55,20 @@ def unreadable(log: EventLog) -> str | None:
     except DamagedLog as damage:
         return str(damage.details.get("reason", damage.code))
     return None
+
+
+def table_faults(log: EventLog) -> list[Fault]:
+    """Compare the tables of the log's store, and those of its index, with what this program makes.
+
+    The tables of an index of another version are left out: they are made anew where the log is opened for writing.
+
+    Raises:
+        DamagedLog: the database cannot read its own schema.
+    """
+    rows = log.query(statements(log.backend).read_views, view_log=OF_ALL_LOGS)
+    versions = {name: version for name, version, _ in rows}
+    views = {VIEW_NAME: METADATA} if versions.get(VIEW_NAME) == VIEW_VERSION else {}
+    return schema_faults(log.query, log.backend, views)
 
 
 class IndexAudit:

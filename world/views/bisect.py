@@ -23,7 +23,7 @@ class Bisected:
 
     Args:
         first: the worlds of which one is the first, oldest first; a single one unless some could not be tested.
-        before: the newest world before them in which it does not hold; None where the oldest one is the first.
+        before: the newest world before them in which it does not hold; None where genesis is the first.
         tested: how many worlds were tested, those included that could not be.
         untestable: those that could not be.
     """
@@ -34,16 +34,20 @@ class Bisected:
     untestable: tuple[str, ...]
 
 
-def bisect(line: Sequence[str], holds: Test, *, progress: Progress | None = None) -> Bisected:
+def bisect(
+    line: Sequence[str], holds: Test, *, from_genesis: bool = True, progress: Progress | None = None
+) -> Bisected:
     """Find the first world in which something holds, with about log2 of their number of tests.
 
     Args:
         line: the ids of worlds, oldest first, each the parent of the next one.
         holds: the test.
+        from_genesis: whether there is nothing before the oldest world.
         progress: called with tests done and about how many there will be.
 
     Raises:
-        Refused: ``NOT_BISECTABLE`` where it does not hold in the newest world, or an end of the line cannot be tested.
+        Refused: ``NOT_BISECTABLE`` where it does not hold in the newest world, an end of the line cannot be tested, or
+            it holds in the oldest one already and others came before that.
     """
     search = _Search(line, holds, progress)
     newest = search.test(len(line) - 1)
@@ -53,6 +57,9 @@ def bisect(line: Sequence[str], holds: Test, *, progress: Progress | None = None
     oldest = newest if len(line) == 1 else search.test(0)
     if oldest is None:
         told = f"The search begins at world {line[0][:12]}, which cannot be tested. Name another one with --good."
+        raise _not_bisectable(told)
+    if oldest and not from_genesis:
+        told = f"It holds already at world {line[0][:12]}, where the search begins. Name an older one with --good."
         raise _not_bisectable(told)
     if oldest:
         return Bisected((line[0],), None, search.tested, ())

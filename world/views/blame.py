@@ -7,12 +7,13 @@ by the rules of ``world.views.tracking``. Sources: IC-audit, CARD-audit.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from world.decision import DecisionRecord
+from world.errors import Refused
 from world.events import ProjectionRecorded, WorldSealed
 from world.intent import IntentInstance
 from world.patch import Patch, Place, touched_paths
@@ -33,6 +34,9 @@ REPORT_EVERY: Final = 1_000
 """Worlds between two calls of a progress."""
 
 Progress = Callable[[int, int], None]
+
+COMPUTED: Final = "computed"
+"""The first name of every path of a computed value; no field of a state has it."""
 
 GENESIS: Final = -1
 """Stands for the number of a patch in genesis, which has none."""
@@ -96,11 +100,12 @@ def blame(archive: Archive, path: str, world_id: str) -> Blame:
         world_id: the world to begin with.
 
     Raises:
-        Refused: ``UNKNOWN_WORLD``, ``INVALID_PATH``.
+        Refused: ``UNKNOWN_WORLD``, ``INVALID_PATH``, also for a computed value: see ``computed_from``.
     """
-    plain = path.removeprefix("data.")
-    place = parse_path(plain)
-    value = look_up(archive.state(world_id), place)
+    data = archive.state(world_id)
+    plain = plain_path(data, path)
+    place = _written_place(plain)
+    value = look_up(data, place)
     at = archive.sealed(world_id)
     while at.parent is not None:
         touching = tuple(patch for patch in map(Patch.from_wire, at.patches) if _touches(patch, place))
@@ -109,6 +114,58 @@ def blame(archive: Archive, path: str, world_id: str) -> Blame:
             return Blame(plain, value, at, touching, proposal, _projection(archive, proposal))
         at = archive.sealed(at.parent)
     return Blame(plain, value, at)
+
+
+def plain_path(data: Any, path: str) -> str:
+    """Return a path relative to the data: without a leading ``data.``, unless the data have a member of that name."""
+    return path if "data" in data else path.removeprefix("data.")
+
+
+def _written_place(plain: str) -> tuple[str, ...]:
+    place = parse_path(plain)
+    if place[:1] == (COMPUTED,):
+        raise Refused("INVALID_PATH", f"{plain} is computed from the state: nobody writes it.", path=plain)
+    return place
+
+
+def computed_from(archive: Archive, path: str, world_id: str) -> dict[str, list[str]] | None:
+    """Return the computed values at, below or around a path, each with the places in the data that it follows from.
+
+    Args:
+        archive: of the log.
+        path: relative to the data, such as ``computed.total``; ``computed`` is all of them.
+        world_id: the world whose schema is asked.
+
+    Returns:
+        None where the path is one of the data.
+
+    Raises:
+        Refused: ``UNKNOWN_WORLD``; ``NOT_FOUND`` where nothing of this name is computed.
+    """
+    if parse_path(path)[:1] != (COMPUTED,):
+        return None
+    schema_hash = archive.sealed(world_id).schema_hash
+    schemas = [one.schema for one in archive.adopted_domains() if one.schema_hash == schema_hash]
+    declared = (schemas[-1] if schemas else {}).get("computed", {}).get("fields", {})
+    found = [name for name in declared if f"{name}.".startswith(f"{path}.") or path.startswith(f"{name}.")]
+    if not found:
+        known = ", ".join(declared) or "none"
+        raise Refused("NOT_FOUND", f"Nothing is computed as {path!r} in world {world_id[:12]}; there is {known}.")
+    return {name: _read_by(name, declared) for name in found}
+
+
+def _read_by(name: str, declared: Mapping[str, Any]) -> list[str]:
+    """Return the places in the data that a computed value reads, also through others."""
+    places: dict[str, None] = {}
+    seen, waiting = {name}, [name]
+    while waiting:
+        for read in declared[waiting.pop()].get("deps", ()):
+            through = [one for one in declared if f"{read}.".startswith(f"{one}.")]
+            if not through:
+                places[read] = None
+            waiting += [one for one in through if one not in seen]
+            seen.update(through)
+    return sorted(places)
 
 
 def _touches(patch: Patch, place: Place) -> bool:
@@ -242,11 +299,12 @@ def blame_values(archive: Archive, path: str, world_id: str, *, progress: Progre
         progress: called with worlds gone back, and worlds down to genesis.
 
     Raises:
-        Refused: ``UNKNOWN_WORLD``.
+        Refused: ``UNKNOWN_WORLD``; ``INVALID_PATH`` for a computed value: see ``computed_from``.
         DamagedLog: ``STATE_DAMAGED``, and an event that is not what was logged.
     """
-    plain = path.removeprefix("data.")
-    data, place = archive.checked_state(world_id), parse_path(plain)
+    data = archive.checked_state(world_id)
+    plain = plain_path(data, path)
+    place = _written_place(plain)
     tracker = Tracker()
     tracker.follow(data, place)
     origins = origins_of(archive, world_id, tracker, progress=progress)

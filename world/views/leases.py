@@ -5,11 +5,12 @@ Pure views over a lease ledger and recorded verdicts; nothing here decides.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final
 
-from world.canonical import sha256_hex
 from world.errors import DamagedLog
 from world.events import VerdictGiven
 from world.klis.conflict import Conflict, find_conflicts
@@ -23,26 +24,36 @@ __all__ = [
     "Lack",
     "Wait",
     "check_edges",
+    "digests",
     "explain",
     "held",
     "lack",
     "lacks",
-    "redacted",
     "waits",
 ]
 
 Shown = Callable[[str], str]
-"""How a resource is shown: as it is, or redacted."""
+"""How a resource is shown: as it is, or by a digest."""
+
+DIGITS: Final = 16
+"""Hex digits of a digest: 64 bits, so that no two resources of a log look equal."""
 
 
-def redacted(resource: str) -> str:
-    """Return a resource without its path: its type and the first 8 hex digits of its SHA-256 (KM-7.3).
+def digests(key: bytes) -> Shown:
+    """Return what shows a resource by its type alone, and a digest of its canonical text under a key (KM-7.3).
 
-    Equal resources stay equal; a guess can be confirmed, so it hides names from a reader, not from a searcher.
+    Equal resources stay equal under one key. Who does not have it can neither confirm a guess nor tell whether a
+    resource under another key is the same.
+
+    Args:
+        key: 32 random bytes.
     """
-    kind, _, path = resource.partition(":")
-    kind = kind.upper()  # a manifest may write it in lower case, and is about the same resource
-    return f"{kind}:#{sha256_hex(f'{kind}:{path}'.encode())[:8]}"
+
+    def shown(resource: str) -> str:
+        told = hmac.new(key, resource.encode(), sha256).hexdigest()
+        return f"{resource.partition(':')[0]}:#{told[:DIGITS]}"
+
+    return shown
 
 
 def held(ledger: Ledger, *, now: int, agent: str | None = None, shown: Shown = str) -> list[dict[str, Any]]:

@@ -121,7 +121,9 @@ class Heads:
         """
         found = self.branches.get(self.active if name is None else name)
         if found is None:
-            known = ("are " if len(self.branches) > 1 else "is ") + (", ".join(sorted(self.branches)) or "none")
+            if not self.branches:
+                raise Refused("UNKNOWN_BRANCH", "At that point there was no branch yet.")
+            known = ("are " if len(self.branches) > 1 else "is ") + ", ".join(sorted(self.branches))
             wanted = "no branch" if name is None else f"no branch {name!r}"
             raise Refused("UNKNOWN_BRANCH", f"At that point there is {wanted}; there {known}.")
         return found.head
@@ -168,7 +170,7 @@ def _created(archive: Archive) -> Iterator[tuple[int, BranchCreated]]:
 def _active(archive: Archive, position: int, first: str) -> str:
     """Return the name of the branch that was switched to last; the first one where that never happened."""
     for (at,) in reversed(archive.rows("landmarks")):
-        if at <= position:
+        if number(at) <= position:
             logged = archive.log.event_at(at)
             if logged.topic == BranchSwitched.TOPIC:
                 event = decoded(logged)

@@ -73,21 +73,26 @@ class Step:
             yield from step.walk()
 
 
-def trace_proposal(archive: Archive, proposal_id: str) -> Step:
+def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) -> Step:
     """Return the source event of a proposal, with the one line from it through the proposal to what came of it.
 
     Args:
         archive: of the log.
         proposal_id: the proposal.
+        upto: what came of it up to this event; None is up to now.
 
     Raises:
-        Refused: ``UNKNOWN_PROPOSAL``.
+        Refused: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted only later.
         DamagedLog: an event that is not what was logged.
     """
+    last = archive.log.head().size if upto is None else upto
     told: list[tuple[int, Event]] = [(one.position, decoded(one)) for one in archive.log.stream(proposal_id)]
     if not told or not isinstance(told[0][1], ProposalSubmitted):
         raise Refused("UNKNOWN_PROPOSAL", f"There is no proposal {proposal_id!r}.", proposal_id=proposal_id)
     position, submitted = told[0][0], told[0][1]
+    if position > last:
+        said = f"Proposal {proposal_id} was submitted by event {position}, which is after event {last}."
+        raise Refused("NOT_FOUND", said, position=position)
     before = archive.log.event_at(position - 1) if position > 1 else None
     projected = projection_before(before, submitted)
     proposal = _proposal(submitted, position)
@@ -96,7 +101,7 @@ def trace_proposal(archive: Archive, proposal_id: str) -> Step:
         if not isinstance(verdict, VerdictGiven) or verdict.request_id != proposal_id:
             raise index_damaged("it misplaces a verdict")
         told.append((at, verdict))
-    _Course(archive, proposal).take(sorted(told[1:], key=lambda one: one[0]))
+    _Course(archive, proposal, last).take(sorted((one for one in told[1:] if one[0] <= last), key=lambda one: one[0]))
     body = submitted.intent["body"]
     intent = Step("intent", submitted.intent["intentId"], f"{body['type']}", position, submitted.at, {"body": body})
     intent.steps.append(proposal)
@@ -149,8 +154,9 @@ def _proposal(submitted: ProposalSubmitted, position: int) -> Step:
 class _Course:
     """What happened to a proposal, event by event."""
 
-    def __init__(self, archive: Archive, proposal: Step) -> None:
+    def __init__(self, archive: Archive, proposal: Step, upto: int) -> None:
         self._archive = archive
+        self._upto = upto
         self._under = proposal
         self._proposal = proposal
         self._effects: dict[str, Step] = {}
@@ -222,14 +228,13 @@ class _Course:
         failed = f"failed: {event.error['code']}" if isinstance(event, ProposalFailed) else "completed"
         sealed = self._archive.sealed(event.world_id)
         words = failed if sealed.created_by == event.proposal_id else f"{failed}, the world that had been there before"
-        step = world_step(self._archive, sealed, words)
+        step = world_step(self._archive, sealed, words, self._upto)
         self._under.steps.append(step)
 
 
-def world_step(archive: Archive, sealed: WorldSealed, words: str) -> Step:
-    """Return the step of a world, with how many worlds came after it below it."""
+def world_step(archive: Archive, sealed: WorldSealed, words: str, upto: int) -> Step:
+    """Return the step of a world, with how many worlds came after it below it, up to an event."""
     row = archive.world(sealed.world_id)
-    upto = archive.log.head().size
     later = int(archive.rows("descendants", of_world=sealed.world_id, upto=upto)[0][0])
     facts = {"parent": sealed.parent, "branch": sealed.branch, "height": sealed.height, "outcome": sealed.outcome}
     step = Step("world", sealed.world_id, words, row.position, sealed.at, facts)
@@ -293,13 +298,19 @@ class Origins:
     effects: Mapping[str, list[str]]
 
 
-def find_origins(archive: Archive, prefix: str) -> Origins:
-    """Return the source events and the effects whose id begins like this; it reads what the log says of them."""
+def find_origins(archive: Archive, prefix: str, upto: int | None = None) -> Origins:
+    """Return the source events and the effects whose id begins like this; it reads what the log says of them.
+
+    Args:
+        archive: of the log.
+        prefix: the beginning of an id.
+        upto: up to this event; None is up to now.
+    """
     sources: dict[str, list[str | int]] = {}
     effects: dict[str, list[str]] = {}
     came: str | int
     topics = [ProjectionRecorded.TOPIC, ProposalSubmitted.TOPIC, EffectRequested.TOPIC]
-    for logged in archive.log.read(topics=topics):
+    for logged in archive.log.read(upto=upto, topics=topics):
         event = decoded(logged)
         if isinstance(event, ProposalSubmitted):
             name, came = str(event.intent["meta"]["origin"]["source"]["eventId"]), event.proposal_id
@@ -317,17 +328,18 @@ def find_origins(archive: Archive, prefix: str) -> Origins:
     return Origins(sources, effects)
 
 
-def trace_source(archive: Archive, came: list[str | int]) -> Step:
+def trace_source(archive: Archive, came: list[str | int], upto: int | None = None) -> Step:
     """Return a source event with everything that came of it.
 
     Args:
         archive: of the log.
         came: what ``find_origins`` tells of it.
+        upto: up to this event, as for that; None is up to now.
     """
     tops = []
     for one in came:
         if isinstance(one, str):
-            tops.append(trace_proposal(archive, one))
+            tops.append(trace_proposal(archive, one, upto))
         else:
             event = decoded(archive.log.event_at(one))
             assert isinstance(event, ProjectionRecorded)

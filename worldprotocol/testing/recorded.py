@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from authority import Policy
 from world.core import Domain
-from world.decision import Ruling
+from world.decision import ENGINE, Ruling
 from world.errors import Refused
 from world.events import DecisionMade, Event, ProposalCompleted, ProposalFailed, ProposalJudged, ProposalSubmitted
 from world.ports import Case, History
 from world.proposal import Proposal
 from world.views.archive import Archive, decoded
+from worldprotocol.as_ruled import as_ruled
 from worldprotocol.cases import Cases
 from worldprotocol.policy_cases import UNRESTRICTED
 from worldprotocol.testing.judging import Judged, judged
@@ -64,12 +65,12 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
         Refused: ``NOT_JUDGED_BY_RULES``; ``HISTORY_TOO_LONG`` where the policy asks about more than ``MAX_PAST``
             earlier proposals.
     """
-    position, event = _judged_by_rules(archive, proposal)
+    position, event, ruling = _judged_by_rules(archive, proposal)
     cases = Cases(archive, domain)
     case = cases.past(proposal, {**event.binding, "policy": policy.name}, position)
     noted = NotedHistory(case.history)
     judged(policy, replace(case, history=noted))
-    then = Judged(case, Ruling.from_wire(_with_trace(event.ruling, proposal)), None)
+    then = Judged(case, ruling, None)
     bound = {name: one for name, one in event.binding.items() if name not in _TOLD_ELSEWHERE}
     wire: dict[str, Any] = {
         "name": f"{case.intent.body.type} by {case.actor.actor_id}, {case.proposal_id}",
@@ -86,22 +87,20 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
     return {name: one for name, one in wire.items() if one not in (None, {}, [])}
 
 
-def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, ProposalJudged]:
+def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, ProposalJudged, Ruling]:
     for logged in archive.log.stream(proposal.proposal_id):
         event = decoded(logged)
         if isinstance(event, ProposalJudged) and event.ruling.get("policyHash") is not None:
-            return logged.position, event
+            ruling = as_ruled(Ruling.from_wire(event.ruling), proposal.decision)
+            if all(one.rule != ENGINE for one in ruling.trace):
+                return logged.position, event, ruling
+            break
     raise Refused(
         "NOT_JUDGED_BY_RULES",
-        f"No policy judged proposal {proposal.proposal_id}, so there is no case of rules in it; take one of an actor "
-        "that is bound by policy_rules.",
+        f"No policy in force judged proposal {proposal.proposal_id}, so there is no case of rules in it; take one of "
+        "an actor that is bound by policy_rules.",
         proposal_id=proposal.proposal_id,
     )
-
-
-def _with_trace(ruling: Mapping[str, Any], proposal: Proposal) -> Mapping[str, Any]:
-    """Return a ruling with its trace; where it decided at once, that stands in the decision alone."""
-    return ruling if "trace" in ruling else {**ruling, "trace": (proposal.decision or {}).get("trace", [])}
 
 
 def judging_policy(archive: Archive, proposal: Proposal) -> str:
