@@ -151,6 +151,31 @@ def test_a_key_signs_no_log_that_lost_what_it_signed(forked: tuple[Realm, Realm]
     assert realm("prove", "--between", "1", size).code == 0
 
 
+def test_a_signing_that_is_refused_notes_nothing_for_any_key(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+    realm, copy = forked
+    realm("checkpoint", "keygen", "new.example", "-o", str(tmp_path / "new"))
+    for one in forked:
+        one(*BUY)
+        one("checkpoint", "-o", "kept", "--key", str(tmp_path / "new"), "--origin", one.folder.name)
+    realm("checkpoint")
+    both = ("--key", str(tmp_path / "new"), "--key", str(tmp_path / "key"))
+    copy("checkpoint", *both, code=3)
+    assert realm("checkpoint", *both).code == 0
+    shutil.copy(realm.folder / "kept", copy.folder / "other")
+    (copy.folder / "other").write_text((realm.folder / "kept").read_text().replace("one\n", "three\n", 1))
+    copy("checkpoint", "-o", "other", "--key", str(tmp_path / "new"), "--origin", "three", code=3)
+    assert realm("checkpoint", "--key", str(tmp_path / "new"), "--origin", "three").code == 0
+
+
+def test_a_key_is_the_same_under_all_of_its_names(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+    realm, copy = forked
+    for one in forked:
+        one(*BUY)
+    realm("checkpoint")
+    (copy.folder / "link").symlink_to(tmp_path / "key")
+    copy("checkpoint", "--key", "link", code=3)
+
+
 def test_what_was_signed_is_noted_or_nothing_is_signed(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
     realm, _ = forked
     realm("checkpoint")

@@ -40,16 +40,22 @@ def checkpoint(desk: Desk, context: click.Context, keys: tuple[str, ...], origin
     if context.invoked_subcommand is not None:
         return 0
     with desk.look() as world:
-        made, signers = signed_checkpoint(desk, world, None, keys, origin)
+        older = Path(file) if file is not None and Path(file).exists() else None
+
+        def check(unsigned: Checkpoint) -> None:
+            if older is not None:
+                _continued(world, older, unsigned)
+
+        made, signers = signed_checkpoint(desk, world, None, keys, origin, check=check)
         if not signers:
             raise Refused(
                 "NO_KEY",
                 "There is no key to sign with: name one with --key, or in world.toml under [checkpoint]; "
                 "`worldctl checkpoint keygen NAME` makes one.",
             )
-        if file is not None and Path(file).exists():
-            made = _continued(world, Path(file), made)
-            _check_readable(Path(file), made)
+        if older is not None:
+            made = _continued(world, older, made)
+            _check_readable(older, made)
     warn_of_names(desk, made, signers)
     if written(desk, made.to_text().encode(), file):
         told = {

@@ -69,7 +69,13 @@ def origin_of(desk: Desk, world: World, origin: str | None) -> str:
 
 
 def signed_checkpoint(
-    desk: Desk, world: World, size: int | None, files: Iterable[str], origin: str | None
+    desk: Desk,
+    world: World,
+    size: int | None,
+    files: Iterable[str],
+    origin: str | None,
+    *,
+    check: Callable[[Checkpoint], object] = lambda _unsigned: None,
 ) -> tuple[Checkpoint, list[SigningKey]]:
     """Return the checkpoint over the first events of a log, signed with the keys in the files or in the configuration.
 
@@ -79,6 +85,7 @@ def signed_checkpoint(
         size: how many events; None takes all.
         files: private keys; where none is given, the one that the configuration names, if it does.
         origin: the log's name in it; None takes the configured one, else one made of the log's id.
+        check: refuses what must not be signed, before any key signs it.
 
     Returns:
         The checkpoint and its keys; without keys it is not signed.
@@ -104,10 +111,11 @@ def signed_checkpoint(
             paths = [config.folder / Path(config.checkpoint.key).expanduser()]
         if config.checkpoint.signed:
             noted = config.folder / Path(config.checkpoint.signed).expanduser()
-    checkpoint_of(head, named)  # a name that cannot be is refused before it is noted as one that was signed under
+    check(checkpoint_of(head, named))
     keys = [_read_key(desk, path, named) for path in paths]
-    for path, key in zip(paths, keys, strict=True):
-        promise(noted or path.with_name(path.name + SUFFIX), world.log, key.verifier, named, head)
+    real = [path.resolve() for path in paths]  # so that a key is the same under all of its names
+    notes = [noted or path.with_name(path.name + SUFFIX) for path in real]
+    promise(zip(notes, (key.verifier for key in keys), strict=True), world.log, named, head)
     return checkpoint_of(head, named, keys), keys
 
 

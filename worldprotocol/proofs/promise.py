@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
@@ -34,35 +35,53 @@ class _Signed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     root: str
 
 
-def promise(path: Path, log: EventLog, key: VerifierKey, origin: str, head: TreeHead) -> None:
-    """Note that a key is about to sign a tree head of a log.
+def promise(keys: Iterable[tuple[Path, VerifierKey]], log: EventLog, origin: str, head: TreeHead) -> None:
+    """Note that keys are about to sign a tree head of a log; nothing is noted unless all of them may.
 
     Args:
-        path: the file of what was signed; it is made where there is none.
+        keys: who signs, each with the file of what it signed; one file may serve several, and is made where it is not.
         log: the log that the head is of.
-        key: who signs.
         origin: the name of the log in the checkpoint.
         head: what is signed.
 
     Raises:
-        DamagedLog: ``SAVED_HEAD_MISMATCH``: the log does not hold what the key signed before; nothing is noted.
-        Refused: ``INVALID_TARGET`` where the file cannot be written, ``INVALID_PROMISE`` where it says something else.
+        DamagedLog: ``SAVED_HEAD_MISMATCH``: the log does not hold what one of the keys signed before.
+        Refused: ``INVALID_TARGET`` where a file cannot be written, ``INVALID_PROMISE`` where it says something else.
     """
+    signing: dict[Path, list[VerifierKey]] = {}
+    for path, key in keys:
+        signing.setdefault(path.resolve(), []).append(key)
+    with ExitStack() as stack:
+        due: list[tuple[Path, IO[bytes], VerifierKey]] = []
+        for path in sorted(signing):  # in one order, so that two who sign do not wait for each other
+            file = _opened(path, stack)
+            for key in signing[path]:
+                newest = _newest(path, file, key, origin)
+                if newest is not None:
+                    _hold(path, log, key, origin, newest)
+                if newest is None or head.size > newest.size:
+                    due.append((path, file, key))
+        for path, file, key in due:
+            _note(path, file, _Signed(key.to_text(), origin, head.size, head.root_hex))
+
+
+def _opened(path: Path, stack: ExitStack) -> IO[bytes]:
+    """Open a file for as long as nobody else signs."""
     try:
-        with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            newest = _newest(path, file, key, origin)
-            if newest is not None:
-                _hold(path, log, key, origin, newest)
-            if newest is None or head.size > newest.size:
-                _note(file, _Signed(key.to_text(), origin, head.size, head.root_hex))
+        file = stack.enter_context(path.open("a+b"))
+        fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
-        raise Refused(
-            "INVALID_TARGET",
-            f"What {key.name} signs cannot be noted in {path}: {error.strerror or error}. Name a place for it in "
-            "world.toml, as `signed` under [checkpoint].",
-            path=str(path),
-        ) from None
+        raise _unwritable(path, error) from None
+    return file
+
+
+def _unwritable(path: Path, error: OSError) -> Refused:
+    return Refused(
+        "INVALID_TARGET",
+        f"What is signed cannot be noted in {path}: {error.strerror or error}. Name a place for it in world.toml, as "
+        "`signed` under [checkpoint].",
+        path=str(path),
+    )
 
 
 def _newest(path: Path, file: IO[bytes], key: VerifierKey, origin: str) -> TreeHead | None:
@@ -97,7 +116,10 @@ def _hold(path: Path, log: EventLog, key: VerifierKey, origin: str, newest: Tree
     )
 
 
-def _note(file: IO[bytes], signed: _Signed) -> None:
-    file.write(msgspec.json.encode(signed) + b"\n")
-    file.flush()
-    os.fsync(file.fileno())
+def _note(path: Path, file: IO[bytes], signed: _Signed) -> None:
+    try:
+        file.write(msgspec.json.encode(signed) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise _unwritable(path, error) from None
