@@ -181,3 +181,15 @@ def test_a_world_does_not_tell_whose_head_it_is_nor_of_hidden_children(sold: Rea
     maker = sold("show", child, "--json").json["createdBy"]
     assert sold("show", genesis, "--redact", "topic=nothing", "--json").json["children"] == [child]
     assert sold("show", genesis, "--redact", f"actor={maker}", "--json").json["children"] == []
+
+
+@pytest.mark.requirement("KM-7.3")
+def test_what_an_id_could_be_is_not_listed_where_events_are_hidden(leased: Realm) -> None:
+    for at in range(3):
+        leased("submit", "sell", "--actor", "ann", "--input", f'{{"item": "tea", "count": {at + 1}}}')
+    first = leased("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]
+    assert first[:9] in leased("show", first[:3], code=1).err
+    for form in ([], ["--json"]):
+        said = leased("show", first[:3], "--redact", "inputs", *form, code=1)
+        assert "AMBIGUOUS" in said.err
+        assert first[:9] not in said.err + said.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,6 +85,24 @@ def redaction(desk: Desk, rules: Iterable[str]) -> Redaction:
     given = tuple(rules)
     roles = desk.settings().redact if any(rule.startswith("role=") for rule in given) else None
     return Redaction(given, roles)
+
+
+@contextmanager
+def unlisted(hidden: Redaction) -> Iterator[None]:
+    """Let an error about a text that names several things list none of them, where events are hidden.
+
+    Raises:
+        Refused: ``AMBIGUOUS`` without candidates.
+    """
+    from world.errors import Refused
+
+    try:
+        yield
+    except Refused as refused:
+        if not hidden or refused.code != "AMBIGUOUS":
+            raise
+        told = "This could be several things; write more of it. They are not listed, because events are hidden."
+        raise Refused("AMBIGUOUS", told) from None
 
 
 def withheld(
