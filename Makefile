@@ -60,7 +60,7 @@ kill: $(STAMP) ## kill a run several hundred times and compare what came of it
 simulate: $(STAMP) ## simulate SEEDS=1000 seeds (from FROM=0) of STEPS=300 steps, or the one of SEED=N
 	$(VENV)/bin/worldctl simulate --steps $(STEPS) $(if $(SEED),--seed $(SEED),--seed $(FROM) --seeds $(SEEDS)) $(ARGS)
 
-damage: $(STAMP) ## change every byte and row of a small log, one by one (an hour or so)
+damage: $(STAMP) ## change every byte and row of a small log, one by one
 	WORLDPROTOCOL_DAMAGE=all $(PY) -m pytest -n $(WORKERS) --dist load tests/log/test_damage.py $(ARGS)
 
 constraints: $(STAMP) ## pin in constraints.txt what .venv holds now

@@ -2,11 +2,12 @@
 
 The tree and the order of the events (``world.log.audit``); every event's topic, version, canonical text and stream;
 what it names and every hash in it (``world.checking``); the state machines (``world.realm``); ids that must not come
-twice; and the index beside the log, which must say what the events say. Nothing is executed and no domain is needed.
+twice; the index beside the log, which must say what the events say; and the tables, which must be as this program makes
+them (``world.log.schema``). Nothing is executed and no domain is needed.
 Findings name the first bad event. Source: CARD-audit, WP-hash, WP-restore; design sections 1, 2, 9.
 
-Memory is bounded by what is alive, as in ``world.replay``, and 24 bytes for each proposal and 8 for each world, by
-which repeated ids are found.
+Memory is bounded by what is alive, as in ``world.replay``, and 32 bytes for each proposal and 8 for each other id
+that must not come twice, by which repeated ones are found.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from world.checking import Checks, is_canonical, is_of_proposal, stream_of
 from world.errors import DamagedLog
@@ -35,8 +38,9 @@ from world.replay import (
     revisited_worlds,
     unknown_world,
 )
-from world.uniqueness import Repeats
-from world.views.audit import IndexAudit
+from world.shapes import check_shapes
+from world.uniqueness import NAMING, Repeats
+from world.views.audit import IndexAudit, table_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Report:
         proposals: how many intents were hashed.
         index: how the index was compared: ``whole``, ``sample``, or ``none`` where it is not live.
         against: the tree heads saved elsewhere that the log was compared with.
+        branched: how many of its first events are those of a real log, where the rest never was (``whatif``).
     """
 
     findings: tuple[Finding, ...]
@@ -60,6 +65,7 @@ class Report:
     proposals: int
     index: str
     against: tuple[TreeHead, ...] = ()
+    branched: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -68,7 +74,9 @@ class Report:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the report as JSON."""
+        told: dict[str, Any] = {} if self.branched is None else {"branched": self.branched}
         return {
+            **told,
             "ok": self.ok,
             "head": {"size": self.head.size, "root": self.head.root_hex},
             "events": self.events,
@@ -114,14 +122,30 @@ def verify(
         found = verify_tree(log, saved, progress, checker.take)
     found += checker.finish()
     return Report(
-        findings=(*sorted(found, key=lambda finding: finding.position), *verify_storage(log)),
+        findings=(*sorted(found, key=lambda finding: finding.position), *_verify_tables(log), *verify_storage(log)),
         head=log.stored_head(),
         events=checker.seen,
         worlds=checker.count(WorldSealed.TOPIC),
         proposals=checker.count(ProposalSubmitted.TOPIC),
         index=checker.index.extent,
         against=saved,
+        branched=checker.branched,
     )
+
+
+def _verify_tables(log: EventLog) -> list[Finding]:
+    """Compare the tables with those that this program makes; what cannot be read, others have named."""
+    with suppress(DamagedLog):
+        return [
+            Finding(
+                "SCHEMA_DIFFERS",
+                0,
+                f"In the database {one.message}; {one.advice}.",
+                {"name": one.name, "mendable": one.is_mendable},
+            )
+            for one in table_faults(log)[:MAX_FINDINGS]
+        ]
+    return []
 
 
 class _Checker:
@@ -143,6 +167,11 @@ class _Checker:
             topic: Kind(kind, self._checks.by_topic.get(topic), self._fraction) for topic, kind in TOPICS.items()
         }
 
+    @property
+    def branched(self) -> int | None:
+        """How many events there are of a real log, where the others never were."""
+        return None if self._realm.branched is None else self._realm.branched.size
+
     def count(self, topic: str) -> int:
         """Return how many events of a topic there are."""
         return self._kinds[topic].count
@@ -155,8 +184,14 @@ class _Checker:
             if position != self.seen:
                 self._follows = False  # something is missing; the tree's findings name it
             kind, self._fractions = kinds.get(topic), 0
+            self._checks.version = schema_version
             try:
                 event = read_event(kind, topic, schema_version, state, position)
+                check_shapes(topic, event)
+            except msgspec.ValidationError as error:
+                told = f"Event {position} is no valid {topic!r}: {error}."
+                self._stop(DamagedLog("BAD_EVENT", told, position=position, topic=topic), position)
+                continue
             except DamagedLog as damage:
                 self._stop(damage, position)
                 continue
@@ -186,9 +221,7 @@ class _Checker:
 
     def _repeated(self) -> Iterator[LoggedEvent]:
         with suppress(DamagedLog):  # which the pass has named
-            yield from self._log.read(
-                upto=self._log.stored_head().size, topics=[ProposalSubmitted.TOPIC, WorldSealed.TOPIC]
-            )
+            yield from self._log.read(upto=self._log.stored_head().size, topics=NAMING)
 
     def _follow(self, kind: Kind, event: Event, position: int, stream: str, version: int) -> None:
         """Check an event against what came before it, and fold it."""
@@ -197,6 +230,8 @@ class _Checker:
             self._add("WRONG_STREAM", position, f"it stands in the stream {stream!r} and belongs to {expected!r}")
         elif version == 1 and is_of_proposal(event) and event.TOPIC != ProposalSubmitted.TOPIC:
             self._add("WRONG_STREAM", position, "the stream of a proposal begins with its submission")
+        if position == 1:
+            self._checks.at_the_beginning(event)
         try:
             if kind.step is not None:
                 kind.step(event, position)

@@ -62,6 +62,11 @@ def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: Realm, tm
     realm("whatif", "--drop", first, "-o", "other.db", code=1)
     (marked,) = realm("log", "--topic", "log.branched", "--log", "other.db", "--json").lines
     assert marked["state"]["size"] == marked["position"] - 1
+    realm("export", "--log", "other.db", "other.jsonl")
+    for checked in (("verify", "--log", "other.db"), ("verify", "other.jsonl")):
+        assert "a branch that never was" in realm(*checked).out
+        assert realm(*checked, "--json").json["branched"] == marked["state"]["size"]
+    assert "branched" not in realm("verify", "--json").json
     realm("checkpoint", "keygen", "example.com/till", "--out", "till.key")
     signing = "--key", "till.key", "--origin", "example.com/till", "--log", "other.db"
     assert "branch that never was" in realm("checkpoint", *signing, code=1).err

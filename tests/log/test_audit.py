@@ -218,6 +218,17 @@ def test_a_removed_part_of_the_stored_tree_is_found(shared_log_url: str) -> None
     assert store.findings() == [("CHUNK_CHANGED", 1)]
 
 
+def test_a_part_of_the_tree_beyond_the_events_is_found_and_does_not_hold_up_the_log(shared_log_url: str) -> None:
+    store = Tampering(shared_log_url)
+    stray = "INSERT INTO wp_chunk (id, root, frontier) VALUES (?, ?, ?)"
+    store.change(stray, store.key(0), b"\0" * 32, b"\0" * 32)
+    store.change(stray, store.key(7), b"\0" * 32, b"\0" * 32)
+    assert store.findings() == [("CHUNK_CHANGED", 1), ("CHUNK_CHANGED", 7 * CHUNK_LEAVES + 1)]
+    with open_log(shared_log_url) as log:
+        fill(log, 3, CHUNK_LEAVES)
+    assert store.findings() == [("CHUNK_CHANGED", 7 * CHUNK_LEAVES + 1)]
+
+
 def test_every_single_change_anywhere_is_found(tmp_path: Path) -> None:
     changes: list[Callable[[Tampering, int], None]] = [
         lambda s, n: s.change("UPDATE wp_event SET state = '1' WHERE id = ?", s.key(n)),

@@ -20,7 +20,7 @@ import pytest
 from tests.golden.garden import FOLDER, record
 from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
-from world.log import NewEvent, TreeHead, open_log
+from world.log import NewEvent, TreeHead, event_leaf, open_log
 from world.log.pages import rows_of_file
 from worldprotocol.proofs.exports import check_export
 from worldprotocol.salvage.salvage import Salvaged, salvage
@@ -168,8 +168,16 @@ def test_stored_parts_of_the_tree_prove_what_stands_behind_a_gap(tmp_path: Path)
     assert salvage(str(place), out, rest).rest["stored"] == 0
 
 
+def founding() -> NewEvent:
+    """Return the event with which every log begins."""
+    founded = json.loads((FOLDER / "ledger.jsonl").read_text().split("\n")[1])
+    return NewEvent(founded["stream"], founded["topic"], founded["schemaVersion"], canonical_bytes(founded["state"]))
+
+
 def chosen(number: int) -> NewEvent:
-    """Return an event that needs nothing before it."""
+    """Return an event that needs only that the log was founded, which the first one does."""
+    if number == 0:
+        return founding()
     state = canonical_bytes({"at": number, "by": "x", "enforcement": "enforcing"})
     return NewEvent("realm", "enforcement.chosen", 1, state)
 
@@ -245,6 +253,192 @@ def test_events_that_only_the_write_ahead_log_holds_are_found_and_it_stays_as_it
     assert done.expected == 40
     assert done.head.size + sum(done.rest.values()) == 40
     assert digests(place.parent) == before
+
+
+# Pages
+
+
+PAGE = 4096
+OVERFLOWING = 6000
+"""Characters of a name with which an event goes on on overflow pages."""
+
+
+def long(number: int) -> NewEvent:
+    """Return an event as ``chosen`` does, every third too long for a page."""
+    if number == 0:
+        return founding()
+    by = "x" * (OVERFLOWING if number % 3 == 0 else 40)
+    state = canonical_bytes({"at": number, "by": f"{by}{number}", "enforcement": "enforcing"})
+    return NewEvent("realm", "enforcement.chosen", 1, state)
+
+
+@pytest.fixture(scope="module")
+def paged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 300 events with interior pages, overflow pages and pages that were freed."""
+    place = tmp_path_factory.mktemp("pages") / "world.db"
+    with open_log(str(place), create=True) as log:
+        for number in range(0, 300, 10):
+            with log.write() as transaction:
+                transaction.append(long(number + one) for one in range(10))
+        with (place.parent / "whole.jsonl").open("wb") as out:
+            export_log(log, out)
+    with closing(sqlite3.connect(place)) as database, database:
+        database.execute("CREATE TABLE junk AS SELECT zeroblob(5000) AS data FROM wp_event")
+        database.execute("DROP TABLE junk")
+    return place
+
+
+def whereabouts(data: bytes, committed: dict[int, dict[str, Any]]) -> dict[int, set[int]]:
+    """Return on which pages each event stands: by its text, which says its number, and the chain of its pages."""
+    found = {}
+    for position, line in committed.items():
+        if position == 1:
+            continue
+        text = b'{"at":%d,"by":"' % line["state"]["at"]
+        page = data.index(text) // PAGE
+        found[position] = {page}
+        if len(line["state"]["by"]) > OVERFLOWING:
+            end = data.index(b"x%d" % line["state"]["at"] + b'","enforcement"') // PAGE
+            found[position].add(end)
+    return found
+
+
+def came_out(place: Path, events: dict[int, dict[str, Any]], folder: Path) -> tuple[Salvaged, set[int]]:
+    """Salvage, check every claim, and return which events came out as they were committed."""
+    try:
+        done, others = rescue(place, events, folder)
+    except DamagedLog:
+        return Salvaged("main"), set()
+    out = {line["position"]: line for line in events_of(folder / "saved.jsonl")} | others
+    return done, {position for position, line in out.items() if line == events[position]}
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_events_on_pages_that_nothing_leads_to_any_more_come_out(paged: Path, tmp_path: Path) -> None:
+    events = {line["position"]: line for line in events_of(paged.parent / "whole.jsonl")}
+    data, place = bytearray(paged.read_bytes()), tmp_path / "world.db"
+    starts = range(PAGE, len(data), PAGE)
+    interior = [at for at in starts if data[at] in (2, 5)]
+    leaves = [at for at in starts if data[at] == 13]
+    assert interior
+    for at in interior:  # no leaf is found from the root
+        data[at : at + PAGE] = bytes(PAGE)
+    data[:PAGE] = bytes(PAGE)  # no table has a root, and there is no header
+    place.write_bytes(data)
+    assert came_out(place, events, tmp_path)[1] == events.keys()
+    for at in leaves:  # no page says where its rows are
+        data[at : at + 64] = random.Random(at).randbytes(64)
+    place.write_bytes(data)
+    assert came_out(place, events, tmp_path)[1] == events.keys()
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_of_a_file_cut_anywhere_every_event_before_the_cut_comes_out(paged: Path, tmp_path: Path) -> None:
+    events = {line["position"]: line for line in events_of(paged.parent / "whole.jsonl")}
+    data, place = paged.read_bytes(), tmp_path / "world.db"
+    pages = whereabouts(data, events)
+    for size in range(PAGE * 7, len(data), len(data) // 5):
+        place.write_bytes(data[:size])
+        done, out = came_out(place, events, tmp_path)
+        assert out >= {position for position, on in pages.items() if (max(on) + 1) * PAGE <= size}, size
+        assert done.head.size == 0 or done.vouched == "stored"
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("length", [1, 64, 5000])
+def test_events_come_out_where_bytes_were_inserted_or_are_missing(paged: Path, tmp_path: Path, length: int) -> None:
+    events = {line["position"]: line for line in events_of(paged.parent / "whole.jsonl")}
+    data, place, chance = paged.read_bytes(), tmp_path / "world.db", random.Random(length)
+    pages = whereabouts(data, events)
+    for is_more in (True, False):
+        at = chance.randrange(len(data) // 3, 2 * len(data) // 3)
+        place.write_bytes(data[:at] + (chance.randbytes(length) + data[at:] if is_more else data[at + length :]))
+        gone = set(range(at // PAGE, (at + length) // PAGE + 1))
+        _, out = came_out(place, events, tmp_path)
+        apart = {position for position, on in pages.items() if min(on) < at // PAGE <= max(on)}  # on both sides
+        assert out >= {position for position, on in pages.items() if not on & gone} - apart, (at, is_more)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_damaged_overflow_page_loses_its_event_alone(paged: Path, tmp_path: Path) -> None:
+    events = {line["position"]: line for line in events_of(paged.parent / "whole.jsonl")}
+    data, place = bytearray(paged.read_bytes()), tmp_path / "world.db"
+    end = data.index(b'x150","enforcement"')
+    data[end // PAGE * PAGE + 4 : end] = bytes(end % PAGE - 4)
+    place.write_bytes(data)
+    done, out = came_out(place, events, tmp_path)
+    assert out == events.keys() - {151}
+    assert (done.changed.spans, done.head.size, done.vouched) == ([(151, 151)], 150, "stored")
+    assert done.rest["stored"] == 149  # its leaf hash is there, so that the tree goes on behind it
+    data[end // PAGE * PAGE : end // PAGE * PAGE + 4] = (end // PAGE + 1).to_bytes(4, "big")  # a chain in a circle
+    place.write_bytes(data)
+    assert came_out(place, events, tmp_path)[1] == out
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_events_of_a_dropped_table_come_out_of_the_pages_that_were_freed(paged: Path, tmp_path: Path) -> None:
+    events = {line["position"]: line for line in events_of(paged.parent / "whole.jsonl")}
+    place = Path(shutil.copyfile(paged, tmp_path / "world.db"))
+    sql(place, "PRAGMA secure_delete=OFF", "DROP VIEW world_events", "DROP TABLE wp_event")
+    _, out = came_out(place, events, tmp_path)
+    trunk = 2  # a page on which the list of free pages stands is written over
+    pages = whereabouts(paged.read_bytes(), events)
+    most = max(sum(page in on for on in pages.values()) for page in range(len(paged.read_bytes()) // PAGE))
+    assert len(out) >= len(events) - trunk * most
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_forged_copy_on_a_freed_page_is_not_taken_for_the_event(paged: Path, tmp_path: Path) -> None:
+    events = {line["position"]: line for line in events_of(paged.parent / "whole.jsonl")}
+    place = Path(shutil.copyfile(paged, tmp_path / "world.db"))
+    with closing(sqlite3.connect(place)) as database, database:
+        [row] = database.execute("SELECT * FROM wp_event WHERE id & 1099511627775 = 150").fetchall()
+        key, log, stream, version, topic, schema_version, _, state = row
+        forged = state.replace("enforcing", "trusting")
+        leaf = event_leaf(stream, version, topic, schema_version, forged.encode())
+        database.execute("PRAGMA secure_delete=OFF")
+        made = database.execute("SELECT sql FROM sqlite_schema WHERE name = 'wp_event'").fetchone()[0]
+        database.execute(made.replace("wp_event", "forged", 1).replace("CONSTRAINT wp_event_stream", ""))
+        values = (key, log, stream, version, topic, schema_version, leaf, forged)
+        database.execute("INSERT INTO forged VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        database.execute("DROP TABLE forged")
+    assert b"trusting" in place.read_bytes()
+    done, out = came_out(place, events, tmp_path)
+    assert done.is_whole
+    assert out == events.keys()
+    sql(place, "PRAGMA secure_delete=ON", f"{DELETE} = 150")  # the forged one is all there is
+    done, out = came_out(place, events, tmp_path)
+    assert out == events.keys() - {150}
+    proven = 300 - 256  # up to the next stored part of the tree, nothing behind it is
+    assert (done.head.size, done.rest["stored"]) == (140, proven)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_what_was_committed_to_a_damaged_write_ahead_log_comes_out(tmp_path: Path) -> None:
+    place = tmp_path / "wal" / "world.db"
+    place.parent.mkdir()
+    crash = (
+        "import os, sys; from tests.log.test_salvage import chosen; from world.log import open_log\n"
+        "log = open_log(sys.argv[1], create=True)\n"
+        "for n in range(40):\n"
+        "    with log.write() as t: t.append([chosen(n)])\n"
+        "os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", crash, str(place)], check=False)
+    wal = place.with_name("world.db-wal")
+    data = wal.read_bytes()
+    step, out, rest = 24 + PAGE, tmp_path / "saved.jsonl", tmp_path / "rest.jsonl"
+    last = 32 + (len(data) - 32) // step * step - step
+    for damage in (
+        bytes(32) + data[32:],  # its header
+        data[:last] + bytes(24) + data[last + 24 :],  # the header of its last page: nothing says that it was committed
+        data[: last - step + 24] + bytes(PAGE) + data[last:],  # the newest version of a page
+        data[: last + 100],
+    ):
+        wal.write_bytes(damage)
+        done = salvage(str(place), out, rest)
+        assert done.head.size + sum(done.rest.values()) >= 39, damage[:40]
+        assert done.vouched == "stored"
 
 
 # Chance

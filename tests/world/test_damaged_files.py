@@ -122,7 +122,7 @@ def test_a_byte_changed_anywhere_never_crashes_a_command_and_is_found_where_it_m
         code, out, err = worldctl(str(damaged), "verify")
         assert code == 3 or "NOT_A_LOG" in err or content(str(damaged)) == before, (at, err)
         named = ("_NOT_FOUND", "LOG_FORMAT", "NOT_A_LOG")
-        assert code in (0, 3) or "INDEX_DIFFERS" in out or any(word in err for word in named), (at, err)
+        assert code in (0, 3) or "_DIFFERS" in out or any(word in err for word in named), (at, err)
         command = chance.choice(COMMANDS)
         code, out, err = worldctl(str(damaged), *command)
         assert code == 0 or '"error":' in out or command[0] in ("verify", "doctor"), (at, command, out, err)
@@ -242,7 +242,7 @@ def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
         forge(str(forged), position, partial(rename, path=path))
         for command in COMMANDS[1:7]:
             code, _, err = worldctl(str(forged), *command)
-            assert code in (0, 3), (path, command, err)
+            assert code in (0, 3) or "nobody ever wrote there" in err, (path, command, err)
             if code == 3 and command == ["log"]:
                 found += 1
                 assert f"Event {position} is no valid '{topic}'" in err
@@ -270,8 +270,11 @@ TRIGGER = "CREATE TRIGGER t AFTER INSERT ON wp_event BEGIN DELETE FROM wp_event 
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
-        ([TRIGGER], "there is a trigger 't'"),
-        (["DROP VIEW world_events", "CREATE VIEW world_events AS SELECT 1 AS position"], "shows something else"),
+        ([TRIGGER], "there is a trigger t on wp_event"),
+        (
+            ["DROP VIEW world_events", "CREATE VIEW world_events AS SELECT 1 AS position"],
+            "the view world_events is another",
+        ),
         (["UPDATE wp_branch SET created_pos = created_pos + 1"], "the places of the branches"),
     ],
 )
@@ -292,7 +295,8 @@ def test_a_lost_table_of_the_index_is_a_finding_and_is_made_again(address: str, 
     worlds = worldctl(address, "worlds")
     sql(address, f"DROP TABLE {table}")
     code, out, _ = worldctl(address, "verify")
-    assert (code, {finding["code"] for finding in json.loads(out)["findings"]}) == (1, {"INDEX_DIFFERS"})
+    found = {finding["code"] for finding in json.loads(out)["findings"]}
+    assert (code, found) == (1, {"INDEX_DIFFERS", "SCHEMA_DIFFERS"})
     code, out, _ = worldctl(address, "doctor")
     assert code == 1
     [index] = [check for check in json.loads(out)["checks"] if check["check"] == "index"]

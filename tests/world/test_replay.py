@@ -11,7 +11,7 @@ import pytest
 
 from tests.golden.garden import record
 from world.errors import DamagedLog, Refused
-from world.events import WorldSealed
+from world.events import TOPICS, WorldSealed
 from world.frozen import freeze
 from world.identity import state_hash
 from world.log import NewEvent, open_log
@@ -99,7 +99,8 @@ def test_the_first_event_that_cannot_be_is_named(shared_log_url: str, topic: str
     with open_log(shared_log_url) as log:
         size = log.head().size
         with log.write() as transaction:
-            transaction.append([NewEvent("forged", topic, 1, state)])
+            version = TOPICS[topic].VERSION if topic in TOPICS else 1
+            transaction.append([NewEvent("forged", topic, version, state)])
         with pytest.raises(DamagedLog) as damaged:
             replay(log)
         assert damaged.value.code == code

@@ -122,7 +122,9 @@ def test_reordered_inserted_and_cut_events_are_found(address: str) -> None:
         change(address, "UPDATE wp_event SET id = ? WHERE id = ?", key(new), key(old))
     assert verified(address).ok
     with open_log(address) as log, log.write() as transaction:
-        transaction.append([NewEvent("realm", "actor.registered", 1, b'{"actor":{"actorId":"x"},"at":1,"by":"x"}')])
+        transaction.append(
+            [NewEvent("realm", "actor.registered", 1, b'{"actor":{"actorId":"x","kind":"human"},"at":1,"by":"x"}')]
+        )
     assert verified(address, against=head).ok
     change(address, "DELETE FROM wp_event WHERE id > ?", key(head.size - 5))
     assert first(verified(address)) == ("LOG_TRUNCATED", head.size - 4)
@@ -191,6 +193,7 @@ FORGERIES: dict[str, tuple[str, int, Callable[[dict[str, Any]], None], str]] = {
     "a supersession": ("proposal.superseded", 0, lambda e: e.update(epoch=5), "BAD_REFERENCE"),
     "a record's intent": ("projection.recorded", 0, lambda e: e.update(intentId="other"), "BAD_REFERENCE"),
     "a record's proposal": ("projection.recorded", 0, lambda e: e.update(proposalId="other"), "BAD_REFERENCE"),
+    "a text that may not be empty": ("projection.recorded", 0, lambda e: e["actor"].update(actorId=""), "BAD_EVENT"),
     "an actor without id": ("actor.registered", 0, lambda e: e.update(actor={}), "BAD_EVENT"),
 }
 

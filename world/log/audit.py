@@ -13,6 +13,7 @@ finds is named with the position where it lies, or with the two heads between wh
 - ``SAVED_HEAD_MISMATCH``: the events are not those under a head that was given.
 - ``STREAM_DISORDER``, ``CHUNK_CHANGED``; ``STORAGE_DAMAGED`` where the rows cannot be read.
 - ``EVENT_STRAY``: something in the store is of a log that the store does not know (position 0).
+- ``SCHEMA_DIFFERS``: the tables are not as this program makes them (``world.verify``; position 0).
 - ``FILE_DAMAGED``: what SQLite's own check of the file complains about (position 0; nothing on a server).
 
 Whoever can rewrite everything in the store can make it agree with itself: only heads kept elsewhere tell
@@ -21,6 +22,7 @@ then.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -279,6 +281,7 @@ class _Audit:
         for head in self._saved:
             self._report_unreached(head)
         self._check_unsealed()
+        self._check_chunks_beyond()
         for position, stream, version, before in self._log.audit_streams(MAX_FINDINGS):
             self.add(
                 "STREAM_DISORDER",
@@ -288,6 +291,22 @@ class _Audit:
                 version=version,
                 before=before,
             )
+
+    def _check_chunks_beyond(self) -> None:
+        """Report stored chunks of events that are not there: the log could not grow to where they stand."""
+        beyond = [
+            index
+            for index, *_ in itertools.chain([self._chunk], self._chunks)
+            if self._end // CHUNK_LEAVES <= index != _NO_CHUNK[0]
+        ]
+        whole = self._log.stored_head().size // CHUNK_LEAVES  # others may have appended them meanwhile
+        for index in beyond:
+            if index >= whole:
+                self.add(
+                    "CHUNK_CHANGED",
+                    index * CHUNK_LEAVES + 1,
+                    f"Chunk {index} of the stored tree is of events that are not there.",
+                )
 
     def _report_suspects(self) -> None:
         if self._suspects:

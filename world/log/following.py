@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from world.log.values import LoggedEvent
 
 if TYPE_CHECKING:
-    from world.log.log import EventLog
+    from world.log.reading import LogReader
 
 
 class Follower(Iterator[LoggedEvent]):
@@ -19,13 +19,13 @@ class Follower(Iterator[LoggedEvent]):
 
     def __init__(
         self,
-        log: EventLog,
+        log: LogReader,
         grown: threading.Condition,
         after: int,
         poll_ms: int,
         topics: Sequence[str] | None,
     ) -> None:
-        """Follow ``log`` from a position; ``EventLog.follow`` is the way in."""
+        """Follow ``log`` from a position; ``LogReader.follow`` is the way in."""
         self._log = log
         self._grown = grown
         self._position = after

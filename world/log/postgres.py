@@ -16,6 +16,9 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection, Pipeline, errors
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
 from psycopg.pq.abc import PGconn
 from sqlalchemy import URL
 
@@ -35,6 +38,15 @@ _READ_WRITE: Final = 3
 
 _T = TypeVar("_T")
 
+_DAMAGE: Final = (
+    errors.DataCorrupted,
+    errors.IndexCorrupted,
+    errors.InternalError_,  # what the server says where something in a page makes no sense
+    errors.IoError,
+    errors.UndefinedFile,
+    errors.CharacterNotInRepertoire,
+)
+
 _LOCK = Statement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
 
 
@@ -49,6 +61,16 @@ class _FlushingConnection(Connection[Row]):
     def wait(self, gen: Generator[Any, Any, _T], *args: Any, **kwargs: Any) -> _T:
         """Wait for a generator of psycopg's, which yields what the socket must be ready for."""
         return super().wait(_flushing(gen, self.pgconn), *args, **kwargs)
+
+
+class _EscapingLoader(Loader):
+    """Reads text as it stands, so that a verification can name the event in which it is damaged."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        """Return text in which bytes that are no UTF-8 are escaped."""
+        return bytes(data).decode("utf-8", "surrogateescape")
 
 
 class PostgresStore(Store):
@@ -235,9 +257,15 @@ class PostgresStore(Store):
             connection.close()
 
     def _fetch(self, connection: Connection[Row], sql: str, parameters: Sequence[Any]) -> list[Row]:
+        """Return the rows; text that is no UTF-8, which only a damaged page holds, comes with escaped bytes."""
         with connection.cursor(binary=True) as cursor:
             cursor.execute(sql, parameters)
-            return cursor.fetchall()
+            try:
+                return cursor.fetchall()
+            except UnicodeDecodeError:
+                cursor.adapters.register_loader("text", _EscapingLoader)
+                cursor.execute(sql, parameters)
+                return cursor.fetchall()
 
     # Writing
 
@@ -308,8 +336,9 @@ def _translate(error: Exception, where: str) -> Exception:
         )
     if isinstance(error, (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)):
         return Refused("LOG_READ_ONLY", f"The log on {where} cannot be written: {error}.", store=where)
-    if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
-        return DamagedLog("LOG_DAMAGED", f"The database {where} is damaged: {error}.", store=where)
+    if isinstance(error, _DAMAGE):
+        told = " ".join(str(error).split())
+        return DamagedLog("LOG_DAMAGED", f"The database {where} is damaged: {told}.", store=where, reason=told)
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
         return DamagedLog(
             "LOG_DAMAGED",

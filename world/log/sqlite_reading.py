@@ -130,8 +130,6 @@ class ReadOnlyReaders:
     def _current(self) -> sqlite3.Connection:
         if self._closed:
             raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
-        if self._connection is not None and self._signature not in (None, self._look()):
-            self._drop()
         if self._connection is None:
             self._connection = self._open()
         return self._connection

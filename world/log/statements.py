@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import (
     Column,
     ColumnElement,
+    Insert,
     LargeBinary,
     Select,
     bindparam,
@@ -18,6 +19,8 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from world.log.tables import CHUNKS, EVENTS, HEADS, LOGS, STORE, VIEWS, Statement, compiled
 from world.log.url import Backend
@@ -45,7 +48,7 @@ class Statements:
         self.insert_log = sql(insert(LOGS).values(name=bindparam("name")))
         self.insert_event = sql(insert(EVENTS))
         self.insert_head = sql(insert(HEADS))
-        self.insert_chunk = sql(insert(CHUNKS))
+        self.insert_chunk = sql(_keep_chunk(backend))
         self.last_head = sql(_newest())
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
@@ -131,6 +134,14 @@ def _between(key: ColumnElement[int], *columns: ColumnElement[Any]) -> Select[An
 def _last(key: ColumnElement[int], *columns: ColumnElement[Any]) -> Select[Any]:
     keys = key > bindparam(LOW), key <= bindparam(HIGH)
     return select(key - bindparam(BASE), *columns).where(*keys).order_by(key.desc()).limit(1)
+
+
+def _keep_chunk(backend: Backend) -> Insert:
+    """Return the statement that stores a chunk; a stray one in its place gives way, for it can be computed."""
+    make = sqlite_insert if backend == "sqlite" else postgresql_insert
+    chunk = make(CHUNKS)
+    told = {"root": chunk.excluded.root, "frontier": chunk.excluded.frontier}
+    return chunk.on_conflict_do_update(index_elements=[CHUNKS.c.id], set_=told)
 
 
 def _newest() -> Select[Any]:

@@ -152,8 +152,18 @@ class Store(ABC):
         """Close all connections; closing twice does nothing."""
 
     def select(self, statement: Statement, **values: Any) -> list[Row]:
-        """Run a compiled reading statement; see ``query``."""
-        return self.query(statement.sql, statement.bind(**values))
+        """Run a compiled reading statement; see ``query``.
+
+        No row fits a text with half a character, which can be stored nowhere, whether somebody typed it or a damaged
+        page holds it.
+        """
+        try:
+            return self.query(statement.sql, statement.bind(**values))
+        except UnicodeEncodeError:
+            return []
+        except OverflowError:
+            told = "The log names a place that no database has; run `worldctl verify`."
+            raise DamagedLog("LOG_DAMAGED", told) from None
 
     def within(self, statement: Statement, **values: Any) -> list[Row]:
         """Run a compiled statement within the transaction that ``begin`` began and return its rows."""

@@ -8,7 +8,7 @@ docs/log-format.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -151,7 +151,8 @@ def dialect(backend: Backend) -> Dialect:
     return make(paramstyle="format")
 
 
-def creation(metadata: MetaData, backend: Backend) -> list[str]:
+@cache
+def creation(metadata: MetaData, backend: Backend) -> Sequence[str]:
     """Return the SQL that makes the tables and indexes of a metadata object, in order of dependence."""
     spoken = dialect(backend)
     statements: list[str] = []
@@ -159,7 +160,7 @@ def creation(metadata: MetaData, backend: Backend) -> list[str]:
         statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=spoken)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         statements += [str(CreateIndex(i, if_not_exists=True).compile(dialect=spoken)) for i in indexes]
-    return statements
+    return tuple(statements)
 
 
 def removal(metadata: MetaData, backend: Backend) -> list[str]:

@@ -17,9 +17,10 @@ from typing import Any, Final, Protocol
 from sqlalchemy import MetaData
 
 from world.errors import Refused
+from world.log.schema import READABLE, schema_faults
 from world.log.statements import events_query
 from world.log.store import Cursor, Row, Store, key_range
-from world.log.tables import Statement, creation, removal
+from world.log.tables import Statement, creation, readable_view, removal
 from world.log.url import Backend
 from world.log.values import LoggedEvent
 
@@ -29,7 +30,8 @@ REBUILD_BATCH: Final = 2_000
 Progress = Callable[[int, int], None]
 """Called with how many events are done, and how many there are."""
 
-_TABLES: Final = 0  # the log id of the row that describes a view's tables
+OF_ALL_LOGS: Final = 0
+"""The log id of the row that describes a view's tables."""
 
 
 class ViewCursor:
@@ -118,12 +120,12 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
     Raises:
         Refused: ``VIEW_NEWER`` when a later release made the tables.
     """
-    stored = view_states(store, _TABLES).get(view.name)
+    stored = view_states(store, OF_ALL_LOGS).get(view.name)
     mine = view_states(store, log_id).get(view.name)
     if stored is not None and stored.version == view.version and mine is not None:
         return
     with store.migrating() as cursor:
-        stored = _states(_read(store, cursor, _TABLES)).get(view.name)
+        stored = _states(_read(store, cursor, OF_ALL_LOGS)).get(view.name)
         if stored is None or stored.version != view.version:
             _make_tables(store, cursor, view, stored)
         if view.name not in _states(_read(store, cursor, log_id)):
@@ -131,21 +133,28 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
 
 
 def mend_view(store: Store, log_id: int, view: PersistedView) -> None:
-    """Prepare a view that is to be rebuilt: make again what is missing of its tables.
+    """Prepare a view that is to be rebuilt: make its tables again where something of them is lost or was changed.
 
-    Where a whole table is lost, every log of the store has lost its part of the view; then all of them start anew.
+    Where a whole table has to be made again, every log of the store loses its part of the view; then all of them start
+    anew. The view that people read is made again too.
 
     Raises:
         Refused: ``VIEW_NEWER`` when a later release made the tables.
     """
-    present = {row[0] for row in store.query(store.tables_sql, ())}
+    faults = schema_faults(store.select, store.backend, {view.name: view.metadata})
+    indexes = {str(index.name) for table in view.metadata.tables.values() for index in table.indexes}
     with store.migrating() as cursor:
-        stored = _states(_read(store, cursor, _TABLES)).get(view.name)
-        if stored is not None and not present.issuperset(view.metadata.tables):
+        stored = _states(_read(store, cursor, OF_ALL_LOGS)).get(view.name)
+        if stored is not None and any(one.view == view.name and one.name not in indexes for one in faults):
             _make_tables(store, cursor, view, stored)
-        else:  # its indexes may be lost
+        else:  # its indexes may be lost, or others be in their places
+            for name in sorted(indexes.intersection(one.name for one in faults)):
+                cursor.execute(f"DROP INDEX IF EXISTS {name}")
             for sql in creation(view.metadata, store.backend):
                 cursor.execute(sql)
+        if any(one.name == READABLE and one.is_mendable for one in faults):
+            cursor.execute(f"DROP VIEW IF EXISTS {READABLE}")
+            cursor.execute(readable_view(store.backend))
     prepare_view(store, log_id, view)
 
 
@@ -170,7 +179,7 @@ def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: View
         cursor.execute(store.sql.drop_view.sql, (view.name,))
     for sql in creation(view.metadata, store.backend):
         cursor.execute(sql)
-    cursor.execute(store.sql.insert_view.sql, (_TABLES, view.name, view.version, None))
+    cursor.execute(store.sql.insert_view.sql, (OF_ALL_LOGS, view.name, view.version, None))
 
 
 def _read(store: Store, cursor: Cursor, log_id: int) -> Sequence[Row]:

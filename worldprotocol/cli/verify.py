@@ -71,6 +71,7 @@ def verify(
         parts = ((report.events, "event"), (report.worlds, "world"), (report.proposals, "intent"))
         what = ", ".join(counted(number, noun) for number, noun in parts) + saved.in_words()
         _conclude(desk, report, what)
+        _tell_branched(desk, report)
     saved.remark(desk)
     return _exit_code(report)
 
@@ -185,6 +186,8 @@ def _verify_file(desk: Desk, file: str, saved: Saved) -> int:
 
 def _tell_limits(desk: Desk, report: ExportReport) -> None:
     """Say what the check of an export could not look into."""
+    if report.whole is not None:
+        _tell_branched(desk, report.whole)
     if report.salvaged is not None:
         desk.out.text(f"salvaged: {salvaged_words(report.salvaged, report.events)}")
     if report.hidden:
@@ -195,6 +198,11 @@ def _tell_limits(desk: Desk, report: ExportReport) -> None:
             "not checked without them: references, states and their hashes, ids of effects, ids that hidden events "
             "repeat, patches against their scope, the order of steps, leases, runs"
         )
+
+
+def _tell_branched(desk: Desk, report: Report) -> None:
+    if report.branched is not None:
+        desk.out.text(f"a branch that never was (whatif): all behind event {report.branched} was supposed, and not done")
 
 
 def salvaged_words(salvaged: SalvagedFrom, events: int) -> str:

@@ -20,8 +20,9 @@ from world.log.url import MEMORY
 from worldprotocol.proofs.exports import check_export, is_export
 from worldprotocol.salvage.judging import Judged, judge
 from worldprotocol.salvage.scratch import Found, Scratch
-from worldprotocol.salvage.sources import read_export, read_file, read_server
-from worldprotocol.transfer import FORMAT, HEAD_EVERY, head_line
+from worldprotocol.salvage.server import read_server
+from worldprotocol.salvage.sources import read_export, read_file
+from worldprotocol.transfer import FORMAT, HEAD_EVERY, Header, SalvagedFrom, head_line, header_line
 
 __all__ = ["Salvaged", "Spans", "is_source", "salvage"]
 
@@ -69,6 +70,7 @@ class Salvaged:
         contradicted: tree heads saved elsewhere that the events contradict.
         bad_lines: lines of an export that say nothing.
         cut: what verification said of a longer prefix, which was therefore not taken.
+        before: what an export says of the damaged log that it was salvaged from itself.
     """
 
     name: str
@@ -82,12 +84,19 @@ class Salvaged:
     contradicted: list[TreeHead] = field(default_factory=list)
     bad_lines: list[int] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
+    before: SalvagedFrom | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether everything there was is in the prefix, under a tree head."""
         told = self.lost.count or self.changed.count or self.unreadable.count or self.contradicted or self.bad_lines
         return self.vouched != "none" and self.head.size == self.expected and not (told or any(self.rest.values()))
+
+    @property
+    def beginning(self) -> int:
+        """How many events from the first on are what their own leaf hashes say, under a tree head or not."""
+        gaps = [spans.spans[0][0] for spans in (self.lost, self.changed, self.unreadable) if spans.spans]
+        return min(gaps, default=self.expected + 1) - 1
 
     def to_wire(self) -> dict[str, Any]:
         """Return the report as JSON."""
@@ -141,15 +150,22 @@ def salvage(
             scratch.add_head(log, head, saved=True)
         judged = judge(scratch, log, progress)
         done.expected, done.contradicted = scratch.extent(log), judged.contradicted
+        if done.before is not None:
+            done.expected = max(done.expected, done.before.expected)
         _write_prefix(scratch, log, judged, done, out, by_heads=judged.has_heads and not unproven)
         _write_rest(scratch, log, judged, done, rest)
     return done
 
 
 def is_source(target: Path, source: str) -> bool:
-    """Tell whether a file is the very one that a log is in, or its write-ahead log."""
+    """Tell whether a file is the very one that a log is in, or would be taken by SQLite for a part of it."""
     path = parse_address(source).path
-    return any(Path(one).exists() and target.samefile(one) for one in (path, f"{path}-wal") if path)
+    if not path:
+        return False
+    own = [Path(path + part) for part in ("", "-wal", "-shm", "-journal")]
+    return any(
+        target.resolve() == one.resolve() or (one.exists() and target.exists() and target.samefile(one)) for one in own
+    )
 
 
 def _read(source: str, scratch: Scratch, done: Salvaged) -> int:
@@ -159,11 +175,13 @@ def _read(source: str, scratch: Scratch, done: Salvaged) -> int:
         raise Refused("INVALID_ADDRESS", f"{source!r} is a log in memory; name a file or a server.")
     done.name = address.name
     if address.backend != "sqlite":
-        log = read_server(source, scratch)
+        known = read_server(source, scratch)
+        log = _which(scratch, address.store(), address.name) if known is None else known
     elif _looks_like_export(address.path):
         with open(address.path, "rb") as lines:
-            log, name = read_export(lines, scratch, done.bad_lines)
-        done.name = name or address.name
+            log, header = read_export(lines, scratch, done.bad_lines)
+        done.name = address.name if header is None else header.name or address.name
+        done.before = None if header is None else header.salvaged
     else:
         read_file(address.path, scratch)
         log = _which(scratch, address.path, address.name)
@@ -231,12 +249,15 @@ def _write_prefix(scratch: Scratch, log: int, judged: Judged, done: Salvaged, ou
     part = out.with_name(out.name + ".part")
     try:
         while size := judged.last_agreed(size) if by_heads else size:
+            vouched = judged.proof(size)
+            if vouched == "stored" and done.before is not None:
+                vouched = done.before.vouched  # the tree heads in such a file were made when it was salvaged
             with part.open("wb") as file:
-                done.head = _write(scratch, log, judged, done.name, size, file)
+                done.head = _write(scratch, log, judged, _header(done, size, vouched), size, file)
             bad, why = _first_bad(part)
             if bad is None:
                 part.replace(out)
-                done.vouched = judged.proof(size)
+                done.vouched = vouched
                 return
             done.cut.append(why)
             size = min(bad, size) - 1
@@ -245,9 +266,15 @@ def _write_prefix(scratch: Scratch, log: int, judged: Judged, done: Salvaged, ou
         part.unlink(missing_ok=True)
 
 
-def _write(scratch: Scratch, log: int, judged: Judged, name: str, size: int, file: IO[bytes]) -> TreeHead:
+def _header(done: Salvaged, size: int, vouched: str) -> Header:
+    """Return the first line of a prefix, which says where it is less than the log was, or under no tree head."""
+    is_whole = size == done.expected and vouched != "none"
+    return Header("log", FORMAT, done.name, salvaged=None if is_whole else SalvagedFrom(done.expected, vouched))
+
+
+def _write(scratch: Scratch, log: int, judged: Judged, header: Header, size: int, file: IO[bytes]) -> TreeHead:
     """Write the first events as an export; tree heads stand where some were found, or at least at the end."""
-    file.write(canonical_bytes({"worldProtocol": "log", "format": FORMAT, "name": name}) + b"\n")
+    file.write(header_line(header))
     frontier, written = Frontier(), 0
     for position, leaf, line in _chosen(scratch, log, judged, size):
         file.write(line)

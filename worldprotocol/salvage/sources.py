@@ -1,4 +1,4 @@
-"""Where a salvage reads: the pages of a SQLite file, the rows that a server still gives, the lines of an export.
+"""Where a salvage reads: the rows of a SQLite file, or the lines of an export (``server``: of a server).
 
 Nothing is written there, whatever it is. A SQLite file is read without SQLite, so that neither a damaged schema nor a
 damaged index is in the way, and its ``-wal`` stays as it is.
@@ -10,17 +10,16 @@ import os
 from collections.abc import Callable, Iterator
 from typing import IO, Any, Final
 
-from world.errors import DamagedLog, Refused
-from world.log import EventLog, LoggedEvent, open_log
-from world.log.log import READ_BATCH
+from world.errors import Refused
+from world.log import LoggedEvent
 from world.log.merkle import HASH_BYTES
 from world.log.pages import rows_of_file
 from world.log.tables import LOG_SHIFT, POSITION_MASK
 from world.log.values import TreeHead
 from worldprotocol.salvage.scratch import Scratch
-from worldprotocol.transfer import MAX_LINE_BYTES, Hidden, read_header, read_line
+from worldprotocol.transfer import MAX_LINE_BYTES, Header, Hidden, read_header, read_line
 
-__all__ = ["read_export", "read_file", "read_server"]
+__all__ = ["read_export", "read_file"]
 
 Progress = Callable[[int, int], None]
 
@@ -66,76 +65,17 @@ def _content(position: int, *columns: Any) -> LoggedEvent | None:
         return None
 
 
-def read_server(address: str, scratch: Scratch) -> int:
-    """Take in every row that a server still gives of a log; what it cannot read is left out row by row.
-
-    Returns:
-        The number under which the log stands in ``scratch``.
-
-    Raises:
-        WorldProtocolError: the server cannot be reached, or has no such log.
-    """
-    with open_log(address, read_only=True) as log:
-        for position, stream, version, topic, schema_version, state, leaf, *_ in _stored(log):
-            content = None
-            if isinstance(state, bytes):
-                content = LoggedEvent(position, stream, version, topic, schema_version, state, b"")
-            scratch.add_event(_THE_LOG, position, content, leaf if isinstance(leaf, bytes) else None)
-        for read in (_read_heads, _read_chunks):
-            try:
-                read(log, scratch)
-            except DamagedLog:  # less is proven then
-                continue
-    return _THE_LOG
-
-
-def _stored(log: EventLog) -> Iterator[tuple[Any, ...]]:
-    """Yield the stored rows of all events; around what cannot be read, rows are asked for one by one."""
-    after, count, failed = 0, READ_BATCH, 0
-    while True:
-        try:
-            rows = log.audit_rows(after, count)
-        except DamagedLog:
-            if count > 1:
-                count = max(count // 8, 1)
-                continue
-            failed += 1
-            if failed > READ_BATCH:
-                return
-            after += 1
-            continue
-        if not rows:
-            return
-        yield from rows
-        after, failed, count = rows[-1][0], 0, min(count * 2, READ_BATCH)
-
-
-def _read_heads(log: EventLog, scratch: Scratch) -> None:
-    for head in log.heads(0, POSITION_MASK):
-        if isinstance(head.root, bytes):
-            scratch.add_head(_THE_LOG, head)
-
-
-def _read_chunks(log: EventLog, scratch: Scratch) -> None:
-    after = -1
-    while rows := log.audit_chunks(after, READ_BATCH):
-        for number, root, _ in rows:
-            if isinstance(root, bytes) and len(root) == HASH_BYTES:
-                scratch.add_chunk(_THE_LOG, number, root)
-        after = rows[-1][0]
-
-
-def read_export(lines: IO[bytes], scratch: Scratch, bad_lines: list[int]) -> tuple[int, str | None]:
+def read_export(lines: IO[bytes], scratch: Scratch, bad_lines: list[int]) -> tuple[int, Header | None]:
     """Take in every line of an export that says something; the numbers of others are added to ``bad_lines``.
 
     Returns:
-        The number under which the log stands in ``scratch``, and its name where the first line still says it.
+        The number under which the log stands in ``scratch``, and the first line where it still says something.
     """
-    name = None
+    header = None
     for number, line in enumerate(_whole_lines(lines), 1):
         try:
             if number == 1 and line.startswith(b'{"format":'):
-                name = read_header(line).name
+                header = read_header(line)
                 continue
             item = read_line(line)
         except Refused:
@@ -148,7 +88,7 @@ def read_export(lines: IO[bytes], scratch: Scratch, bad_lines: list[int]) -> tup
             scratch.add_event(_THE_LOG, item.position, None, item.leaf)
         else:
             scratch.add_event(_THE_LOG, item.position, item, item.leaf)
-    return _THE_LOG, name
+    return _THE_LOG, header
 
 
 def _whole_lines(lines: IO[bytes]) -> Iterator[bytes]:

@@ -1,0 +1,45 @@
+"""What is decoded once and shared: payloads of logged events for folds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from world.errors import DamagedLog
+from world.events import BranchSwitched, encode_event
+from world.log.values import LoggedEvent, event_leaf
+from world.views.archive import SMALL_STATE, known
+
+
+def logged(*, by: str = "ann", position: int = 1) -> LoggedEvent:
+    """Return a stored event."""
+    state = encode_event(BranchSwitched(at=1, branch="main", epoch=1, by=by))
+    return LoggedEvent(
+        position, "lineage", 1, "branch.switched", 1, state, event_leaf("lineage", 1, "branch.switched", 1, state)
+    )
+
+
+def test_a_stored_event_is_decoded_once() -> None:
+    assert known(logged()) is known(logged())
+    assert known(logged()) == BranchSwitched(at=1, branch="main", epoch=1, by="ann")
+
+
+def test_an_event_that_was_changed_since_is_seen_as_such() -> None:
+    first = logged()
+    known(first)
+    for changed in (
+        msgspec.structs.replace(first, state=first.state.replace(b"ann", b"bob")),
+        msgspec.structs.replace(first, leaf=bytes(32)),
+        msgspec.structs.replace(first, version=2),
+        msgspec.structs.replace(first, stream="realm"),
+        msgspec.structs.replace(first, state=first.state.decode()),  # a damaged column may hold another type
+    ):
+        with pytest.raises(DamagedLog) as damage:
+            known(changed)
+        assert damage.value.code == "EVENT_CHANGED"
+
+
+def test_large_events_are_not_kept() -> None:
+    large = logged(by="x" * SMALL_STATE)
+    assert known(large) == known(large)
+    assert known(large) is not known(large)
