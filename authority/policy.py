@@ -18,11 +18,12 @@ from authority.human import Asking, go_on
 from authority.opinions import OPINIONS, Escalate, Fault, Heard, Narrow
 from authority.questions import Question, unanswerable, who_decides
 from authority.rules import PythonRule, Rule, RuleFunction, check_rule, nonsense
-from authority.source import RuleSource, policy_hash, source_of
+from authority.source import RuleSource, source_of
 from authority.words import MAX_NAME, bounded, is_name, told
 from world.decision import RuleOutcome, Ruling
 from world.errors import Refused
 from world.frozen import FrozenDict
+from world.identity import policy_hash
 from world.ports import Case
 from world.time_limit import PastTimeLimit, TimeLimit
 

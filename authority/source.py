@@ -178,8 +178,3 @@ def _versioned(name: str) -> str:
         return f"{name} {metadata.version(name)}"
     except metadata.PackageNotFoundError:  # it was removed since
         return name
-
-
-def policy_hash(description: Mapping[str, Any]) -> str:
-    """Return the hash of a policy's description (its ``hash`` left out), by which decisions name it."""
-    return digest({name: part for name, part in description.items() if name != "hash"})

@@ -169,8 +169,7 @@ def topic_table() -> str:
     lines = ["| topic | stream | fields | says |", "|---|---|---|---|"]
     for topic, kind in TOPICS.items():
         fields = [
-            f"`{field.encode_name}{'?' if field.default is None else ''}` {_type_name(_part_type(topic, field))}"
-            f"{' or null' if field.required and type(None) in get_args(field.type) else ''}"
+            f"`{field.encode_name}{'' if field.required else '?'}` {_type_name(_part_type(topic, field))}"
             for field in sorted(msgspec.structs.fields(kind), key=lambda field: field.encode_name)
             if field.name != "at"
         ]
@@ -229,15 +228,15 @@ def _type_name(kind: Any) -> str:
     """Return what a type is called in the document."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _type_name(inner[0])
+        return {(str, 1): "id", (int, None): "integer from 1"}[inner[0], inner[1].min_length]
     if origin is Literal:
         return " / ".join(f"`{word}`" for word in inner)
     if origin is list:
         return f"list of {_type_name(inner[0])}"
     if origin is dict:
-        return "Wire" if inner[1] is Any else f"object of {_type_name(inner[1])}"
+        return "Wire" if inner[1] is Any else f"object of ({_type_name(inner[1])})"
     if origin in (UnionType, Union):
-        return " or ".join(_type_name(one) for one in inner if one is not type(None))
+        return " or ".join([*(_type_name(one) for one in inner if one is not type(None)), "null"])
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__.strip("_"))
     return _PLAIN_TYPES[kind]

@@ -1,407 +1,509 @@
 """A second implementation of replay and verification, written from docs/log-format.md alone, with nothing of ours.
 
-``python tests/second_implementation.py EXPORT...`` prints for each exported log whether it is sound, its tree heads,
-worlds, branches and their data; or the first bad event. Only the standard library is used.
+``python -m tests.second_implementation EXPORT...`` prints for each exported log whether it is sound, its tree heads,
+worlds, branches and their data; or the first bad event. Only the standard library is used; canonical text, hashes,
+patches and the forms of events are in ``tests.second_forms``, leases in ``tests.second_leases``.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-import re
+import binascii
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-DEEPEST = 200
-INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
-ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
-WAYS = {
-    "proposal.judged": ({"submitted", "evaluating"}, "evaluating"),
-    "proposal.superseded": ({"submitted", "evaluating"}, "superseded"),
-    "execution.started": ({"approved", "executing"}, "executing"),
-    "proposal.completed": ({"executing"}, "completed"),
-    "proposal.failed": ({"executing"}, "failed"),
-}
+from tests.second_forms import (
+    TOPICS,
+    Bad,
+    Tree,
+    canonical,
+    covers,
+    has_form,
+    hash_of,
+    intent_key,
+    leaf_of,
+    must,
+    patched,
+    read,
+    schema_hash,
+    world_ids,
+)
+from tests.second_leases import Leases
+
+__all__ = ["Bad", "Tree", "canonical", "leaf_of", "lines_of", "patched", "read", "verify", "world_ids"]
+
+LATEST = {"decision.made": 2}
 ENDS = {"rejected", "superseded", "completed", "failed"}
-REALM = {"enforcement.chosen", "domain.adopted", "actor.registered", "actor.bound", "shadow.configured", "log.founded"}
+MODES = {"enforcing", "trusting"}
+BY_TIME = {"approve": {"approve", "reject"}, "reject": {"reject"}, "escalate": {"wait", "reject"}}
+REMARKS = {"ask", "reply"}
+REFUSALS = (Bad, KeyError, IndexError, TypeError, AttributeError, ValueError)
+"""What comes of an event that is not as the page says: a part that is looked for is missing, or of another type."""
 
-
-class Bad(Exception):
-    """Something is not as the document says."""
-
-
-# Canonical form
-
-
-def canonical(value: Any, depth: int = 0) -> str:
-    """Return the canonical text of a value."""
-    if depth > DEEPEST or (depth == DEEPEST and isinstance(value, (dict, list))):
-        raise Bad("nested too deep")
-    match value:
-        case None | True | False:
-            return {None: "null", True: "true", False: "false"}[value]
-        case str():
-            return text_of(value)
-        case int() | float():
-            return number_of(value)
-        case list():
-            return "[" + ",".join(canonical(item, depth + 1) for item in value) + "]"
-        case dict():
-            names = sorted(value, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-            members = (f"{text_of(name)}:{canonical(value[name], depth + 1)}" for name in names)
-            return "{" + ",".join(members) + "}"
-    raise Bad(f"no JSON: {value!r}")
-
-
-def text_of(text: str) -> str:
-    """Return a string as it stands in canonical text."""
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise Bad("a lone surrogate")
-    return '"' + "".join(ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
-
-
-def number_of(number: int | float) -> str:
-    """Return a number as ECMAScript prints it."""
-    try:
-        double = float(number)
-    except OverflowError:
-        raise Bad("an integer beyond all doubles") from None
-    if double != double or abs(double) == float("inf"):
-        raise Bad("no number")
-    if double == 0:
-        return "0"
-    sign, digits, exponent = Decimal(repr(double)).normalize().as_tuple()
-    shown = "".join(map(str, digits))
-    point = len(shown) + int(exponent)
-    if 0 < point <= 21:
-        text = shown[:point].ljust(point, "0") + ("." + shown[point:] if len(shown) > point else "")
-    elif -6 < point <= 0:
-        text = "0." + "0" * -point + shown
-    else:
-        text = shown[0] + ("." + shown[1:] if len(shown) > 1 else "") + f"e{point - 1:+d}"
-    if isinstance(number, int) and abs(number) >= 2**53 and text != str(abs(number)):
-        raise Bad("an integer that no double prints")
-    return "-" * sign + text
-
-
-def read(text: str) -> Any:
-    """Read JSON in which no name stands twice in one object."""
-
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) != len(pairs):
-            raise Bad("a name stands twice")
-        return dict(pairs)
-
-    def refuse(name: str) -> Any:
-        raise Bad(f"{name} is no number")
-
-    try:
-        return json.loads(text, object_pairs_hook=members, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise Bad(f"no JSON: {error}") from None
-
-
-# Hashes
-
-
-def hash_of(value: Any) -> str:
-    """Return H(value)."""
-    return sha256(canonical(value).encode()).hexdigest()
-
-
-def leaf_of(event: Mapping[str, Any]) -> bytes:
-    """Return the leaf hash of an event."""
-    names = ("schemaVersion", "state", "stream", "topic", "version")
-    return sha256(b"\0" + canonical({name: event[name] for name in names}).encode()).digest()
-
-
-class Tree:
-    """A tree that grows: the roots of its complete subtrees, largest first, each with its size."""
-
-    def __init__(self, leaves: Iterable[bytes] = ()) -> None:
-        """Begin with leaves."""
-        self.size = 0
-        self.parts: list[tuple[int, bytes]] = []
-        for leaf in leaves:
-            self.add(leaf)
-
-    def add(self, leaf: bytes) -> None:
-        """Put a leaf at the end."""
-        self.size, part = self.size + 1, (1, leaf)
-        while self.parts and self.parts[-1][0] == part[0]:
-            part = (2 * part[0], sha256(b"\1" + self.parts.pop()[1] + part[1]).digest())
-        self.parts.append(part)
-
-    def root(self) -> str:
-        """Return the root in hex."""
-        if not self.parts:
-            return sha256(b"").hexdigest()
-        root = self.parts[-1][1]
-        for _, left in self.parts[-2::-1]:
-            root = sha256(b"\1" + left + root).digest()
-        return root.hex()
-
-
-def without_dollar(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out members whose names begin with a dollar sign."""
-    return {name: value for name, value in members.items() if not name.startswith("$")}
-
-
-def schema_hash(schema: Mapping[str, Any]) -> str:
-    """Return the schemaHash of a schema."""
-    kept = {name: value for name, value in schema.items() if name != "hash"}
-    if isinstance(kept.get("state"), dict) and isinstance(kept["state"].get("fields"), dict):
-        kept["state"] = kept["state"] | {"fields": without_dollar(kept["state"]["fields"])}
-    return hash_of(kept)
-
-
-def snapshot_hash(data: Mapping[str, Any], error: Mapping[str, Any] | None) -> str:
-    """Return the snapshotHash of a world."""
-    errors = []
-    if error is not None:
-        source = error.get("source") or {}
-        told = {"code": error["code"], "source": {name: source.get(name) for name in ("actionId", "nodePath")}}
-        errors = [told if error.get("context") is None else told | {"context": error["context"]}]
-    system = {"errors": errors, "pendingDigest": "empty", "terminalStatus": "failed" if errors else "completed"}
-    return hash_of({"data": without_dollar(data), "system": system})
-
-
-def world_ids(
-    schema: str, data: Mapping[str, Any], error: Mapping[str, Any] | None, parent: str | None
-) -> dict[str, str]:
-    """Return the three hashes of a world."""
-    snapshot = snapshot_hash(data, error)
-    return {
-        "snapshotHash": snapshot,
-        "contentId": hash_of({"schemaHash": schema, "snapshotHash": snapshot}),
-        "worldId": hash_of({"parentWorldId": parent, "schemaHash": schema, "snapshotHash": snapshot}),
-    }
-
-
-def intent_key(schema: str, body: Mapping[str, Any]) -> str:
-    """Return the intentKey of an intent's body."""
-    parts = schema, body["type"], canonical(body.get("input")), canonical(body.get("scopeProposal"))
-    return sha256(":".join(parts).encode()).hexdigest()
-
-
-# Patches
-
-
-def names_of(path: str) -> list[str]:
-    """Split a path."""
-    names, at = [""], 0
-    while at < len(path):
-        char = path[at]
-        if char == "\\" and path[at + 1 : at + 2] in (".", "\\"):
-            at, char = at + 1, path[at + 1]
-        elif char == ".":
-            names.append("")
-            char = ""
-        names[-1] += char
-        at += 1
-    return names if path else []
-
-
-def patched(data: Any, patch: Mapping[str, Any]) -> Any:
-    """Return the data after a patch; the old data stays as it is."""
-    names, operation = names_of(patch["path"]), patch["op"]
-    if operation == "unset":
-        if not names:
-            raise Bad("the data cannot be unset")
-        return removed(data, names)
-    value = patch["value"]
-    if operation == "merge":
-        if value is None:
-            return data
-        target = looked_up(data, names)
-        if not isinstance(value, dict) or not isinstance(target, dict | None):
-            raise Bad("merge needs objects")
-        value = (target or {}) | value
-    if not names and not isinstance(value, dict):
-        raise Bad("the data stays an object")
-    return put(data, names, value)
-
-
-def looked_up(node: Any, names: list[str]) -> Any:
-    """Return what stands at a path, None where nothing does."""
-    for name in names:
-        if isinstance(node, dict):
-            node = node.get(name)
-        elif isinstance(node, list) and INDEX.fullmatch(name) and int(name) < len(node):
-            node = node[int(name)]
-        else:
-            return None
-    return node
-
-
-def put(node: Any, names: list[str], value: Any) -> Any:
-    """Return a copy with a value at a path."""
-    if not names:
-        return value
-    name, rest = names[0], names[1:]
-    if isinstance(node, dict) or node is None:
-        return {**(node or {}), name: put((node or {}).get(name), rest, value)}
-    if isinstance(node, list) and INDEX.fullmatch(name):
-        index = int(name)
-        if index < len(node):
-            return [*node[:index], put(node[index], rest, value), *node[index + 1 :]]
-        if index == len(node) and not rest:
-            return [*node, value]
-    raise Bad("a patch does not fit the data")
-
-
-def removed(node: Any, names: list[str]) -> Any:
-    """Return a copy without what stands at a path."""
-    name, rest = names[0], names[1:]
-    if isinstance(node, dict) and name in node:
-        if rest:
-            return node | {name: removed(node[name], rest)}
-        return {key: value for key, value in node.items() if key != name}
-    if isinstance(node, list):
-        if not INDEX.fullmatch(name):
-            raise Bad("no index")
-        index = int(name)
-        if index < len(node):
-            return [*node[:index], *([removed(node[index], rest)] if rest else []), *node[index + 1 :]]
-    return node
-
-
-# Replay and verification
+State = Mapping[str, Any]
 
 
 class Replay:
-    """The fold of the events of one log."""
+    """The fold of the events of one log; every event is checked against what came before it."""
 
     def __init__(self) -> None:
         """Begin before the first event."""
+        self.size = 0
+        self.version = 1
+        self.streams: Counter[str] = Counter()
+        self.ids: set[tuple[str, str]] = set()
+        self.attempts: Counter[str] = Counter()
+        self.modes: set[str] = set()
+        self.schema: str | None = None
+        self.actors: dict[str, Any] = {}
+        self.bindings: dict[str, Any] = {}
+        self.policies: dict[str, str] = {}
+        self.shadow: State | None = None
         self.worlds: dict[str, tuple[str | None, str, int, Any]] = {}  # parent, outcome, height, data
         self.branches: dict[str, dict[str, str]] = {}
-        self.active, self.epoch, self.schema = "", 0, ""
-        self.proposals: dict[str, str] = {}
-        self.intents: dict[str, str] = {}
-        self.streams: Counter[str] = Counter()
+        self.active, self.epoch = "", 0
+        self.sealed: State | None = None  # a world whose execution has to end next
+        self.announced: dict[str, State] = {}
+        self.proposals: dict[str, dict[str, Any]] = {}
+        self.approved: dict[str, list[str]] = {}  # by executionKey, in order
+        self.running: dict[str, str] = {}
+        self.runs: set[str] = set()
+        self.leases = Leases(self.once)
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Check an event and fold it."""
         topic, state, stream = event["topic"], event["state"], event["stream"]
+        self.size, self.version = self.size + 1, event["schemaVersion"]
         self.streams[stream] += 1
-        if self.streams[stream] != event["version"]:
-            raise Bad("out of order in its stream")
-        if event["schemaVersion"] != 1:
-            raise Bad("a later version")
-        if topic == "log.founded" and state.get("logic"):
-            raise Bad("another logic")
-        if topic in REALM and stream != "realm":
-            raise Bad("in a wrong stream")
-        if topic.startswith(("proposal.", "human.", "effect.", "execution.")) and stream != state["proposalId"]:
-            raise Bad("in a wrong stream")
-        step = getattr(self, "on_" + topic.replace(".", "_"), None)
+        must(self.streams[stream] == event["version"], "out of order in its stream")
+        must(topic in TOPICS and 1 <= self.version <= LATEST.get(topic, 1), "an unknown topic, or a later version")
+        must(has_form(state, TOPICS[topic][1] | {"at": (False, "integer")}), "not in the form of its topic")
+        must(stream == self.stream_of(topic, state), "in a wrong stream")
+        must((self.size == 1) is (topic == "log.founded"), "a log begins with its founding, once")
+        name = "on_" + topic.replace(".", "_")
+        step = getattr(self, name, None) or getattr(self.leases, name, None)
         if step is not None:
             step(state)
-        if topic in WAYS:
-            self.go(state["proposalId"], *WAYS[topic])
-        elif topic.startswith("effect.") and topic != "effect.dropped":
-            self.go(state["proposalId"], {"executing"}, "executing")
-        elif topic.startswith("human."):
-            self.go(state["proposalId"], {"evaluating"}, "evaluating")
+        elif topic.startswith("run."):
+            self.on_run(topic, state)
 
-    def go(self, proposal: str, before: set[str], after: str) -> None:
-        """Let a proposal go from one of some states to another."""
-        if self.proposals.get(proposal) not in before:
-            raise Bad(f"a proposal that is {self.proposals.get(proposal)} cannot become {after}")
-        self.proposals[proposal] = after
+    def end(self) -> None:
+        """Check what a whole log must have said."""
+        must(not self.announced, "a record names a proposal that nobody submitted")
+        must(not any(one["over"] and one["status"] not in ENDS for one in self.proposals.values()), "its time was over")
 
-    def on_domain_adopted(self, state: Mapping[str, Any]) -> None:
+    def stream_of(self, topic: str, state: State) -> str:
+        """Return the stream that an event belongs to."""
+        stream = TOPICS[topic][0]
+        if stream == "the proposal's id":
+            return str(state["proposalId"])
+        return stream.replace("ID", str(state.get("projectionId", state.get("runId"))))
+
+    def once(self, what: str, name: str) -> None:
+        """Take an id in that must not come twice."""
+        must((what, name) not in self.ids, f"the {what} {name} twice")
+        self.ids.add((what, name))
+
+    # The realm
+
+    def on_log_founded(self, state: State) -> None:
+        """Begin."""
+        must(state["format"] == 1 and not state.get("logic"), "another format or logic")
+        self.on_enforcement_chosen(state)
+
+    def on_enforcement_chosen(self, state: State) -> None:
+        """Let an enforcement be one that a worker may have."""
+        must(state["enforcement"] in MODES, "no enforcement")
+        self.modes.add(state["enforcement"])
+
+    def on_domain_adopted(self, state: State) -> None:
         """Take a schema into force."""
-        if schema_hash(state["schema"]) != state["schemaHash"] or state.get("previous") not in (None, self.schema):
-            raise Bad("a wrong schemaHash")
+        must(schema_hash(state["schema"]) == state["schemaHash"], "a wrong schemaHash")
+        must(state.get("previous") == self.schema, "another domain was in force")
         self.schema = state["schemaHash"]
 
-    def on_world_sealed(self, state: Mapping[str, Any]) -> None:
-        """Rebuild a world and compare its hashes."""
-        parent, height = state["parent"], 0
-        if parent is None:
-            data = state["data"]
-        elif parent in self.worlds:
-            data, height = self.worlds[parent][3], self.worlds[parent][2] + 1
+    def on_actor_registered(self, state: State) -> None:
+        """Take an actor in."""
+        self.actors[state["actor"]["actorId"]] = state["actor"]
+
+    def on_actor_bound(self, state: State) -> None:
+        """Bind an actor."""
+        binding = state["binding"]
+        members = [member for one in (binding, *binding.get("then", ())) for member in one.get("members", ())]
+        must(self.actors.keys() >= {state["actorId"], *members}, "not registered")
+        must(binding.get("policy") is None or binding["policy"] in self.policies, "not adopted")
+        self.bindings[state["actorId"]] = binding
+
+    def on_policy_adopted(self, state: State) -> None:
+        """Take a policy into force."""
+        check_policy(state)
+        must(state.get("previous") in (None, self.policies.get(state["name"])), "another policy was in force")
+        self.policies[state["name"]] = state["policyHash"]
+
+    def on_policy_retired(self, state: State) -> None:
+        """Take a policy out of force."""
+        must(self.policies.pop(state["name"], None) == state["policyHash"], "that policy was not in force")
+        must(all(one.get("policy") != state["name"] for one in self.bindings.values()), "somebody is bound by it")
+
+    def on_shadow_configured(self, state: State) -> None:
+        """Let another policy judge too."""
+        must(self.actors.keys() >= set(state["actors"]), "not registered")
+        if state.get("policy") is None:
+            must(state.get("name") is None and state.get("policyHash") is None, "a name without a policy")
         else:
-            raise Bad("an unknown parent")
-        for patch in state["patches"]:
-            data = patched(data, patch)
-        ids = world_ids(state["schemaHash"], data, state.get("error"), parent)
-        if any(state[name] != value for name, value in ids.items()):
-            raise Bad("a wrong hash of a world")
-        outcome = "completed" if state.get("error") is None else "failed"
-        if (state["height"], state["outcome"], state["schemaHash"]) != (height, outcome, self.schema):
-            raise Bad("a wrong height, outcome or schema")
-        if state["worldId"] in self.worlds or (outcome == "failed" and state["patches"]):
-            raise Bad("a world twice, or a failed one with patches")
+            check_policy(state)
+        self.shadow = state if state.get("name") is not None else None
+
+    def on_key_registered(self, state: State) -> None:
+        """Take a key in."""
+        try:
+            must(len(base64.b64decode(state["publicKey"], validate=True)) == 32, "no key")
+        except binascii.Error:
+            raise Bad("no key") from None
+        self.leases.on_key_registered(state)
+
+    # Lineage
+
+    def on_world_sealed(self, state: State) -> None:
+        """Rebuild a world and compare its hashes."""
+        parent, error = state["parent"], state.get("error")
+        patches = state.get("patches", [])
+        must(self.sealed is None, "the world before was not followed by the end of its execution")
+        must(error is None or not patches, "a failed world changes nothing")
+        if parent is None:
+            must(not self.branches and state["createdBy"] is None, "genesis comes first, and nobody made it")
+            must(state.get("data") is not None, "genesis has data")
+            data, height = state["data"], 0
+        else:
+            data, height = self.grown(state, parent, patches)
+        outcome = "completed" if error is None else "failed"
+        ids = world_ids(state["schemaHash"], data, error, parent)
+        must(all(state[name] == value for name, value in ids.items()), "a wrong hash of a world")
+        must((state["height"], state["outcome"]) == (height, outcome), "a wrong height or outcome")
+        must(state["schemaHash"] == self.schema, "a schema that is not in force")
+        self.once("world", state["worldId"])
         self.worlds[state["worldId"]] = parent, outcome, height, data
         if state["branch"] in self.branches:
             self.branches[state["branch"]]["tip"] = state["worldId"]
 
-    def on_branch_created(self, state: Mapping[str, Any]) -> None:
+    def grown(self, state: State, parent: str, patches: list[Any]) -> tuple[Any, int]:
+        """Return the data and the height of a world that an execution made."""
+        maker = self.proposals.get(state["createdBy"] or "", {"status": ""})
+        must(maker["status"] == "executing" and maker["branch"] == state["branch"], "no execution made it")
+        must(self.branches[state["branch"]]["head"] == parent, "its parent is not the head")
+        self.sealed = state
+        data = self.worlds[parent][3]
+        for patch in patches:
+            data = patched(data, patch)
+        allowed = (maker["decision"].get("approvedScope") or {}).get("allowedPaths")
+        if maker["enforcement"] == "enforcing" and allowed is not None:
+            must(all(covers(allowed, patch) for patch in patches), "a patch outside of the approved scope")
+        return data, self.worlds[parent][2] + 1
+
+    def on_branch_created(self, state: State) -> None:
         """Make a branch."""
-        if state["branch"] in self.branches or state["worldId"] not in self.worlds:
-            raise Bad("a branch that exists, or at an unknown world")
+        must(state["branch"] not in self.branches and state["worldId"] in self.worlds, "a wrong branch")
         self.branches[state["branch"]] = {"head": state["worldId"], "tip": state["worldId"]}
         self.active = self.active or state["branch"]
 
-    def on_branch_switched(self, state: Mapping[str, Any]) -> None:
+    def on_branch_switched(self, state: State) -> None:
         """Make another branch the active one."""
-        if state["branch"] not in self.branches or state["epoch"] != self.epoch + 1:
-            raise Bad("a wrong branch or epoch")
+        must(state["branch"] in self.branches and state["epoch"] == self.epoch + 1, "a wrong branch or epoch")
         self.active, self.epoch = state["branch"], state["epoch"]
 
-    def on_proposal_submitted(self, state: Mapping[str, Any]) -> None:
+    # Proposals: who decides
+
+    def open(self, state: State, *statuses: str) -> dict[str, Any]:
+        """Return the proposal that an event is about, which is in one of these states."""
+        found = self.proposals.get(state["proposalId"], {"status": "unknown"})
+        must(found["status"] in statuses, f"a proposal that is {found['status']} cannot take this")
+        return found
+
+    def on_projection_recorded(self, state: State) -> None:
+        """Remember what a projection selected."""
+        self.once("record", state["recordId"])
+        must(state["actor"]["actorId"] in self.actors, "not registered")
+        must(state["worldId"] in {one["head"] for one in self.branches.values()}, "not the head of any branch")
+        if state.get("proposalId") is not None:
+            self.announced[state["proposalId"]] = state
+
+    def on_proposal_submitted(self, state: State) -> None:
         """Take a proposal in."""
-        intent, name = state["intent"], state["proposalId"]
-        if name in self.proposals or intent_key(state["schemaHash"], intent["body"]) != intent["intentKey"]:
-            raise Bad("a proposal twice, or a wrong intentKey")
-        if self.branches[state["branch"]]["head"] != state["baseWorld"] or state["epoch"] != self.epoch:
-            raise Bad("a wrong base or epoch")
-        self.proposals[name], self.intents[name] = "submitted", intent["intentId"]
+        intent, actor, branch = state["intent"], state["actor"], self.branches.get(state["branch"])
+        self.once("proposal", state["proposalId"])
+        self.once("intent", intent["intentId"])
+        must(intent_key(state["schemaHash"], intent["body"]) == intent["intentKey"], "a wrong intentKey")
+        must(state["schemaHash"] == self.schema, "a schema that is not in force")
+        must(self.actors.get(actor["actorId"]) == actor, "not as the actor is registered")
+        must(intent["meta"]["origin"]["actor"]["actorId"] == actor["actorId"], "an intent of somebody else")
+        must(branch is not None and branch["head"] == state["baseWorld"], "its base is not the head")
+        must(state["epoch"] == self.epoch, "a wrong epoch")
+        self.attempts[intent["intentKey"]] += 1
+        must(state["attempt"] == self.attempts[intent["intentKey"]], "a wrong attempt")
+        record = self.announced.pop(state["proposalId"], None)
+        if record is not None:
+            selected = record.get("intentId"), record.get("intentKey")
+            must(selected == (intent["intentId"], intent["intentKey"]), "a record of another intent")
+        self.proposals[state["proposalId"]] = {
+            "status": "submitted",
+            "actor": actor["actorId"],
+            "branch": state["branch"],
+            "key": state["executionKey"],
+            "intent": intent["intentId"],
+            "ruling": {},
+            "binding": None,
+            "deadline": None,
+            "shadowed": False,
+            "over": False,
+            "said": [],
+            "requested": set(),
+            "doubted": set(),
+            "fulfilled": set(),
+            "attempt": 0,
+        }
 
-    def on_decision_made(self, state: Mapping[str, Any]) -> None:
+    def shadow_of(self, proposal: State) -> str | None:
+        """Return the policy that judges an actor's proposals too."""
+        shadow = self.shadow
+        if shadow is None or (shadow["actors"] and proposal["actor"] not in shadow["actors"]):
+            return None
+        return str(shadow["name"])
+
+    def on_proposal_shadowed(self, state: State) -> None:
+        """Take in what another policy would have said."""
+        proposal = self.open(state, "submitted")
+        must(not proposal["shadowed"] and self.shadow_of(proposal) == state["name"], "no shadow of this actor")
+        must(state["ruling"].get("policyHash") == state.get("policyHash"), "a wrong policyHash")
+        proposal["shadowed"] = True
+
+    def on_proposal_judged(self, state: State) -> None:
+        """Take a ruling in."""
+        proposal, ruling = self.open(state, "submitted", "evaluating"), state["ruling"]
+        before, is_first = proposal["ruling"], proposal["status"] == "submitted"
+        if is_first:
+            must(proposal["shadowed"] or self.shadow_of(proposal) is None, "what the shadow said is missing")
+        bound: Any = self.bindings.get(proposal["actor"]) if is_first else proposal["binding"]
+        must(bound == state["binding"], "not the binding of the actor")
+        if is_first and ruling["verdict"] != "reject" and ruling.get("policyHash") is not None:
+            must(self.policies.get(bound.get("policy", "")) == ruling["policyHash"], "not the adopted policy")
+        if proposal["over"]:
+            must(ruling["verdict"] in BY_TIME[before.get("onTimeout", "reject")], "not what its time leads to")
+        last, step = before.get("step", 0), ruling.get("step", 0)
+        must(last <= step <= len(bound.get("then", ())), "no such step")
+        deadline = None
+        if ruling["verdict"] == "wait":
+            waits = ruling.get("timeoutMs")
+            deadline = None if waits is None else state["at"] + waits
+            if not is_first and step == last:
+                deadline = proposal["deadline"]
+        must(state.get("deadline") == deadline, "a wrong deadline")
+        check_votes(proposal, ruling)
+        proposal |= {"status": "evaluating", "ruling": ruling, "binding": bound, "deadline": deadline, "over": False}
+
+    def on_human_answered(self, state: State) -> None:
+        """Take an answer in."""
+        proposal, answer = self.open(state, "evaluating"), state["answer"]
+        self.once("answer", answer["answerId"])
+        by = answer["by"]["actorId"]
+        must(by in self.actors and (answer.get("to") is None or answer["to"] in self.actors), "not registered")
+        must((by == proposal["actor"]) is (answer["choice"] == "reply"), "not theirs to answer")
+        deadline = proposal["deadline"]
+        must(not proposal["over"] and (deadline is None or state["at"] <= deadline), "the time was over")
+        if answer["choice"] not in REMARKS:
+            proposal["said"].append((f"{answer['by']['kind']}:{by}", answer["choice"]))
+
+    def on_human_timed_out(self, state: State) -> None:
+        """Take in that nobody answered."""
+        proposal = self.open(state, "evaluating")
+        must(not proposal["over"] and state["deadline"] == proposal["deadline"], "a wrong deadline")
+        must(state["at"] > state["deadline"], "the time was not over")
+        proposal["over"] = True
+
+    def on_decision_made(self, state: State) -> None:
         """Decide on a proposal."""
-        decision = state["decision"]["decision"]
-        before = {"evaluating"} if decision == "approved" else {"submitted", "evaluating"}
-        self.go(state["proposalId"], before, decision)
+        told, name = state["decision"], state["proposalId"]
+        is_approved = told["decision"] == "approved"
+        proposal = self.open(state, "evaluating", *(() if is_approved else ("submitted",)))
+        self.once("decision", told["decisionId"])
+        must((told["proposalId"], told["decidedAt"]) == (name, state["at"]), "about another proposal or time")
+        must(not proposal["over"], "no ruling tells what the end of the time led to")
+        must(is_approved is ("approvedScope" in told), "an approvedScope stands in an approval")
+        check_votes(proposal, told)
+        approves = proposal["ruling"].get("verdict") == "approve"
+        lacks_leases = approves and not is_approved and self.leases.are_needed
+        check_decision(proposal["ruling"], told, lacks_leases, self.version)
+        held = self.leases.held_by(proposal["actor"], name)
+        must({verdict for verdict, _ in held} == {state.get("verdictId")} - {None}, "not the verdict of its leases")
+        must(state.get("backup") in (None, *(backup for _, backup in held)), "not what the verdict says of backups")
+        if is_approved:
+            scope = told.get("approvedScope")
+            writes = state.get("verdictId") is not None or scope is None or scope.get("allowedPaths") != []
+            must(held or not writes or not self.leases.are_needed, "approved without leases")
+            self.approved.setdefault(proposal["key"], []).append(name)
+        proposal |= {"status": told["decision"], "decision": told}
 
-    def on_effect_requested(self, state: Mapping[str, Any]) -> None:
+    def on_proposal_superseded(self, state: State) -> None:
+        """End what a switch left behind."""
+        self.open(state, "submitted", "evaluating")["status"] = "superseded"
+        must(state["epoch"] == self.epoch, "a wrong epoch")
+
+    # Proposals: what is done
+
+    def on_execution_started(self, state: State) -> None:
+        """Begin an execution, or let another worker take it on."""
+        proposal, name = self.open(state, "approved", "executing"), state["proposalId"]
+        frozen = state["now"], state["seed"], state["onWorld"]
+        if proposal["status"] == "approved":
+            must(self.approved[proposal["key"]][0] == name and proposal["key"] not in self.running, "out of its turn")
+            must(state["onWorld"] == self.branches[proposal["branch"]]["head"], "not on the head")
+            self.approved[proposal["key"]].pop(0)
+            self.running[proposal["key"]] = name
+            proposal |= {"status": "executing", "frozen": frozen}
+        must(frozen == proposal["frozen"] and state["seed"] == proposal["intent"], "another time, seed or world")
+        must(state["enforcement"] in self.modes, "nobody chose that enforcement")
+        proposal |= {"attempt": proposal["attempt"] + 1, "enforcement": state["enforcement"]}
+        must(state["attempt"] == proposal["attempt"], "a wrong attempt")
+
+    def on_execution_cancelled(self, state: State) -> None:
+        """Call an execution off."""
+        self.open(state, "approved", "executing")
+
+    def on_effect_requested(self, state: State) -> None:
         """Compare the id of an effect."""
-        wanted = state["requirement"]
+        proposal, wanted = self.open(state, "executing"), state["requirement"]
         told = {
             "schemaHash": self.schema,
-            "intentId": self.intents[state["proposalId"]],
+            "intentId": proposal["intent"],
             "actionId": wanted["actionId"],
             "nodePath": wanted["nodePath"],
             "effect": {"name": wanted["type"], "args": wanted["params"]},
         }
-        if hash_of(told) != wanted["id"]:
-            raise Bad("a wrong id of a requirement")
+        must(hash_of(told) == wanted["id"], "a wrong id of a requirement")
+        must(wanted["id"] not in proposal["doubted"], "an effect in doubt")
+        proposal["requested"].add(wanted["id"])
+        if wanted["type"] == "workspace.restore":
+            proposal["rollback"] = wanted["id"]
 
-    def on_proposal_completed(self, state: Mapping[str, Any]) -> None:
+    def on_effect_fulfilled(self, state: State) -> None:
+        """Take a result in."""
+        proposal, name = self.open(state, "executing"), state["requirementId"]
+        must(name in proposal["requested"] | proposal["doubted"], "not requested")
+        must(name not in proposal["fulfilled"], "fulfilled before")
+        error = state["result"].get("error")
+        must(error is None or "code" in error, "an error without a code")
+        proposal["requested"].discard(name)
+        proposal["doubted"].discard(name)
+        if proposal.get("rollback") != name:
+            proposal["fulfilled"].add(name)
+
+    def on_effect_retried(self, state: State) -> None:
+        """Take in that an effect will be made again."""
+        must(state["requirementId"] in self.open(state, "executing")["requested"], "not requested")
+
+    def on_effect_in_doubt(self, state: State) -> None:
+        """Take in that nobody knows."""
+        proposal, name = self.open(state, "executing"), state["requirementId"]
+        must(name in proposal["requested"] | proposal["doubted"], "not requested")
+        proposal["requested"].discard(name)
+        proposal["doubted"].add(name)
+
+    def on_effect_resolved(self, state: State) -> None:
+        """Take in what somebody said of an effect in doubt."""
+        proposal, name = self.open(state, "executing"), state["requirementId"]
+        must(name in proposal["doubted"], "not in doubt")
+        proposal["doubted"].discard(name)
+        proposal["requested"].add(name)
+
+    def on_proposal_completed(self, state: State) -> None:
         """Move a branch."""
-        self.on_proposal_failed(state, "completed")
+        self.ended(state, "completed")
         self.branches[state["branch"]]["head"] = state["worldId"]
 
-    def on_proposal_failed(self, state: Mapping[str, Any], outcome: str = "failed") -> None:
-        """Move the tip of a branch."""
-        branch = self.branches[state["branch"]]
-        if branch["head"] != state["parent"] or self.worlds[state["worldId"]][:2] != (state["parent"], outcome):
-            raise Bad("a wrong parent or world")
-        branch["tip"] = state["worldId"]
+    def on_proposal_failed(self, state: State) -> None:
+        """Move the tip of a branch; the error is that of the world."""
+        sealed = self.ended(state, "failed")
+        if sealed is not None:
+            must(sealed.get("error") == state["error"], "another error than that of its world")
+        data = self.worlds[state["worldId"]][3]
+        ids = world_ids(self.schema or "", data, state["error"], state["parent"])
+        must(ids["worldId"] == state["worldId"], "an error that the world's hash does not cover")
 
-    def on_key_registered(self, state: Mapping[str, Any]) -> None:
-        """Look at a key."""
-        if len(base64.b64decode(state["publicKey"])) != 32:
-            raise Bad("no key")
+    def ended(self, state: State, outcome: str) -> State | None:
+        """End an execution; return the world that was sealed for it, None where that was there before."""
+        proposal, branch = self.open(state, "executing"), self.branches[state["branch"]]
+        must(proposal["branch"] == state["branch"] and branch["head"] == state["parent"], "not on the head")
+        must(self.worlds[state["worldId"]][:2] == (state["parent"], outcome), "a wrong world")
+        sealed, self.sealed = self.sealed, None
+        if sealed is not None:
+            mine = state["proposalId"], state["worldId"]
+            must((sealed["createdBy"], sealed["worldId"]) == mine, "another world was sealed just before")
+        branch["tip"] = state["worldId"]
+        proposal["status"] = outcome
+        del self.running[proposal["key"]]
+        return sealed
+
+    def on_run(self, topic: str, state: State) -> None:
+        """Take in what was seen of a run."""
+        name = state["runId"]
+        if topic == "run.opened":
+            must(name not in self.runs, "opened twice")
+            self.runs.add(name)
+        elif topic == "run.closed":
+            must(name in self.runs, "not open")
+            self.runs.remove(name)
+        else:
+            is_open = self.proposals.get(name, {"status": "superseded"})["status"] not in ENDS
+            must(name in self.runs or is_open, "not open")
+
+
+def check_policy(state: State) -> None:
+    """Compare a policy with its name and its hash."""
+    policy = state["policy"]
+    found = hash_of({name: value for name, value in policy.items() if name != "hash"})
+    must(found == policy["hash"] == state["policyHash"], "a wrong policyHash")
+    must(policy["name"] == state["name"], "another policy")
+
+
+def check_votes(proposal: State, told: State) -> None:
+    """Check that votes can be won, and that those spoke whose answers were recorded."""
+    trace = told.get("trace", [])
+    for one in trace:
+        quorum = one.get("quorum")
+        if quorum is not None:
+            needed = quorum.get("threshold")
+            must(needed is None or needed <= len(one.get("to", ())), "a vote that nobody can win")
+            must(one.get("to"), "a vote of nobody")
+    spoken = [(one["source"], one["answer"]) for one in trace if one["rule"] == "human answer"]
+    must(not spoken or spoken == proposal["said"], "answers that nobody gave")
+
+
+def check_decision(ruling: State, told: State, lacks_leases: bool, version: int) -> None:
+    """Check that a decision follows from its ruling."""
+    verdict = "approved" if ruling.get("verdict") == "approve" else "rejected"
+    must(lacks_leases or (told["decision"] == verdict and ruling.get("verdict") != "wait"), "not what was ruled")
+    names = ("authority", "policyHash") if lacks_leases else ("authority", "policyHash", "reason", "approvedScope")
+    must(not ruling or all(told.get(name) == ruling.get(name) for name in names), "not as it was ruled")
+    trace, before = told.get("trace", []), ruling.get("trace")
+    engine = [one for one in trace if one["rule"] == "the engine"]
+    if version >= 2 and (engine or lacks_leases):
+        must(told["decision"] == "rejected" and engine == trace[-1:], "the engine spoke last")
+        sources = ("leases",) if lacks_leases else ("policy in force", "case")
+        must(engine[0]["source"] in sources and engine[0] == {**ENGINE, "source": engine[0]["source"]}, "not its words")
+        must(not any(one.get("decisive") for one in trace[:-1]), "the engine alone decided")
+        trace = trace[:-1]
+    if before:
+        must(unmarked(trace, lacks_leases) == unmarked(before, lacks_leases), "not the trace of the ruling")
+
+
+ENGINE = {"rule": "the engine", "answer": "reject", "decisive": True}
+
+
+def unmarked(trace: list[Any], is_overruled: bool) -> list[Any]:
+    """Return outcomes without the marks of what decided, where the engine overruled them."""
+    return [{name: one[name] for name in one if name != "decisive" or not is_overruled} for one in trace]
 
 
 def verify(lines: Iterable[str]) -> dict[str, Any]:
@@ -427,11 +529,12 @@ def verify(lines: Iterable[str]) -> dict[str, Any]:
                     raise Bad("a wrong position or leaf")
                 tree.add(leaf)
                 replay.take(told)
+        replay.end()
         if not heads or heads[-1][0] != tree.size:
             raise Bad("cut off")
-    except (Bad, KeyError, TypeError, AttributeError, ValueError) as error:
+    except REFUSALS as error:
         return {"sound": False, "firstBad": position, "why": str(error)}
-    ended = Counter(status for status in replay.proposals.values() if status in ENDS)
+    ended = Counter(one["status"] for one in replay.proposals.values() if one["status"] in ENDS)
     return {
         "sound": True,
         "heads": heads,

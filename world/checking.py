@@ -7,12 +7,14 @@ WP-decision, WP-epoch, INV-I2, INT-13.3, INT-13.5; design section 3.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
 
 from world.canonical import canonical_bytes, read_json
+from world.decided import faults_of_decision, fits_time_limit
 from world.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES, voters
 from world.errors import Refused
 from world.events import (
@@ -23,10 +25,12 @@ from world.events import (
     DecisionMade,
     DomainAdopted,
     EffectRequested,
+    EnforcementChosen,
     Event,
     ExecutionStarted,
     HumanAnswered,
     HumanTimedOut,
+    KeyRegistered,
     LogFounded,
     PolicyAdopted,
     PolicyRetired,
@@ -38,9 +42,18 @@ from world.events import (
     ProposalSubmitted,
     ProposalSuperseded,
     ShadowConfigured,
+    VerdictGiven,
     WorldSealed,
 )
-from world.identity import content_id, intent_key, requirement_id, schema_hash, state_hash, world_id
+from world.identity import (
+    content_id,
+    intent_key,
+    policy_hash,
+    requirement_id,
+    schema_hash,
+    state_hash,
+    world_id,
+)
 from world.klis.ledger import KLIS_EVENTS
 from world.patch import Patch, scope_allows
 from world.proposal import PROPOSAL_EVENTS, Proposal
@@ -49,6 +62,10 @@ from world.replay import KnownWorld, Lineages, Step
 from world.shadowing import shadowed_by
 from world.work import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
 
+_KEY_BYTES: Final = 32
+"""Length of an Ed25519 public key."""
+
+_MODES: Final = frozenset({"enforcing", "trusting"})
 _LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
 _SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _STREAMS: Final[Mapping[str, str]] = {
@@ -107,9 +124,13 @@ class Checks:
         self._announced: dict[str, ProjectionRecorded] = {}
         self._sealed: WorldSealed | None = None
         self._over: set[str] = set()  # proposals whose time is over, and what that led to must be told next
+        self._modes: set[str] = set()  # of enforcement; a worker says which is its own before it executes anything
+        self._backups: dict[str, bool] = {}  # open proposals that were granted leases, and whether those are backed up
+        self.version = 1  # in which the event at hand was stored
         self.world: KnownWorld | None = None
         self.by_topic: Mapping[str, Step] = {
             LogFounded.TOPIC: self._founded,
+            EnforcementChosen.TOPIC: self._enforcement,
             DomainAdopted.TOPIC: self._domain,
             ActorBound.TOPIC: self._bound,
             PolicyAdopted.TOPIC: self._policy,
@@ -130,7 +151,14 @@ class Checks:
             EffectRequested.TOPIC: self._requested,
             ProposalCompleted.TOPIC: self._ended,
             ProposalFailed.TOPIC: self._ended,
+            VerdictGiven.TOPIC: self._verdict,
+            KeyRegistered.TOPIC: self._key,
         }
+
+    def at_the_beginning(self, event: Event) -> None:
+        """Tell what the first event of a log must be."""
+        if not isinstance(event, LogFounded):
+            self._bad("BAD_REFERENCE", f"a log begins with {LogFounded.TOPIC}, and this is {event.TOPIC}")
 
     def at_the_end(self) -> None:
         """Tell what a whole log must have said by now."""
@@ -144,12 +172,28 @@ class Checks:
     def _founded(self, event: LogFounded, _: int) -> None:
         if self._realm.position != 0:
             self._bad("BAD_REFERENCE", "a log is founded by its first event only")
+        if event.format != 1 or event.logic:
+            self._bad("BAD_EVENT", f"its format is {event.format} with the logic {event.logic}; known is 1, with none")
+        self._enforcement(event, 1)
+
+    def _enforcement(self, event: LogFounded | EnforcementChosen, _: int) -> None:
+        self._modes.add(event.enforcement)
+        if event.enforcement not in _MODES:
+            self._bad("BAD_EVENT", f"there is no enforcement {event.enforcement!r}")
 
     def _domain(self, event: DomainAdopted, _: int) -> None:
         if schema_hash(event.schema) != event.schema_hash:
             self._bad("WRONG_HASH", f"the schemaHash {event.schema_hash} is not that of the schema")
         if event.previous != (self._realm.schema_hash or None):
             self._bad("BAD_REFERENCE", f"the domain before is {self._realm.schema_hash or None}, not {event.previous}")
+
+    def _key(self, event: KeyRegistered, _: int) -> None:
+        try:
+            is_key = len(base64.b64decode(event.public_key, validate=True)) == _KEY_BYTES
+        except ValueError:
+            is_key = False
+        if not is_key:
+            self._bad("BAD_EVENT", f"the public key is not the base64 of {_KEY_BYTES} bytes")
 
     def _bound(self, event: ActorBound, _: int) -> None:
         if event.actor_id not in self._realm.actors:
@@ -162,12 +206,19 @@ class Checks:
                 self._bad("BAD_REFERENCE", f"the member {member!r} of a tribunal is not registered")
 
     def _policy(self, event: PolicyAdopted, _: int) -> None:
-        if event.policy.get("hash") != event.policy_hash:
-            self._bad("WRONG_HASH", f"the policy's hash is {event.policy.get('hash')}, not {event.policy_hash}")
+        self._check_policy(event, event.policy)
         known = self._realm.policies.get(event.name)
         before = None if known is None else known.policy_hash
         if event.previous not in (None, before):
             self._bad("BAD_REFERENCE", f"the policy before is {before}, not {event.previous}")
+
+    def _check_policy(self, event: PolicyAdopted | ShadowConfigured, policy: Mapping[str, Any]) -> None:
+        """Compare the hash of a policy with what the policy says."""
+        found = policy_hash(policy)
+        if not found == policy.get("hash") == event.policy_hash:
+            self._bad("WRONG_HASH", f"the policyHash of the policy is {found}, not {event.policy_hash}")
+        if policy.get("name") != event.name:
+            self._bad("BAD_REFERENCE", f"the policy is {policy.get('name')!r}, not {event.name!r}")
 
     def _retired(self, event: PolicyRetired, _: int) -> None:
         known = self._realm.policies.get(event.name)
@@ -183,9 +234,10 @@ class Checks:
         unknown = [actor_id for actor_id in event.actors if actor_id not in self._realm.actors]
         if unknown:
             self._bad("BAD_REFERENCE", f"it names {', '.join(unknown)}, who are not registered")
-        policy = event.policy or {}
-        if (policy.get("name"), policy.get("hash")) != (event.name, event.policy_hash):
-            self._bad("WRONG_HASH", f"the policy is {policy.get('name')} with the hash {policy.get('hash')}")
+        if event.policy is not None:
+            self._check_policy(event, event.policy)
+        elif (event.name, event.policy_hash) != (None, None):
+            self._bad("BAD_REFERENCE", f"the policy {event.name!r} is missing")
 
     # Lineage
 
@@ -197,6 +249,8 @@ class Checks:
             self._bad("BAD_REFERENCE", f"there is no branch {event.branch!r}")
 
     def _world(self, event: WorldSealed, position: int) -> None:
+        if self._sealed is not None:
+            self._bad("BAD_REFERENCE", f"the execution that made world {self._sealed.world_id} did not end after it")
         self._sealed = event if event.created_by is not None else None
         self.world = self._lineages.seal(event, position)
         self._world_references(event, self.world)
@@ -277,7 +331,10 @@ class Checks:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold says so
-        self._over.discard(event.proposal_id)
+        if event.proposal_id in self._over:
+            self._over.remove(event.proposal_id)
+            if not fits_time_limit(proposal.ruling or {}, event.ruling):
+                self._bad("BAD_EVENT", f"the end of its time does not lead to {event.ruling['verdict']!r}")
         shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"])
         if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
             self._bad("BAD_EVENT", f"the policy {shadowing!r} shadows it, and what it said was not recorded")
@@ -355,15 +412,13 @@ class Checks:
             self._bad("BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}")
         if event.proposal_id in self._over:
             self._bad("BAD_EVENT", "its time was over, and no ruling tells what that led to")
+        if record["decidedAt"] != event.at:
+            self._bad("BAD_EVENT", f"it is of {event.at} and was decided at {record['decidedAt']}")
         self._check_leases(proposal, event)
         self._check_votes(proposal, record)
-        verdict = "approved" if (proposal.ruling or {}).get("verdict") == "approve" else "rejected"
-        if self._lacks_leases(proposal, event):
-            pass  # judged well, and rejected for its manifest, or because its leases were never free
-        elif record["decision"] != verdict or (proposal.ruling or {}).get("verdict") == "wait":
-            self._bad("BAD_EVENT", f"the decision {record['decision']!r} does not follow from the ruling")
-        elif record.get("approvedScope") != (proposal.ruling or {}).get("approvedScope"):
-            self._bad("BAD_EVENT", "the approvedScope is not that of the ruling")
+        lacks, ruling = self._lacks_leases(proposal, event), proposal.ruling or {}
+        for fault in faults_of_decision(ruling, record, lacks_leases=lacks, version=self.version):
+            self._bad("BAD_EVENT", fault)
         if (record["decision"] == "approved") is not ("approvedScope" in record):
             self._bad("BAD_EVENT", "the approvedScope stands in an approval, and only there")
 
@@ -377,8 +432,16 @@ class Checks:
         granted = {lease.verdict_id for lease in held.leases()} if held is not None else set()
         if granted != ({event.verdict_id} - {None}):
             self._bad("BAD_REFERENCE", f"the decision names verdict {event.verdict_id}, which did not grant its leases")
+        backup = self._backups.pop(event.proposal_id, None)
+        if event.backup not in (None, backup):
+            self._bad("BAD_REFERENCE", "whether there is a backup is not what the verdict says")
+
+    def _verdict(self, event: VerdictGiven, _: int) -> None:
+        if event.status == "Granted" and event.request_id in self._realm.proposals:
+            self._backups[event.request_id] = event.backup
 
     def _superseded(self, event: ProposalSuperseded, _: int) -> None:
+        self._backups.pop(event.proposal_id, None)
         if event.epoch != self._realm.epoch:
             self._bad("BAD_REFERENCE", f"the epoch is {self._realm.epoch}, not {event.epoch}")
 
@@ -390,6 +453,8 @@ class Checks:
             self._bad("BAD_REFERENCE", "the seed is not the intentId")
         if event.attempt != (1 if proposal.started is None else proposal.started.attempt + 1):
             self._bad("BAD_EVENT", f"attempt {event.attempt} does not follow the one before")
+        if event.enforcement not in self._modes:
+            self._bad("BAD_REFERENCE", f"nobody chose the enforcement {event.enforcement!r}")
         branch = self._realm.branches.get(proposal.branch)
         if proposal.started is None and (branch is None or event.on_world != branch.head):
             self._bad("BAD_REFERENCE", f"world {event.on_world} is not the head of {proposal.branch!r}")
@@ -423,10 +488,22 @@ class Checks:
         sealed, self._sealed = self._sealed, None
         if sealed is not None and (sealed.created_by, sealed.world_id) != (event.proposal_id, event.world_id):
             self._bad("BAD_REFERENCE", f"world {sealed.world_id} was sealed just before, by {sealed.created_by}")
-        if isinstance(event, ProposalCompleted):
+        if isinstance(event, ProposalFailed):
+            self._check_error(event, world, None if sealed is None else sealed.error)
+        else:
             branch = self._realm.branches.get(event.branch)
             if branch is not None:
                 self._lineages.move_head(branch.head, event.world_id)
+
+    def _check_error(self, event: ProposalFailed, world: KnownWorld, error: Mapping[str, Any] | None) -> None:
+        """Compare an error with that of its world; of one that was sealed before, with what its hash covers."""
+        if error is not None:
+            is_same = error == event.error
+        else:
+            found = state_hash(world.data, errors=(event.error,), last_error=event.error)
+            is_same = world_id(self._realm.schema_hash, found, event.parent) == event.world_id
+        if not is_same:
+            self._bad("BAD_EVENT", f"the error is not that of world {event.world_id}")
 
     def _within_scope(self, event: WorldSealed, maker: Proposal) -> None:
         """Hold the patches of an enforced execution to the approved scope (INT-13.5)."""

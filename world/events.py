@@ -15,6 +15,7 @@ from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
 from world.event import Event as Event
 from world.event import Wire
+from world.overruling import second_version
 from world.policy_events import PolicyRetired as PolicyRetired
 from world.policy_events import ProposalShadowed as ProposalShadowed
 from world.policy_events import ShadowConfigured as ShadowConfigured
@@ -36,6 +37,18 @@ class LogFounded(Event, frozen=True, kw_only=True):
     format: int
     enforcement: str
     logic: list[str] = []
+
+
+class LogBranched(Event, frozen=True, kw_only=True):
+    """From here on the log is a branch that never was: its beginning, of this size and root, is that of the real log.
+
+    ``whatif`` writes it; nobody signs such a log for the one that it began as.
+    """
+
+    TOPIC: ClassVar[str] = "log.branched"
+    size: int
+    root: str
+    by: str
 
 
 class EnforcementChosen(Event, frozen=True, kw_only=True):
@@ -187,10 +200,12 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     """The one terminal decision about a proposal.
 
     ``verdict_id`` is the verdict that granted its leases, and ``backup`` says whether a backup was made for them; logs
-    of before that was recorded do not say it.
+    of before that was recorded do not say it. Since version 2, its trace says where the engine overruled what was
+    ruled (``world.overruling``).
     """
 
     TOPIC: ClassVar[str] = "decision.made"
+    VERSION: ClassVar[int] = 2
     proposal_id: str
     decision: Wire
     verdict_id: str | None = None
@@ -426,6 +441,7 @@ class RequestWithdrawn(Event, frozen=True, kw_only=True):
 
 EVENT_TYPES: tuple[type[Event], ...] = (
     LogFounded,
+    LogBranched,
     EnforcementChosen,
     DomainAdopted,
     ActorRegistered,
@@ -475,8 +491,8 @@ EVENT_TYPES: tuple[type[Event], ...] = (
 TOPICS: Mapping[str, type[Event]] = {kind.TOPIC: kind for kind in EVENT_TYPES}
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-UPCASTERS: dict[tuple[str, int], Upcaster] = {}
-"""How a payload of one topic and version becomes the next version; empty while every topic has version 1."""
+UPCASTERS: Mapping[tuple[str, int], Upcaster] = {(DecisionMade.TOPIC, 1): second_version}
+"""How a payload of one topic and version becomes the next version; one that is broken is left to those who check it."""
 
 _DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
 _FIELDS = {

@@ -297,6 +297,11 @@ def fulfil(work: Work, task: Task, performed: Performed) -> None:
             EffectDropped(at=work.at, proposal_id=task.proposal_id, requirement_id=name, reason=reason),
         )
         return
+    failure = proposal.failures.get(name)
+    if failure is not None and failure.failures >= task.call.attempt:
+        # It was recorded: the acknowledgement of that commit was lost, and with it who was to make the effect again.
+        request(work, proposal, task.requirement, not_before=failure.due)
+        return
     _tell_seen(work, task.proposal_id, performed)
     if performed.retryable and _made_again(work, proposal, task, performed):
         return

@@ -24,10 +24,10 @@ from world.events import (
     PolicyRetired,
     WorldSealed,
 )
+from world.fitting import misfit
 from world.identity import content_id, state_hash, world_id
 from world.klis_in_force import configure_klis
 from world.proposal import INGRESS
-from world.realm import Branch
 from world.work import LINEAGE_STREAM, REALM_STREAM, Work
 
 LOG_FORMAT = 1
@@ -98,17 +98,15 @@ def adopt_domain(work: Work, by: str) -> bool:
     if changed:
         end_open_proposals(work)
     for branch in work.realm.branches.values():
-        refuse_missing_fields(work, branch)
-        try:
-            genesis(work.domain, ComputeContext(now=0, random_seed=""), work.snapshot(branch.head).data)
-        except Refused as refused:
+        found = misfit(work, branch.head)
+        if found is not None:
             raise Refused(
                 "DATA_DOES_NOT_FIT",
-                f"The head of {branch.name!r} does not obey the new schema: {refused.message} Change the data with "
-                "an action of the old domain first, or make the new fields optional.",
+                f"The head of {branch.name!r} {found[0]}. Change the data with an action of the old domain first, or "
+                "make the new fields optional.",
                 branch=branch.name,
-                faults=refused.details.get("faults"),
-            ) from None
+                **found[1],
+            )
     emit_domain(work, by)
     return True
 
@@ -125,21 +123,6 @@ def end_open_proposals(work: Work) -> None:
         )
     for proposal in list(work.realm.proposals.values()):
         supersede(work, proposal)
-
-
-def refuse_missing_fields(work: Work, branch: Branch) -> None:
-    """Raise ``Refused`` ``DATA_DOES_NOT_FIT`` where a head lacks a field that the new schema requires."""
-    data = work.snapshot(branch.head).data
-    fields = work.domain.schema.state.fields or {}
-    missing = [name for name, spec in fields.items() if spec.required and name not in data]
-    if missing:
-        raise Refused(
-            "DATA_DOES_NOT_FIT",
-            f"The head of {branch.name!r} lacks {', '.join(missing)}, which the new schema requires. Set them with an "
-            "action of the old domain first, or make the new fields optional.",
-            branch=branch.name,
-            missing=missing,
-        )
 
 
 def register(work: Work, actor: ActorRef, by: str) -> None:

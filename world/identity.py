@@ -131,6 +131,11 @@ def signature(error: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def policy_hash(description: Mapping[str, Any]) -> str:
+    """Return the hash of a policy's description (its ``hash`` left out), by which rulings and decisions name it."""
+    return digest({name: part for name, part in description.items() if name != "hash"})
+
+
 def content_id(schema_hash: str, snapshot_hash_hex: str) -> str:
     """Return the id that equal contents share: SHA-256(JCS({schemaHash, snapshotHash}))."""
     if _is_word(schema_hash) and _is_word(snapshot_hash_hex):

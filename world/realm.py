@@ -23,6 +23,7 @@ from world.events import (
     EnforcementChosen,
     Event,
     ExecutionStarted,
+    LogBranched,
     LogFounded,
     PolicyAdopted,
     PolicyRetired,
@@ -50,6 +51,7 @@ LANDMARKS: Final = frozenset(
     kind.TOPIC
     for kind in (
         LogFounded,
+        LogBranched,
         EnforcementChosen,
         DomainAdopted,
         ActorRegistered,
@@ -84,11 +86,13 @@ class Realm:
 
     ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission. ``klis_version`` is
     how many events of the lease ledger were folded, which is the version of their stream. ``runs`` are those that
-    are open. ``shadow`` says which policy judges for the record only, None where none does.
+    are open. ``shadow`` says which policy judges for the record only, None where none does, and ``branched`` that
+    this is no real log.
     """
 
     position: int = 0
     founded: LogFounded | None = None
+    branched: LogBranched | None = None
     enforcement: str = "enforcing"
     domain: DomainAdopted | None = None
     actors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -145,9 +149,14 @@ class Realm:
         """Return the proposals whose backoff after a Die is over at ``now`` (ms), the longest over first."""
         due: dict[str, Proposal] = {}
         while self.retries and self.retries[0][0] <= now:
-            _, proposal_id = heapq.heappop(self.retries)
+            at, proposal_id = heapq.heappop(self.retries)
             proposal = self.proposals.get(proposal_id)
-            if proposal is not None and self.still_lacks_leases(proposal):
+            if proposal is None or not self.still_lacks_leases(proposal):
+                continue
+            again = self.klis.asks_again_at(proposal.submitted.actor["actorId"], proposal_id)
+            if again > at:  # another worker asked at that time, in vain
+                heapq.heappush(self.retries, (again, proposal_id))
+            else:
                 due[proposal_id] = proposal
         return list(due.values())
 
@@ -289,6 +298,10 @@ def _founded(realm: Realm, event: LogFounded) -> None:
     realm.founded, realm.enforcement = event, event.enforcement
 
 
+def _branched(realm: Realm, event: LogBranched) -> None:
+    realm.branched = event
+
+
 def _enforcement(realm: Realm, event: EnforcementChosen) -> None:
     realm.enforcement = event.enforcement
 
@@ -389,6 +402,7 @@ def _closed(realm: Realm, event: RunClosed) -> None:
 
 _STEPS: Final[Mapping[type[Event], Callable[[Realm, Any], None]]] = {
     LogFounded: _founded,
+    LogBranched: _branched,
     EnforcementChosen: _enforcement,
     DomainAdopted: _domain,
     ActorRegistered: _actor,

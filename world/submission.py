@@ -14,6 +14,7 @@ from world.arbitration import is_arbitrated
 from world.canonical import canonical_bytes
 from world.errors import Refused
 from world.events import BranchCreated, ProjectionRecorded, ProposalSubmitted
+from world.fitting import misfit
 from world.frozen import freeze
 from world.intent import IntentInstance
 from world.judgement import judge
@@ -214,10 +215,11 @@ def find_branch(work: Work, name: str | None) -> Branch:
 
 
 def check_base(work: Work, world_id: str, *, allow_failed: bool) -> None:
-    """Refuse a world that nothing may be built on (WP-base).
+    """Refuse a world that nothing may be built on (WP-base, WP-schema).
 
     Raises:
-        Refused: ``UNKNOWN_WORLD``, ``FAILED_BASE``.
+        Refused: ``UNKNOWN_WORLD``, ``FAILED_BASE``; ``DATA_DOES_NOT_FIT`` for one of an earlier schema that does not
+            obey the one in force.
     """
     known = work.lookup.world_outcome(world_id)
     if known is None:
@@ -230,6 +232,17 @@ def check_base(work: Work, world_id: str, *, allow_failed: bool) -> None:
             f"World {world_id} holds a failed execution; nothing is built on it unless you allow it "
             "(allow_failed_base, --allow-failed).",
             world_id=world_id,
+        )
+    in_force = work.realm.domain
+    if in_force is None or in_force.previous is None:
+        return  # every world is of this schema
+    found = misfit(work, world_id)
+    if found is not None:
+        raise Refused(
+            "DATA_DOES_NOT_FIT",
+            f"World {world_id} {found[0]}. Begin at a world that was sealed since that schema was adopted.",
+            world_id=world_id,
+            **found[1],
         )
 
 

@@ -33,6 +33,9 @@ signed = "checkpoint.key.signed"          # where it is noted what was signed; u
 
 [redact]                                  # what --redact role=NAME hides from whom
 guest = ["inputs", "actors"]
+
+[digests]                                 # of resources, in what lease list, waits and explain --redact show
+key = "digests.key"                       # 32 bytes as 64 hex digits; without it each output has a key of its own
 """
 
 from __future__ import annotations
@@ -85,6 +88,14 @@ class CheckpointConfig(BaseModel):
     signed: str | None = None
 
 
+class DigestsConfig(BaseModel):
+    """What stands under ``[digests]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    key: str
+
+
 class Config(BaseModel):
     """What stands in ``world.toml``; relative paths start at ``folder``."""
 
@@ -103,6 +114,7 @@ class Config(BaseModel):
     workspace: WorkspaceConfig | None = None
     checkpoint: CheckpointConfig | None = None
     redact: dict[str, list[str]] | None = None
+    digests: DigestsConfig | None = None
     folder: Path = Field(default=Path(), exclude=True)
 
     def placed_workspace(self) -> WorkspaceConfig | None:

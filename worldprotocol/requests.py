@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from world.canonical import read_json
 from world.core import ComputeContext, Domain, genesis
 from world.errors import Refused
 from world.intent import IntentBody, IntentScope
@@ -18,6 +19,9 @@ from worldprotocol.assemble import load_any_domain
 
 BRANCH_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}")
 """What a branch may be called; a name that begins with - would be taken for an option."""
+
+MAX_HEADER_BYTES: Final = 65_536
+"""Longest first line of an export that is read to tell what a file is."""
 
 HEAD: Final = "HEAD"
 """What the command line calls the active branch's head; no branch may be called so."""
@@ -58,11 +62,28 @@ def fitting(
 
 
 def with_a_way_out(refused: Refused) -> Refused:
-    """Return the refusal, saying how a realm is founded where there is none."""
+    """Return the refusal, saying how a realm is founded where there is none, and what can be done with an export."""
+    if refused.code == "NOT_A_LOG":
+        hint = _about_export(Path(str(refused.details.get("path"))))
+        return Refused(refused.code, refused.message + hint, **refused.details)
     if refused.code != "LOG_NOT_FOUND" or "make it first" in refused.message:  # its folder is missing
         return refused
     told = f"{refused.message} `worldctl init` (World.create) founds a realm there."
     return Refused(refused.code, told, **refused.details)
+
+
+def _about_export(path: Path) -> str:
+    """Return what to do with a file that is an export of a log; nothing where it is something else."""
+    try:
+        with path.open("rb") as lines:
+            head = read_json(lines.readline(MAX_HEADER_BYTES))
+    except (OSError, Refused):
+        return ""
+    if not isinstance(head, dict) or head.get("worldProtocol") != "log":
+        return ""
+    if "redacted" in head:
+        return " It is a redacted export: `worldctl verify FILE` checks it, and nothing can look at its states."
+    return " It is an export of one: `worldctl import` reads it into a log."
 
 
 def check_branch_name(name: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
@@ -9,26 +10,32 @@ from typing import Any
 
 import pytest
 
+import authority.human
 import host.executor
 import world.arbitration
 import world.execution
+import world.founding
 import world.judgement
 import world.klis.kernel
 import world.klis.ledger
 import world.klis.predicate
 import world.making
 import world.protocol
+import world.shadowing
 import world.submission
 from authority import StandardAuthority
 from host import Host
-from world.decision import Ruling
+from world.decision import Quorum, Ruling
 from world.errors import WorldProtocolError
+from world.events import ProposalShadowed
 from world.klis.predicate import Predicate
 from world.ports import EffectTerms
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
+from world.realm import Realm
+from world.views.archive import Archive
 from world.views.unit import UnitLookup
-from worldprotocol.simulation import Scenario, Wish
+from worldprotocol.simulation import Scenario, Step, Wish
 from worldprotocol.simulation.depot import scenario
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -138,6 +145,119 @@ def a_worker_that_starts_takes_nothing_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(world.protocol, "recover", _nothing)
 
 
+def what_other_workers_asked_meanwhile_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    def due(self: Realm, now: int) -> list[Proposal]:
+        found = {}
+        while self.retries and self.retries[0][0] <= now:
+            _, name = heapq.heappop(self.retries)
+            if name in self.proposals and self.still_lacks_leases(self.proposals[name]):
+                found[name] = self.proposals[name]
+        return list(found.values())
+
+    patch.setattr(Realm, "due_retries", due)
+
+
+def a_majority_is_half_of_them(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Quorum, "needed", lambda self, members: members if self.rule == "unanimous" else members // 2)
+
+
+def no_further_step_is_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(authority.human, "go_on", lambda _case, otherwise, *_: otherwise)
+
+
+def an_answer_begins_the_time_anew(patch: pytest.MonkeyPatch) -> None:
+    record = world.judgement._record
+    patch.setattr(world.judgement, "_record", lambda *given, deadline=None: record(*given))
+
+
+def who_rejects_approves(patch: pytest.MonkeyPatch) -> None:
+    counted = authority.human._counted
+
+    def turned(case: Any, asked: Ruling, answer: Any, questions: Any) -> Ruling:
+        ruling = counted(case, asked, answer, questions)
+        return replace(ruling, verdict="approve") if answer.choice == "reject" else ruling
+
+    patch.setattr(authority.human, "_counted", turned)
+
+
+def a_time_out_approves(patch: pytest.MonkeyPatch) -> None:
+    ended = authority.human._ended
+    patch.setattr(authority.human, "_ended", lambda asked, _verdict, *more: ended(asked, "approve", *more))
+
+
+def narrowings_by_people_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(authority.human, "offered_scope", lambda case, _trace: case.intent.body.scope_proposal)
+
+
+def what_is_called_off_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Proposal, "cancelled", property(_nothing, _nothing))
+
+
+def who_lost_their_leases_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(world.execution, "lost_leases", lambda *_: False)
+
+
+def effects_are_tried_for_ever(patch: pytest.MonkeyPatch) -> None:
+    terms = Host.terms
+    patch.setattr(Host, "terms", lambda *given: replace(terms(*given), retries=99))
+
+
+def effects_are_tried_again_at_once(patch: pytest.MonkeyPatch) -> None:
+    terms = Host.terms
+    patch.setattr(Host, "terms", lambda *given: replace(terms(*given), backoff_ms=1))
+
+
+def nobody_is_shadowed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(world.shadowing, "shadowed_by", lambda *_: None)
+
+
+def everybody_is_shadowed(patch: pytest.MonkeyPatch) -> None:
+    def all_of_them(configured: Any, _actor: str) -> Any:
+        return None if configured is None else configured.name
+
+    patch.setattr(world.shadowing, "shadowed_by", all_of_them)
+
+
+def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
+    ruled = world.judgement._record
+
+    def record(work: Any, proposal: Proposal, ruling: Ruling, binding: Any, **more: Any) -> None:
+        last = work.emitted[-1].event
+        if isinstance(last, ProposalShadowed):
+            ruling = Ruling.from_wire(last.ruling)
+        ruled(work, proposal, ruling, binding, **more)
+
+    patch.setattr(world.judgement, "_record", record)
+
+
+def what_is_open_outlives_its_schema(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(world.founding, "end_open_proposals", _nothing)
+
+
+def any_data_fits_a_new_schema(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(world.founding, "misfit", _nothing)
+
+
+def a_domain_that_is_out_of_force_still_acts(patch: pytest.MonkeyPatch) -> None:
+    outcome = world.protocol._outcome
+
+    def fitting(work: Any, pending: Any, others: Any, *, fits: bool) -> Any:
+        return outcome(work, pending, others, fits=True)
+
+    patch.setattr(world.protocol, "_outcome", fitting)
+
+
+def an_index_gives_proposals_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    load = Archive.load_realm
+
+    def turned(self: Archive) -> Realm:
+        realm = load(self)
+        realm.proposals = dict(reversed(realm.proposals.items()))
+        return realm
+
+    patch.setattr(Archive, "load_realm", turned)
+
+
 FOUND_BY: Mapping[Plant, set[str]] = {
     patches_are_not_held_to_their_scope: {"INT-13.5"},
     nobody_asks_whether_an_effect_is_still_wanted: {"HC-journal"},
@@ -157,6 +277,24 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     proposals_write_without_leases: {"KM-2.2", "CRASH"},
     equal_keys_run_at_once: {"WP-exkey", "CRASH"},
     a_worker_that_starts_takes_nothing_over: {"WP-exec"},
+    what_other_workers_asked_meanwhile_does_not_count: {"KP-3d"},
+    a_majority_is_half_of_them: {"WP-bind"},
+    no_further_step_is_asked: {"WP-bind"},
+    an_answer_begins_the_time_anew: {"WP-decision"},
+    who_rejects_approves: {"WP-bind"},
+    a_time_out_approves: {"WP-bind"},
+    narrowings_by_people_are_forgotten: {"INT-13.3", "INT-13.5"},
+    what_is_called_off_goes_on: {"WP-exec", "CRASH"},
+    who_lost_their_leases_goes_on: {"WP-exec", "CRASH"},
+    effects_are_tried_for_ever: {"HC-journal"},
+    effects_are_tried_again_at_once: {"HC-journal"},
+    nobody_is_shadowed: {"CARD-policy"},
+    everybody_is_shadowed: {"CARD-policy"},
+    a_shadow_rules: {"CARD-policy"},
+    what_is_open_outlives_its_schema: {"WP-schema"},
+    any_data_fits_a_new_schema: {"WP-schema"},
+    a_domain_that_is_out_of_force_still_acts: {"WP-schema"},
+    an_index_gives_proposals_in_another_order: {"CARD-replay"},
 }
 """Each fault, and the requirements by one of which it must be found."""
 
@@ -170,8 +308,40 @@ def _wire(chance: Random) -> Wish:
 WIRES = replace(scenario, draw=_wire)
 """The depot, where all want payments by the bank that does not know a payment again."""
 
+
+def _name(chance: Random) -> Wish:
+    return Wish("name", {"name": "north"}) if chance.random() < 0.5 else Wish("add", {"to": "a", "by": 1})
+
+
+def _pay(chance: Random) -> Wish:
+    return Wish("pay", {"to": chance.choice("abc"), "amount": 3})
+
+
+PAYS = replace(scenario, draw=_pay, actors=scenario.actors[:2], bad_weather=0.9)
+"""The depot, where all want payments by the bank that knows a payment again, and it is rarely there."""
+
+NAMES = replace(scenario, draw=_name, actors=scenario.actors[:3])
+"""The depot, where nothing takes long, and much is named: its later edition can be adopted."""
+
 SCENARIOS: Mapping[Plant, Scenario] = {
     nobody_asks_whether_an_effect_is_still_wanted: WIRES,
     every_effect_is_taken_for_idempotent: WIRES,
+    a_domain_that_is_out_of_force_still_acts: NAMES,
+    effects_are_tried_again_at_once: PAYS,
+    any_data_fits_a_new_schema: NAMES,
 }
 """What a fault is looked for in, where that is not the depot as it is."""
+
+_FAILS = [Step("fly", 0, {"which": 0, "weather": "fails", "record": True}), Step("time", 0, {"ms": 8_000})]
+
+SCRIPTS: Mapping[Plant, list[Step]] = {
+    narrowings_by_people_are_forgotten: [
+        Step("submit", 0, {"actor": 2, "type": "add", "input": {"to": "a", "by": 1}}),
+        Step("decide", 0, {"of": "waiting", "which": 5, "actor": 1, "choice": "narrow"}),
+    ],
+    effects_are_tried_for_ever: [
+        Step("submit", 0, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
+        *(_FAILS * 3),
+    ],
+}
+"""Steps that bring a fault to light which seeds seldom meet."""

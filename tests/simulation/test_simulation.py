@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,8 @@ from random import Random
 
 import pytest
 
-from tests.simulation.planted import FOUND_BY, SCENARIOS, Plant
+import world.submission
+from tests.simulation.planted import FOUND_BY, SCENARIOS, SCRIPTS, Plant
 from world.canonical import canonical_bytes
 from world.errors import Refused
 from world.klis.predicate import Predicate, compatible
@@ -20,6 +22,7 @@ from worldprotocol.simulation import (
     Simulated,
     Simulation,
     Step,
+    Wish,
     draw_steps,
     read_script,
     run_seeds,
@@ -33,6 +36,7 @@ from worldprotocol.simulation.loading import DEPOT, load_scenario
 from worldprotocol.simulation.model_log import canonical
 from worldprotocol.simulation.model_worlds import within
 from worldprotocol.simulation.steps import KINDS
+from worldprotocol.simulation.storage import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 8
@@ -94,9 +98,11 @@ def test_other_seeds_give_other_logs_and_fewer_steps_the_beginning_of_more() -> 
 
 @pytest.mark.parametrize("plant", FOUND_BY, ids=lambda plant: plant.__name__)
 def test_a_planted_fault_is_found_within_a_few_seeds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, steps = SCENARIOS.get(plant, scenario), SCRIPTS.get(plant, PLANTED_STEPS)
+    if not isinstance(steps, int):
+        assert simulate(0, steps, where).violation is None
     plant(monkeypatch)
-    where = SCENARIOS.get(plant, scenario)
-    came = (simulate(seed, PLANTED_STEPS, where).violation for seed in range(PLANTED_SEEDS))
+    came = (simulate(seed, steps, where).violation for seed in range(PLANTED_SEEDS))
     found = next(filter(None, came), None)
     assert found is not None, "it was not found"
     assert found.requirement in FOUND_BY[plant], found
@@ -109,6 +115,62 @@ def _first_that_fails() -> tuple[int, list[Step], Simulated]:
         if came.violation is not None:
             return seed, steps, came
     raise AssertionError("no seed fails")
+
+
+NAMED_AND_ADOPTED = [
+    Step("submit", 0, {"actor": 0, "type": "name", "input": {"name": "north"}}),
+    Step("adopt", 0, {"which": 1}),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_worker_that_meets_a_fault_while_it_starts_starts_again(fault: str) -> None:
+    steps = [
+        Step("submit", 2, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
+        Step("fault", 1, {"fault": fault}),
+        Step("fly", 2, {"which": 0, "weather": "dies_after", "record": True}),
+    ]
+    came = simulate(0, steps, scenario)
+    assert came.violation is None
+    assert came.said[2].endswith("died after an effect")
+
+
+@pytest.mark.requirement("HC-journal")
+def test_a_failure_whose_acknowledgement_was_lost_counts_once() -> None:
+    steps = [
+        Step("submit", 0, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
+        Step("fault", 0, {"fault": "committed"}),
+        Step("fly", 0, {"which": 0, "weather": "fails", "record": True}),
+        Step("settle", 0, {}),
+    ]
+    came = simulate(0, steps, scenario)
+    assert came.violation is None
+    assert came.said[2] == "COMMIT_UNKNOWN"
+    topics = [row[4] for row in came.image]
+    assert topics.count("effect.retried") == 1
+    assert topics.count("effect.fulfilled") == 1
+
+
+ADDED = {"actor": 0, "type": "add", "input": {"to": "a", "by": 1}}
+BEHIND = (Step("branch", 0, {"which": 0, "name": "line"}), Step("submit", 0, {**ADDED, "fork": 0}))
+"""Steps that begin a branch at genesis, which has no name."""
+
+
+@pytest.mark.requirement("WP-schema", "WP-base")
+@pytest.mark.parametrize("behind", BEHIND, ids=lambda step: step.do)
+def test_no_branch_begins_at_a_world_that_does_not_obey_the_schema_in_force(
+    behind: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [*NAMED_AND_ADOPTED, behind, Step("submit", 0, {**ADDED, "fork": 1}), Step("submit", 1, ADDED)]
+    came = simulate(0, steps, scenario)
+    assert came.violation is None
+    assert came.said[2] == "DATA_DOES_NOT_FIT"
+    assert came.said[3].endswith("completed")
+    assert came.said[4] == "SCHEMA_MISMATCH"
+    monkeypatch.setattr(world.submission, "misfit", lambda *_: None)
+    found = simulate(0, steps, scenario).violation
+    assert found is not None
+    assert (found.step, found.requirement) == (3, "WP-schema")
 
 
 def test_a_script_that_fails_is_cut_to_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -153,6 +215,34 @@ def test_many_seeds_run_in_several_processes() -> None:
 def test_a_scenario_that_is_none_is_refused() -> None:
     with pytest.raises(Refused, match="should be a Scenario"):
         load_scenario("worldprotocol.simulation.depot:depot")
+
+
+def _raises(_chance: Random) -> Wish:
+    raise ZeroDivisionError("nothing is wished")
+
+
+def test_a_scenario_that_cannot_be_simulated_is_refused() -> None:
+    with pytest.raises(Refused, match="needs an actor") as nobody:
+        replace(scenario, actors=())
+    with pytest.raises(Refused, match="spare names other, which policies does not hold"):
+        replace(scenario, spare=("other",))
+    with pytest.raises(Refused, match="draw raised ZeroDivisionError: nothing is wished") as raised:
+        simulate(0, 10, replace(scenario, draw=_raises))
+    assert nobody.value.code == raised.value.code == "INVALID_SIMULATION"
+
+
+def test_a_loaded_realm_has_its_proposals_in_the_order_of_a_folded_one() -> None:
+    simulation = Simulation(6, scenario)
+    turned = 0
+    for step in draw_steps(6, STEPS, scenario):
+        simulation.do(step)
+        archive = simulation.workers[0].world.archive
+        in_turn = [proposal_id for proposal_id, _ in archive.rows("open_proposals")]
+        loaded = list(archive.load_realm().proposals)
+        turned += in_turn != loaded
+        assert loaded == list(archive.fold_realm().proposals) == list(simulation.model.open)
+    assert turned > 0
+    simulation.close()
 
 
 def test_a_step_that_finds_nothing_does_nothing() -> None:

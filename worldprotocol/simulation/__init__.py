@@ -13,7 +13,7 @@ the same log, byte by byte. ``worldctl simulate`` runs them; scenarios of one's 
 from worldprotocol.simulation.found import Broken
 from worldprotocol.simulation.loading import DEPOT, load_scenario
 from worldprotocol.simulation.many import Ran, run_seeds
-from worldprotocol.simulation.scenario import Expectation, Player, Scenario, Wish
+from worldprotocol.simulation.scenario import Edition, Expectation, Player, Scenario, Wish
 from worldprotocol.simulation.shrinking import shrink
 from worldprotocol.simulation.simulation import Simulated, Simulation, Violation, simulate
 from worldprotocol.simulation.steps import Step, draw_steps, read_script, script_of
@@ -21,6 +21,7 @@ from worldprotocol.simulation.steps import Step, draw_steps, read_script, script
 __all__ = [
     "DEPOT",
     "Broken",
+    "Edition",
     "Expectation",
     "Player",
     "Ran",

@@ -33,7 +33,9 @@ def _pick(which: int, among: Sequence[T]) -> T | None:
 
 def _issued(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> Any:
     actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
-    return worker.world.issue(actor, told["type"], told["input"], scope=told.get("scope"))
+    intent = worker.world.issue(actor, told["type"], told["input"], scope=told.get("scope"))
+    sim.issued_under[intent.intent_id] = sim.model.worlds.schema
+    return intent
 
 
 def _submit(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
@@ -48,7 +50,8 @@ def _submit(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     try:
         proposal = worker.world.submit(intent, **wishes)
     except Refused as refused:
-        hold("INT-6.1.2", f"a new intent was refused as {refused.code}", sim.is_fault(refused))
+        is_unfit = refused.code == "DATA_DOES_NOT_FIT" and not sim.model.fits(None, str(wishes.get("base_world")))
+        hold("INT-6.1.2", f"a new intent was refused as {refused.code}", is_unfit or sim.is_fault(refused))
         return refused.code
     return f"{proposal.proposal_id} {proposal.status}"
 
@@ -66,6 +69,9 @@ def _batch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 
     ended = worker.protocol.together([command(at) for at in range(len(ids))])
     refused = [at for at, result in enumerate(ended) if isinstance(result, Exception)]
+    for one in ended:
+        if isinstance(one, Exception) and (not isinstance(one, Refused) or sim.is_fault(one)):
+            raise one
     last = len(ids) - 1
     hold("INT-6.1.2", f"of a batch {refused} were refused: {ended}", refused == ([last] if told["twice"] else []))
     return f"{len(ids)} together"
@@ -76,13 +82,15 @@ def _again(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     if intent is None:
         return NOTHING
     known = sim.model.knows_intent(intent.intent_id)
+    is_old = sim.issued_under[intent.intent_id] != sim.model.worlds.schema
     try:
         worker.world.submit(intent)
     except Refused as refused:
-        fits = known and refused.code == "INTENT_ALREADY_SUBMITTED"
+        fits = (known and refused.code == "INTENT_ALREADY_SUBMITTED") or (is_old and refused.code == "WRONG_SCHEMA")
         hold("INT-6.1.2", f"an intent was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
     hold("INT-6.1.2", f"the intent {intent.intent_id} was taken a second time", not known)
+    hold("WP-schema", f"the intent {intent.intent_id} was issued under another schema, and taken", not is_old)
     return "submitted for the first time"
 
 
@@ -141,7 +149,8 @@ def _decide(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     more: dict[str, Any] = {}
     if told["choice"] == "narrow":
         proposed = one.intent["body"].get("scopeProposal") or {}
-        more["scope"] = proposed.get("allowedPaths") or ["data.*"]
+        narrower = _pick(told["which"] // 2, sim.scenario.scopes) if told["which"] % 2 else None
+        more["scope"] = [narrower] if narrower else proposed.get("allowedPaths") or ["data.*"]
     if told["choice"] == "delegate":
         more["to"] = people[told["which"] % len(people)]
     if not one.waits_for_people:
@@ -228,8 +237,14 @@ def _cancel(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 
 def _branch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     world = _pick(told["which"], list(sim.model.worlds.worlds))
-    worker.world.create_branch(told["name"], world)
-    return f"{told['name']} begins at {world and world[:8]}"
+    assert world is not None
+    fits = sim.model.fits(None, world)
+    try:
+        worker.world.create_branch(told["name"], world)
+    except Refused as refused:
+        hold("WP-schema", "a world that fits was refused", refused.code != "DATA_DOES_NOT_FIT" or not fits)
+        raise
+    return f"{told['name']} begins at {world[:8]}"
 
 
 def _switch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
@@ -321,6 +336,41 @@ def _policy(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     return f"{name} is adopted"
 
 
+def _shadow(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    names = [None, *(policy.name for policy in sim.scenario.policies)]
+    name = names[told["which"] % len(names)]
+    actors = [sim.scenario.actors[at % len(sim.scenario.actors)].actor_id for at in told["actors"]]
+    bindings = sim.model.bindings
+    judges = {bindings[one].get("policy") for one in actors or bindings if one in bindings} - {None}
+    try:
+        worker.world.shadow(name, actors=actors)
+    except Refused as refused:
+        fits = refused.code == "POLICY_IN_USE" and judges == {name}
+        hold("CARD-policy", f"a shadow was refused as {refused.code}", fits or sim.is_fault(refused))
+        return refused.code
+    hold("CARD-policy", f"{name} shadows itself", name is None or judges != {name})
+    return f"{name} shadows {', '.join(actors) or 'all'}"
+
+
+def _adopt(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+    """Start the worker anew with another domain and adopt it; where that is refused, it goes back."""
+    schema = list(sim.editions)[told["which"] % len(sim.editions)]
+    running = any(one.decision is not None for one in sim.model.open.values())
+    fits, is_other = sim.model.fits(schema), schema != sim.model.worlds.schema
+    worker = sim.restart(worker, sim.editions[schema].domain)
+    try:
+        adopted = worker.protocol.adopt_domain(by="operator")
+    except Refused as refused:
+        expected = "OPEN_PROPOSALS" if running else "DATA_DOES_NOT_FIT" if not fits else ""
+        what = f"a domain was refused as {refused.code}, expected was {expected or 'that it is adopted'}"
+        hold("WP-schema", what, refused.code == expected or sim.is_fault(refused))
+        sim.restart(worker)
+        return refused.code
+    hold("WP-schema", "a domain was adopted that must not be", not is_other or (fits and not running))
+    hold("WP-schema", "a domain in force was adopted again", adopted == is_other)
+    return f"{worker.name} runs domain {schema[:8]}"
+
+
 ACTS: Final[Mapping[str, Act]] = {
     "submit": _submit,
     "batch": _batch,
@@ -345,5 +395,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "withdraw": _withdraw,
     "bind": _bind,
     "policy": _policy,
+    "shadow": _shadow,
+    "adopt": _adopt,
 }
 """What each kind of step does; it returns a few words on what came of it."""

@@ -15,7 +15,7 @@ from authority import Approve, Escalate, Narrow, Policy, Reject, rule
 from host import handler
 from projections import Nothing, projection
 from world.core import ActionContext, Domain, EffectFailed, effect, set_
-from worldprotocol.simulation.scenario import Expectation, Player, Scenario, Wish
+from worldprotocol.simulation.scenario import Edition, Expectation, Player, Scenario, Wish
 
 __all__ = ["depot", "scenario"]
 
@@ -28,6 +28,22 @@ class Depot(BaseModel):
     counters: dict[str, int] = {"a": 0, "b": 0, "c": 0}
     paid: dict[str, int] = {"a": 0, "b": 0, "c": 0}
     receipts: list[str] = []
+    notes: dict[str, str] = {}
+
+
+class Notes(BaseModel):
+    """What must be noted in the later edition; in the first one it may be missing."""
+
+    name: str
+
+
+class NamedDepot(BaseModel):
+    """The state of a later edition."""
+
+    counters: dict[str, int] = {"a": 0, "b": 0, "c": 0}
+    paid: dict[str, int] = {"a": 0, "b": 0, "c": 0}
+    receipts: list[str] = []
+    notes: Notes
 
 
 class Adding(BaseModel):
@@ -54,16 +70,17 @@ class Paying(BaseModel):
     patient: bool = False
 
 
-depot = Domain("urn:worldprotocol:depot", version="1.0.0", state=Depot)
+class Naming(BaseModel):
+    """What the depot is to be called."""
+
+    name: str
 
 
-@depot.action("add", version="1")
 def add(ctx: ActionContext, input: Adding) -> Any:  # noqa: A002
     """Add to a counter."""
     return [set_(f"counters.{input.to}", ctx.data["counters"][input.to] + input.by)]
 
 
-@depot.action("move", version="1")
 def move(ctx: ActionContext, input: Moving) -> Any:  # noqa: A002
     """Move from one counter to another, if there is enough."""
     have = ctx.data["counters"][input.source]
@@ -74,7 +91,6 @@ def move(ctx: ActionContext, input: Moving) -> Any:  # noqa: A002
     return [set_(f"counters.{input.to}", counters[input.to] + input.by)]
 
 
-@depot.action("pay", version="1", manifest=[{"predicate": "MUTATES", "resource": "FILE:/a/{input.to}"}])
 def pay(ctx: ActionContext, input: Paying) -> Any:  # noqa: A002
     """Pay in several payments that the bank tells apart by their key."""
     failed = 0
@@ -88,12 +104,29 @@ def pay(ctx: ActionContext, input: Paying) -> Any:  # noqa: A002
     return [set_(f"paid.{input.to}", ctx.data["paid"][input.to] + input.amount * (input.times - failed))]
 
 
-@depot.action("wire", version="1")
 def wire(ctx: ActionContext, input: Paying) -> Any:  # noqa: A002
     """Pay by a bank that does not know a payment again."""
     receipt = yield effect("bank.wire", to=input.to, amount=input.amount)
     receipts = [*ctx.data["receipts"], receipt["key"]][-3:]
     return [set_(f"paid.{input.to}", ctx.data["paid"][input.to] + input.amount), set_("receipts", receipts)]
+
+
+def name(ctx: ActionContext, input: Naming) -> Any:  # noqa: A002
+    """Give the depot a name, without which the later edition cannot be adopted."""
+    return [set_("notes.name", input.name)]
+
+
+def _edition(version: str, state: type[BaseModel]) -> Domain:
+    domain = Domain("urn:worldprotocol:depot", version=version, state=state)
+    touched = [{"predicate": "MUTATES", "resource": "FILE:/a/{input.to}"}]
+    for action in (add, move, wire, name):
+        domain.action(action.__name__, version="1")(action)
+    domain.action("pay", version="1", manifest=touched)(pay)
+    return domain
+
+
+depot = _edition("1.0.0", Depot)
+named = _edition("2.0.0", NamedDepot)
 
 
 @handler("bank.pay", idempotent=True, time_limit_ms=2_000, retries=2, backoff_ms=500)
@@ -182,7 +215,7 @@ def adds(action: str, given: Any) -> Mapping[str, int]:
     if action == "move":
         away = {f"counters.{given['source']}": -given["by"]}
         return {**away, f"counters.{given['to']}": given["by"]} if given["to"] != given["source"] else {}
-    if action == "wire" or not given.get("patient"):
+    if action in ("wire", "pay") and not given.get("patient"):
         return {f"paid.{given['to']}": given["amount"] * (given.get("times", 1) if action == "pay" else 1)}
     return {}
 
@@ -192,6 +225,8 @@ def draw(chance: Random) -> Wish:
     to, by = chance.choice(COUNTERS), chance.choice((1, 2, 3, 4, 5, 7, 12, 25, -2))
     scope = chance.choice((None, None, None, (f"data.counters.{to}",), ("data.counters.*",), ("data.paid.*",)))
     kind = chance.random()
+    if kind < 0.06:
+        return Wish("name", {"name": chance.choice(("north", "south"))})
     if kind < 0.4:
         return Wish("add", {"to": to, "by": by}, scope)
     if kind < 0.5:
@@ -235,6 +270,7 @@ scenario = Scenario(
         Player("cron", "system", {"kind": "auto_approve"}),
     ),
     draw=draw,
+    editions=(Edition(named, lambda data: "name" in data["notes"]),),
     policies=(clerk, faulty, stern),
     spare=("stern",),
     effects=(bank_pay, bank_wire),
@@ -248,6 +284,7 @@ scenario = Scenario(
         _FAULTY,
         {"kind": "policy_rules", "policy": "stern"},
     ),
+    scopes=("data.*", "data.counters.*", "data.counters.a", "data.paid.*", "data.paid.b"),
     expects=expects,
     adds=adds,
 )

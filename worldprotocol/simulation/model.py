@@ -10,13 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.model_leases import LeaseModel
 from worldprotocol.simulation.model_log import LogModel, canonical
-from worldprotocol.simulation.model_worlds import WorldModel
+from worldprotocol.simulation.model_people import Asked
+from worldprotocol.simulation.model_worlds import WorldModel, covers
 from worldprotocol.simulation.scenario import Expectation
+
+if TYPE_CHECKING:
+    from world.ports import EffectTerms
 
 __all__ = ["Model", "Process"]
 
@@ -36,6 +40,11 @@ class Process:
         journal: results by requirement.
         doubtful: effects in doubt.
         sealed: the world that its execution came to.
+        asked: what people said to it.
+        is_shadowed: a second policy was asked about it.
+        is_called_off: somebody cancelled its execution.
+        narrowed: the patterns of each answer that narrowed its scope.
+        failures: how often each effect failed and was to be made again.
         ended: completed, failed, rejected or superseded.
     """
 
@@ -47,6 +56,11 @@ class Process:
     journal: dict[str, Told] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     sealed: Told | None = None
+    asked: Asked | None = None
+    is_shadowed: bool = False
+    is_called_off: bool = False
+    narrowed: list[list[str]] = field(default_factory=list)
+    failures: Counter[str] = field(default_factory=Counter)
     ended: str | None = None
 
     @property
@@ -79,6 +93,8 @@ class Model:
         expects: what a first ruling must be; see ``Scenario``.
         adds: what a completed action adds to numbers; see ``Scenario``.
         done: how often the outside was changed, by idempotency key.
+        fits: whether data obeys a schema, by the schema's hash; see ``Edition``.
+        terms: what the handlers of effects promise, by the effect's type.
     """
 
     def __init__(
@@ -86,6 +102,8 @@ class Model:
         expects: Callable[[Told, Told], Expectation],
         adds: Callable[[str, Any], Mapping[str, int]] | None,
         done: Mapping[str, int],
+        fits: Mapping[str, Callable[[Any], bool]],
+        terms: Mapping[str, EffectTerms],
     ) -> None:
         """Begin with an empty log."""
         self.log = LogModel()
@@ -98,6 +116,12 @@ class Model:
         self.policies: set[str] = set()
         self.topics: Counter[str] = Counter()
         self.declared: Told = {}
+        self.adopted: list[str] = []
+        self.shadow: Told | None = None
+        self._fits = fits
+        self._terms = terms
+        self._latest = 0
+        self._replaced: list[str] = []
         self._expects = expects
         self._done = done
         self._intents: dict[str, str] = {}
@@ -116,6 +140,13 @@ class Model:
         if step is not None:
             step(self, told)
         self.leases.take(topic, told)
+        if topic != "effect.dropped" and row[1] != "klis":  # it comes whatever is due; those have a clock of their own
+            self._latest = told["at"]
+
+    def fits(self, schema: str | None = None, *worlds: str) -> bool:
+        """Tell whether worlds obey a schema; None is the one in force, and no world the heads of all branches."""
+        fits = self._fits[schema or self.worlds.schema]
+        return all(fits(self.worlds.worlds[one].data) for one in worlds or self.worlds.heads.values())
 
     def knows_intent(self, intent_id: str) -> bool:
         """Tell whether an intent was submitted."""
@@ -135,6 +166,11 @@ class Model:
             hold("KP-4a", f"{session} has ended and holds leases", one.ended is None)
             hold("WP-decision", f"{session} holds leases and is not decided", one.decision is not None)
             hold("KM-2.2", f"{agent} holds leases of another's proposal", one.told["actor"]["actorId"] == agent)
+        hold("WP-epoch", f"{self._replaced[:1]} are superseded, and nothing took their place", not self._replaced)
+        hold("WP-schema", "the head of a branch does not obey the schema in force", self.fits())
+        for name, one in self.open.items():
+            due = one.judged.get("deadline") if one.judged is not None and one.decision is None else None
+            hold("WP-decision", f"{name} waits beyond its time", due is None or due >= self._latest)
         if self._epoch_seen != self.worlds.epoch:
             self._epoch_seen = self.worlds.epoch
             stale = [name for name, one in self.open.items() if one.decision is None and self._is_stale(one)]
@@ -147,6 +183,10 @@ class Model:
     # The registry
 
     def _domain(self, told: Told) -> None:
+        hold("WP-schema", "another schema was in force", (told.get("previous") or "") == self.worlds.schema)
+        hold("WP-schema", f"{list(self.open)[:1]} has not ended under its schema", not self.open)
+        self._replaced.clear()
+        self.adopted = list(dict.fromkeys((*self.adopted, told["schemaHash"])))
         self.worlds.schema = told["schemaHash"]
         self.declared = told["schema"]["actions"]
 
@@ -170,6 +210,14 @@ class Model:
         hold("WP-bind", f"the policy {told['name']} is retired, and somebody is bound by it", not bound)
         self.policies.discard(told["name"])
 
+    def _shadow(self, told: Told) -> None:
+        self.shadow = told if told.get("name") is not None else None
+
+    def _is_shadowed(self, actor: str) -> bool:
+        if self.shadow is None:
+            return False
+        return not self.shadow.get("actors") or actor in self.shadow["actors"]
+
     # Worlds and branches
 
     def _sealed(self, told: Told) -> None:
@@ -189,6 +237,7 @@ class Model:
         body = one.intent["body"]
         scopes = [body.get("scopeProposal"), one.decision["decision"]["approvedScope"]]
         patterns = [scope["allowedPaths"] for scope in scopes if scope and scope.get("allowedPaths") is not None]
+        patterns += one.narrowed
         self.worlds.seal(told, {"type": body["type"], "input": body.get("input"), "scopes": patterns})
         one.sealed = told
 
@@ -210,6 +259,7 @@ class Model:
         actor = told["actor"]["actorId"]
         hold("INT-3.1", f"{actor} is not registered", told["actor"] == self.actors.get(actor))
         hold("WP-bind", f"{actor} is not bound", actor in self.bindings)
+        hold("WP-schema", f"{name} is submitted under another schema", told["schemaHash"] == self.worlds.schema)
         self._intents[intent_id] = name
         self.processes[name] = self.open[name] = Process(told)
 
@@ -219,6 +269,8 @@ class Model:
         actor = one.told["actor"]["actorId"]
         if first:
             binding = self.bindings[actor]
+            one.asked = Asked(binding, actor)
+            hold("CARD-policy", f"a shadow of {told['proposalId']}", one.is_shadowed == self._is_shadowed(actor))
             hold("WP-bind", f"{actor} is judged by another binding than its own", told["binding"] == binding)
             body = one.intent["body"]
             expected = self._expects(binding, body)
@@ -226,7 +278,23 @@ class Model:
             hold("CARD-policy", what, expected is None or ruling["verdict"] == expected)
         elif not one.waits_for_people:
             hold("WP-decision", f"{told['proposalId']} is judged again", False)
+        assert one.asked is not None
+        one.asked.take(ruling, told.get("deadline"), told["at"])
         one.judged = told
+
+    def _shadowed(self, told: Told) -> None:
+        one = self._of(told, "submitted")
+        name, ruling, actor = told["proposalId"], told["ruling"], one.told["actor"]["actorId"]
+        shadow = self.shadow if self._is_shadowed(actor) else None
+        hold("CARD-policy", f"{name} is shadowed, and should not be", shadow is not None and not one.is_shadowed)
+        assert shadow is not None
+        one.is_shadowed = True
+        is_this = (told["name"], told.get("policyHash")) == (shadow["name"], shadow["policyHash"])
+        hold("CARD-policy", f"{name} is shadowed by another policy", is_this)
+        body = one.intent["body"]
+        expected = self._expects({"kind": "policy_rules", "policy": told["name"]}, body)
+        what = f"the shadow said {ruling['verdict']} to {body['type']} {body.get('input')}, not {expected}"
+        hold("CARD-policy", what, expected is None or ruling["verdict"] == expected)
 
     def _answered(self, told: Told) -> None:
         one = self._of(told, "evaluating")
@@ -240,11 +308,17 @@ class Model:
         may = who in asked or ("*" in asked and self.actors[who]["kind"] == "human") or answer["choice"] == "reply"
         hold("WP-bind", f"{who} answers and was not asked", may)
         hold("WP-decision", f"{told['proposalId']} is answered too late", due is None or told["at"] <= due)
+        assert one.asked is not None
+        one.asked.answer(who, answer["choice"], answer.get("to"))
+        if answer["choice"] == "narrow":
+            one.narrowed.append(answer["scope"]["allowedPaths"])
 
     def _timed_out(self, told: Told) -> None:
         one = self._of(told, "evaluating")
         hold("WP-decision", "a time-out without a wait", one.waits_for_people)
         hold("WP-decision", "a time-out before its time", told["at"] > told["deadline"])
+        assert one.asked is not None
+        one.asked.time_out()
 
     def _decided(self, told: Told) -> None:
         one = self._of(told, "submitted", "evaluating")
@@ -264,12 +338,17 @@ class Model:
             self._end(one, "rejected")
             return
         hold("WP-exec", f"{name} is approved, and the ruling was {verdict}", verdict == "approve")
+        approved = (record.get("approvedScope") or {}).get("allowedPaths")
+        for narrowed in one.narrowed:
+            is_narrow = approved is not None and all(covers(narrowed, pattern) for pattern in approved)
+            hold("INT-13.3", f"{name} is approved within {approved}, and somebody said {narrowed}", is_narrow)
         granted = self.leases.granted.get(told.get("verdictId", ""))
         hold("KM-2.2", f"{name} is approved without leases", granted == name)
 
     def _superseded(self, told: Told) -> None:
         one = self._of(told, "submitted", "evaluating")
-        hold("WP-epoch", "a proposal of this epoch is superseded", one.told["epoch"] < self.worlds.epoch)
+        if not self._is_stale(one):
+            self._replaced.append(told["proposalId"])  # a new domain has to follow in the same commit
         self._end(one, "superseded")
 
     def _started(self, told: Told) -> None:
@@ -324,8 +403,27 @@ class Model:
         hold("HC-journal", "what is resolved was in doubt", told["requirementId"] in one.doubtful)
         one.doubtful.discard(told["requirementId"])
 
+    def _retried(self, told: Told) -> None:
+        one = self._of(told, "executing")
+        effect = told["requirementId"]
+        asked = one.requested.get(effect)
+        hold("HC-journal", "an effect is made again that may not be", asked is not None and asked["idempotent"])
+        assert asked is not None
+        one.failures[effect] += 1
+        failures = one.failures[effect]
+        hold("HC-journal", f"effect {effect} failed {failures} times", told["failures"] == failures)
+        terms = self._terms.get(asked["requirement"]["type"])
+        if terms is not None:
+            hold("HC-journal", f"effect {effect} is tried too often", failures <= terms.retries)
+            due = told["at"] + terms.backoff_ms * 2 ** (failures - 1)
+            hold("HC-journal", f"effect {effect} is made again before {due}", told["due"] >= due)
+
     def _cancelled(self, told: Told) -> None:
-        self._of(told, "approved", "executing")
+        self._of(told, "approved", "executing").is_called_off = True
+
+    def _is_over(self, one: Process) -> bool:
+        """Tell whether an execution may only fail any more."""
+        return one.is_called_off or one.told["proposalId"] in self.leases.revoked
 
     def _completed(self, told: Told) -> None:
         self._finish(told, "completed")
@@ -335,6 +433,8 @@ class Model:
 
     def _finish(self, told: Told, how: str) -> None:
         one = self._of(told, "executing")
+        is_over = how == "completed" and self._is_over(one)
+        hold("WP-exec", f"{told['proposalId']} lost its leases or was called off, and completes", not is_over)
         if one.sealed is None:
             self.worlds.meet(told, one.intent["body"])
         else:
@@ -371,10 +471,12 @@ _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
     "actor.bound": Model._bound,
     "policy.adopted": Model._adopted,
     "policy.retired": Model._retired,
+    "shadow.configured": Model._shadow,
     "world.sealed": Model._sealed,
     "branch.created": Model._branch,
     "branch.switched": Model._switched,
     "proposal.submitted": Model._submitted,
+    "proposal.shadowed": Model._shadowed,
     "proposal.judged": Model._judged,
     "human.answered": Model._answered,
     "human.timed_out": Model._timed_out,
@@ -383,6 +485,7 @@ _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
     "execution.started": Model._started,
     "effect.requested": Model._requested,
     "effect.fulfilled": Model._fulfilled,
+    "effect.retried": Model._retried,
     "effect.in_doubt": Model._doubted,
     "effect.resolved": Model._resolved,
     "execution.cancelled": Model._cancelled,

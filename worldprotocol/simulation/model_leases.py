@@ -50,6 +50,8 @@ class LeaseModel:
     wanted: dict[str, tuple[Owner, list[Triple]]] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
     verdicts: set[str] = field(default_factory=set)
+    again: dict[str, int] = field(default_factory=dict)
+    revoked: set[str] = field(default_factory=set)
     token: int = 0
 
     def take(self, topic: str, told: Mapping[str, Any]) -> None:
@@ -116,6 +118,10 @@ class LeaseModel:
         request, owner, status = told["requestId"], (told["agentId"], told["sessionId"]), told["status"]
         hold("CARD-log", f"verdict {told['verdictId']} is there twice", told["verdictId"] not in self.verdicts)
         self.verdicts.add(told["verdictId"])
+        due = self.again.pop(request, 0)
+        hold("KP-3d", f"request {request} was told to die until {due}, and was asked again before", told["at"] >= due)
+        if status == "Die":
+            self.again[request] = told["at"] + (told.get("retryAfterMs") or 0)
         hold("KP-3e", f"{owner[0]} has no priority", owner[0] in self.ranks)
         if told.get("manifest") is not None:
             scope = [(one["predicate"], one["resource"]) for one in told["manifest"]["scope"]]
@@ -177,7 +183,7 @@ class LeaseModel:
         hold("KP-4b", "leases were revoked without a reason", told["reason"])
         hold("KP-4b", f"{told['by']} revoked leases", told["by"] in self.settings["administrators"].split())
         for name in told["leaseIds"]:
-            self._end(name, "Revoked")
+            self.revoked.add(self._end(name, "Revoked").owner[1])
 
     def _end(self, name: str, how: str) -> _Lease:
         lease = self.active.pop(name, None)

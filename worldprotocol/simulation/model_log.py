@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+import orjson
 import rfc8785
 
 from worldprotocol.simulation.found import hold
 
 __all__ = ["LogModel", "canonical", "digest"]
 
-_UNUSUAL = re.compile(r"\d[.eE]|[^\x20-\x7e]|\\|\d{16}")
+_UNUSUAL = re.compile(rb"\d[.eE]|[^\x20-\x7e]|\\|\d{16}")
 
 
 def canonical(value: Any) -> bytes:
-    """Return the RFC 8785 text of a value; the library that defines it is asked only where ``json`` may differ."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return rfc8785.dumps(value) if _UNUSUAL.search(text) else text.encode()
+    """Return the RFC 8785 text of a value; the library that defines it is asked only where ``orjson`` may differ."""
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return rfc8785.dumps(value) if _UNUSUAL.search(text) else text
+
+
+@lru_cache(maxsize=4_096)
+def _name(text: str) -> bytes:
+    return canonical(text)
 
 
 def digest(value: Any) -> str:
@@ -43,14 +49,14 @@ class LogModel:
         position, stream, version, topic, schema_version, state, leaf = row[:7]
         hold("CARD-log", f"event {position} follows {self.size}", position == self.size + 1)
         hold("CARD-log", f"{stream} goes on with {version}", version == self.versions.get(stream, 0) + 1)
-        names = canonical(stream), canonical(topic)
+        names = _name(stream), _name(topic)
         content = b'{"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}'
         own = sha256(b"\x00" + content % (schema_version, state, *names, version)).digest()
         hold("CARD-log", f"the leaf of event {position} is the hash of its content", own == leaf)
         self.size, self.versions[stream] = position, version
         self.leaves.append(own)
         self._grow(own)
-        return json.loads(state)
+        return orjson.loads(state)
 
     def _grow(self, node: bytes) -> None:
         size = 1

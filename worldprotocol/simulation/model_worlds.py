@@ -10,7 +10,7 @@ from typing import Any
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.model_log import digest
 
-__all__ = ["WorldModel", "names_of", "within"]
+__all__ = ["WorldModel", "covers", "names_of", "within"]
 
 _DOT = re.compile(r"(?<!\\)\.")
 
@@ -160,6 +160,11 @@ def within(scope: Sequence[str], path: str) -> bool:
         if len(names) >= len(parts) and all(part in ("*", name) for part, name in zip(parts, names, strict=False)):
             return True
     return False
+
+
+def covers(scope: Sequence[str], pattern: str) -> bool:
+    """Tell whether all that a pattern covers is covered by one of the others."""
+    return pattern in scope or within(scope, pattern.removeprefix("data.").removesuffix(".*"))
 
 
 def _touched(patch: Mapping[str, Any]) -> list[str]:

@@ -18,10 +18,11 @@ from authority import Policy
 from host import EffectHandler
 from world.actor import ActorKind
 from world.core import Domain
+from world.errors import Refused
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 
-__all__ = ["Expectation", "Player", "Scenario", "Wish"]
+__all__ = ["Edition", "Expectation", "Player", "Scenario", "Wish"]
 
 Expectation = Literal["approve", "reject", "wait"] | None
 """What a first ruling must be; None where nothing is known."""
@@ -57,6 +58,19 @@ class Wish:
     scope: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """A domain that is adopted in the middle of a simulation, in place of the one before.
+
+    Args:
+        domain: with the same actions as the first one.
+        fits: says independently of its schema whether data obeys it; without it only what is refused comes to light.
+    """
+
+    domain: Domain
+    fits: Callable[[Any], bool] = lambda _data: True
+
+
 def _limits() -> Limits:
     """Return limits with short times, so that much happens in little virtual time."""
     klis = KlisSettings(default_ttl_ms=20_000, max_hold_ms=120_000, max_proposal_retries=6)
@@ -71,28 +85,45 @@ class Scenario:
         domain: whose actions run.
         actors: who acts, at least one; those of kind human may answer.
         draw: draws a wish.
-        policies: those in force from the founding on.
+        editions: further domains, which steps adopt, and the first one after them again.
+        policies: those in force from the founding on; each may also shadow.
         spare: names of ``policies`` that are adopted only by a step.
         effects: handlers; in a simulation they run in the caller's thread and must not wait for anything.
         projections: asked about source events, whose payload is a drawn wish ``{"type", "input"}``.
         bindings: what actors are bound to anew, now and then.
         resources: what direct leases are asked for.
+        scopes: patterns to which people narrow what they approve.
+        bad_weather: how likely something goes wrong while an effect is made, from 0 to 1.
         expects: says independently of the policies what the first ruling on ``(binding, intent body)`` must be.
         adds: says independently of the actions what a completed ``(type, input)`` adds to numbers in the data, by path.
         data: initial data that differs from the domain's defaults.
         limits: of the pipeline.
+
+    Raises:
+        Refused: ``INVALID_SIMULATION`` without actors, or with spare policies that are none of its own.
     """
 
     domain: Domain
     actors: tuple[Player, ...]
     draw: Callable[[Random], Wish]
+    editions: tuple[Edition, ...] = ()
     policies: tuple[Policy, ...] = ()
     spare: tuple[str, ...] = ()
     effects: tuple[EffectHandler, ...] = ()
     projections: tuple[Any, ...] = ()
     bindings: tuple[Mapping[str, Any], ...] = ()
     resources: tuple[str, ...] = ("FILE:/a/*", "FILE:/a/x", "FILE:/a/y", "FILE:/b", "SYMBOL:S", "CONFIG_KEY:k")
+    scopes: tuple[str, ...] = ("data.*",)
+    bad_weather: float = 0.4
     expects: Callable[[Mapping[str, Any], Mapping[str, Any]], Expectation] = lambda _binding, _body: None
     adds: Callable[[str, Any], Mapping[str, int]] | None = None
     data: Mapping[str, Any] | None = None
     limits: Limits = field(default_factory=_limits)
+
+    def __post_init__(self) -> None:
+        """Check what would only come to light in the middle of a simulation."""
+        unknown = sorted(set(self.spare) - {policy.name for policy in self.policies})
+        if not self.actors:
+            raise Refused("INVALID_SIMULATION", "A scenario needs an actor at least; give it players (actors=...).")
+        if unknown:
+            raise Refused("INVALID_SIMULATION", f"spare names {', '.join(unknown)}, which policies does not hold.")

@@ -70,7 +70,11 @@ def _which(chance: Random) -> int:
 
 
 def _wish(chance: Random, scenario: Scenario) -> dict[str, Any]:
-    wish = scenario.draw(chance)
+    try:
+        wish = scenario.draw(chance)
+    except Exception as error:
+        why = f"The scenario's draw raised {type(error).__name__}: {error}."
+        raise Refused("INVALID_SIMULATION", why) from error
     told: dict[str, Any] = {"actor": _which(chance), "type": wish.type, "input": wish.input}
     return told if wish.scope is None else {**told, "scope": list(wish.scope)}
 
@@ -102,7 +106,7 @@ def _decide(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
 
 
 def _fly(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    weather = chance.choice(WEATHER) if chance.random() < 0.3 else "fair"
+    weather = chance.choice(WEATHER) if chance.random() < scenario.bad_weather else "fair"
     return {"which": _which(chance), "weather": weather, "record": chance.random() < 0.8}
 
 
@@ -152,6 +156,10 @@ def _fault(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
     return {"fault": chance.choice(FAULTS)}
 
 
+def _shadow(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
+    return {"which": _which(chance), "actors": [_which(chance) for _ in range(chance.choice((0, 0, 1, 3)))]}
+
+
 def _nothing(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
     return {}
 
@@ -180,6 +188,8 @@ KINDS: Final[Mapping[str, tuple[int, Drawing]]] = {
     "withdraw": (3, _one),
     "bind": (1, _bind),
     "policy": (1, _one),
+    "shadow": (1, _shadow),
+    "adopt": (2, _one),
 }
 """How often each kind of step is drawn, and how it is drawn."""
 
@@ -194,6 +204,9 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[Step]:
         seed: any whole number.
         count: how many.
         scenario: whose wishes are drawn.
+
+    Raises:
+        Refused: ``INVALID_SIMULATION`` where its ``draw`` raises.
     """
     chance = Random(seed)
     kinds = list(KINDS)

@@ -79,6 +79,14 @@ class SimulatedStore(SqliteStore):
         if fault in _AFTER:
             raise _AFTER[fault]()
 
+    def _notice_others(self, writer: sqlite3.Connection) -> None:
+        """There are none: a database in memory has one connection."""
+
+    @property
+    def changes(self) -> int:
+        """How many rows were ever written, those included that were taken back."""
+        return self._own().total_changes
+
     def close(self) -> None:
         """Stay open: a worker that ends takes nothing with it."""
 

@@ -13,6 +13,7 @@ from authority import PolicyRegistry, StandardAuthority
 from host import Host
 from projections import Issuer, ProjectionRegistry
 from world.clock import Clock, IdSource
+from world.core import Domain
 from world.klis.resource import STANDARD
 from world.log import Pending
 from world.log.log import EventLog, open_log_in
@@ -138,6 +139,7 @@ class Worker:
         outside: what effects are done to.
         clock: of its machine.
         census: who is gone.
+        domain: whose actions it runs.
         create: make the log.
     """
 
@@ -150,17 +152,19 @@ class Worker:
         outside: Outside,
         clock: Clock,
         census: Census,
+        domain: Domain,
         create: bool = False,
     ) -> None:
         """Open the log."""
         self.name = name
-        host = Host(parts.domain, outside.registry, clock=clock, workers=outside.workers)
-        own = replace(parts, executor=host)
+        self.schema = domain.schema.hash
+        host = Host(domain, outside.registry, clock=clock, workers=outside.workers)
+        own = replace(parts, domain=domain, executor=host)
         view = WorldIndex(checkpoint_every=parts.limits.checkpoint_every)
         self.log: EventLog = open_log_in(store, ADDRESS, create=create, view=view)
         self.protocol = SteppedProtocol(
             self.log,
-            domain=parts.domain,
+            domain=domain,
             authority=parts.authority,
             executor=host,
             clock=clock,

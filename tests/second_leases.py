@@ -1,0 +1,140 @@
+"""The ledger of leases, written from docs/log-format.md alone: see ``tests.second_implementation``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tests.second_forms import must
+
+NUMBERS = {
+    *("max_triples", "max_resource_chars", "max_depth", "min_subtree_depth", "max_waiting", "max_named_conflicts"),
+    *("default_ttl_ms", "max_ttl_ms", "max_hold_ms", "backoff_ms", "max_backoff_ms", "max_signature_age_ms"),
+    "max_proposal_retries",
+}
+PREDICATES = {"PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"}
+KINDS = dict.fromkeys(("FILE", "API_ENDPOINT", "STATE"), "path") | {"URL": "url"}
+KINDS |= dict.fromkeys(("SYMBOL", "DATABASE_TABLE", "CONFIG_KEY", "DB", "ENV", "PROCESS", "COMMAND"), "opaque")
+SWITCHES = {"accept_priority", "lower_case"}
+State = Mapping[str, Any]
+
+
+class Leases:
+    """Who is registered, who holds what, and who waits."""
+
+    def __init__(self, once: Callable[[str, str], None]) -> None:
+        """Begin with nothing; ``once`` takes ids in that must not come twice."""
+        self.once = once
+        self.are_needed = False
+        self.max_hold = 7 * 24 * 3_600_000
+        self.kinds = KINDS
+        self.agents: set[str] = set()
+        self.keys: dict[str, bool] = {}
+        self.leases: dict[str, dict[str, Any]] = {}
+        self.waiting: dict[str, tuple[str, str]] = {}
+        self.token = 0
+
+    def held_by(self, agent: str, session: str) -> set[tuple[str, bool]]:
+        """Return the verdicts that granted what a session holds, each with whether there is a backup."""
+        mine = [one for one in self.leases.values() if one["holder"] == (agent, session)]
+        return {(one["verdict"], one["backup"]) for one in mine}
+
+    def on_klis_configured(self, state: State) -> None:
+        """Let leases be needed from here on."""
+        for name, value in state["settings"].items():
+            must(name in NUMBERS | SWITCHES | {"administrators"}, "no setting")
+            if name in NUMBERS:
+                least = 0 if name == "min_subtree_depth" else 1
+                must(type(value) is int and least <= value < 2**53, "a setting that is no such number")
+            else:
+                must(type(value) is (bool if name in SWITCHES else str), "a setting of a wrong type")
+        self.are_needed = True
+        self.kinds = KINDS | {
+            name: "other" if told.get("authority") else told["kind"] for name, told in state.get("types", {}).items()
+        }
+        self.max_hold = state["settings"].get("max_hold_ms", self.max_hold)
+
+    def check_triple(self, told: State) -> None:
+        """Check that a triple can be one."""
+        scheme, colon, name = told["resource"].partition(":")
+        must(told["predicate"] in PREDICATES and colon, "no triple")
+        must(told.get("confidence", "High") in ("High", "Medium", "Low"), "no confidence")
+        kind = self.kinds[scheme]
+        must(kind != "path" or name.startswith("/"), "no path")
+        must(kind != "url" or "/" in name.partition("://")[2], "no URL")
+
+    def on_agent_registered(self, state: State) -> None:
+        """Take an agent in."""
+        must(state["agentId"] not in self.agents, "registered twice")
+        self.agents.add(state["agentId"])
+
+    def on_key_registered(self, state: State) -> None:
+        """Take a key in."""
+        must(state["keyId"] not in self.keys, "registered twice")
+        self.keys[state["keyId"]] = True
+
+    def on_key_revoked(self, state: State) -> None:
+        """Take a key out of force."""
+        must(self.keys.get(state["keyId"]), "not in force")
+        self.keys[state["keyId"]] = False
+
+    def on_verdict_given(self, state: State) -> None:
+        """Grant leases, or let a request wait."""
+        self.once("verdict", state["verdictId"])
+        name, status = state["requestId"], state["status"]
+        must(state["agentId"] in self.agents, "not registered")
+        must(status in ("Granted", "Wait", "Die"), "no verdict")
+        holder = self.waiting.get(name, (state["agentId"], state["sessionId"]))
+        for lease in state.get("leases", ()):
+            self.once("lease", lease["leaseId"])
+        if status != "Wait":
+            self.waiting.pop(name, None)
+        elif state.get("queued"):
+            must(name not in self.waiting, "queued twice")
+            for told in state.get("wanted", ()):
+                self.check_triple(told)
+            self.waiting[name] = holder
+        if status != "Granted":
+            return
+        for lease in state.get("leases", ()):
+            must(lease["token"] > self.token, "out of order")
+            self.check_triple(lease)
+            self.token, ttl = lease["token"], state.get("ttlMs")
+            self.leases[lease["leaseId"]] = {
+                "holder": holder,
+                "verdict": state["verdictId"],
+                "backup": state.get("backup", False),
+                "ends": None if ttl is None else state["at"] + min(ttl, self.max_hold),
+            }
+
+    def on_lease_renewed(self, state: State) -> None:
+        """Let a lease live longer."""
+        lease = self.leases.get(state["leaseId"], {"ends": None})
+        must(lease["ends"] is not None and state["at"] <= lease["ends"], "not in force")
+        lease["ends"] = state["expiresAt"]
+
+    def ended(self, state: State, has_expired: bool = False) -> Iterator[dict[str, Any]]:
+        """End leases and yield them."""
+        for name in state["leaseIds"]:
+            lease = self.leases.pop(name, None)
+            must(lease is not None, "not in force")
+            assert lease is not None
+            must((lease["ends"] is not None and state["at"] > lease["ends"]) is has_expired, "at a wrong time")
+            yield lease
+
+    def on_lease_released(self, state: State) -> None:
+        """Let a holder give leases back."""
+        for lease in self.ended(state):
+            must(lease["holder"] == (state["agentId"], state["sessionId"]), "not the holder")
+
+    def on_lease_expired(self, state: State) -> None:
+        """Let leases end by their time."""
+        list(self.ended(state, has_expired=True))
+
+    def on_lease_revoked(self, state: State) -> None:
+        """Take leases away."""
+        list(self.ended(state))
+
+    def on_request_withdrawn(self, state: State) -> None:
+        """Let a request leave the queue."""
+        must(self.waiting.pop(state["requestId"], None), "it did not wait")
