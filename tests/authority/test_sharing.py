@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from world.errors import DamagedLog, Refused
-from worldprotocol import sharing
 from worldprotocol.sharing import AHEAD, MAX_WAITING, in_order, watch_cores
 
 ROOT = Path(__file__).parents[2]

@@ -202,7 +202,9 @@ def _tell_limits(desk: Desk, report: ExportReport) -> None:
 
 def _tell_branched(desk: Desk, report: Report) -> None:
     if report.branched is not None:
-        desk.out.text(f"a branch that never was (whatif): all behind event {report.branched} was supposed, and not done")
+        desk.out.text(
+            f"a branch that never was (whatif): all behind event {report.branched} was supposed, and not done"
+        )
 
 
 def salvaged_words(salvaged: SalvagedFrom, events: int) -> str:
