@@ -1,6 +1,6 @@
 """Checks receipts and consistency proofs of the World Protocol, with nothing but Python 3.11 and `cryptography`.
 
-Exit code 0: proven, and what; 1: not proven; 2: wrong usage. docs/log-format.md describes the form.
+Exit code 0: proven, and what; 1: not proven; 2: wrong usage. docs/reference/log-format.md describes the form.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """The documentation as data: its blocks, its command lines, the codes in the source, and the table of modules.
 
 ``python -m tests.documents`` writes anew what pages have from the code: the table of modules in
-``docs/architecture.md`` from their docstrings, and the tables of topics and their parts in ``docs/log-format.md`` from
+``docs/architecture.md`` from their docstrings, and the tables of topics and their parts in
+``docs/reference/log-format.md`` from
 the events.
 """
 
@@ -25,12 +26,12 @@ from world.shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol")
-PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 WRITTEN = tuple(page for page in PAGES if page.name != "conformance.md")
 """The pages that people write; the other one is made by the tests."""
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-LOG_FORMAT = ROOT / "docs" / "log-format.md"
+LOG_FORMAT = ROOT / "docs" / "reference" / "log-format.md"
 
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>[^>\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE

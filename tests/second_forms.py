@@ -1,4 +1,4 @@
-"""Forms and hashes of a stored log, written from docs/log-format.md alone: see ``tests.second_implementation``.
+"""Forms and hashes of a stored log, from docs/reference/log-format.md alone: see ``tests.second_implementation``.
 
 The tables of events and their parts are read from the page itself, so that they say enough.
 """
@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "log-format.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "log-format.md"
 DEEPEST = 200
 INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}

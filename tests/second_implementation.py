@@ -1,4 +1,4 @@
-"""A second implementation of replay and verification, written from docs/log-format.md alone, with nothing of ours.
+"""A second implementation of replay and verification, from docs/reference/log-format.md alone, with nothing of ours.
 
 ``python -m tests.second_implementation EXPORT...`` prints for each exported log whether it is sound, its tree heads,
 worlds, branches and their data; or the first bad event. Only the standard library is used; canonical text, hashes,

@@ -1,4 +1,4 @@
-"""The ledger of leases, written from docs/log-format.md alone: see ``tests.second_implementation``."""
+"""The ledger of leases, written from docs/reference/log-format.md alone: see ``tests.second_implementation``."""
 
 from __future__ import annotations
 

@@ -255,5 +255,6 @@ def test_the_table_of_modules_is_in_step() -> None:
 
 
 def test_the_index_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\(([\w-]+\.md)", page("README.md")))
-    assert linked == {shown.name for shown in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    linked = set(re.findall(r"\(([\w/-]+\.md)", page("README.md")))
+    docs = ROOT / "docs"
+    assert linked == {shown.relative_to(docs).as_posix() for shown in docs.rglob("*.md")} - {"README.md"}

@@ -1,7 +1,7 @@
 """Of logs that were forged so that all hashes fit, the engine and the second implementation find the same ones.
 
 Each is a sound log with one change: an event dropped, moved, doubled or exchanged, or one value of its state. What only
-one of the two finds stands in docs/log-format.md and not in the code, or the other way round.
+one of the two finds stands in docs/reference/log-format.md and not in the code, or the other way round.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from world.log import NewEvent, open_log
 from world.log.postgres import LOCK_SPACE
 from world.log.tables import METADATA
 
-DOCUMENT = Path("docs/log-format.md")
+DOCUMENT = Path("docs/reference/log-format.md")
 
 
 def documented() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""docs/log-format.md says enough: an implementation written from it alone agrees with the engine on everything."""
+"""docs/reference/log-format.md says enough: what is written from it alone agrees with the engine on everything."""
 
 from __future__ import annotations
 

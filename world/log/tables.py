@@ -3,7 +3,7 @@
 Events, heads and chunks have one 64-bit key, ``log_id << 40 | position`` (the size, the chunk's index): one
 B-tree per table on SQLite, where the key is the row id, and one index on PostgreSQL. The view
 ``world_events`` shows everything with plain positions and hashes in hex to people and their tools. See
-docs/log-format.md.
+docs/reference/log-format.md.
 """
 
 from __future__ import annotations

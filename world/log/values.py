@@ -3,7 +3,7 @@
 A leaf's content is the canonical JSON of ``{"schemaVersion", "state", "stream", "topic", "version"}`` where
 ``state`` is the event's JSON value itself. The stored state is canonical already, so its bytes stand in the
 leaf unchanged; a change of the stream, version, topic, schema version or state changes the leaf. The order of
-events is the tree's. Design section 2; the stored form is described in docs/log-format.md.
+events is the tree's. Design section 2; the stored form is described in docs/reference/log-format.md.
 """
 
 from __future__ import annotations
