@@ -167,6 +167,13 @@ def test_a_signing_that_is_refused_notes_nothing_for_any_key(forked: tuple[Realm
     assert realm("checkpoint", "--key", str(tmp_path / "new"), "--origin", "three").code == 0
 
 
+def test_a_key_that_is_given_twice_signs_once(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+    realm, _ = forked
+    told = realm("checkpoint", *("--key", str(tmp_path / "key")) * 2, "-o", "kept", "--json").json
+    assert len(told["keys"]) == 1
+    assert len((tmp_path / "key.signed").read_text().splitlines()) == 1
+
+
 def test_a_key_is_the_same_under_all_of_its_names(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
     realm, copy = forked
     for one in forked:
@@ -186,8 +193,12 @@ def test_what_was_signed_is_noted_or_nothing_is_signed(forked: tuple[Realm, Real
     realm(*BUY)
     realm("checkpoint")
     assert [json.loads(one)["origin"] for one in noted.read_text().splitlines()] == [ORIGIN, ORIGIN]
-    noted.write_text("nonsense\n")
-    assert "INVALID_PROMISE" in realm("checkpoint", code=2).err
+    no_head = line.replace(json.loads(line)["root"], "zz")
+    for nonsense in ("nonsense\n", f"{no_head}\n"):
+        noted.write_text(nonsense)
+        said = realm("checkpoint", code=2).err
+        assert "INVALID_PROMISE" in said
+        assert str(noted) in said
     noted.unlink()
     noted.mkdir()
     assert "INVALID_TARGET" in realm("checkpoint", code=2).err

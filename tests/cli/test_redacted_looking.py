@@ -193,3 +193,6 @@ def test_what_an_id_could_be_is_not_listed_where_events_are_hidden(leased: Realm
         said = leased("show", first[:3], "--redact", "inputs", *form, code=1)
         assert "AMBIGUOUS" in said.err
         assert first[:9] not in said.err + said.out
+    for point in ("main", first, "2030-01-01T00:00:00Z"):
+        assert "give --at a position" in leased("show", "5", "--redact", "inputs", "--at", point, code=2).err
+    assert leased("show", "5", "--redact", "inputs", "--at", "9").out

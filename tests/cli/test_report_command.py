@@ -87,6 +87,9 @@ def test_hidden_events_are_counted_nowhere(realm: Realm) -> None:
     assert told["redacted"]["rules"] == ["actors"]
     assert told["redacted"]["hidden"] + told["events"]["counted"] == told["head"]["size"]
     assert "There is no rule" in realm("report", "--redact", "names", code=2).err
+    for asked in (["--since", "1h ago"], ["--until", "2030-01-01"], ["--at", "main"], ["--at", "01"]):
+        assert "give --at a position" in realm("report", "--redact", "actors", *asked, code=2).err
+    assert realm("report", "--redact", "actors", "--at", "5", "--json").json["window"]["upto"] == 5
 
 
 def test_without_its_package_the_command_says_what_to_install(realm: Realm) -> None:

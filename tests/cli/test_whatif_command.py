@@ -104,3 +104,12 @@ def test_another_policy_and_an_inserted_intent(realm: Realm, tmp_path: Path) -> 
     assert "--from WORLD" in realm("whatif", code=2).err
     (tmp_path / "bad.jsonl").write_text('{"actor": 1}\n')
     assert "line 1" in realm("whatif", "--from", oldest, "--insert", "bad.jsonl", code=2).err
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_nothing_is_inserted_before_the_branch_begins(realm: Realm, tmp_path: Path) -> None:
+    early = {"actor": "ann", "type": "sell", "input": {"item": "tea", "count": 1}, "at": 1_000}
+    (tmp_path / "early.jsonl").write_text(json.dumps(early) + "\n")
+    refused = realm("whatif", "--from", "HEAD", "--insert", "early.jsonl", "-o", "other.db", code=2)
+    assert "before the branch begins" in refused.err
+    assert not (tmp_path / "other.db").exists()

@@ -12,7 +12,7 @@ import click
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
 from worldprotocol.cli.points import at_option, moment
-from worldprotocol.cli.redacting import redact_option, redaction
+from worldprotocol.cli.redacting import check_position, redact_option, redaction
 from worldprotocol.moments import moment_of
 
 if TYPE_CHECKING:
@@ -119,14 +119,10 @@ def _print_all(
 
 def _refuse_links(world: World, at: str | None, *, action: str | None, status: str | None, **_: str | None) -> None:
     """Refuse what would tell of an event what others say of it, which may be hidden."""
-    from worldprotocol.cli.finding import as_position
-
     if action is not None or status is not None:
         told = "--type and --status look at all events of a proposal, of which some may be hidden"
         raise click.UsageError(f"{told}; with --redact leave them out.")
-    if at is not None and as_position(world, at) is None:
-        told = "Where in the log a world, a proposal or a time stands may be hidden"
-        raise click.UsageError(f"{told}; with --redact give --at a position.")
+    check_position(world, at)
 
 
 def _refuse_unknown(

@@ -87,6 +87,19 @@ def redaction(desk: Desk, rules: Iterable[str]) -> Redaction:
     return Redaction(given, roles)
 
 
+def check_position(world: World, at: str | None) -> None:
+    """Take only a position for a point in the past where events are hidden: where others stand tells of these.
+
+    Raises:
+        click.UsageError: it is a world, a proposal, a branch or a time.
+    """
+    from worldprotocol.cli.finding import as_position
+
+    if at is not None and as_position(world, at) is None:
+        told = "Where in the log a world, a proposal or a time stands may be hidden"
+        raise click.UsageError(f"{told}; with --redact give --at a position.")
+
+
 @contextmanager
 def unlisted(hidden: Redaction) -> Iterator[None]:
     """Let an error about a text that names several things list none of them, where events are hidden.

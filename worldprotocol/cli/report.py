@@ -12,7 +12,7 @@ import click
 
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.points import AT_METAVAR, point_of
-from worldprotocol.cli.redacting import redact_option, redaction
+from worldprotocol.cli.redacting import check_position, redact_option, redaction
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World
@@ -40,7 +40,14 @@ def report(desk: Desk, file: str | None, force: bool, every: bool, rules: tuple[
 
     path = None if file is None or file == "-" else _target(file, force)
     hidden = redaction(desk, rules)
+    if hidden and (wishes["since"] or wishes["until"]):
+        raise click.UsageError(
+            "Where in the log a time stands may be hidden; with --redact give --at a position in place of --since and "
+            "--until."
+        )
     with desk.look() as world, desk.progress("Reading the log") as progress:
+        if hidden:
+            check_position(world, wishes["at"])
         made = gather(world.archive, _window(world, **wishes), redaction=hidden, every=every, progress=progress)
         told = made.to_wire()
         if path is not None:

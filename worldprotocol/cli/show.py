@@ -11,7 +11,7 @@ from worldprotocol.cli.inbox import votes
 from worldprotocol.cli.lacking import in_words, leases_wanted
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.points import at_option, moment
-from worldprotocol.cli.redacting import redact_option, redaction, unlisted, withheld
+from worldprotocol.cli.redacting import check_position, redact_option, redaction, unlisted, withheld
 from worldprotocol.cli.show_run import effect_lines, show_run, show_session, verification_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def show(desk: Desk, named: str, with_data: bool, at: str | None, rules: tuple[s
         raise click.UsageError("--data and --redact cannot be together: a state is made of all events before it.")
     hidden = redaction(desk, rules)
     with desk.look() as world:
+        if hidden:
+            check_position(world, at)
         with unlisted(hidden):
             then = moment(world, at)
             upto = None if at is None else then.position

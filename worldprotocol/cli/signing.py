@@ -104,7 +104,7 @@ def signed_checkpoint(
         raise Refused("NOT_A_REAL_LOG", told)
     named = origin_of(desk, world, origin)
     head = world.log.root_at(world.log.head().size if size is None else size)
-    paths, noted = [Path(file) for file in files], None
+    paths, noted = [Path(file) for file in dict.fromkeys(files)], None
     config = desk.settings()
     if config.checkpoint is not None:
         if not paths and config.checkpoint.key:

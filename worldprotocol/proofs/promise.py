@@ -86,20 +86,21 @@ def _unwritable(path: Path, error: OSError) -> Refused:
 
 def _newest(path: Path, file: IO[bytes], key: VerifierKey, origin: str) -> TreeHead | None:
     """Return the largest head that was signed; a last line that was cut off was never signed, and is taken away."""
+    told = (key.to_text(), origin)
     file.seek(0)
     data = file.read()
     whole = data.rfind(b"\n") + 1
     if whole < len(data):
         file.truncate(whole)
-    found = [one for one in _read(path, data[:whole].splitlines()) if (one.key, one.origin) == (key.to_text(), origin)]
-    last = max(found, key=lambda one: one.size, default=None)
-    return None if last is None else TreeHead.from_hex(last.size, last.root)
+    found = [head for one, head in _read(path, data[:whole].splitlines()) if (one.key, one.origin) == told]
+    return max(found, key=lambda head: head.size, default=None)
 
 
-def _read(path: Path, lines: Iterable[bytes]) -> list[_Signed]:
+def _read(path: Path, lines: Iterable[bytes]) -> list[tuple[_Signed, TreeHead]]:
     try:
-        return [msgspec.json.decode(line, type=_Signed) for line in lines]
-    except (msgspec.MsgspecError, UnicodeError) as error:
+        signed = [msgspec.json.decode(line, type=_Signed) for line in lines]
+        return [(one, TreeHead.from_hex(one.size, one.root)) for one in signed]
+    except (msgspec.MsgspecError, UnicodeError, Refused) as error:
         raise Refused("INVALID_PROMISE", f"{path} does not tell what was signed: {error}.", path=str(path)) from None
 
 

@@ -149,8 +149,21 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         outcomes,
         frozenset(question.drop),
         stage,
-        deque(sorted(question.insert, key=lambda given: given.at or 0)),
+        _in_time(source, question),
     )
+
+
+def _in_time(source: EventLog, question: WhatIf) -> deque[Insertion]:
+    """Return what is inserted, the earliest first; nothing can be inserted into what is kept as it was."""
+    begins = decoded(source.event_at(question.start)).at if question.start else 0
+    early = next((one.at for one in question.insert if one.at is not None and one.at < begins), None)
+    if early is not None:
+        raise Refused(
+            "INVALID_VALUE",
+            f"An intent was to be inserted at {early} ms, before the branch begins, at {begins} ms. Let it begin "
+            "earlier (--from), or leave its time out: then it comes first.",
+        )
+    return deque(sorted(question.insert, key=lambda given: given.at or 0))
 
 
 def _domain_of_then(domains: Domains, realm: Realm) -> Any:
