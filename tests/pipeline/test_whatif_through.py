@@ -275,7 +275,7 @@ def test_a_branch_begins_where_things_stand_and_it_is_told_where_that_is_elsewhe
     assert (line["branch"], line["from"], line["to"]) == ("side", first.world_id, start)
     assert by_id(report)[late.proposal_id]["change"] == "world"
     scratch = tmp_path / "scratch.db"
-    more = Insertion("ann", {"type": "sell", "input": {"item": "cake", "count": 2}}, at=1)
+    more = Insertion("ann", {"type": "sell", "input": {"item": "cake", "count": 2}})
     report = ask(file, drop=[first.proposal_id], insert=[more], scratch=scratch)
     (side,) = [line for line in report.heads if line["branch"] == "side"]
     assert {one["path"]: one["after"] for one in side["changes"]} == {"stock.cake": 0, "stock.tea": 10}
