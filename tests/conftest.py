@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester", "tests.plugins.conformance", "tests.plugins.backends", "tests.plugins.browser"]
 
-settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("fuzz", parent=settings.get_profile("dev"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))

@@ -20,7 +20,7 @@ from world.events import EffectFulfilled, EffectInDoubt, ExecutionStarted, Propo
 from worldprotocol.facade import World
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("WORLDPROTOCOL_KILLS", "40"))
+KILLS = int(os.environ.get("WORLDPROTOCOL_KILLS", "20"))
 
 
 def killed(address: str, folder: Path, kills: int, seed: str) -> None:
