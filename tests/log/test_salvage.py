@@ -236,7 +236,8 @@ def test_a_forged_event_with_fitting_hashes_ends_the_prefix(tmp_path: Path) -> N
     assert str(bad) in done.cut[0]
 
 
-def test_events_that_only_the_write_ahead_log_holds_are_found_and_it_stays_as_it_is(tmp_path: Path) -> None:
+def crashed(tmp_path: Path) -> Path:
+    """Return the file of a log whose writer died, so that its events stand in the write-ahead log."""
     place = tmp_path / "wal" / "world.db"
     place.parent.mkdir()
     crash = (
@@ -247,6 +248,11 @@ def test_events_that_only_the_write_ahead_log_holds_are_found_and_it_stays_as_it
         "os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", crash, str(place)], check=False)
+    return place
+
+
+def test_events_that_only_the_write_ahead_log_holds_are_found_and_it_stays_as_it_is(tmp_path: Path) -> None:
+    place = crashed(tmp_path)
     before = digests(place.parent)
     assert "world.db-wal" in before
     done = salvage(str(place), tmp_path / "saved.jsonl", tmp_path / "rest.jsonl")
@@ -415,16 +421,7 @@ def test_a_forged_copy_on_a_freed_page_is_not_taken_for_the_event(paged: Path, t
 
 @pytest.mark.requirement("CARD-audit")
 def test_what_was_committed_to_a_damaged_write_ahead_log_comes_out(tmp_path: Path) -> None:
-    place = tmp_path / "wal" / "world.db"
-    place.parent.mkdir()
-    crash = (
-        "import os, sys; from tests.log.test_salvage import chosen; from world.log import open_log\n"
-        "log = open_log(sys.argv[1], create=True)\n"
-        "for n in range(40):\n"
-        "    with log.write() as t: t.append([chosen(n)])\n"
-        "os._exit(9)"
-    )
-    subprocess.run([sys.executable, "-c", crash, str(place)], check=False)
+    place = crashed(tmp_path)
     wal = place.with_name("world.db-wal")
     data = wal.read_bytes()
     step, out, rest = 24 + PAGE, tmp_path / "saved.jsonl", tmp_path / "rest.jsonl"
