@@ -2,8 +2,7 @@
 
 ``python -m tests.documents`` writes anew what pages have from the code: the table of modules in
 ``docs/architecture.md`` from their docstrings, and the tables of topics and their parts in
-``docs/reference/log-format.md`` from
-the events.
+``docs/reference/log-format.md`` from the events.
 """
 
 from __future__ import annotations

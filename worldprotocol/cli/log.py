@@ -106,7 +106,8 @@ def _print_all(
     for logged in events:
         veiled = hidden.shown(logged)
         event = wanted.match(logged) if veiled is None else None
-        if leaves_out if veiled is not None else event is None:
+        is_wanted = event is not None if veiled is None else not leaves_out
+        if not is_wanted:
             continue
         if not found and not desk.json:
             desk.out.text("\t".join(HEADS))
