@@ -42,9 +42,11 @@ def checkpoint(desk: Desk, context: click.Context, keys: tuple[str, ...], origin
     with desk.look() as world:
         older = Path(file) if file is not None and Path(file).exists() else None
 
+        replaced: list[Checkpoint] = []
+
         def check(unsigned: Checkpoint) -> None:
             if older is not None:
-                _continued(world, older, unsigned)
+                replaced.append(_continued(world, older, unsigned))
 
         made, signers = signed_checkpoint(desk, world, None, keys, origin, check=check)
         if not signers:
@@ -53,9 +55,9 @@ def checkpoint(desk: Desk, context: click.Context, keys: tuple[str, ...], origin
                 "There is no key to sign with: name one with --key, or in world.toml under [checkpoint]; "
                 "`worldctl checkpoint keygen NAME` makes one.",
             )
-        if older is not None:
-            made = _continued(world, older, made)
-            _check_readable(older, made)
+        for old in replaced:
+            made = _with_others(made, old)
+            _check_readable(Path(str(file)), made)
     warn_of_names(desk, made, signers)
     if written(desk, made.to_text().encode(), file):
         told = {
@@ -71,9 +73,7 @@ def checkpoint(desk: Desk, context: click.Context, keys: tuple[str, ...], origin
 
 
 def _continued(world: World, path: Path, made: Checkpoint) -> Checkpoint:
-    """Return what replaces an older checkpoint: nothing may be signed that contradicts what was signed before."""
-    from dataclasses import replace
-
+    """Return an older checkpoint that is replaced: nothing may be signed that contradicts what was signed before."""
     from world.errors import DamagedLog, Refused
     from worldprotocol.proofs.checkpoint import read_checkpoint
 
@@ -93,11 +93,18 @@ def _continued(world: World, path: Path, made: Checkpoint) -> Checkpoint:
             "signed. `worldctl verify --against` tells more.",
             position=size,
         )
+    return old
+
+
+def _with_others(made: Checkpoint, old: Checkpoint) -> Checkpoint:
+    """Return a checkpoint with the signatures that others, such as witnesses, gave the older one of the same text."""
+    from dataclasses import replace
+
     if old.note.text != made.note.text:
         return made
     others = [one for one in old.note.signatures if one not in made.note.signatures]
     mine = {(one.name, one.key_id) for one in made.note.signatures}
-    kept = tuple(one for one in others if (one.name, one.key_id) not in mine)  # such as those of witnesses
+    kept = tuple(one for one in others if (one.name, one.key_id) not in mine)
     return replace(made, note=replace(made.note, signatures=(*made.note.signatures, *kept)))
 
 

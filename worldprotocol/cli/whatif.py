@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -119,24 +119,25 @@ def _insertions(file: str) -> Iterator[Insertion]:
         yield Insertion(told["actor"], body, told.get("branch"), moment)
 
 
+_ONE_LINE: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "inserted": lambda line: f"+\tinserted\t{line['proposalId']}\t{_ended(line['to'])}",
+    "effectNeeded": lambda line: f"!\teffect needed\t{line['proposalId']}\t{line['effect']} {_json(line['args'])}",
+    "question": lambda line: f"?\tpeople would be asked\t{line['proposalId']}\t{line['message']}",
+    "unasked": lambda line: f"-\tanswer left out\t{line['proposalId']}",
+    "elsewhere": lambda line: f"~\t{line['branch']} begins elsewhere\t{line['from'][:12]} -> {line['to'][:12]}",
+    "notAdopted": lambda line: f"!\tdomain not adopted\tevent {line['position']}\t{line['code']}: {line['message']}",
+}
+"""What is said of a line of the report, by its kind."""
+
+
 def _words(line: Mapping[str, Any]) -> Iterator[str]:
     kind = line["kind"]
-    if kind == "proposal":
+    if kind in _ONE_LINE:
+        yield _ONE_LINE[kind](line)
+    elif kind == "proposal":
         flip = ", flips" if line["flip"] else ""
         begin = f"{line['position']}\t{line['change']}{flip}\t{line['proposalId']}\t{line['action']} by {line['actor']}"
         yield f"{begin}\t{_ended(line['from'])} -> {_ended(line['to'])}"
-    elif kind == "inserted":
-        yield f"+\tinserted\t{line['proposalId']}\t{_ended(line['to'])}"
-    elif kind == "effectNeeded":
-        yield f"!\teffect needed\t{line['proposalId']}\t{line['effect']} {_json(line['args'])}"
-    elif kind == "question":
-        yield f"?\tpeople would be asked\t{line['proposalId']}\t{line['message']}"
-    elif kind == "unasked":
-        yield f"-\tanswer left out\t{line['proposalId']}"
-    elif kind == "elsewhere":
-        yield f"~\t{line['branch']} begins elsewhere\t{line['from'][:12]} -> {line['to'][:12]}"
-    elif kind == "notAdopted":
-        yield f"!\tdomain not adopted\tevent {line['position']}\t{line['code']}: {line['message']}"
     elif kind == "head":
         yield f"=\thead of {line['branch']}\t{line['change']}"
         for one in line.get("changes", ()):
