@@ -278,3 +278,14 @@ def test_the_model_reads_patterns_as_they_are_described() -> None:
     assert not within(["data.a.*"], "a")
     assert not within(["a.*.c"], "a.b.d")
     assert not within([], "a")
+
+
+def test_a_policy_that_shadows_already_may_be_told_to_again_though_it_alone_judges_now() -> None:
+    script = [
+        Step("shadow", 2, {"actors": [], "which": 29813}),
+        Step("bind", 1, {"actor": 8827, "which": 30495}),
+        Step("shadow", 2, {"actors": [], "which": 5817}),
+    ]
+    done = simulate(138, script, scenario)
+    assert done.violation is None
+    assert done.said[2] == done.said[0]

@@ -343,12 +343,12 @@ def _shadow(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     bindings = sim.model.bindings
     judges = {bindings[one].get("policy") for one in actors or bindings if one in bindings} - {None}
     try:
-        worker.world.shadow(name, actors=actors)
+        is_new = worker.world.shadow(name, actors=actors)
     except Refused as refused:
         fits = refused.code == "POLICY_IN_USE" and judges == {name}
         hold("CARD-policy", f"a shadow was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
-    hold("CARD-policy", f"{name} shadows itself", name is None or judges != {name})
+    hold("CARD-policy", f"{name} shadows itself", not is_new or name is None or judges != {name})
     return f"{name} shadows {', '.join(actors) or 'all'}"
 
 
