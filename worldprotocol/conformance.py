@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 from world.canonical import read_json
@@ -175,13 +173,44 @@ _SCOPE_FIELDS: Final = {
 """What a case may say of an expression's surroundings beside its data: the word there, and here."""
 
 
-@cache
-def sample_context() -> dict[str, Any]:
-    """Return the fixed surroundings that expression vectors are about where they hold no data or input of their own."""
-    text = files(__package__).joinpath("expression_context.json").read_text(encoding="utf-8")
-    context = read_case(text)
-    assert isinstance(context, dict)
-    return context
+_IS_OF_TYPE: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "an object": lambda value: isinstance(value, dict),
+    "a number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "a string": lambda value: isinstance(value, str),
+    "an array": lambda value: isinstance(value, list),
+    "a boolean": lambda value: isinstance(value, bool),
+}
+
+_TYPES: Final[Mapping[str, str]] = {
+    "data": "an object",
+    "computed": "an object",
+    "system": "an object",
+    "meta": "an object",
+    "intentId": "a string",
+    "currentAction": "a string",
+    "now": "a number",
+    "randomSeed": "a string",
+}
+"""What a member of an expression's surroundings must be; ``input`` may be any value."""
+
+_MAY_BE_NULL: Final = frozenset({"system", "meta", "intentId", "currentAction"})
+
+
+def check_surroundings(given: Given) -> None:
+    """Refuse surroundings of an expression that are not of the type they must have.
+
+    Args:
+        given: a case or a context: ``data``, ``computed``, ``system`` and ``meta`` are objects, ``intentId``,
+            ``currentAction`` and ``randomSeed`` strings, ``now`` a number.
+
+    Raises:
+        Refused: ``INVALID_VALUE`` that names the member and its type.
+    """
+    for name, wanted in _TYPES.items():
+        if name not in given or _IS_OF_TYPE[wanted](given[name]) or (given[name] is None and name in _MAY_BE_NULL):
+            continue
+        kind = next((kind for kind, is_one in _IS_OF_TYPE.items() if is_one(given[name])), "null")
+        raise Refused("INVALID_VALUE", f'"{name}" must be {wanted}, not {kind}.', member=name)
 
 
 def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
@@ -191,8 +220,12 @@ def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
         given: the case; ``phase`` is ``computed`` for the expression of a computed value.
         context: what holds where the case says nothing: ``data``, ``computed``, ``input``, ``system``, ``meta``,
             ``intentId``, ``currentAction``, ``now`` (ms), ``randomSeed``.
+
+    Raises:
+        Refused: ``INVALID_VALUE``; see ``check_surroundings``.
     """
     told = {**context, **given}
+    check_surroundings(told)
     scope = Scope(
         freeze(told.get("data", {})),
         computed=freeze(told.get("computed", {})),

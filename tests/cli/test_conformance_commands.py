@@ -13,7 +13,7 @@ from tests.core.test_expression_vectors import same
 from tests.core.test_flow_vectors import DEVIATIONS
 from world.canonical import canonical_text
 from world.identity import content_id, snapshot_hash, world_id
-from worldprotocol.conformance import marked, read_expression_case, sample_context, unmarked
+from worldprotocol.conformance import marked, read_expression_case, unmarked
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
@@ -80,16 +80,48 @@ def test_expressions_have_the_values_of_their_vectors(tmp_path):
     assert wrong == []
 
 
-def test_expressions_of_ones_own_are_given_their_data_or_none(tmp_path):
+def test_an_expression_reads_what_its_line_or_the_named_context_gives_and_nothing_else(tmp_path):
     realm = Realm(tmp_path)
     (tmp_path / "mine.json").write_text('{"data": {"a": {"$vec": "2.5"}}}')
     get = '{"expr": {"kind": "get", "path": "a"}}\n'
-    assert sample_context() == json.loads((VECTORS / "expression_context.json").read_text())
-    assert realm("eval", given=get).json["value"] == sample_context()["data"]["a"]
-    assert realm("eval", "--context", "none", given=get).json["value"] is None
-    assert realm("eval", "--context", "mine.json", given=get).json["value"] == 2.5
+    assert realm("eval", given=get).json == {"ok": True, "value": None}
     assert realm("eval", given='{"data": {"a": 5}, ' + get[1:]).json["value"] == 5
+    assert realm("eval", "--context", "mine.json", given=get).json["value"] == 2.5
+    assert realm("eval", "--context", "mine.json", given='{"data": {"a": 5}, ' + get[1:]).json["value"] == 5
     assert "FILE_UNREADABLE" in realm("eval", "--context", "nowhere.json", given=get, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"data": [1]}, '"data" must be an object, not an array'),
+        ({"data": None}, '"data" must be an object, not null'),
+        ({"data": "x"}, '"data" must be an object, not a string'),
+        ({"data": {}, "computed": [1]}, '"computed" must be an object, not an array'),
+        ({"data": {}, "system": 5}, '"system" must be an object, not a number'),
+        ({"data": {}, "meta": True}, '"meta" must be an object, not a boolean'),
+        ({"now": "noon"}, '"now" must be a number, not a string'),
+        ({"randomSeed": 5}, '"randomSeed" must be a string, not a number'),
+        ({"intentId": []}, '"intentId" must be a string, not an array'),
+        ({"currentAction": {}}, '"currentAction" must be a string, not an object'),
+    ],
+)
+def test_a_line_with_surroundings_of_the_wrong_type_is_refused_by_name(tmp_path, given, message):
+    line = json.dumps({"expr": {"kind": "get", "path": "a"}, **given})
+    said = Realm(tmp_path)("eval", given=line + "\n", code=1)
+    error = said.json["error"]
+    assert (error["code"], error["line"]) == ("INVALID_VALUE", 1)
+    assert error["message"].startswith(message)
+    assert "attribute" not in said.out
+
+
+def test_a_context_file_with_surroundings_of_the_wrong_type_is_refused_before_any_line(tmp_path):
+    (tmp_path / "mine.json").write_text('{"data": [1]}')
+    said = Realm(tmp_path)("eval", "--context", "mine.json", given='{"expr": {"kind": "lit", "value": 1}}\n', code=2)
+    assert "INVALID_VALUE" in said.err
+    assert '--context: "data" must be an object, not an array' in said.err
+    (tmp_path / "list.json").write_text("[1]")
+    assert "must be a JSON object" in Realm(tmp_path)("eval", "--context", "list.json", given="", code=2).err
 
 
 @pytest.mark.requirement("HC-flow", "HC-compute")

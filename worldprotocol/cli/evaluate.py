@@ -11,24 +11,17 @@ from worldprotocol.cli.options import Desk, command
 
 @command("eval")
 @click.argument("source", metavar="[FILE|-]", default="-")
-@click.option(
-    "--context",
-    metavar="FILE|none",
-    help="A JSON object with what lines leave out, in place of the vectors' sample; none is nothing.",
-)
+@click.option("--context", metavar="FILE", help="A JSON object with the members that lines leave out.")
 def evaluate(desk: Desk, source: str, context: str | None) -> int:
     r"""Read JSON lines {expr, data?, computed?, input?, phase?, ...} and print {ok, value} or {ok, code, message}.
 
-    The vectors share one sample of data and input, which comes with this package: what a line leaves out is taken
-    from it, so that they need no option. For expressions of your own give the data in the line, or --context none.
+    Members that neither the line nor --context gives are empty, so a path into them is null.
 
     \b
-    $ echo '{"expr": {"kind": "get", "path": "a"}}' | worldctl eval
-    {"ok":true,"value":1}
-    $ echo '{"expr": {"kind": "get", "path": "a"}}' | worldctl eval --context none
-    {"ok":true,"value":null}
     $ echo '{"expr": {"kind": "get", "path": "n"}, "data": {"n": 2}}' | worldctl eval
     {"ok":true,"value":2}
+    $ echo '{"expr": {"kind": "get", "path": "n"}}' | worldctl eval
+    {"ok":true,"value":null}
 
     Beside data, computed and input a line may say system, meta, intentId, currentAction, now (ms) and randomSeed;
     phase is "computed" for the expression of a computed value.
@@ -36,19 +29,20 @@ def evaluate(desk: Desk, source: str, context: str | None) -> int:
     from worldprotocol.cli.vectors import answer_lines
     from worldprotocol.conformance import evaluation_of, read_expression_case
 
-    given = _context(context)
+    given = {} if context is None else _context(context)
     return answer_lines(desk, source, read_expression_case, lambda case: evaluation_of(case, given))
 
 
-def _context(named: str | None) -> dict[str, Any]:
-    """Return what holds where a line says nothing."""
+def _context(path: str) -> dict[str, Any]:
+    """Return the members that hold where a line says nothing."""
+    from world.errors import Refused
     from worldprotocol.cli.reading import read_object
-    from worldprotocol.conformance import sample_context, unmarked
+    from worldprotocol.conformance import check_surroundings, unmarked
 
-    if named is None:
-        return sample_context()
-    if named == "none":
-        return {}
-    context = unmarked(read_object(f"@{named}", what="--context"))
+    context = unmarked(read_object(f"@{path}", what="--context"))
     assert isinstance(context, dict)
+    try:
+        check_surroundings(context)
+    except Refused as refused:
+        raise Refused(refused.code, f"--context: {refused.message}", **refused.details) from None
     return context
