@@ -18,7 +18,7 @@ from world.actor import ActorKind, ActorRef
 from world.core import Domain
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
-from world.founding import bind, register, retire_policy
+from world.founding import adopt_policy, bind, found, register, retire_policy
 from world.intent import IntentInstance, IntentScope
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
@@ -39,6 +39,7 @@ from worldprotocol.requests import (
     body_of,
     check_branch_name,
     fitting,
+    is_foundable,
     schema_in_force,
     scope_of,
     with_a_way_out,
@@ -101,8 +102,9 @@ class World(Looking):
     ) -> World:
         """Open a realm for acting, and found it first where there is none: for a program that is run again.
 
-        A realm that is there keeps its data and its adopted policies, whatever ``data`` and ``policies`` say;
-        ``adopt_policy`` brings a changed policy into force.
+        There is none where the file is missing or empty, where the database holds none of a log's tables, and where it
+        holds no log of that name. A realm that is there keeps its data and its adopted policies, whatever ``data`` and
+        ``policies`` say; ``adopt_policy`` brings a changed policy into force.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
@@ -119,7 +121,7 @@ class World(Looking):
         try:
             return cls.open(address, domain=domain, **parts)
         except Refused as refused:
-            if refused.code not in ("LOG_NOT_FOUND", "NOT_FOUNDED"):
+            if not is_foundable(refused) and refused.code != "NOT_FOUNDED":
                 raise
         try:
             return cls.create(address, domain=domain, data=data, by=by, **parts)
@@ -189,9 +191,15 @@ class World(Looking):
         return cls(log, composed, protocol)
 
     def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
-        self._acting.found(by=by, data=data)
-        for name in self._composed.policy_names:
-            self.adopt_policy(name, by=by)
+        """Found the realm and adopt its policies in one commit: no other process meets the realm without them."""
+        names = self._composed.policy_names
+
+        def command(work: Work) -> None:
+            found(work, by, data)
+            for name in names:
+                adopt_policy(work, name, by)
+
+        self._acting.run(command)
 
     def __enter__(self) -> Self:
         return self

@@ -63,13 +63,18 @@ def fitting(
 
 def with_a_way_out(refused: Refused) -> Refused:
     """Return the refusal, saying how a realm is founded where there is none, and what can be done with an export."""
-    if refused.code == "NOT_A_LOG":
+    if refused.code == "NOT_A_LOG" and not refused.details.get("is_empty"):
         hint = _about_export(Path(str(refused.details.get("path"))))
         return Refused(refused.code, refused.message + hint, **refused.details)
-    if refused.code != "LOG_NOT_FOUND" or "make it first" in refused.message:  # its folder is missing
+    if not is_foundable(refused) or "make it first" in refused.message:  # its folder is missing
         return refused
     told = f"{refused.message} `worldctl init` (World.create) founds a realm there."
     return Refused(refused.code, told, **refused.details)
+
+
+def is_foundable(refused: Refused) -> bool:
+    """Tell whether opening was refused only because no log is there yet: no file, no tables, or no log of that name."""
+    return refused.code == "LOG_NOT_FOUND" or (refused.code == "NOT_A_LOG" and bool(refused.details.get("is_empty")))
 
 
 def _about_export(path: Path) -> str:

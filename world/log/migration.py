@@ -21,7 +21,8 @@ def log_names(store: Store) -> dict[str, int]:
     if STORE.name not in present:
         if present & METADATA.tables.keys():
             raise lost_tables(store.describe(), f"its table {STORE.name} is lost")
-        raise not_a_log(store.describe(), "it holds none of a log's tables; create the log, or give another address")
+        what = "it holds none of a log's tables; create the log, or give another address"
+        raise not_a_log(store.describe(), what, is_empty=store.shared or not present)
     check_format(store.select(store.sql.read_format), store.describe())
     return {name: number for number, name in store.select(store.sql.read_logs)}
 

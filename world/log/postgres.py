@@ -334,8 +334,23 @@ def _translate(error: Exception, where: str) -> Exception:
             f"The server {where} has no room left. Nothing was appended; free some space and try again.",
             store=where,
         )
-    if isinstance(error, (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)):
-        return Refused("LOG_READ_ONLY", f"The log on {where} cannot be written: {error}.", store=where)
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return Refused(
+            "LOG_READ_ONLY", f"The log on {where} cannot be written: {error.diag.message_primary}.", store=where
+        )
+    if isinstance(error, errors.InsufficientPrivilege):
+        return Refused(
+            "LOG_READ_ONLY",
+            f"The role of {where} lacks a right: {error.diag.message_primary}. Grant it to the role, or use another one.",
+            store=where,
+        )
+    if isinstance(error, errors.InvalidSchemaName):
+        return Refused(
+            "LOG_UNAVAILABLE",
+            f"The role of {where} has no place for tables: no schema of its search_path exists and may be used by it. "
+            "Create one, or grant USAGE and CREATE on one that exists.",
+            store=where,
+        )
     if isinstance(error, _DAMAGE):
         told = " ".join(str(error).split())
         return DamagedLog("LOG_DAMAGED", f"The database {where} is damaged: {told}.", store=where, reason=told)

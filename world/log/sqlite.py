@@ -296,7 +296,7 @@ def _check_path(path: str, *, create: bool, read_only: bool) -> None:
     if not os.path.isfile(path):
         raise not_a_log(path, "it is no regular file")
     if status.st_size == 0 and not create:
-        raise not_a_log(path, "the file is empty; create the log, or give another file")
+        raise not_a_log(path, "the file is empty; create the log, or give another file", is_empty=True)
 
 
 def _without_room(path: str, *, is_full: bool) -> StorageFull:

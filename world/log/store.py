@@ -237,9 +237,15 @@ def check_format(rows: Sequence[Row], where: str) -> None:
         )
 
 
-def not_a_log(where: str, what: str) -> Refused:
-    """Return the refusal of a thing that is no log."""
-    return Refused("NOT_A_LOG", f"{where} is no log: {what}.", path=where)
+def not_a_log(where: str, what: str, *, is_empty: bool = False) -> Refused:
+    """Return the refusal of a thing that is no log.
+
+    Args:
+        where: the file or server, for people.
+        what: what is wrong with it.
+        is_empty: whether a log can be created there as it is.
+    """
+    return Refused("NOT_A_LOG", f"{where} is no log: {what}.", path=where, is_empty=is_empty)
 
 
 def lost_tables(where: str, what: str) -> DamagedLog:
