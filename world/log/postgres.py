@@ -341,7 +341,7 @@ def _translate(error: Exception, where: str) -> Exception:
     if isinstance(error, errors.InsufficientPrivilege):
         return Refused(
             "LOG_READ_ONLY",
-            f"The role of {where} lacks a right: {error.diag.message_primary}. Grant it to the role, or use another one.",
+            f"The role of {where} lacks a right: {error.diag.message_primary}. Grant it, or use another role.",
             store=where,
         )
     if isinstance(error, errors.InvalidSchemaName):
