@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from worldprotocol.name_clashes import refuse_clashes
+
 if TYPE_CHECKING:
     from authority import Approve, Escalate, Narrow, Policy, Reject, rule
     from host import Done, Failed, handler
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from worldprotocol.facade import World
     from worldprotocol.requests import Received
     from worldprotocol.runs.governed import Wishes
+
+refuse_clashes()
 
 _HOMES = {
     "authority": ("Approve", "Escalate", "Narrow", "Policy", "Reject", "rule"),

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from examples.repository.branches import branch
 from examples.repository.domain import repository
 from examples.repository.effects import outbox
 from examples.repository.history import DAY_MS, Session, members_of, read_sessions
 from examples.repository.inbox import answer_to
-from examples.repository.projections import branch
 from examples.repository.rules import MAINTAINER, policy
 from examples.repository.timing import HistoryClock, HistoryIds
 from world.errors import Refused

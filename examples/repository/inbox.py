@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from examples.repository.projections import scope_of
+from examples.repository.branches import scope_of
 from examples.repository.rules import is_core, is_documentation
 from world.intent import IntentScope
 from world.proposal import Proposal

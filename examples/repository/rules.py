@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from authority import Approve, Escalate, Narrow, Opinion, Policy, Reject, rule
+from examples.repository.branches import scope_of
 from examples.repository.domain import entry_of
-from examples.repository.projections import scope_of
 from world.ports import Case
 
 WIDE: Final = 20

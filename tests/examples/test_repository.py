@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from examples.repository import demo, history
 from examples.repository.account import account_of, differences, proposal_of
+from examples.repository.branches import branch, scope_of
 from examples.repository.domain import entry_of, repository
 from examples.repository.effects import messages, outbox
 from examples.repository.history import DAY_MS, ORIGIN_MS, Session, read_sessions
 from examples.repository.importing import KEEP_MS, SCHEDULER, WORLD_NAME, Import, old_tombstones
 from examples.repository.killing import ROOT, kill_import
-from examples.repository.projections import branch, scope_of
 from examples.repository.rules import EXPERIENCED, MAINTAINER, WIDE
 from examples.repository.timing import HistoryClock, HistoryIds, intent_id_of
 from host import Done, EffectCallInfo, Failed

@@ -24,6 +24,7 @@ USAGE_CODES: Final = frozenset(
         "LOCAL_PREDICATE",
         "LOG_NOT_FOUND",
         "MANIFEST_TOO_LARGE",
+        "MODULE_SHADOWED",
         "NOT_A_DIRECT_INTENT",
         "NOT_A_DOMAIN",
         "NOT_A_LOG",

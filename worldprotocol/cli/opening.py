@@ -13,6 +13,7 @@ from world.errors import Refused
 from worldprotocol.assemble import premises_of
 from worldprotocol.config import CONFIG_NAME, Config, WorkspaceConfig, read_config
 from worldprotocol.facade import World
+from worldprotocol.name_clashes import clash
 
 if TYPE_CHECKING:
     from host.premises import Premises
@@ -54,8 +55,15 @@ def composed(desk: Desk) -> Config:
 
 
 def make_importable(folder: Path) -> None:
-    """Let references such as ``shop.domain:shop`` name modules of the realm's folder and of the current one."""
+    """Let references such as ``shop.domain:shop`` name modules of the realm's folder and of the current one.
+
+    Raises:
+        Refused: ``MODULE_SHADOWED`` for a module there that has the name of a package of this project.
+    """
     for path in (str(Path.cwd()), str(folder.resolve())):
+        shadowed = clash(path)
+        if shadowed is not None:
+            raise Refused("MODULE_SHADOWED", shadowed, folder=path)
         if path not in sys.path:
             sys.path.insert(0, path)
 
