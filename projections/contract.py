@@ -22,6 +22,7 @@ from world.actor import ActorRef
 from world.canonical import utf16_key
 from world.errors import Refused
 from world.frozen import freeze
+from world.origin import API_ORIGIN, DIRECT_PREFIX
 from world.snapshot import SnapshotView
 from world.source import SourceEvent, SourceKind
 from world.time_limit import TimeLimit
@@ -37,9 +38,6 @@ __all__ = [
     "ask",
     "projection",
 ]
-
-DIRECT_PREFIX: Final = "system:"
-"""How the projectionId of a system direct intent begins (SD-1); no projection may be named so."""
 
 ROUTER: Final = "router"
 """Stands in records for the router itself, where several projections or none were asked and none selected."""
@@ -192,7 +190,7 @@ def check_projection_id(projection_id: Any) -> None:
 
     Raises:
         Refused: ``INVALID_PROJECTION`` for anything but a printable text of at most ``MAX_ID_LENGTH``
-            characters, and for the names that stand for direct production and for the router.
+            characters, and for the names that mark direct production, intents stated outright, and the router.
     """
     fault = None
     if not isinstance(projection_id, str) or not projection_id.strip() or not projection_id.isprintable():
@@ -201,6 +199,8 @@ def check_projection_id(projection_id: Any) -> None:
         fault = f"has {len(projection_id)} characters; the limit is {MAX_ID_LENGTH}"
     elif projection_id.startswith(DIRECT_PREFIX):
         fault = f"begins with {DIRECT_PREFIX!r}, which marks intents that no projection produced (SD-1)"
+    elif projection_id == API_ORIGIN:
+        fault = "marks intents that a caller states outright"
     elif projection_id == ROUTER:
         fault = "is the router's own name in records"
     if fault is not None:

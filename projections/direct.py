@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from projections.contract import DIRECT_PREFIX
 from projections.issuer import Issuer, IssueRequest
 from world.actor import ActorRef
 from world.errors import Refused
-from world.intent import IntentBody, IntentInstance
+from world.intent import IntentBody, IntentInstance, IntentOrigin
+from world.origin import DIRECT_PREFIX, check_direct, is_direct, not_direct
 from world.source import SourceEvent
 
 __all__ = ["check_direct", "direct", "is_direct"]
@@ -58,50 +58,5 @@ def direct(
         )
     source = SourceEvent.read({"kind": "system", "eventId": event_id, "payload": payload})
     if actor.kind != "system":
-        raise _not_direct(DIRECT_PREFIX + job, source.kind, actor)
+        raise not_direct(IntentOrigin(projection_id=DIRECT_PREFIX + job, source=source.ref, actor=actor))
     return issuer.issue(IssueRequest(schema_hash, DIRECT_PREFIX + job, actor, source, body, note))
-
-
-def is_direct(instance: IntentInstance) -> bool:
-    """Tell whether an instance says that a system produced it directly (SD-1)."""
-    return instance.meta.origin.projection_id.startswith(DIRECT_PREFIX)
-
-
-def check_direct(instance: IntentInstance, schema_hash: str | None = None) -> None:
-    """Refuse an instance that says it was produced directly and breaks the rules for that; others pass.
-
-    Args:
-        instance: from anywhere.
-        schema_hash: the schema in force, to check the intentKey too (INV-SD3); None leaves that out.
-
-    Raises:
-        Refused: ``NOT_A_DIRECT_INTENT`` when source or actor is no system, or nothing follows the prefix;
-            ``WRONG_SCHEMA`` when the intentKey does not follow from the body.
-    """
-    origin = instance.meta.origin
-    if not is_direct(instance):
-        return
-    if origin.source.kind != "system" or origin.actor.kind != "system":
-        raise _not_direct(origin.projection_id, origin.source.kind, origin.actor)
-    if origin.projection_id == DIRECT_PREFIX:
-        raise Refused(
-            "NOT_A_DIRECT_INTENT",
-            f"The projectionId {DIRECT_PREFIX!r} names no job; write {DIRECT_PREFIX}scheduler.",
-        )
-    if schema_hash is not None and instance.intent_key != instance.body.key(schema_hash):
-        raise Refused(
-            "WRONG_SCHEMA",
-            "The intentKey does not follow from the intent under the schema in force. Issue it again.",
-            expected=instance.body.key(schema_hash),
-            given=instance.intent_key,
-        )
-
-
-def _not_direct(projection_id: str, source_kind: str, actor: ActorRef) -> Refused:
-    return Refused(
-        "NOT_A_DIRECT_INTENT",
-        f"The projectionId {projection_id!r} marks a system direct intent, but its source is {source_kind!r} "
-        f"and its actor {actor.actor_id!r} is {actor.kind!r}; both must be 'system'.",
-        projection=projection_id,
-        actor_id=actor.actor_id,
-    )

@@ -190,6 +190,11 @@ class ProjectionRegistry:
     def __contains__(self, projection_id: object) -> bool:
         return projection_id in self._known
 
+    @property
+    def projection_ids(self) -> tuple[str, ...]:
+        """The ids of the registered projections, in the order in which they are asked."""
+        return tuple(self._known)
+
     def route(self, req: ProjectionRequest) -> Routed:
         """Ask the projections until one selects an intent.
 

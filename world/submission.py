@@ -18,12 +18,10 @@ from world.fitting import misfit
 from world.frozen import freeze
 from world.intent import IntentInstance
 from world.judgement import judge
+from world.origin import check_direct, check_key, is_direct
 from world.proposal import Proposal
 from world.realm import Branch
 from world.work import LINEAGE_STREAM, Work
-
-DIRECT_PREFIX = "system:"
-"""How the projectionId of a system direct intent begins (SD-1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +64,14 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> Proposal:
     Raises:
         Refused: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
             ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``, ``UNKNOWN_BRANCH``,
-            ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``TOO_MANY_OPEN``; nothing was changed then.
+            ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of
+            another intent; nothing was changed then.
     """
     intent = asked.intent
     wire = freeze(intent.to_wire())
     check_intent(work, intent, wire)
+    if asked.record is not None:
+        _check_record(intent, asked.record)
     branch, base = _base(work, asked)
     actor = intent.meta.origin.actor
     if asked.record is not None:
@@ -116,7 +117,7 @@ def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) ->
             limit_bytes=work.limits.max_intent_bytes,
         )
     _check_actor(work, intent.meta.origin.actor)
-    _check_direct(intent)
+    check_direct(intent)
     if intent.body.type not in work.domain.schema.actions:
         known = sorted(work.domain.schema.actions)
         raise Refused(
@@ -125,16 +126,7 @@ def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) ->
             action=intent.body.type,
             known=known,
         )
-    expected = intent.body.key(work.realm.schema_hash)
-    if intent.intent_key != expected:
-        raise Refused(
-            "WRONG_SCHEMA",
-            "The intentKey does not follow from the intent under the schema in force: it was issued for another "
-            "schema or changed afterwards. Issue the intent again.",
-            expected=expected,
-            given=intent.intent_key,
-            schema_hash=work.realm.schema_hash,
-        )
+    check_key(intent, work.realm.schema_hash)
     earlier = work.lookup.proposal_of_intent(intent.intent_id)
     if earlier is not None:
         raise Refused(
@@ -169,16 +161,15 @@ def _check_actor(work: Work, actor: ActorRef) -> None:
         )
 
 
-def _check_direct(intent: IntentInstance) -> None:
-    """Hold system direct intents to SD-1 and SD-2 (INV-SD1, INV-SD2)."""
-    origin = intent.meta.origin
-    if not origin.projection_id.startswith(DIRECT_PREFIX):
-        return
-    if origin.source.kind != "system" or origin.actor.kind != "system":
+def _check_record(intent: IntentInstance, record: ProjectionRecorded) -> None:
+    """Refuse a projection's record that is not the record of this intent (SD-5, INT-12.2)."""
+    if is_direct(intent) or record.intent_id != intent.intent_id:
+        origin = intent.meta.origin.projection_id
         raise Refused(
-            "NOT_A_DIRECT_INTENT",
-            f"The projectionId {origin.projection_id!r} marks a system direct intent, but its source is "
-            f"{origin.source.kind!r} and its actor {origin.actor.kind!r}; both must be 'system'.",
+            "INVALID_VALUE",
+            f"The projection record {record.record_id} is of the projection {record.projection_id!r} and the intent "
+            f"{record.intent_id!r}; it does not belong to the intent {intent.intent_id!r} of {origin!r}. Leave it out.",
+            record=record.record_id,
         )
 
 

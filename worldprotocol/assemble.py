@@ -39,6 +39,7 @@ from world.log import EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
 from world.log.following import Follower
 from world.log.store import Durability
 from world.log.url import MEMORY, parse_address
+from world.origin import API_ORIGIN
 from world.ports import Enforcement
 from world.protocol import Projector, WorldProtocol
 from world.references import load_reference
@@ -52,7 +53,6 @@ from worldprotocol.ticker import Ticker
 from worldprotocol.workers import ProcessWorkers
 
 __all__ = [
-    "API_ORIGIN",
     "Durability",
     "EventLog",
     "Follower",
@@ -65,8 +65,6 @@ __all__ = [
 ]
 
 DAY_MS = 86_400_000
-API_ORIGIN = "api:intent"
-"""projectionId of intents that a caller states outright, without a source event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +97,17 @@ class Parts:
         """Issue an intent that a caller states outright; for an actor of kind system it is a direct intent."""
         event_id = self.ids.new_id()
         if actor.kind == "system":
-            return direct(self.issuer, schema_hash=schema_hash, actor=actor, event_id=event_id, body=body, note=note)
+            return self.issue_direct(actor, body, schema_hash, job="direct", event_id=event_id, note=note)
         source = SourceEvent(kind="api", event_id=event_id)
         return self.issuer.issue(IssueRequest(schema_hash, API_ORIGIN, actor, source, body, note))
+
+    def issue_direct(
+        self, actor: ActorRef, body: IntentBody, schema_hash: str, *, job: str, event_id: str, note: str | None = None
+    ) -> IntentInstance:
+        """Issue a system direct intent; see ``projections.direct``."""
+        return direct(
+            self.issuer, schema_hash=schema_hash, actor=actor, event_id=event_id, body=body, job=job, note=note
+        )
 
     def projector(self, source: SourceEvent, actor: ActorRef) -> Projector:
         """Return what asks the projections about a source event, for the protocol to run on a branch's head.

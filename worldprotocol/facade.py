@@ -20,6 +20,7 @@ from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
 from world.founding import adopt_policy, bind, found, register, retire_policy
 from world.intent import IntentInstance, IntentScope
+from world.origin import check_origin
 from world.proposal import Proposal
 from world.protocol import WorldProtocol
 from world.shadowing import configure_shadow
@@ -345,6 +346,36 @@ class World(Looking):
         body = body_of(action, input, scope)
         return self._composed.issue(self._actor(actor_id), body, self._archive.peek(schema_in_force), note=note)
 
+    def issue_direct(
+        self,
+        actor_id: str,
+        action: str,
+        input: Any = None,  # noqa: A002  # the specification's word
+        *,
+        job: str,
+        event_id: str,
+        scope: IntentScope | Mapping[str, Any] | Iterable[str] | None = None,
+        note: str | None = None,
+    ) -> IntentInstance:
+        """Issue a system direct intent without submitting it (intent specification 8).
+
+        Args:
+            actor_id: a registered actor of kind system.
+            action: the action's type.
+            input: its input, JSON.
+            job: what produced it, such as ``scheduler``; the projectionId of the origin is ``system:`` and this.
+            event_id: what triggered it, such as a run of the job; the same run gives the same id.
+            scope: as for ``issue``.
+            note: a note for people.
+
+        Raises:
+            Refused: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``, ``NOT_CANONICAL``; ``NOT_A_DIRECT_INTENT`` for an actor that
+                is no system, or a job without a plain name.
+        """
+        body, schema_hash = body_of(action, input, scope), self._archive.peek(schema_in_force)
+        actor = self._actor(actor_id)
+        return self._composed.issue_direct(actor, body, schema_hash, job=job, event_id=event_id, note=note)
+
     def act(
         self,
         actor_id: str,
@@ -370,10 +401,12 @@ class World(Looking):
             The proposal: completed, failed, rejected, or waiting for people.
 
         Raises:
-            Refused: see ``world.submission.submit``.
+            Refused: see ``world.submission.submit``; ``UNKNOWN_PROJECTION`` for an origin that names no registered
+                projection, and ``NOT_A_DIRECT_INTENT`` (``world.origin``).
         """
         check_branch_name(wishes.get("fork_name"))
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
+        check_origin(instance, self._composed.projections.projection_ids)
         return self._acting.submit(Submission(instance, **wishes))
 
     def receive(
