@@ -3,7 +3,7 @@
     SourceEvent, actor, SnapshotView --ProjectionRegistry.route--> Routed --Issuer.issue--> IntentInstance
 
 ``record_of`` says what is written down about it, and ``recheck_projection`` goes the way again from the
-record. ``Guard`` asks projections without trusting them. A system may also produce an intent itself
+record. Every projection is asked under guard; ``Guard`` asks it twice. A system may also produce an intent itself
 (``direct``).
 
     SnapshotView, actor, the schema's actions --CatalogProjector--> ActionCatalog --tools_of--> ToolSet
@@ -37,13 +37,14 @@ from projections.guard import Guard, guarded
 from projections.issuer import Issuer, IssueRequest
 from projections.loading import ENTRY_POINTS, find_projections, load_projections
 from projections.recheck import recheck_projection
-from projections.recorder import ProjectionRecord, record_of, worth_recording
+from projections.recorder import ProjectionRecord, record_of, routed_refusal, worth_recording
 from projections.registry import (
     Asking,
-    Directly,
+    Once,
     ProjectionRegistry,
     Registered,
     Routed,
+    UnsafeUnguarded,
 )
 from projections.results import Answer, Nothing, ProjectionResult, Selected
 from projections.tools import Tool, ToolSet, action_type, tool_name, tools_of
@@ -60,13 +61,13 @@ __all__ = [
     "Availability",
     "CatalogProjector",
     "CatalogRequest",
-    "Directly",
     "Explanation",
     "FunctionProjection",
     "Guard",
     "IssueRequest",
     "Issuer",
     "Nothing",
+    "Once",
     "ProjectedAction",
     "Projection",
     "ProjectionRecord",
@@ -79,6 +80,7 @@ __all__ = [
     "Selected",
     "Tool",
     "ToolSet",
+    "UnsafeUnguarded",
     "action_type",
     "ask",
     "check_direct",
@@ -92,6 +94,7 @@ __all__ = [
     "projection",
     "recheck_projection",
     "record_of",
+    "routed_refusal",
     "static_catalog",
     "tool_name",
     "tools_of",

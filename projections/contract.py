@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, get_args
 
-from projections.results import Answer, ProjectionResult, raised_as_refusal, read_result
+from projections.calling import MUTATION, guarded_call
+from projections.results import Answer, ProjectionResult, read_result
 from world.actor import ActorRef
 from world.canonical import utf16_key
 from world.errors import Refused
@@ -170,7 +171,7 @@ _NO_TIME_LIMIT: Final = TimeLimit()
 
 
 def ask(asked: Projection, req: ProjectionRequest, *, time_limit: TimeLimit = _NO_TIME_LIMIT) -> ProjectionResult:
-    """Ask a projection, and read its answer.
+    """Ask a projection once, under guard, and read its answer.
 
     Args:
         asked: the projection.
@@ -178,10 +179,11 @@ def ask(asked: Projection, req: ProjectionRequest, *, time_limit: TimeLimit = _N
         time_limit: how long it may take.
 
     Raises:
-        Refused: ``PROJECTION_FAILED`` when it raises, ``PROJECTION_TIMED_OUT`` when it takes too long,
+        Refused: ``PROJECTION_IMPURE`` when it reaches the clock, chance, the network, files or anything else outside of
+            its request, ``PROJECTION_FAILED`` when it raises, ``PROJECTION_TIMED_OUT`` when it takes too long,
             ``INVALID_PROJECTION_RESULT`` when its answer is none; all name it.
     """
-    answer = raised_as_refusal(asked.projection_id, lambda: time_limit.run(lambda: asked.project(req)))
+    answer = guarded_call(asked.projection_id, lambda: asked.project(req), time_limit, but=frozenset({MUTATION}))
     return read_result(asked.projection_id, answer)
 
 

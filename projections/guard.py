@@ -3,7 +3,8 @@
 Each run gets fresh copies of everything; in the second one the members of the snapshot stand in the opposite
 order. Different answers mean that something other than the request decided. While a run goes on, its thread
 is watched (``projections.watch``). The first thing that a pure step does not do ends the run, and is told
-whether or not the projection lets the end happen.
+whether or not the projection lets the end happen. One watched run is what every call of a projection is
+(``projections.calling``); the second run and the copies are what this module adds.
 
 Importing a module on first use is no impurity. What modules read while they are being imported is let be, as
 long as it is no network, process or thread.
@@ -17,23 +18,20 @@ many of these, and a recheck in another process tells the rest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
+from projections.calling import MUTATION, guarded_call, impure
 from projections.contract import Projection, ProjectionRequest
-from projections.purity import ADVICE, Impurity
+from projections.purity import Impurity
 from projections.registry import Registered, read_acceptance, registered
-from projections.results import ProjectionResult, failed, read_result, timed_out
-from projections.watch import place_of, watched
+from projections.results import ProjectionResult, read_result
 from world.actor import ActorRef
 from world.canonical import canonical_bytes, canonical_text
 from world.errors import Refused
 from world.frozen import freeze, thaw
 from world.snapshot import SnapshotView
 from world.source import SourceEvent
-from world.time_limit import PastTimeLimit, TimeLimit, breakable
+from world.time_limit import TimeLimit
 
 __all__ = ["Guard", "guarded"]
 
@@ -41,7 +39,7 @@ R = TypeVar("R")
 
 
 class Guard:
-    """Asks every projection twice under watch; a ``registry.Asking`` for tests and paranoid realms.
+    """Asks every projection twice under guard, on copies; a ``registry.Asking`` for tests and paranoid realms.
 
     Args:
         time_limit: for each run.
@@ -49,13 +47,13 @@ class Guard:
 
     def __init__(self, time_limit: TimeLimit | None = None) -> None:
         """Ask without a limit, or with one."""
-        self._time_limit = time_limit or TimeLimit()
+        self.time_limit = time_limit or TimeLimit()
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
         """Tell whether a projection wants to be asked about an event.
 
         Raises:
-            Refused: ``PROJECTION_IMPURE``, ``PROJECTION_NOT_DETERMINISTIC``, and what ``Directly.accepts``
+            Refused: ``PROJECTION_IMPURE``, ``PROJECTION_NOT_DETERMINISTIC``, and what ``Once.accepts``
                 refuses.
         """
         accepts = asked.accepts
@@ -65,7 +63,7 @@ class Guard:
 
         def once() -> bool:
             copy = _copied_source(source)
-            answer = _watched(asked.projection_id, lambda: accepts(copy), self._time_limit)
+            answer = guarded_call(asked.projection_id, lambda: accepts(copy), self.time_limit)
             _refuse_changed(asked.projection_id, pristine, copy.to_wire)
             return read_acceptance(asked.projection_id, answer)
 
@@ -82,7 +80,7 @@ class Guard:
 
         def once() -> ProjectionResult:
             copy = _copied(req)
-            answer = _watched(asked.projection_id, lambda: asked.project(copy), self._time_limit)
+            answer = guarded_call(asked.projection_id, lambda: asked.project(copy), self.time_limit)
             _refuse_changed(asked.projection_id, pristine, copy.to_wire)
             return read_result(asked.projection_id, answer)
 
@@ -141,39 +139,4 @@ def _refuse_changed(projection_id: str, pristine: bytes, wire: Callable[[], Any]
     except Exception:  # noqa: BLE001  # what was put there need not be JSON, nor need it be there any more
         unchanged = False
     if not unchanged:
-        raise _impure(projection_id, Impurity("mutation", "what it was given"), "")
-
-
-def _impure(projection_id: str, found: Impurity, where: str) -> Refused:
-    did = "changes" if found.kind == "mutation" else "uses"
-    at = f" at {where}" if where else ""
-    return Refused(
-        "PROJECTION_IMPURE",
-        f"The projection {projection_id!r} {did} {found.what}{at}; {ADVICE[found.kind]}.",
-        projection=projection_id,
-        kind=found.kind,
-        attempt=found.what,
-        where=where,
-    )
-
-
-def _watched(projection_id: str, call: Callable[[], Any], time_limit: TimeLimit) -> Any:
-    """Return what a call into a projection returns, if nothing impure happened in it and it ended in time."""
-    try:
-        # Broken off is the projection alone: what stops watching it must run to its end.
-        answer, found = time_limit.run(lambda: watched(lambda: breakable(call)), unbroken=True)
-    except PastTimeLimit as late:
-        raise timed_out(projection_id, late) from None
-    except (Exception, SystemExit) as error:
-        if not _tried_to_change(error):
-            raise failed(projection_id, error) from error
-        answer, found = None, (Impurity("mutation", "a frozen value"), place_of(error.__traceback__))
-    if found is not None:
-        raise _impure(projection_id, *found)
-    return answer
-
-
-def _tried_to_change(error: BaseException) -> bool:
-    if isinstance(error, ValidationError):
-        return any(fault["type"] in ("frozen_instance", "frozen_field") for fault in error.errors())
-    return isinstance(error, FrozenInstanceError)
+        raise impure(projection_id, Impurity(MUTATION, "what it was given"), "")

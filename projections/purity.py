@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import sys
 from dataclasses import dataclass
 from datetime import date
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-__all__ = ["ADVICE", "Impurity", "Kind", "of_builtin", "of_event", "of_function"]
+__all__ = ["ADVICE", "HARMLESS", "NAMES", "PLAIN", "Impurity", "Kind", "of_builtin", "of_event", "of_function"]
 
 Kind = str
 """Which part of the outside is reached: a key of ``ADVICE``."""
@@ -228,6 +229,17 @@ _TRUSTED_CALLERS: Final = frozenset({"_strptime"})
 _GLOBAL_RANDOM: Final = getattr(random.seed, "__self__", None)
 """The generator behind the functions of ``random``, which the whole process shares."""
 
+PLAIN: Final = frozenset(
+    {str, bytes, bytearray, int, float, complex, bool, list, tuple, dict, set, frozenset, re.Pattern, re.Match}
+)
+"""Types whose methods reach nothing outside of their object."""
+
+HARMLESS: Final[set[Any]] = set()
+"""Built-in functions of modules that were looked at and found pure, whoever calls them; there are only so many."""
+
+NAMES: Final = frozenset(name.rpartition(".")[2] for _, name in _PYTHON_FUNCTIONS) | {"seed"}
+"""Names without which no Python function is impure: most calls are told by them."""
+
 
 def of_builtin(function: Any, caller: FrameType) -> Impurity | None:
     """Tell what is impure about calling a built-in function or method.
@@ -237,10 +249,12 @@ def of_builtin(function: Any, caller: FrameType) -> Impurity | None:
         caller: the frame that calls it.
     """
     owner = getattr(function, "__self__", None)
-    name = getattr(function, "__name__", "")
     if isinstance(owner, ModuleType):
-        found = _of_module(owner.__name__, name)
+        found = _of_module(owner.__name__, function.__name__)
+        if found is None:
+            HARMLESS.add(function)
         return None if found is not None and caller.f_globals.get("__name__") in _TRUSTED_CALLERS else found
+    name = getattr(function, "__name__", "")
     if isinstance(owner, type):
         if name in _CLOCK_OF_DATES and issubclass(owner, date):
             return Impurity("clock", f"{owner.__name__}.{name}")

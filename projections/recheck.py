@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from projections.contract import ProjectionRequest
-from projections.recorder import ProjectionRecord
-from projections.registry import ProjectionRegistry, Routed
+from projections.guard import Guard
+from projections.recorder import ProjectionRecord, is_refusal, routed_refusal
+from projections.registry import Asking, Once, ProjectionRegistry, Routed, UnsafeUnguarded
 from projections.results import Selected
 from world.canonical import canonical_bytes, canonical_text
 from world.errors import Diverged, Refused
@@ -50,13 +51,27 @@ def recheck_projection(
         )
     request = ProjectionRequest(recorded.schema_hash, view, told.actor, told.source)
     try:
-        routed = registry.route_among(recorded.considered, request)
+        routed = registry.route_among(recorded.considered, request, asking=_asking(registry, told))
     except Refused as refused:
-        return _diverged(recorded, "the result", recorded.result, refused.message)
+        found = routed_refusal(refused) if is_refusal(told.result) else None
+        if found is None:
+            return _diverged(recorded, "the result", recorded.result, refused.message)
+        routed = found
     for what, then, now in _comparisons(recorded, told, routed):
         if canonical_bytes(then) != canonical_bytes(now):
             return _diverged(recorded, what, then, now)
     return None
+
+
+def _asking(registry: ProjectionRegistry, told: ProjectionRecord) -> Asking:
+    """Return how projections are asked again: as the record says, whatever guard there was when it was made.
+
+    A record of a refusal needs the guard that refused. Any other says what came of the projections, and its log may be
+    older than the guard: what they answer counts. A registry that asks twice does so here, too.
+    """
+    if isinstance(registry.asking, Guard):
+        return registry.asking
+    return (Once if is_refusal(told.result) else UnsafeUnguarded)(registry.asking.time_limit)
 
 
 def _comparisons(

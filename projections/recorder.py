@@ -1,7 +1,7 @@
 """What is written down about a projection (intent specification 12).
 
-Intents and reasons are always recorded; nothing without a reason is noise and is left out. A record is an
-event of the log and changes no state.
+Intents and reasons are always recorded; nothing without a reason is noise and is left out. That a projection was found
+impure is recorded as nothing with the refusal as its reason. A record is an event of the log and changes no state.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from projections.calling import IMPURE
 from projections.registry import Routed
 from projections.results import Nothing, ProjectionResult, Selected, read_result
 from world.actor import ActorRef
@@ -17,7 +18,7 @@ from world.events import ProjectionRecorded
 from world.intent import IntentInstance
 from world.source import SourceEvent
 
-__all__ = ["ProjectionRecord", "record_of", "worth_recording"]
+__all__ = ["ProjectionRecord", "is_refusal", "record_of", "routed_refusal", "worth_recording"]
 
 
 def worth_recording(result: ProjectionResult) -> bool:
@@ -66,6 +67,26 @@ def record_of(
         intent_id=None if intent is None else intent.intent_id,
         intent_key=None if intent is None else intent.intent_key,
     )
+
+
+def routed_refusal(refused: Refused) -> Routed | None:
+    """Return what is recorded of a projection that was found impure: nothing selected, and the refusal as the reason.
+
+    Args:
+        refused: what asking the projections refused.
+
+    Returns:
+        None for every other refusal: no record is made of it.
+    """
+    if refused.code != IMPURE:
+        return None
+    reason = f"{IMPURE}: {refused.message}"
+    return Routed(refused.details["projection"], tuple(refused.details["considered"]), Nothing(reason))
+
+
+def is_refusal(result: ProjectionResult) -> bool:
+    """Tell whether a recorded result is the refusal of an impure projection."""
+    return isinstance(result, Nothing) and (result.reason or "").startswith(f"{IMPURE}: ")
 
 
 @dataclass(frozen=True, slots=True)

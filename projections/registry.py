@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from projections.calling import IMPURE, MUTATION, guarded_call
 from projections.contract import (
     ROUTER,
     Accepts,
@@ -21,7 +22,14 @@ from projections.contract import (
     check_projection_id,
     check_sources,
 )
-from projections.results import Answer, Nothing, ProjectionResult, Selected, raised_as_refusal
+from projections.results import (
+    Answer,
+    Nothing,
+    ProjectionResult,
+    Selected,
+    raised_as_refusal,
+    read_result,
+)
 from world.canonical import utf16_key
 from world.errors import Refused
 from world.source import SourceEvent, SourceKind
@@ -29,10 +37,11 @@ from world.time_limit import TimeLimit
 
 __all__ = [
     "Asking",
-    "Directly",
+    "Once",
     "ProjectionRegistry",
     "Registered",
     "Routed",
+    "UnsafeUnguarded",
 ]
 
 
@@ -52,7 +61,12 @@ class Registered:
 
 
 class Asking(Protocol):
-    """How projections are asked: directly, or under guard."""
+    """How projections are asked: once under guard, twice (``projections.guard``), or unguarded."""
+
+    @property
+    def time_limit(self) -> TimeLimit:
+        """The limit of each call."""
+        ...
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
         """Tell whether a projection wants to be asked about an event."""
@@ -63,8 +77,8 @@ class Asking(Protocol):
         ...
 
 
-class Directly:
-    """Asks each projection once and believes it.
+class Once:
+    """Asks each projection once, under guard; what a registry does unless it is told otherwise.
 
     Args:
         time_limit: for each call.
@@ -72,7 +86,36 @@ class Directly:
 
     def __init__(self, time_limit: TimeLimit | None = None) -> None:
         """Ask without a limit, or with one."""
-        self._time_limit = time_limit or TimeLimit()
+        self.time_limit = time_limit or TimeLimit()
+
+    def accepts(self, asked: Registered, source: SourceEvent) -> bool:
+        """Tell whether a projection wants to be asked about an event.
+
+        Raises:
+            Refused: ``PROJECTION_IMPURE``, ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``,
+                ``INVALID_PROJECTION_RESULT``.
+        """
+        accepts = asked.accepts
+        if accepts is None:
+            return True
+        answer = guarded_call(asked.projection_id, lambda: accepts(source), self.time_limit, but=frozenset({MUTATION}))
+        return read_acceptance(asked.projection_id, answer)
+
+    def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
+        """Return a projection's result; see ``ask`` for what is refused."""
+        return ask(asked, req, time_limit=self.time_limit)
+
+
+class UnsafeUnguarded:
+    """Asks each projection once, without any guard: what it reaches outside of its request is not found.
+
+    Args:
+        time_limit: for each call.
+    """
+
+    def __init__(self, time_limit: TimeLimit | None = None) -> None:
+        """Ask without a limit, or with one."""
+        self.time_limit = time_limit or TimeLimit()
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
         """Tell whether a projection wants to be asked about an event.
@@ -82,13 +125,18 @@ class Directly:
         """
         if asked.accepts is None:
             return True
-        accepts, limited = asked.accepts, self._time_limit.run
+        accepts, limited = asked.accepts, self.time_limit.run
         answer = raised_as_refusal(asked.projection_id, lambda: limited(lambda: accepts(source)))
         return read_acceptance(asked.projection_id, answer)
 
     def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
-        """Return a projection's result; see ``ask`` for what is refused."""
-        return ask(asked, req, time_limit=self._time_limit)
+        """Return a projection's result.
+
+        Raises:
+            Refused: ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``, ``INVALID_PROJECTION_RESULT``.
+        """
+        answer = raised_as_refusal(asked.projection_id, lambda: self.time_limit.run(lambda: asked.project(req)))
+        return read_result(asked.projection_id, answer)
 
 
 def read_acceptance(projection_id: str, answer: Any) -> bool:
@@ -137,13 +185,13 @@ class ProjectionRegistry:
 
         Args:
             projections: in any order.
-            asking: how they are asked; None is ``Directly()``, ``projections.guard.Guard()`` trusts none of
-                them.
+            asking: how they are asked; None is ``Once()``, under guard. ``projections.guard.Guard()`` asks twice,
+                ``UnsafeUnguarded()`` has no guard.
 
         Raises:
             Refused: see ``add``.
         """
-        self._asking = asking or Directly()
+        self.asking: Asking = asking or Once()
         self._known: dict[str, Registered] = {}
         for projection in projections:
             self.add(projection)
@@ -201,10 +249,17 @@ class ProjectionRegistry:
         Raises:
             Refused: what asking refuses; no projection behind the one at fault was asked.
         """
-        return self._route(self._known.values(), req)
+        return self._route(self._known.values(), req, self.asking)
 
-    def route_among(self, projection_ids: Iterable[str], req: ProjectionRequest) -> Routed:
+    def route_among(
+        self, projection_ids: Iterable[str], req: ProjectionRequest, *, asking: Asking | None = None
+    ) -> Routed:
         """Ask these projections only, in this order; for rechecks.
+
+        Args:
+            projection_ids: those that are asked.
+            req: what they are asked.
+            asking: how they are asked; None is as the registry asks.
 
         Raises:
             Refused: ``UNKNOWN_PROJECTION``, and what ``route`` refuses.
@@ -218,16 +273,22 @@ class ProjectionRegistry:
                 projection=missing[0],
                 known=list(self._known),
             )
-        return self._route((self._known[name] for name in wanted), req)
+        return self._route((self._known[name] for name in wanted), req, asking or self.asking)
 
-    def _route(self, entries: Iterable[Registered], req: ProjectionRequest) -> Routed:
+    def _route(self, entries: Iterable[Registered], req: ProjectionRequest, asking: Asking) -> Routed:
         silent: list[tuple[str, Nothing]] = []
         for entry in entries:
             if entry.sources is not None and req.source.kind not in entry.sources:
                 continue
-            if not self._asking.accepts(entry, req.source):
-                continue
-            result = self._asking.project(entry, req)
+            try:
+                if not asking.accepts(entry, req.source):
+                    continue
+                result = asking.project(entry, req)
+            except Refused as refused:
+                if refused.code != IMPURE:
+                    raise
+                considered = [*(name for name, _ in silent), entry.projection_id]
+                raise Refused(refused.code, refused.message, **refused.details, considered=considered) from None
             if isinstance(result, Selected):
                 asked = (*(name for name, _ in silent), entry.projection_id)
                 return Routed(entry.projection_id, asked, result)

@@ -9,16 +9,16 @@ is over.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from projections.purity import Impurity, of_builtin, of_event, of_function
+from projections.purity import HARMLESS, NAMES, PLAIN, Impurity, Kind, of_builtin, of_event, of_function
 from world.references import FILE_MODULE_PREFIX
 
 __all__ = ["Found", "place_of", "watched"]
@@ -31,17 +31,16 @@ _NEVER_BY_IMPORT: Final = frozenset({"network", "processes", "threads", "interpr
 _LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "host", "pydantic"}
 
 
-def watched(call: Callable[[], Any]) -> tuple[Any, Found | None]:
-    """Return what a call returns, and the first impure thing it did or tried to do.
+def watched(call: Callable[[], Any], *, but: frozenset[Kind] = frozenset()) -> tuple[Any, Found | None]:
+    """Return what a call returns, and the first impure thing it did or tried to do; kinds in ``but`` are let be.
 
     An impure call is ended where it happens; its result is None, unless it kept itself from being ended.
     What the call raises is raised here, unless it was impure.
     """
-    watch = _Watch(base=sys._getframe())
+    watch = _Watch(base=sys._getframe(), but=but)
     answer = None
     try:
-        with watch.on_this_thread():
-            answer = call()
+        answer = watch.run(call)
     except _Ended:
         pass
     except (Exception, SystemExit):
@@ -90,46 +89,46 @@ class _Watch:
     """What one run did on its thread."""
 
     base: FrameType | None
+    but: frozenset[Kind]
     found: list[Found] = field(default_factory=list)
     active: bool = False
 
-    @contextmanager
-    def on_this_thread(self) -> Iterator[None]:
-        """Watch this thread; whatever watched it before does so again afterwards."""
+    def run(self, call: Callable[[], Any]) -> Any:
+        """Make a call, watching this thread; whatever watched it before does so again afterwards."""
         outer = _here.watch
         watched_before = outer is not None and outer.active
         if outer is not None:
             outer.active = False  # what is done here to watch is not the outer call's doing
         _install_hook()
         profile = sys.getprofile()
-        collects = gc.isenabled()
-        gc.disable()  # finalizers of other people's objects would seem to be the projection's doing
-        _here.watch, self.active = self, True
-        sys.setprofile(self.on_profile)
+        _pause_collecting()  # finalizers of objects of others would seem to be the projection's doing
         try:
-            yield
+            _here.watch, self.active = self, True
+            sys.setprofile(self.on_profile)
+            return call()
         finally:
             self.active = False
             sys.setprofile(None)
             _here.watch, self.base = outer, None
-            if collects:
-                gc.enable()
+            _collect_again()
             _profile_again(profile)
             if outer is not None:
                 outer.active = watched_before
 
     def on_profile(self, frame: FrameType, event: str, arg: Any) -> None:
         """Look at what is about to be called; the interpreter ends the call where this raises."""
-        if not self.active:
-            return
+        caller: FrameType | None = frame
         if event == "c_call":
+            if arg in HARMLESS or type(getattr(arg, "__self__", None)) in PLAIN:
+                return  # what nearly every call is
             found = of_builtin(arg, frame)
-            caller: FrameType | None = frame
         elif event == "call":
+            if frame.f_code.co_name not in NAMES:
+                return
             found, caller = of_function(frame), frame.f_back
         else:
             return
-        if found is not None:
+        if found is not None and self.active:
             self.object_to(found, caller)
 
     def on_event(self, event: str, args: tuple[Any, ...]) -> None:
@@ -140,7 +139,9 @@ class _Watch:
                 self.object_to(found, sys._getframe(2))
 
     def object_to(self, found: Impurity, caller: FrameType | None) -> None:
-        """Note something impure and end the run, unless an import does it."""
+        """Note something impure and end the run, unless an import does it or its kind is let be."""
+        if found.kind in self.but:
+            return
         where = ""
         frame = caller
         while frame is not None and frame is not self.base:
@@ -151,6 +152,42 @@ class _Watch:
             frame = frame.f_back
         self.found.append((found, where))
         raise _Ended
+
+
+class _Collecting:
+    """How many watched calls the garbage collector waits for, and whether it was on before the first of them."""
+
+    lock = threading.Lock()
+    waits_for = 0
+    was_on = False
+
+
+def _pause_collecting() -> None:
+    with _Collecting.lock:
+        if _Collecting.waits_for == 0:
+            _Collecting.was_on = gc.isenabled()
+            gc.disable()
+        _Collecting.waits_for += 1
+
+
+def _collect_again() -> None:
+    with _Collecting.lock:
+        _Collecting.waits_for -= 1
+        if _Collecting.waits_for == 0 and _Collecting.was_on:
+            gc.enable()
+
+
+def _start_afresh() -> None:
+    """A forked child has the forking thread only; its collector waits for the calls of that thread."""
+    is_watched = _here.watch is not None
+    _Collecting.lock = threading.Lock()
+    if not is_watched and _Collecting.waits_for:
+        _Collecting.waits_for = 0
+        if _Collecting.was_on:
+            gc.enable()
+
+
+os.register_at_fork(after_in_child=_start_afresh)
 
 
 def _install_hook() -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from world.actor import ActorRef
 from world.clock import IdSource
 from world.decision import HumanAnswer
+from world.errors import Refused
 from world.events import ProjectionRecorded
 from world.founding import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
 from world.intent import IntentInstance
@@ -37,10 +38,12 @@ class Projected:
     Args:
         record: the projection record, None when it was not worth one.
         proposal_id: the proposal, None when no intent was selected.
+        refused: why the projections could not be believed; the record says so, too.
     """
 
     record: ProjectionRecorded | None
     proposal_id: str | None
+    refused: Refused | None = None
 
 
 class Projector(Protocol):
@@ -48,8 +51,8 @@ class Projector(Protocol):
 
     def __call__(
         self, snapshot: Snapshot, schema_hash: str, world: str, at: int
-    ) -> tuple[ProjectionRecorded | None, IntentInstance | None]:
-        """Select an intent on the head of a branch."""
+    ) -> tuple[ProjectionRecorded | None, IntentInstance | Refused | None]:
+        """Select an intent on the head of a branch; a refusal in its place is raised when the record is committed."""
         ...
 
 
@@ -151,7 +154,10 @@ class Commands(ABC):
             Refused: what the projector or the submission refuses.
         """
         proposal_id = self._ids.new_id()
-        return self.run(lambda work: _project(work, projector, submission, branch, proposal_id))
+        came = self.run(lambda work: _project(work, projector, submission, branch, proposal_id))
+        if came.refused is not None:
+            raise came.refused
+        return came
 
     def answer(self, proposal_id: str, given: HumanAnswer) -> Proposal:
         """Answer a waiting proposal; an approval is executed in the calling thread.
@@ -213,10 +219,10 @@ def _project(
 ) -> Projected:
     head = find_branch(work, branch).head
     record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
-    if intent is None:
+    if intent is None or isinstance(intent, Refused):
         if record is not None:
             work.emit(f"projection:{record.projection_id}", record)
-        return Projected(record, None)
+        return Projected(record, None, intent)
     if record is not None:
         record = replace(record, proposal_id=proposal_id, intent_id=intent.intent_id, intent_key=intent.intent_key)
     submit(work, dataclasses.replace(submission(intent), record=record), proposal_id)

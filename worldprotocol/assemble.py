@@ -16,15 +16,18 @@ from host.premises import Premises
 from host.workspace import Workspace
 from projections import (
     Asking,
-    Directly,
+    Guard,
     Issuer,
     IssueRequest,
+    Once,
     ProjectionRegistry,
     ProjectionRequest,
     Selected,
+    UnsafeUnguarded,
     direct,
     find_projections,
     record_of,
+    routed_refusal,
 )
 from world.actor import ActorRef
 from world.canonical import canonical_bytes
@@ -126,9 +129,15 @@ class Parts:
 
         def project(
             snapshot: Snapshot, schema_hash: str, world: str, at: int
-        ) -> tuple[ProjectionRecorded | None, IntentInstance | None]:
-            routed = self.projections.route(ProjectionRequest(schema_hash, snapshot.view, actor, source))
-            intent = None
+        ) -> tuple[ProjectionRecorded | None, IntentInstance | Refused | None]:
+            intent: IntentInstance | Refused | None = None
+            try:
+                routed = self.projections.route(ProjectionRequest(schema_hash, snapshot.view, actor, source))
+            except Refused as refused:
+                found = routed_refusal(refused)
+                if found is None:
+                    raise
+                routed, intent = found, refused
             if isinstance(routed.result, Selected):
                 name = routed.recorded_as
                 intent = self.issuer.issue(IssueRequest(schema_hash, name, actor, source, routed.result.body))
@@ -140,7 +149,7 @@ class Parts:
                 source=source,
                 schema_hash=schema_hash,
                 world_id=world,
-                intent=intent,
+                intent=intent if isinstance(intent, IntentInstance) else None,
             )
             return record, intent
 
@@ -158,6 +167,7 @@ def assemble(
     effects: Iterable[Any] = (),
     enforcement: Enforcement = "enforcing",
     paranoid: bool = False,
+    unsafe_unguarded_projections: bool = False,
     durability: Durability = "full",
     limits: Limits | None = None,
     workspace: WorkspaceConfig | str | Path | None = None,
@@ -177,7 +187,9 @@ def assemble(
         policies: policies, or references to them.
         effects: effect handlers, or references to them.
         enforcement: whether patches outside approvedScope are refused.
-        paranoid: ask every projection twice, under guard.
+        paranoid: ask every projection twice under guard, on copies.
+        unsafe_unguarded_projections: ask projections without any guard; what they reach outside of their request is
+            not found then.
         durability: ``full`` or ``normal``; see ``world.log.open_log``.
         limits: of the pipeline.
         workspace: the folder that agents see as ``FILE:/``, or all that can be said of it; None is no workspace, and
@@ -198,6 +210,7 @@ def assemble(
         effects=effects,
         enforcement=enforcement,
         paranoid=paranoid,
+        unsafe_unguarded_projections=unsafe_unguarded_projections,
         limits=limits,
         ids=ids,
         workspace=workspace,
@@ -227,6 +240,7 @@ def compose(
     effects: Iterable[Any] = (),
     enforcement: Enforcement = "enforcing",
     paranoid: bool = False,
+    unsafe_unguarded_projections: bool = False,
     limits: Limits | None = None,
     ids: IdSource | None = None,
     workspace: WorkspaceConfig | str | Path | None = None,
@@ -247,7 +261,13 @@ def compose(
     names = tuple(_add_policy(registry, given, folder) for given in policies)
     return Parts(
         domain=at_hand,
-        projections=_projections(projections, folder, paranoid=paranoid, time_limit=time_limit),
+        projections=_projections(
+            projections,
+            folder,
+            paranoid=paranoid,
+            unsafe_unguarded=unsafe_unguarded_projections,
+            time_limit=time_limit,
+        ),
         policies=registry,
         policy_names=names,
         authority=StandardAuthority(registry, time_limit=time_limit),
@@ -359,13 +379,19 @@ def _add_policy(registry: PolicyRegistry, given: Any, folder: Path | None) -> st
 
 
 def _projections(
-    given: Iterable[Any], folder: Path | None, *, paranoid: bool, time_limit: TimeLimit
+    given: Iterable[Any], folder: Path | None, *, paranoid: bool, unsafe_unguarded: bool, time_limit: TimeLimit
 ) -> ProjectionRegistry:
-    asking: Asking = Directly(time_limit)
+    if paranoid and unsafe_unguarded:
+        raise Refused(
+            "INVALID_CONFIG",
+            "paranoid asks projections twice under guard, and unsafe_unguarded_projections takes the guard away; "
+            "choose one of them.",
+        )
+    asking: Asking = Once(time_limit)
     if paranoid:
-        from projections.guard import Guard
-
         asking = Guard(time_limit)
+    elif unsafe_unguarded:
+        asking = UnsafeUnguarded(time_limit)
     several = list(given)
     registry = find_projections([str(one) for one in several if isinstance(one, str)], base=folder, asking=asking)
     for one in several:

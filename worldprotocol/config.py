@@ -8,7 +8,8 @@ projections = ["shop.projections:orders"]
 policies = ["shop.rules:policy"]
 effects = ["shop.effects:handlers"]
 enforcement = "enforcing"                 # or "trusting"
-paranoid = false                          # run every projection twice under guard
+paranoid = false                          # ask every projection twice under guard, not once
+unsafe_unguarded_projections = false      # true: ask projections without any guard
 durability = "full"                       # or "normal"
 
 [limits]
@@ -108,6 +109,7 @@ class Config(BaseModel):
     effects: list[str] = Field(default_factory=list)
     enforcement: Literal["enforcing", "trusting"] = "enforcing"
     paranoid: bool = False
+    unsafe_unguarded_projections: bool = False
     durability: Literal["full", "normal"] = "full"
     limits: dict[str, int] = Field(default_factory=dict)
     klis: dict[str, int | bool | str] = Field(default_factory=dict)
@@ -136,7 +138,17 @@ class Config(BaseModel):
         """
         if self.domain is None:
             raise Refused("INVALID_CONFIG", f'{self.folder / CONFIG_NAME} names no domain: add domain = "..." to it.')
-        names = ("domain", "folder", "projections", "policies", "effects", "enforcement", "paranoid", "durability")
+        names = (
+            "domain",
+            "folder",
+            "projections",
+            "policies",
+            "effects",
+            "enforcement",
+            "paranoid",
+            "unsafe_unguarded_projections",
+            "durability",
+        )
         return {
             **{name: getattr(self, name) for name in names},
             "limits": self.chosen_limits(),

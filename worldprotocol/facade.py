@@ -139,8 +139,8 @@ class World(Looking):
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
             domain: the domain in force.
             **parts: ``projections``, ``policies``, ``effects`` (objects or references), ``enforcement``,
-                ``paranoid``, ``durability``, ``limits``, ``workspace``, ``clock``, ``ids``, ``workers``; see
-                ``worldprotocol.assemble.assemble``.
+                ``paranoid``, ``unsafe_unguarded_projections``, ``durability``, ``limits``, ``workspace``, ``clock``,
+                ``ids``, ``workers``; see ``worldprotocol.assemble.assemble``.
 
         Raises:
             Refused: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force.
@@ -421,7 +421,8 @@ class World(Looking):
             **wishes: as for ``submit``.
 
         Raises:
-            Refused: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, what a projection does wrong, and see ``submit``.
+            Refused: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, what a projection does wrong, and see ``submit``;
+                ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
         check_branch_name(wishes.get("fork_name"))
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)

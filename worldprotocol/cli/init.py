@@ -134,7 +134,7 @@ def _data(given: str) -> dict[str, Any]:
 
 
 def _toml(config: Config) -> str:
-    told = config.model_dump(exclude={"limits", "klis", "folder"}, exclude_none=True)
+    told = config.model_dump(exclude={"limits", "klis", "folder", "unsafe_unguarded_projections"}, exclude_none=True)
     lines = [f"{name} = {_value(value)}" for name, value in told.items()]
     return "# What composes this realm; relative paths start at this file.\n" + "\n".join(lines) + "\n"
 
