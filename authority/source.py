@@ -9,25 +9,21 @@ are different rules. Source: design section 6.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import inspect
 import sys
 from collections.abc import Mapping
-from importlib import metadata
-from pathlib import PurePath
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from authority.values import Telling, module_name
 from world.canonical import canonical_bytes, digest
+from world.code_identity import distribution_of
+from world.code_values import Telling, module_name
 from world.errors import Refused
 from world.frozen import FrozenDict
 
 MAX_PARAMETERS: Final = 16_384
 """Bytes of a rule's parameters as JSON; of larger ones only the hash is kept."""
-
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ class RuleSource:
         source_hash: SHA-256 of the rule's own text, in hex.
         module_hash: SHA-256 of the whole file's text; None where it is not at hand.
         distribution: name and version of the installed package; None where it belongs to none.
-        parameters: the values it was made with, as JSON; see ``authority.values``.
+        parameters: the values it was made with, as JSON; see ``world.code_values``.
     """
 
     language: str
@@ -125,7 +121,7 @@ def _written_source(
         line=at,
         source_hash=source_hash,
         module_hash=None if module is None else _module_hash(module),
-        distribution=None if module is None else _distribution(module),
+        distribution=None if module is None else distribution_of(module),
         parameters=_kept(parameters),
     )
 
@@ -157,24 +153,3 @@ def _module_hash(module: ModuleType) -> str | None:
         return _text_hash(inspect.getsource(module))
     except (OSError, TypeError):
         return None
-
-
-def _distribution(module: ModuleType) -> str | None:
-    """Return which installed package a module belongs to; asked only where packages are installed to."""
-    if _INSTALLED.isdisjoint(PurePath(getattr(module, "__file__", None) or "").parts):
-        return None
-    owners = _owners(tuple(sys.path)).get(module.__name__.partition(".")[0], ())
-    return ", ".join(sorted(map(_versioned, {name for name in owners if name}))) or None
-
-
-@functools.lru_cache(maxsize=4)
-def _owners(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return which installed packages own which top-level modules; looking takes tens of milliseconds."""
-    return metadata.packages_distributions()
-
-
-def _versioned(name: str) -> str:
-    try:
-        return f"{name} {metadata.version(name)}"
-    except metadata.PackageNotFoundError:  # it was removed since
-        return name

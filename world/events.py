@@ -60,7 +60,11 @@ class EnforcementChosen(Event, frozen=True, kw_only=True):
 
 
 class DomainAdopted(Event, frozen=True, kw_only=True):
-    """A domain's schema came into force; ``sources`` are hashes of the Python functions behind it."""
+    """A domain's schema came into force; ``sources`` are the identities of the code of its Python functions.
+
+    ``distributions`` are the versions of what they reach and no identity covers; absent where no function does, or in a
+    log of before that was recorded.
+    """
 
     TOPIC: ClassVar[str] = "domain.adopted"
     schema: Wire
@@ -68,6 +72,7 @@ class DomainAdopted(Event, frozen=True, kw_only=True):
     sources: dict[str, str | None]
     by: str
     previous: str | None = None
+    distributions: dict[str, str] | None = None
 
 
 class ActorRegistered(Event, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from world.actor import ActorRef
 from world.arbitration import supersede
-from world.core import ComputeContext, genesis
+from world.core import ComputeContext, Domain, genesis
 from world.decision import voters
 from world.errors import Refused
 from world.events import (
@@ -83,16 +83,20 @@ def emit_domain(work: Work, by: str) -> None:
             sources=dict(work.domain.sources()),
             by=by,
             previous=work.realm.schema_hash or None,
+            distributions=work.domain.distributions() or None,
         ),
     )
 
 
 def adopt_domain(work: Work, by: str) -> bool:
-    """Adopt a schema under which every branch's head is valid as it stands."""
+    """Adopt a schema under which every branch's head is valid as it stands; False where it is recorded already.
+
+    The same schema is recorded again where the code, the kind of its identities or a distribution is another one.
+    """
     in_force = work.realm.domain
     if in_force is None:
         raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
-    if in_force.schema_hash == work.domain.schema.hash and in_force.sources == work.domain.sources():
+    if in_force.schema_hash == work.domain.schema.hash and _is_recorded(in_force, work.domain):
         return False
     changed = in_force.schema_hash != work.domain.schema.hash
     if changed:
@@ -109,6 +113,11 @@ def adopt_domain(work: Work, by: str) -> bool:
             )
     emit_domain(work, by)
     return True
+
+
+def _is_recorded(adopted: DomainAdopted, domain: Domain) -> bool:
+    is_same_code = adopted.sources == domain.sources()
+    return is_same_code and (adopted.distributions or {}) == domain.distributions()
 
 
 def end_open_proposals(work: Work) -> None:

@@ -36,15 +36,13 @@ class CodeThen:
     """
 
     def __init__(self, archive: Archive, domain: Domain) -> None:
-        at_hand = _computed(domain.sources())
         self._places: list[int] = []
         self._changed: list[tuple[str, ...]] = []
         for logged in archive.log.read(topics=[DomainAdopted.TOPIC]):
             event = decoded(logged)
             if isinstance(event, DomainAdopted):
-                then = _computed(event.sources)
                 self._places.append(logged.position)
-                self._changed.append(tuple(sorted(n for n in then | at_hand if then.get(n) != at_hand.get(n))))
+                self._changed.append(changed_computed(domain, event))
 
     def changed(self, before: int) -> tuple[str, ...]:
         """Return the names of computed values whose functions were others then, in order; none where all are the same.
@@ -56,8 +54,26 @@ class CodeThen:
         return self._changed[at - 1] if at else ()
 
 
-def _computed(sources: dict[str, str | None]) -> dict[str, str | None]:
-    return {name.removeprefix(COMPUTED): told for name, told in sources.items() if name.startswith(COMPUTED)}
+def changed_computed(domain: Domain, adopted: DomainAdopted) -> tuple[str, ...]:
+    """Return the short names of computed values whose functions at hand are not the adopted ones, in order."""
+    return tuple(name.removeprefix(COMPUTED) for name in domain.changed(adopted.sources) if name.startswith(COMPUTED))
+
+
+def changed_versions(adopted: DomainAdopted, domain: Domain) -> tuple[str, ...]:
+    """Return the distributions that functions reach whose version is another one than was adopted, in words."""
+    then, now = adopted.distributions, domain.distributions()
+    if then is None:
+        return ()
+    return tuple(
+        f"{name} {now.get(name, 'is not reached')} ({then.get(name, 'was not reached')} when adopted)"
+        for name in sorted({*then, *now})
+        if then.get(name) != now.get(name)
+    )
+
+
+def is_whole(adopted: DomainAdopted) -> bool:
+    """Whether the recorded identities cover all that functions reach, and not each function's own source alone."""
+    return all(":" in told for told in adopted.sources.values() if told is not None)
 
 
 class WatchedView(SnapshotView):

@@ -55,6 +55,7 @@ from world.time_limit import unlimited
 from world.work import PastAt, Work
 from worldprotocol.as_ruled import as_ruled
 from worldprotocol.assemble import compose, open_for_reading
+from worldprotocol.code_then import changed_versions, is_whole
 from worldprotocol.facade import World
 from worldprotocol.recheck_leases import recheck_manifest, recheck_verdict
 from worldprotocol.recheck_past import Nobody, PastLookup
@@ -247,8 +248,10 @@ class Rechecking:
             policies = self._realm.policies.items()
             self._changed = Changed(
                 schema=self._realm.schema_hash != at_hand.schema.hash,
-                code=_other_code(recorded, at_hand.sources()),
+                code=at_hand.changed(recorded),
                 policies=tuple(sorted(name for name, one in policies if self._hash_at_hand(name) != one.policy_hash)),
+                distributions=() if adopted is None else changed_versions(adopted, at_hand),
+                is_whole=adopted is None or is_whole(adopted),
             )
         return self._changed
 
@@ -314,9 +317,9 @@ class Rechecking:
     def _domain(self, event: DomainAdopted) -> Iterator[Diverged]:
         if event.schema_hash != self._parts.domain.schema.hash:
             return  # every step under it says that it cannot be rechecked
-        at_hand = self._parts.domain.sources()
-        changed = _other_code(event.sources, at_hand)
+        changed = self._parts.domain.changed(event.sources)
         if changed:
+            at_hand = self._parts.domain.sources()
             yield Diverged(
                 "CODE_CHANGED",
                 f"The code of {', '.join(changed)} is not that which was adopted here, under the same schema; what "
@@ -514,10 +517,6 @@ _NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
     ProposalFailed: Rechecking._note_end,
 }
 """What is remembered of an event for later steps, whether it is checked or only folded."""
-
-
-def _other_code(recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None]) -> tuple[str, ...]:
-    return tuple(sorted(name for name in {*recorded, *at_hand} if recorded.get(name) != at_hand.get(name)))
 
 
 def _is_repeatable(recorded: Ruling) -> bool:

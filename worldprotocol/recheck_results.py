@@ -24,22 +24,35 @@ class Changed:
         schema: whether the domain's schema is.
         code: the names of the domain's functions that are.
         policies: the names of the policies then in force that are, or are not at hand any more.
+        distributions: those whose version is, in words; the code in them is compared by nothing else.
+        is_whole: whether the recorded identities cover all that the functions reach; in an older log they cover the
+            functions alone.
     """
 
     schema: bool
     code: tuple[str, ...]
     policies: tuple[str, ...]
+    distributions: tuple[str, ...] = ()
+    is_whole: bool = True
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return {"schema": self.schema, "code": list(self.code), "policies": list(self.policies)}
+        wire: dict[str, Any] = {"schema": self.schema, "code": list(self.code), "policies": list(self.policies)}
+        wire |= {"distributions": list(self.distributions)} if self.distributions else {}
+        return wire if self.is_whole else {**wire, "codeCompared": "own source"}
 
     def __str__(self) -> str:
         """Say it to people."""
         told = ["the schema"] if self.schema else []
         told += [f"the code of {name}" for name in self.code] + [f"the policy {name}" for name in self.policies]
+        told += [f"the distribution {one}" for one in self.distributions]
         if told:
             return f"since this was recorded, {', '.join(told)} changed"
+        if not self.is_whole:
+            return (
+                "neither schema nor policies nor the functions' own source have changed since this was recorded; what "
+                "the functions call was not recorded"
+            )
         return "neither schema nor code of the domain nor policies have changed since this was recorded"
 
 

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, PrivateAttr
 
 from authority import Approve, Policy, rule, source_of
-from authority.values import MAX_DEPTH
 from world.canonical import canonical_bytes
+from world.code_values import MAX_DEPTH
 from world.errors import Refused
 
 
@@ -251,7 +251,7 @@ def test_what_cannot_be_told_is_refused_by_the_name_of_its_field(value: Any, kin
 
 
 def test_more_values_than_are_told_of_a_rule_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("authority.values.MAX_VALUES", 1_000)
+    monkeypatch.setattr("world.code_values.MAX_VALUES", 1_000)
     shared: Any = [1, 2]
     for _ in range(12):  # few objects, told 2 ** 12 times
         shared = [shared, shared]

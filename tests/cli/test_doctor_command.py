@@ -99,7 +99,7 @@ def test_a_damaged_log_has_exit_code_3(realm, damage):
 def test_changed_code_and_a_missing_policy_are_reported(realm):
     config = realm.folder / "world.toml"
     source = Path(__file__).with_name("counter.py").read_text()
-    changed = source.replace('receipt = yield effect("bank.charge"', 'receipt = yield effect("bank.charge" ""')
+    changed = source.replace('receipt = yield effect("bank.charge"', 'receipt = yield effect("bank.charged"')
     (realm.folder / "changed.py").write_text(changed.replace('"a small sale"', '"a little sale"'))
     origin = str(Path(__file__).resolve().with_name("counter.py"))
     config.write_text(config.read_text().replace(origin, "changed.py"))

@@ -15,15 +15,13 @@
         return [set_("todos", [*ctx.data["todos"], {"id": ctx.new_id(), "title": new.title, "done": False}])]
 
 A Python action's identity in the schema is its name, its input and its explicit version; change the version
-when the meaning changes. ``sources`` gives the hash of each function's text, to be recorded beside it.
+when the meaning changes. ``sources`` gives the identity of each function's code, to be recorded beside it.
 Source: design section 4.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -32,6 +30,7 @@ import yaml
 from pydantic import BaseModel
 
 from world.canonical import read_json
+from world.code_identity import Identity, changed_names, identity_of, own_source_hash
 from world.core.anatomy import dependencies
 from world.core.availability import LocalPredicate
 from world.core.execution import Execution
@@ -82,6 +81,7 @@ class Domain:
         self._computed: dict[str, Callable[..., Any]] = {}
         self._predicates: dict[str, LocalPredicate] = {}
         self._schema: DomainSchema | None = None
+        self._identities: dict[str, Identity | None] = {}
 
     @property
     def schema(self) -> DomainSchema:
@@ -173,7 +173,7 @@ class Domain:
         """Declare a Python function ``f(ctx)`` that tells whether an action is available, as a decorator of it.
 
         It sees an ``AvailabilityContext`` (data, computed, actor), is pure, and answers true or false. It belongs to
-        this process alone: the portable schema says nothing of it (INT-3.4b), its source is hashed among ``sources``.
+        this process alone: the portable schema says nothing of it (INT-3.4b), its identity is among ``sources``.
 
         Args:
             action: one that was declared before, without an availability expression.
@@ -249,14 +249,45 @@ class Domain:
         return self._computed[name]
 
     def sources(self) -> dict[str, str | None]:
-        """Return the SHA-256 of each function's source text, None where there is none to read.
+        """Return the identity of each function's code, None where its source is not at hand.
 
-        Names are ``action:<name>``, ``available:<name>`` and ``computed:<name>``.
+        Names are ``action:<name>``, ``available:<name>`` and ``computed:<name>``. An identity covers everything that
+        the function reaches in its own package, the model of its input included; see ``world.code_identity``.
         """
-        functions: dict[str, Callable[..., Any]] = {f"action:{name}": given[0] for name, given in self._actions.items()}
-        functions |= {f"available:{name}": given.evaluate for name, given in self._predicates.items()}
-        functions |= {f"computed:{name.removeprefix('computed.')}": given for name, given in self._computed.items()}
-        return {name: _source_hash(function) for name, function in functions.items()}
+        return {name: None if found is None else found.text for name, found in self._found().items()}
+
+    def own_sources(self) -> dict[str, str | None]:
+        """Return the SHA-256 of each function's own source: the identity that older logs recorded."""
+        return {name: own_source_hash(function) for name, (function, _) in self._functions().items()}
+
+    def changed(self, recorded: Mapping[str, str | None]) -> tuple[str, ...]:
+        """Return the names of the functions whose code is not the recorded one, sorted.
+
+        Args:
+            recorded: identities as an adoption has them; one of an older log is compared by the rule of then.
+        """
+        return changed_names(recorded, self.sources(), self.own_sources())
+
+    def distributions(self) -> dict[str, str]:
+        """Return the versions, by name, of the distributions that functions reach and no identity covers."""
+        known = [found.distributions for found in self._found().values() if found is not None]
+        return {name: version for one in known for name, version in one.items()}
+
+    def _functions(self) -> dict[str, tuple[Callable[..., Any], tuple[type, ...]]]:
+        """Return every function by its name in ``sources``, with the models that belong to it."""
+        functions: dict[str, tuple[Callable[..., Any], tuple[type, ...]]] = {}
+        for name, (function, model) in self._actions.items():
+            functions[f"action:{name}"] = function, () if model is None else (model,)
+        functions |= {f"available:{name}": (given.evaluate, ()) for name, given in self._predicates.items()}
+        functions |= {f"computed:{name.removeprefix('computed.')}": (f, ()) for name, f in self._computed.items()}
+        return functions
+
+    def _found(self) -> dict[str, Identity | None]:
+        """Return the identities of the functions that were declared so far; each is made once."""
+        for name, (function, models) in self._functions().items():
+            if name not in self._identities:
+                self._identities[name] = identity_of(function, models=models, without=(Domain,))
+        return self._identities
 
     @classmethod
     def of_schema(cls, schema: DomainSchema) -> Domain:
@@ -376,11 +407,3 @@ def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | N
             action=name,
         )
     return model
-
-
-def _source_hash(function: Callable[..., Any]) -> str | None:
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):
-        return None
-    return hashlib.sha256(textwrap.dedent(source).encode("utf-8", "surrogatepass")).hexdigest()

@@ -230,6 +230,7 @@ def _code(desk: Desk) -> Iterator[Check]:
 
 def _domain(config: Config, realm: Any) -> Check:
     from worldprotocol.assemble import load_any_domain
+    from worldprotocol.code_then import changed_versions, is_whole
 
     domain = load_any_domain(str(config.domain), base=config.folder)
     adopted = realm.domain
@@ -237,14 +238,24 @@ def _domain(config: Config, realm: Any) -> Check:
         in_force = "none" if adopted is None else adopted.schema_hash[:12]
         facts = f"schema {domain.schema.hash[:12]} at hand, {in_force} in force"
         return Check("domain", False, facts, "use the adopted domain, or adopt this one with `worldctl adopt`")
-    sources = domain.sources()
-    changed = sorted(name for name in {*sources, *adopted.sources} if sources.get(name) != adopted.sources.get(name))
+    changed = domain.changed(adopted.sources)
     if changed:
         facts = f"code has changed since it was adopted: {', '.join(changed)}"
         return Check(
             "domain", False, facts, "if it means the same, `worldctl adopt` records it; else raise its version"
         )
-    return Check("domain", ok=True, facts=f"schema {domain.schema.hash[:12]}, as adopted")
+    facts = f"schema {domain.schema.hash[:12]}, as adopted"
+    if not is_whole(adopted):
+        facts += "; of its code only each function's own source was recorded (`worldctl adopt` records all of it)"
+    other = changed_versions(adopted, domain)
+    named = [f"{name} {version}" for name, version in sorted(domain.distributions().items())]
+    if other or named:
+        facts += f"; not compared: {', '.join([*other, *(one for one in named if not _is_among(one, other))])}"
+    return Check("domain", ok=True, facts=facts)
+
+
+def _is_among(named: str, other: tuple[str, ...]) -> bool:
+    return any(one.startswith(f"{named} (") for one in other)
 
 
 def _policies(config: Config, realm: Any) -> Iterator[Check]:

@@ -46,5 +46,4 @@ class Domains:
 
 def changed_code(adopted: DomainAdopted | None, domain: Domain) -> set[str]:
     """Return the names of Python functions at hand that are not those which were adopted."""
-    then, now = {} if adopted is None else adopted.sources, domain.sources()
-    return {name for name in {*then, *now} if then.get(name) != now.get(name)}
+    return set(domain.changed({} if adopted is None else adopted.sources))

@@ -1,8 +1,9 @@
-"""The values that a rule was made with, as JSON that is the same in every process.
+"""The values that a function or a rule was made with, as JSON that is the same in every process.
 
-Two rules of the same text that hold different values are different rules, so all that a rule reaches is told: what
-closures hold, defaults, the fields of objects and of the objects in them. What cannot be told is refused: a value that
-no hash covers could change under an adopted policy. Source: design section 6.
+Two functions of the same text that hold different values are different functions, so all values are written out: what
+closures hold, defaults, the fields of objects and of the objects in them. For a rule, a value that has no such form is
+refused, since it could change under an adopted policy; for other code (``Described``) its type stands for it.
+Source: design section 6.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import inspect
 import logging
 import re
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -35,7 +35,6 @@ from types import (
     UnionType,
 )
 from typing import Any, Final
-from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -51,9 +50,9 @@ MAX_VALUES: Final = 1_000_000
 """Values that are told of one rule at most."""
 
 _MOMENTS: Final = (date, time, timedelta, tzinfo)
-_TOLD_BY_REPR: Final = (bytes, complex, *_MOMENTS, Decimal, Fraction, range, UUID, GenericAlias, UnionType)
+_TOLD_BY_REPR: Final = (bytes, complex, *_MOMENTS, Decimal, Fraction, range, GenericAlias, UnionType)
 _PLAIN: Final = (dict, list, tuple, set, frozenset, FrozenDict, FrozenList, MappingProxyType)
-_WITHOUT_CONTENT: Final = (type(threading.Lock()), type(threading.RLock()), object)
+_LOCKS: Final = frozenset({"lock", "RLock"})
 _LOCAL: Final = "<locals>"
 
 
@@ -117,6 +116,16 @@ class Telling:
                 held[name] = self.value(name, value)
         return held
 
+    # Names
+
+    def name_of(self, kind: type) -> str:
+        """Return what stands for a class."""
+        return qualified(kind)
+
+    def type_of(self, value: Any) -> str:
+        """Return what stands for the class of a value."""
+        return self.name_of(type(value))
+
     # Values
 
     def value(self, name: str, value: Any) -> Any:
@@ -140,13 +149,18 @@ class Telling:
         """Go into a value; yields how many levels above it stands already where it holds itself, else 0."""
         self._names.append(name)
         self._count += 1
-        if len(self._names) > MAX_DEPTH or self._count > MAX_VALUES:
-            raise self._refused(f"holds more than is told of a rule: {MAX_DEPTH} levels, {MAX_VALUES:,} values", value)
-        above = len(self._inside) - self._inside.index(id(value)) if id(value) in self._inside else 0
-        self._inside.append(id(value))
-        yield above
-        self._inside.pop()
-        self._names.pop()
+        try:
+            if len(self._names) > MAX_DEPTH or self._count > MAX_VALUES:
+                limits = f"{MAX_DEPTH} levels, {MAX_VALUES:,} values"
+                raise self._refused(f"holds more than is told of a rule: {limits}", value)
+            above = len(self._inside) - self._inside.index(id(value)) if id(value) in self._inside else 0
+            self._inside.append(id(value))
+            try:
+                yield above
+            finally:
+                self._inside.pop()
+        finally:
+            self._names.pop()
 
     def _refused(self, why: str, value: Any) -> Refused:
         at = ".".join(self._names)
@@ -173,10 +187,11 @@ class Telling:
         if type(value) in _PLAIN or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._items(value)
         if isinstance(value, Enum):
-            return {"member": f"{type_name(value)}.{value.name}", "value": self.value("value", value.value)}
+            return {"member": f"{self.type_of(value)}.{value.name}", "value": self.value("value", value.value)}
         if isinstance(value, PurePath):
             return str(value)
-        if isinstance(value, _TOLD_BY_REPR) and type(value).__repr__ is not object.__repr__:
+        is_told_by_repr = isinstance(value, _TOLD_BY_REPR) or _is_uuid(type(value))
+        if is_told_by_repr and type(value).__repr__ is not object.__repr__:
             return repr(value)
         if isinstance(value, re.Pattern):
             return {"pattern": self.value("pattern", value.pattern), "flags": int(value.flags)}
@@ -184,7 +199,7 @@ class Telling:
             return module_name(value.__name__, value)
         if isinstance(value, logging.Logger):
             return {"logger": value.name}
-        return type_name(value) if type(value) in _WITHOUT_CONTENT else None
+        return self.type_of(value) if _is_without_content(type(value)) else None
 
     def _items(self, value: Any) -> list[Any]:
         if isinstance(value, Mapping):
@@ -196,7 +211,7 @@ class Telling:
     def _made_of_code(self, value: Any) -> Any:
         if isinstance(value, type):
             local = self._local_classes(value)
-            return {"type": qualified(value), "class": local} if local else qualified(value)
+            return {"type": self.name_of(value), "class": local} if local else self.name_of(value)
         if isinstance(value, (BuiltinFunctionType, MethodWrapperType)):
             on = value.__self__
             is_free = on is None or isinstance(on, (ModuleType, type))
@@ -214,9 +229,9 @@ class Telling:
     def _object(self, value: Any) -> dict[str, Any]:
         """Tell an object by its fields, and by what pickle would keep of one whose content is not in Python fields."""
         if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
-            return {"type": type_name(value), "fields": self.fields(value)}
+            return {"type": self.type_of(value), "fields": self.fields(value)}
         reduced = value.__reduce_ex__(4)
-        told: dict[str, Any] = {"type": type_name(value)}
+        told: dict[str, Any] = {"type": self.type_of(value)}
         if isinstance(reduced, str):
             return told | {"name": reduced}
         maker, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
@@ -232,7 +247,12 @@ class Telling:
         if pairs is not None:
             told["pairs"] = sorted((self._each("items", pair) for pair in pairs), key=canonical_bytes)
         if not is_plain and isinstance(value, (AbstractSet, Mapping)):  # pickle keeps them in the order of hashes
-            told = {"type": type_name(value), "fields": fields, "items": self._items(value), "state": told.get("state")}
+            told = {
+                "type": self.type_of(value),
+                "fields": fields,
+                "items": self._items(value),
+                "state": told.get("state"),
+            }
             if isinstance(value, defaultdict):
                 told["default"] = self.value("default_factory", value.default_factory)
         return told
@@ -275,9 +295,13 @@ def _reduces_plainly(kind: type) -> bool:
     return all(getattr(kind, name) is getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
 
 
-def type_name(value: Any) -> str:
-    """Return the name of a value's type, with its module."""
-    return qualified(type(value))
+def _is_uuid(kind: type) -> bool:
+    """Whether values of a class are UUIDs; their module, which makes random ones, is not imported here."""
+    return any((one.__module__, one.__name__) == ("uuid", "UUID") for one in kind.__mro__)
+
+
+def _is_without_content(kind: type) -> bool:
+    return kind is object or (kind.__module__ == "_thread" and kind.__name__ in _LOCKS)
 
 
 def qualified(named: Any) -> str:
