@@ -190,8 +190,7 @@ class Telling:
             return {"member": f"{self.type_of(value)}.{value.name}", "value": self.value("value", value.value)}
         if isinstance(value, PurePath):
             return str(value)
-        is_told_by_repr = isinstance(value, _TOLD_BY_REPR) or _is_uuid(type(value))
-        if is_told_by_repr and type(value).__repr__ is not object.__repr__:
+        if _is_told_by_repr(type(value)):
             return repr(value)
         if isinstance(value, re.Pattern):
             return {"pattern": self.value("pattern", value.pattern), "flags": int(value.flags)}
@@ -295,9 +294,10 @@ def _reduces_plainly(kind: type) -> bool:
     return all(getattr(kind, name) is getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
 
 
-def _is_uuid(kind: type) -> bool:
-    """Whether values of a class are UUIDs; their module, which makes random ones, is not imported here."""
-    return any((one.__module__, one.__name__) == ("uuid", "UUID") for one in kind.__mro__)
+def _is_told_by_repr(kind: type) -> bool:
+    """Whether ``repr`` gives all of a value; the module of UUIDs, which makes random ones, is not imported here."""
+    is_uuid = any((one.__module__, one.__name__) == ("uuid", "UUID") for one in kind.__mro__)
+    return (is_uuid or issubclass(kind, _TOLD_BY_REPR)) and getattr(kind, "__repr__", None) is not object.__repr__
 
 
 def _is_without_content(kind: type) -> bool:

@@ -7,8 +7,7 @@ Source: intent specification 7.4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Mode, Pruning
@@ -17,7 +16,6 @@ from projections.explaining import Explanation, explain_catalog
 from projections.tools import ToolSet, tools_of
 from world.actor import ActorRef
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
-from world.core.execution import Execution
 from world.errors import Refused
 from world.events import ActorRegistered, DomainAdopted
 from world.frozen import FrozenDict
@@ -25,6 +23,7 @@ from world.limits import Limits
 from world.snapshot import SnapshotView
 from world.time_limit import TimeLimit
 from world.views.archive import Archive, decoded
+from worldprotocol.past_values import PastValuesReader
 
 __all__ = ["Actions"]
 
@@ -84,7 +83,7 @@ class Actions:
         world, schema_hash = self.place(branch, at)
         if upto is not None:
             schema_hash = self._in_force(upto)
-        view = self.view(world, schema_hash)
+        view = self.view(world, schema_hash) if at is None else self._past_view(world, upto)
         given = {} if pruning is None else dict(pruning) if isinstance(pruning, Mapping) else pruning
         options = given if isinstance(given, Pruning) else Pruning.read(given, "$.pruning")
         return CatalogRequest(schema_hash, view, actor, self._descriptors(schema_hash), mode, options)
@@ -127,15 +126,18 @@ class Actions:
         data = self._archive.state(world_id)
         return SnapshotView(data, self.computed(data, schema_hash))
 
+    def _past_view(self, world_id: str, upto: int | None) -> SnapshotView:
+        """Return the data of a past world, and its computed values as far as the code of then is at hand."""
+        data, reader = self._archive.state(world_id), PastValuesReader(self._archive, self._domain)
+        found = reader.of(self._archive.sealed(world_id), data) if upto is None else reader.in_force(upto, data)
+        return SnapshotView(data, found.of_then())
+
     def computed(self, data: FrozenDict, schema_hash: str) -> FrozenDict:
         """Return the computed values of data under a schema; without its functions those of expressions alone."""
         domain = self._at_hand(schema_hash)
-        return recompute(
-            _Portable(_without_functions(unchecked_schema(self._adopted(schema_hash).schema)))
-            if domain is None
-            else domain,
-            data,
-        )
+        if domain is not None:
+            return recompute(domain, data)
+        return PastValuesReader(self._archive, None).by_schema(schema_hash, data).values
 
     def _descriptors(self, schema_hash: str) -> tuple[ActionDescriptor, ...]:
         domain = self._at_hand(schema_hash)
@@ -173,28 +175,3 @@ PREDICATE: Final = "available:"
 
 _KNOWN: WeakKeyDictionary[Domain, tuple[DomainSchema, tuple[ActionDescriptor, ...]]] = WeakKeyDictionary()
 """Descriptors of domains as of a schema: to make one is dear, a pydantic model's JSON Schema above all."""
-
-
-def _without_functions(schema: DomainSchema) -> DomainSchema:
-    """Return a schema without the values that Python functions compute, and without those that need them."""
-    gone: set[str] = set()
-    for spec in schema.computed:  # every one stands behind those it depends on
-        if spec.python is not None or not gone.isdisjoint(spec.inner):
-            gone.add(spec.name)
-    return replace(schema, computed=tuple(spec for spec in schema.computed if spec.name not in gone))
-
-
-@dataclass(frozen=True, slots=True)
-class _Portable:
-    """A schema as a program whose computed values are all expressions."""
-
-    schema: DomainSchema
-
-    def run_action(self, execution: Execution) -> NoReturn:
-        raise Refused("PYTHON_REQUIRED", f"Nothing executes the action {execution.action_id!r} here.")
-
-    def computed_function(self, name: str) -> NoReturn:
-        raise Refused("PYTHON_REQUIRED", f"Nothing computes {name!r} here.")
-
-    def local_predicate(self, _action: str) -> None:
-        return None

@@ -19,6 +19,7 @@ from world.views.archive import Archive, WorldRow, decoded
 from world.views.blame import Blame, blame
 from worldprotocol.actions import Actions
 from worldprotocol.assemble import EventLog, Parts
+from worldprotocol.past_values import PastValues, PastValuesReader
 from worldprotocol.requests import waiting_in
 
 
@@ -87,14 +88,40 @@ class Looking:
         return self._archive.state(world_id or self.branch().head)
 
     def snapshot(self, world_id: str | None = None) -> Snapshot:
-        """Return the snapshot of any world with its computed values, as far as the domain at hand makes them."""
+        """Return the snapshot of any world with its computed values.
+
+        The computed values of a branch's head are those of the domain at hand. Those of a past world are those of its
+        own schema, as ``computed`` gives them, without any that code other than that of then evaluates.
+        """
         sealed = self.sealed(world_id)
         data = self._archive.state(sealed.world_id)
         error = None if sealed.error is None else ErrorValue.from_wire(sealed.error)
         system = System("idle") if error is None else System("error", error, (error,))
         domain = None if self._parts is None else self._parts.domain
-        computed = FrozenDict() if domain is None else recompute(domain, data)
+        heads = self._archive.peek(lambda realm: {one.head for one in realm.branches.values()})
+        computed = (
+            recompute(domain, data)
+            if domain is not None and sealed.world_id in heads
+            else self._past_values().of(sealed, data).of_then()
+        )
         return Snapshot(data, computed, system, None, Meta(sealed.height, sealed.at, "", sealed.schema_hash))
+
+    def computed(self, world_id: str | None = None) -> PastValues:
+        """Return the computed values of any world by the schema of then; None is the active branch's head.
+
+        Values of Python functions that have changed since are marked (``by_other_code``).
+
+        Raises:
+            Refused: ``UNKNOWN_WORLD``, ``UNKNOWN_BRANCH``.
+        """
+        sealed = self.sealed(world_id)
+        return self._past_values().of(sealed, self._archive.state(sealed.world_id))
+
+    def _past_values(self) -> PastValuesReader:
+        parts = self._parts
+        if parts is None:
+            return PastValuesReader(self._archive, None, why_none="the realm was opened without a domain")
+        return PastValuesReader(self._archive, parts.domain, parts.limits)
 
     def blame(self, path: str, world_id: str | None = None) -> Blame:
         """Tell who last touched a place in the data, and why it was allowed; None is the active branch's head.

@@ -266,7 +266,8 @@ class Domain:
         Args:
             recorded: identities as an adoption has them; one of an older log is compared by the rule of then.
         """
-        return changed_names(recorded, self.sources(), self.own_sources())
+        is_older = any(one is None or ":" not in one for one in recorded.values())
+        return changed_names(recorded, self.sources(), self.own_sources() if is_older else {})
 
     def distributions(self) -> dict[str, str]:
         """Return the versions, by name, of the distributions that functions reach and no identity covers."""

@@ -55,13 +55,14 @@ def bisect(desk: Desk, argv: tuple[str, ...], good: str | None, bad: str | None,
     from world.views.causes import causes_of
 
     _check_asked(argv, **asked)
-    with desk.look() as world, _test(desk, world, argv, **asked) as test:
+    other_code: set[str] = set()
+    with desk.look() as world, _test(desk, world, argv, other_code, **asked) as test:
         line = _line(world, good, world_at(world, bad)[0])
         from_genesis = world.archive.world(line[0]).parent is None
         with desk.progress("Bisecting") as progress:
             found = search(line, test, from_genesis=from_genesis, progress=progress)
         causes = causes_of(world.archive, [world.sealed(name) for name in found.first[:SHOWN]])
-    _tell(desk, found, causes, len(line))
+    _tell(desk, found, causes, len(line), other_code)
     return 0 if len(found.first) == 1 else 1
 
 
@@ -99,11 +100,11 @@ def _line(world: World, good: str | None, newest: str) -> list[str]:
 
 @contextmanager
 def _test(
-    desk: Desk, world: World, argv: tuple[str, ...], *, path: str | None, becomes: str | None
+    desk: Desk, world: World, argv: tuple[str, ...], other_code: set[str], *, path: str | None, becomes: str | None
 ) -> Iterator[Callable[[str], bool | None]]:
-    """Give the test of one world."""
+    """Give the test of one world; the computed values that other code than that of then evaluates are collected."""
     if path is not None:
-        yield _of_value(desk, world, path, becomes or "")
+        yield _of_value(desk, world, path, becomes or "", other_code)
         return
     from tempfile import TemporaryDirectory
 
@@ -111,7 +112,7 @@ def _test(
         yield lambda world_id: _run(world, world_id, argv, Path(folder, "state.json"))
 
 
-def _of_value(desk: Desk, world: World, path: str, becomes: str) -> Callable[[str], bool | None]:
+def _of_value(desk: Desk, world: World, path: str, becomes: str, other_code: set[str]) -> Callable[[str], bool | None]:
     """Return the test whether this value stands at a place; it cannot tell where a computed one cannot be made."""
     from world.canonical import canonical_bytes, read_json
     from world.errors import Refused
@@ -130,24 +131,28 @@ def _of_value(desk: Desk, world: World, path: str, becomes: str) -> Callable[[st
         return stands(data, place) and canonical_bytes(look_up(data, place)) == expected
 
     if parse_path(path)[:1] == (COMPUTED,):
-        return _of_computed(desk, world, path, expected)
+        return _of_computed(desk, world, path, expected, other_code)
     return holds
 
 
-def _of_computed(desk: Desk, world: World, name: str, expected: bytes) -> Callable[[str], bool | None]:
+def _of_computed(
+    desk: Desk, world: World, name: str, expected: bytes, other_code: set[str]
+) -> Callable[[str], bool | None]:
     from world.canonical import canonical_bytes
-    from worldprotocol.cli.computed import ComputedValues
+    from worldprotocol.cli.computed import past_values, remarks
 
-    values, said = ComputedValues(desk), set()
+    values, said = past_values(desk, world.archive), set[str]()
 
     def holds(world_id: str) -> bool | None:
-        computed, missing = values.of(world.sealed(world_id), world.archive.checked_state(world_id))
-        if missing is None:
-            return name in computed and canonical_bytes(computed[name]) == expected
-        if missing not in said:
-            desk.out.remark(f"without computed values: {missing}")
-        said.add(missing)
-        return None
+        found = values.of(world.sealed(world_id), world.archive.checked_state(world_id))
+        for remark in remarks(found, name):
+            if remark not in said:
+                desk.out.remark(remark)
+            said.add(remark)
+        other_code.update({name} & {*found.by_other_code})
+        if name in found.missing:
+            return None
+        return name in found.values and canonical_bytes(found.values[name]) == expected
 
     return holds
 
@@ -185,11 +190,12 @@ def _run(world: World, world_id: str, argv: tuple[str, ...], place: Path) -> boo
     return None if code == CANNOT_TEST else code != 0
 
 
-def _tell(desk: Desk, found: Bisected, causes: list[Cause], worlds: int) -> None:
+def _tell(desk: Desk, found: Bisected, causes: list[Cause], worlds: int, other_code: set[str]) -> None:
     if desk.json:
         told = {"first": causes[0].to_wire() if len(found.first) == 1 else None, "candidates": list(found.first)}
         counts = {"tested": found.tested, "worlds": worlds, "untestable": list(found.untestable)}
-        desk.out.document({**told, "before": found.before, **counts})
+        marks = {"computedByOtherCode": sorted(other_code)} if other_code else {}
+        desk.out.document({**told, "before": found.before, **counts, **marks})
         return
     from worldprotocol.cli.blame import about_cause
 

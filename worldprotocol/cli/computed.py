@@ -1,60 +1,49 @@
-"""Computed values of past worlds, made by the domain at hand."""
+"""Computed values of past worlds, for the commands: with the domain that the configuration names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from world.core import Domain, recompute
 from world.errors import Refused
-from world.patch import EMPTY
 from worldprotocol.assemble import load_any_domain
 from worldprotocol.cli.opening import make_importable
+from worldprotocol.past_values import PastValuesReader
 
 if TYPE_CHECKING:
-    from world.events import WorldSealed
-    from world.frozen import FrozenDict
-    from world.limits import Limits
+    from collections.abc import Iterator
+
+    from world.views.archive import Archive
     from worldprotocol.cli.options import Desk
+    from worldprotocol.past_values import PastValues
 
 
-class ComputedValues:
-    """Makes the computed values of worlds; the domain is loaded once, when the first ones are wanted.
+def past_values(desk: Desk, archive: Archive) -> PastValuesReader:
+    """Return what evaluates the computed values of past worlds.
 
     Args:
         desk: of the command, whose configuration names the domain.
+        archive: of the log.
     """
+    try:
+        config = desk.settings()
+        if config.domain is None:
+            return PastValuesReader(archive, None)
+        make_importable(config.folder)
+        domain = load_any_domain(config.domain, base=config.folder)
+        return PastValuesReader(archive, domain, config.chosen_limits())
+    except Refused as refused:
+        return PastValuesReader(archive, None, why_none=refused.message)
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._loaded: tuple[Domain, Limits] | str | None = None
 
-    def of(self, sealed: WorldSealed, data: FrozenDict) -> tuple[FrozenDict, str | None]:
-        """Return the computed values of a world by their full names, and why there are none where that is so.
+def remarks(found: PastValues, name: str | None = None) -> Iterator[str]:
+    """Yield what has to be said beside computed values: which are missing, and which other code evaluated.
 
-        Args:
-            sealed: the world.
-            data: its data.
-        """
-        if self._loaded is None:
-            self._loaded = self._load()
-        if isinstance(self._loaded, str):
-            return EMPTY, self._loaded
-        domain, limits = self._loaded
-        if domain.schema.hash != sealed.schema_hash:
-            return EMPTY, f"the domain at hand has another schema than the world's, {sealed.schema_hash[:12]}"
-        try:
-            computed: FrozenDict = limits.in_time(lambda: recompute(domain, data))
-        except Refused as refused:
-            return EMPTY, refused.message
-        return computed, None
-
-    def _load(self) -> tuple[Domain, Limits] | str:
-        """Return the domain, or why there is none."""
-        try:
-            config = self._desk.settings()
-            if config.domain is None:
-                return "no domain is at hand; world.toml names one"
-            make_importable(config.folder)
-            return load_any_domain(config.domain, base=config.folder), config.chosen_limits()
-        except Refused as refused:
-            return refused.message
+    Args:
+        found: the values.
+        name: of the only value that is looked at; None is all of them.
+    """
+    if found.missing and name in (None, *found.missing):
+        yield f"without computed values: {found.why}"
+    for other in found.by_other_code:
+        if name in (None, other):
+            yield f"{other}: by today's code, which differs from the code of then"

@@ -21,16 +21,17 @@ def state(desk: Desk, path: str | None, at: str | None, branch: str | None) -> i
     """Print the data, or the value at PATH, of the world that stood at a point in the past.
 
     It is rebuilt from the recorded patches and compared with its snapshotHash first; a damaged log ends with exit code
-    3 and prints no data. Computed values stand beside the data where the domain of that world is at hand; PATH can be
-    one, such as computed.total. Exit code 1 when nothing stands at PATH.
+    3 and prints no data. Computed values are those of the world's own schema: expressions are evaluated as the log
+    holds them, Python functions by the domain at hand; a value of a function that has changed since is marked. PATH can
+    be one, such as computed.total. Exit code 1 when nothing stands at PATH.
     """
-    from worldprotocol.cli.computed import ComputedValues
+    from worldprotocol.cli.computed import past_values, remarks
 
     with desk.look() as world:
         world_id, point = world_at(world, at, branch)
         data = world.archive.checked_state(world_id)
         sealed = world.sealed(world_id)
-    computed, missing = ComputedValues(desk).of(sealed, data)
+        found = past_values(desk, world.archive).of(sealed, data)
     wire: dict[str, Any] = {
         "worldId": world_id,
         "position": point.position,
@@ -41,18 +42,21 @@ def state(desk: Desk, path: str | None, at: str | None, branch: str | None) -> i
         "snapshotChecked": True,
     }
     if path is None:
-        shown: Any = {"data": data} | ({} if missing else {"computed": computed})
+        shown: Any = {"data": data} | ({} if found.missing and not found.values else {"computed": found.values})
         there = True
-        wire |= shown | ({"computedMissing": missing} if missing else {})
+        wire |= shown | ({"computedMissing": found.why} if found.missing else {})
     else:
-        shown, there = value_at(data, computed, path)
+        shown, there = value_at(data, found.values, path)
         wire |= {"path": path, "present": there, "value": shown}
+    other = [name for name in found.by_other_code if path in (None, name)]
+    if other:
+        wire["computedByOtherCode"] = other
     if desk.json:
         desk.out.document(wire)
         return 0 if there else 1
     desk.out.remark(f"world {world_id[:12]}, height {sealed.height}: the snapshot was rebuilt and its hash agrees")
-    if missing and (path is None or path.startswith("computed.")):
-        desk.out.remark(f"without computed values: {missing}")
+    for remark in remarks(found, path):
+        desk.out.remark(remark)
     if not there:
         desk.out.remark(f"Nothing stands at {path!r}.")
         return 1
