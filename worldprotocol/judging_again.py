@@ -184,6 +184,8 @@ class Judge:
         if now.verdict == "wait":
             if then.verdict == "wait" and question_of(then) == question_of(now):
                 return None
+            if then.verdict != "wait":  # its trace is in the decision that was made at once
+                then = as_ruled(then, self.archive.proposal(told.proposal_id).decision)
             return {**_undecided("asksPeople", now.reason), "from": _told(then), "to": _told(now)}
         if then.verdict == now.verdict and then.approved_scope == now.approved_scope:
             return None

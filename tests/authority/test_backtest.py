@@ -188,6 +188,59 @@ def test_what_people_would_say_is_undecided_and_what_they_said_counts(tmp_path: 
     assert "flips" not in counts
 
 
+DECIDES = """name = "house"
+
+[[rules]]
+id = "small_builds"
+verdict = "approve"
+when = "intent.input.name.size() == 1"
+
+[[rules]]
+id = "known_folders"
+verdict = "narrow"
+scope = ["data.built"]
+when = "intent.input.name.startsWith('in-')"
+
+[[rules]]
+id = "nothing_hidden"
+verdict = "reject"
+when = "intent.input.name.startsWith('.')"
+"""
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_a_case_that_people_would_be_asked_about_names_the_rules_that_decided_it_then(tmp_path: Path) -> None:
+    house = tmp_path / "house.toml"
+    house.write_text(DECIDES)
+    names = ("x", "in-x", ".x", "/../x")
+    with site(tmp_path, str(house)) as world:
+        ids = [world.act("bot", "build", {"name": name}).proposal_id for name in names]
+        assert [world.proposal(one).status for one in ids] == ["completed", "completed", "rejected", "rejected"]
+    running = Backtest(
+        Setup(f"{tmp_path / 'world.db'}", f"{tmp_path / 'site.py'}:site", one_rule(tmp_path, "ask", "escalate")), 1
+    )
+    lines = list(running.lines())
+    assert {one["why"] for one in lines} == {"asksPeople"}
+    told = [(one["from"]["verdict"], one["from"]["decidedBy"], one["from"]["sources"]) for one in lines]
+    assert told == [
+        ("approve", ["small_builds"], ["house.toml:3"]),
+        ("approve", ["known_folders"], ["house.toml:8"]),
+        ("reject", ["nothing_hidden"], ["house.toml:14"]),
+        ("reject", [], []),
+    ]
+    (tmp_path / "world.toml").write_text(f'domain = "{tmp_path / "site.py"}:site"\npolicies = ["house.toml"]\n')
+    words = Realm(tmp_path)("policy", "backtest", "--with", "ask.toml").out.splitlines()
+    assert [line.split("\t")[4] for line in words[:-1]] == [
+        f"{then} -> wait (it)"
+        for then in (
+            "approve (small_builds)",
+            "approve (known_folders)",
+            "reject (nothing_hidden)",
+            "reject (by default)",
+        )
+    ]
+
+
 @pytest.mark.requirement("CARD-policy")
 def test_the_command_lists_flips_as_lines_and_ends_with_one(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
