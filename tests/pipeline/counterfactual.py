@@ -140,7 +140,7 @@ class Record:
 
     came: dict[int, Came] = field(default_factory=dict)
     effects: dict[int, list[Effect]] = field(default_factory=dict)
-    ended: dict[int, tuple[int, str, str]] = field(default_factory=dict)  # in which step, on which branch, and how
+    ended: dict[int, tuple[tuple[int, int], str, str]] = field(default_factory=dict)  # at which look, branch, and how
 
 
 class History:
@@ -150,6 +150,7 @@ class History:
         self.like = like
         self.record = Record()
         self.now = 0
+        self.part = 0
         self.clock = RecordedClock(1_000)
         self.bases: dict[int, str] = {}
         self.inserted: list[str] = []
@@ -179,11 +180,16 @@ class History:
 
     def at(self, number: int, wait_ms: int) -> None:
         """Begin a step."""
-        self.now = number
+        self.now, self.part = number, 0
         self.clock.now += 10 + wait_ms
 
     def do(self, step: Step) -> None:
-        """Do what is due, and a step where the record has it; then leave a trace of the time that passed."""
+        """Do what is due, and a step where the record has it; then leave a trace of the time that passed.
+
+        After each of these three parts the worlds that it made are noted, in the record and in what follows it alike:
+        a step can begin at a world that came about when its time came, and of two worlds of one step each stands for
+        the head that there was then.
+        """
         self.protocol.run(lambda work: None)
         self._after()
         came = Came()
@@ -196,8 +202,6 @@ class History:
         self._after()
         self.world.register("mark", "system", name=f"step {self.now}")
         self._after()
-        if self.like is not None:
-            self._find_bases(self.like)
 
     def insert(self, actor: str, action: str, given: Any, branch: str | None) -> None:
         """Submit what is in no record."""
@@ -323,6 +327,8 @@ class History:
         else:
             wishes.pop("scope", None)
             intent = self.like.came[self.now].intent
+        if not {"branch", "base_world"} & set(wishes):
+            wishes["branch"] = self._branch_named(came, 0)
         asked = Submission(intent, allow_failed_base=failed, **wishes)
         came.intent = intent
         came.proposal_id = self.protocol.submit(asked).proposal_id
@@ -413,14 +419,17 @@ class History:
                 continue
             proposal = self.world.proposal(came.proposal_id)
             if proposal.world_id is not None:
-                self.record.ended[number] = self.now, proposal.branch, proposal.status
+                self.record.ended[number] = (self.now, self.part), proposal.branch, proposal.status
                 if self.like is None:
                     self.bases[number] = proposal.world_id
+        if self.like is not None:
+            self._find_bases(self.like)
+        self.part += 1
 
     def _find_bases(self, like: Record) -> None:
         """Find what stands for worlds of the record, when the record has them: the own one, or the branch's head."""
-        for number, (step, branch, how) in like.ended.items():
-            if number in self.bases or step > self.now:
+        for number, (look, branch, how) in like.ended.items():
+            if number in self.bases or look > (self.now, self.part):
                 continue
             came = self.record.came.get(number)
             proposal = None if came is None or came.proposal_id is None else self.world.proposal(came.proposal_id)

@@ -74,6 +74,41 @@ FORKED: list[tuple[int, Step]] = [
 ]
 """Branches begin at a head, and at a world that is none any more."""
 
+CAME_DUE: list[tuple[int, Step]] = [
+    (0, ("lease", "ann", "FILE:/till", 200, True)),
+    (0, ("fork", "kid", 0)),
+    (300, ("cancel", 2)),
+    (0, ("lease", "kid", TEA, 905, False)),
+    (0, ("sparing", "ann", "cake")),
+    (300, ("switch", 3)),
+    (0, ("sparing", "kit", "tea")),
+    (300, ("charge", "bot", 2, 2)),
+    (1_200, ("fork", "kid", 0)),
+    (0, ("sell", "bot", "tea", 2, 1)),
+    (0, ("fork", "kit", 3)),
+    (0, ("branch", 0)),
+]
+"""A branch begins at a world that came about in the same step, when a lease that kept it waiting had expired."""
+
+ON_A_FORK: list[tuple[int, Step]] = [
+    (0, ("branch", 0)),
+    (0, ("sparing", "ann", "tea")),
+    (0, ("fork", "ann", 0)),
+    (0, ("switch", 1)),
+    (0, ("sparing", "ann", "tea")),
+]
+"""A proposal names no branch, and the active one is a fork that is dropped: the record names the fork."""
+
+WITH_OTHER_LEASES: list[tuple[int, Step]] = [
+    (0, ("close", "ann")),
+    (0, ("sparing", "ann", "cake")),
+    (0, ("charge", "bot", 1, 1)),
+    (0, ("sell", "ann", "tea", 1, 0)),
+    (0, ("sell", "ann", "tea", 1, 0)),
+    (0, ("revoke_from", 0)),
+]
+"""The leases of a proposal are revoked, which here has others, since its approved scope is another one."""
+
 
 def compared(
     folder: Path, steps: list[tuple[int, Step]], start: int, asked: dict[str, Any], **otherwise: Any
@@ -132,6 +167,8 @@ def submissions(then: History) -> list[int]:
 @given(steps=HISTORIES, which=st.integers(0, 20), start=st.integers(0, 20))
 @example(steps=FIRST_REQUEST, which=0, start=0)
 @example(steps=FORKED, which=1, start=2)
+@example(steps=CAME_DUE, which=5, start=4)
+@example(steps=ON_A_FORK, which=1, start=0)
 def test_a_proposal_left_out_is_as_if_nobody_had_submitted_it(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, Step]], which: int, start: int
 ) -> None:
@@ -161,6 +198,7 @@ def test_another_policy_is_as_if_it_had_been_adopted(
 @pytest.mark.requirement("CARD-replay", "CARD-audit")
 @settings(max_examples=5)
 @given(steps=HISTORIES, start=st.integers(0, 20), at=st.integers(0, 20), actor=ACTORS, step=st.integers(0, 2))
+@example(steps=WITH_OTHER_LEASES, start=0, at=0, actor="ann", step=0)
 def test_an_inserted_intent_is_as_if_somebody_had_submitted_it(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, Step]], start: int, at: int, actor: str, step: int
 ) -> None:

@@ -78,12 +78,29 @@ class Leased:
         protocol.leasing.release(names, agent_id=event.agent_id, session_id=event.session_id)
 
     def revoke(self, protocol: Putting, event: LeasesRevoked) -> None:
-        """Take away again what of the leases is held here.
+        """Revoke the leases of the branch that correspond to those of the record.
+
+        A proposal that loses all of its leases in the record loses all of them here as well: its leases follow from its
+        approved scope, which may be another one in the branch.
 
         Raises:
-            Refused: see ``Leasing.revoke``; ``UNKNOWN_LEASE`` where none of them is.
+            Refused: see ``Leasing.revoke``; ``UNKNOWN_LEASE`` where none of them is held.
         """
-        protocol.leasing.revoke(self._those_here(protocol, event.lease_ids), by=event.by, reason=event.reason)
+        names = self._all_of_proposals(protocol, event.lease_ids) or self._those_here(protocol, event.lease_ids)
+        protocol.leasing.revoke(names, by=event.by, reason=event.reason)
+
+    def _all_of_proposals(self, protocol: Putting, lease_ids: list[str]) -> list[str]:
+        """Return the leases held here by proposals, where these are all that the same proposals hold in the record."""
+        sessions = {self.leases[name][:2] for name in lease_ids if name in self.leases}
+        then = {name for name, held in self.leases.items() if held[:2] in sessions}
+        if not sessions or then != set(lease_ids) or any(self.is_agents(session) for _, session in sessions):
+            return []
+
+        def look(realm: Realm) -> list[str]:
+            found = (realm.klis.sessions.get(session) for session in sorted(sessions))
+            return [str(lease.lease_id) for held in found if held is not None for lease in held.leases()]
+
+        return protocol.ask(look)
 
     def _those_here(self, protocol: Putting, lease_ids: list[str]) -> list[str]:
         names, missing = [], None
