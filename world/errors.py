@@ -13,7 +13,10 @@ A foreign exception that escapes from a public function is a bug.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
+
+_TWO_STOPS: Final = re.compile(r"(?<=[\w)\]`'\"])\.\.(?=\s|$)")
 
 
 class WorldProtocolError(Exception):
@@ -28,6 +31,7 @@ class WorldProtocolError(Exception):
     exit_code = 1
 
     def __init__(self, code: str, message: str, /, **details: Any) -> None:
+        message = with_single_stops(message)
         super().__init__(message)
         self.code = code
         self.message = message
@@ -39,6 +43,15 @@ class WorldProtocolError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.code, self.message, self.details)
+
+
+def with_single_stops(message: str) -> str:
+    """Return a message in which no sentence ends in two full stops.
+
+    Messages quote others, such as those of a database, which may be sentences already. An ellipsis and ``..`` in paths
+    stay.
+    """
+    return _TWO_STOPS.sub(".", message) if ".." in message else message
 
 
 def _rebuild(kind: type[WorldProtocolError], code: str, message: str, details: dict[str, Any]) -> WorldProtocolError:

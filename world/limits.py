@@ -22,7 +22,8 @@ class Limits:
         max_source_bytes: canonical bytes of one source event.
         max_event_bytes: canonical bytes of one logged event.
         max_open_proposals: proposals that wait or execute at the same time.
-        checkpoint_every: worlds between two checkpoints on a line of descent.
+        checkpoint_every: worlds between two checkpoints on a line of descent; recorded when the index of a log is
+            built, and in force until it is rebuilt (`worldctl doctor --rebuild`).
         max_call_ms: milliseconds that one call of foreign Python code may hold the log's lock (an action's step, a
             rule, a projection, the computed values of a world).
         klis: settings of leases, for a realm that is founded now; see ``world.klis.settings``.

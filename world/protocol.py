@@ -33,7 +33,7 @@ from world.recovery import recover
 from world.snapshot import Snapshot
 from world.subscribers import Subscribers
 from world.views.archive import Archive, known
-from world.views.index import IndexRows
+from world.views.index import IndexRows, has_new_copy
 from world.views.unit import UnitLookup
 from world.work import MAX_SNAPSHOTS, Task, Work, Workers
 
@@ -47,9 +47,6 @@ CARRIERS_END_S: Final = 16.0
 
 LOOK_AGAIN_MS: Final = 1_000
 """After how long the alarm looks again at what could not be done when it was due."""
-
-LEDGER_EVERY: Final = 2_000
-"""Events of the lease ledger after which a copy of it is kept beside the log; more where many leases are held."""
 
 _LOGGER = logging.getLogger("worldprotocol")
 R = TypeVar("R")
@@ -114,6 +111,7 @@ class WorldProtocol(Commands):
         self._unrecorded: list[Recording] = []
         self._unsettled = False
         self._ledger_kept = 0
+        self._checkpoint_every = self._limits.checkpoint_every
         self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
         self.subscribers = Subscribers(self._archive)
         self._alarm: Alarm | None = None
@@ -272,6 +270,7 @@ class WorldProtocol(Commands):
             try:
                 if self._realm is None:  # before the lock is taken: whoever looks at it meanwhile may have to read
                     self._realm, self._ledger_kept = self._archive.realm(), self._archive.ledger_position()[1]
+                    self._checkpoint_every = self._archive.checkpoint_every() or self._limits.checkpoint_every
                 return self._run_unit(open_commands)
             except _Spoiled as spoiled:
                 self._forget()
@@ -365,14 +364,14 @@ class WorldProtocol(Commands):
         """Keep the full state of every so many worlds, so that any past one is near one (WP-restore)."""
         for item in work.emitted:
             event = item.event
-            if isinstance(event, WorldSealed) and event.height % self._limits.checkpoint_every == 0:
+            if isinstance(event, WorldSealed) and event.height % self._checkpoint_every == 0:
                 data = work.snapshot(event.world_id).data
                 rows.add_checkpoint(event.world_id, canonical_text(data))
 
     def _keep_ledger(self, work: Work, rows: IndexRows) -> None:
         """Keep a copy of the lease ledger once so much happened that loading it from the events would take long."""
         realm = work.realm
-        if realm.klis_version - self._ledger_kept > max(LEDGER_EVERY, 2 * len(realm.klis.leases)):
+        if has_new_copy(realm.klis_version, self._ledger_kept, len(realm.klis.leases)):
             rows.add_ledger(realm.position, realm.klis_version, canonical_text(ledger_to_wire(realm.klis)))
             self._ledger_kept = realm.klis_version  # loaded anew with the realm, should the commit fail
 

@@ -43,6 +43,7 @@ _LEAST: Final = -(1 << 63)
 _BEYOND: Final = 1 << 23
 """More than the number of any log."""
 
+_MEND: Final = "where the events are sound, `worldctl doctor --rebuild` makes the chunks again"
 _NO_CHUNK: Final = (1 << 62, b"", b"")
 _NO_EVENT: Final = (TypeError, AttributeError, UnicodeError, Refused)
 """What making a leaf raises of stored columns that no event can have."""
@@ -229,7 +230,7 @@ class _Audit:
                 self.add(
                     "CHUNK_CHANGED",
                     first,
-                    f"Chunk {chunk.index} of the stored tree is not that of its events.",
+                    f"Chunk {chunk.index} of the stored tree is not that of its events; {_MEND}.",
                 )
 
     def _check_head(self, head: TreeHead) -> None:
@@ -305,7 +306,7 @@ class _Audit:
                 self.add(
                     "CHUNK_CHANGED",
                     index * CHUNK_LEAVES + 1,
-                    f"Chunk {index} of the stored tree is of events that are not there.",
+                    f"Chunk {index} of the stored tree is of events that are not there; {_MEND}.",
                 )
 
     def _report_suspects(self) -> None:

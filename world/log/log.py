@@ -98,7 +98,7 @@ def rebuild_view(
     busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     progress: Progress | None = None,
 ) -> int:
-    """Build a view anew from the events, whatever state it is in; nothing else is needed than the log itself.
+    """Build a view and the stored parts of the tree anew from the events, whatever state they are in.
 
     Args:
         address: see ``world.log.url``.
@@ -114,6 +114,7 @@ def rebuild_view(
         DamagedLog: the events themselves are damaged.
     """
     with open_log(address, busy_timeout_ms=busy_timeout_ms) as log:
+        log._tree.mend_chunks()
         mend_view(log._store, log.log_id, view)
         log._view = view
         log.rebuild_view(progress)

@@ -248,8 +248,8 @@ class LogReader:
 
     def audit_streams(self, count: int) -> list[Row]:
         """Return events that break the order of their stream: position, stream, version, version before."""
-        base = key_range(self.log_id)["base"]
-        return self._store.select(self._store.sql.disorder, log_id=self.log_id, base=base, count=count)
+        span = key_range(self.log_id)
+        return self._store.select(self._store.sql.disorder, log_id=self.log_id, count=count, **span)
 
     def audit_storage(self, count: int) -> list[str]:
         """Return what the database itself finds wrong with how it is stored, at most ``count`` sentences."""

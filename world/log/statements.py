@@ -49,6 +49,7 @@ class Statements:
         self.insert_event = sql(insert(EVENTS))
         self.insert_head = sql(insert(HEADS))
         self.insert_chunk = sql(_keep_chunk(backend))
+        self.clear_chunks = sql(CHUNKS.delete().where(CHUNKS.c.id > bindparam(LOW), CHUNKS.c.id <= bindparam(HIGH)))
         self.last_head = sql(_newest())
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
@@ -161,13 +162,17 @@ def _viewed() -> ColumnElement[bool]:
 
 
 def _disorder(mine: ColumnElement[bool]) -> Select[Any]:
-    """Find events whose stream version is not one more than that of the event before them in their stream."""
+    """Find events whose stream version is not one more than that of the event before them in their stream.
+
+    Rows whose key is no position of the log are left out: they have no place in it, and are strays.
+    """
 
     def before(column: Column[int]) -> ColumnElement[int]:
         return func.lag(column, 1, 0).over(partition_by=EVENTS.c.stream, order_by=EVENTS.c.version)
 
+    placed = EVENTS.c.id > bindparam(LOW), EVENTS.c.id <= bindparam(HIGH)
     others = before(EVENTS.c.version).label("before"), before(EVENTS.c.id).label("key_before")
-    inner = select(EVENTS.c.id, EVENTS.c.stream, EVENTS.c.version, *others).where(mine).subquery()
+    inner = select(EVENTS.c.id, EVENTS.c.stream, EVENTS.c.version, *others).where(mine, *placed).subquery()
     wrong = (inner.c.version != inner.c.before + 1) | (inner.c.id < inner.c.key_before)
     columns = inner.c.id - bindparam(BASE), inner.c.stream, inner.c.version, inner.c.before
     return select(*columns).where(wrong).order_by(inner.c.id).limit(bindparam("count"))

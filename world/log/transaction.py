@@ -223,6 +223,6 @@ def _event_row(log_id: int, base: int, event: LoggedEvent) -> tuple[Any, ...]:
 def _changed_behind(size: int) -> DamagedLog:
     return DamagedLog(
         "TREE_DAMAGED",
-        f"The log's tree head at {size} events does not follow from its events; run a verification.",
+        f"The log's tree head at {size} events does not follow from its events; run `worldctl verify`.",
         size=size,
     )

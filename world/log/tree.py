@@ -13,6 +13,7 @@ from world.errors import DamagedLog, Refused
 from world.log.merkle import (
     CHUNK_LEAVES,
     EMPTY_ROOT,
+    Chunk,
     Frontier,
     consistency_proof,
     inclusion_proof,
@@ -22,6 +23,7 @@ from world.log.store import Row, Store, check_covered, key_range, newest
 from world.log.values import TreeHead
 
 _ALL: Final = 1 << 62
+_LEAVES_AT_ONCE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,54 @@ class StoredTree:
         self._check(TreeHead(head.size, frontier.root()), head)
         return frontier
 
+    def mend_chunks(self) -> bool:
+        """Make the stored chunks again from the leaf hashes, under the log's lock, where they are not theirs.
+
+        Nothing changes where the leaf hashes do not give the newest tree head, or cannot be read: then the events are
+        damaged, and a verification says where.
+
+        Returns:
+            Whether chunks were stored.
+        """
+        store, head = self._store, self.stored_head()[0]
+        opening = store.begin(self._log_id, head.size)
+        try:
+            stored = self._chunks(0, _ALL)
+            made = self._made_chunks(TreeHead(opening.size, EMPTY_ROOT if opening.root is None else opening.root))
+            if made is None or made == stored:
+                return False
+            cursor, span = store.cursor(), key_range(self._log_id, -1)
+            cursor.execute(store.sql.clear_chunks.sql, store.sql.clear_chunks.bind(**span))
+            rows = [(span["base"] + index, root, nodes) for index, root, nodes in made]
+            if rows:
+                cursor.executemany(store.sql.insert_chunk.sql, rows)
+            store.commit(None)
+            return True
+        except Exception as error:
+            ours = store.translate(error)
+            if ours is error:
+                raise
+            raise ours from error
+        finally:
+            store.end()
+
+    def _made_chunks(self, head: TreeHead) -> list[Row] | None:
+        """Return the rows of all chunks as the leaf hashes give them; None where those do not give the head."""
+        frontier, filled = Frontier(), list[Chunk]()
+        try:
+            for after in range(0, head.size, _LEAVES_AT_ONCE):
+                frontier = frontier.extended(self._leaves(after, min(head.size, after + _LEAVES_AT_ONCE)), filled)
+        except DamagedLog:
+            return None
+        if frontier.root() != head.root:
+            return None
+        return [(one.index, one.root, one.frontier.to_bytes()) for one in filled]
+
+    def _chunks(self, first: int, count: int) -> list[Row]:
+        """Return the stored rows of so many chunks at most, from one on."""
+        span = key_range(self._log_id, first - 1)
+        return [tuple(row) for row in self._store.select(self._store.sql.chunks, count=count, **span)]
+
     def root_at(self, size: int) -> TreeHead:
         """Return the head of the tree over the first ``size`` events.
 
@@ -111,7 +161,7 @@ class StoredTree:
         [leaf] = self._leaves(position - 1, position)
         path = tuple(inclusion_proof(position - 1, size, self._subtree))
         if not verify_inclusion(leaf, position - 1, size, path, head.root):
-            raise _damaged(f"The stored tree does not hold event {position}; run a verification.", size)
+            raise _damaged(f"The stored tree does not hold event {position}; run `worldctl verify`.", size)
         return InclusionProof(position, leaf, head, path)
 
     def prove_consistency(self, first: int, second: int) -> ConsistencyProof:
@@ -125,7 +175,7 @@ class StoredTree:
     def _check(self, computed: TreeHead, stored: TreeHead) -> None:
         if computed != stored:
             raise _damaged(
-                f"The tree head stored at {stored.size} events does not follow from the events; run a verification.",
+                f"The tree head stored at {stored.size} events does not follow from the stored tree; run `worldctl verify`.",
                 stored.size,
             )
 
@@ -142,7 +192,9 @@ class StoredTree:
             chunks = key_range(self._log_id, first - 1, last - 1)
             rows = self._store.select(self._store.sql.chunks, count=_ALL, **chunks)
             if len(rows) != last - first:
-                raise _damaged("Stored parts of the tree are missing; run a verification.", stop)
+                raise _damaged(
+                    "Stored parts of the tree are missing; `worldctl doctor --rebuild` makes them again.", stop
+                )
             roots = Frontier().extended(root for _, root, _ in rows)
             frontier = Frontier(roots.size * CHUNK_LEAVES, roots.nodes)
         return frontier.extended(self._leaves(start + frontier.size, stop)).root()
@@ -154,7 +206,7 @@ class StoredTree:
         leaves = [leaf for _, leaf in rows]
         for offset, leaf in enumerate(leaves):
             if not isinstance(leaf, bytes):
-                raise _damaged(f"The leaf hash of event {after + offset + 1} is none; run a verification.", upto)
+                raise _damaged(f"The leaf hash of event {after + offset + 1} is none; run `worldctl verify`.", upto)
         return leaves
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from world.canonical import canonical_bytes
-from world.errors import Refused
+from world.errors import Refused, with_single_stops
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Default limit of one event's state, in bytes."""
@@ -132,6 +132,18 @@ class Finding:
     position: int
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """End every sentence of the message in one full stop, whatever it quotes."""
+        object.__setattr__(self, "message", with_single_stops(self.message))
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is about tables that follow from the events, and `worldctl doctor --rebuild` makes again."""
+        return self.code in _DERIVED or bool(self.details.get("mendable"))
+
+
+_DERIVED: Final = frozenset({"INDEX_DIFFERS", "CHUNK_CHANGED"})
 
 
 def event_leaf(stream: str, version: int, topic: str, schema_version: int, state: bytes) -> bytes:

@@ -67,6 +67,13 @@ class ViewCursor:
         """Return the remaining rows of the last statement."""
         return self._cursor.fetchall()
 
+    def stream(self, stream: str, after: int, upto: int) -> list[LoggedEvent]:
+        """Return the stored events of a stream with versions in (``after``, ``upto``], in order."""
+        query = events_query(self.backend, stream=True)
+        span = {"log_id": self.log_id, "stream": stream, "gt": after, "lte": upto, "count": upto - after}
+        self.run(query, **span, **key_range(self.log_id))
+        return [LoggedEvent(*row) for row in self.fetchall()]
+
     def event_at(self, position: int) -> LoggedEvent | None:
         """Return a stored event, None where there is none; what this transaction appends is not stored yet."""
         self.run(events_query(self.backend), count=1, **key_range(self.log_id, position - 1, position))

@@ -420,6 +420,11 @@ class Archive:
         rows = self.rows("ledger")
         return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
+    def checkpoint_every(self) -> int | None:
+        """Return how many worlds lie between two checkpoints of the index; None where it does not say."""
+        rows = self.rows("settings")
+        return int(rows[0][0]) if rows else None
+
     def _check_head(self, branch: str, head: str) -> None:
         """Refuse an index whose branch could have a newer head: nothing is built on a wrong one."""
         children = [WorldRow(*row) for row in self.rows("children", of_world=head)]

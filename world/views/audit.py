@@ -1,7 +1,8 @@
 """Whether the index says what the events say: all of it for a small log, a sample of a large one.
 
 Branches, landmarks and the number of rows are always compared; so is every checkpoint, since states are restored from
-them. Of a large log every so many-th proposal and world are compared.
+them, and the copy of the lease ledger; both have to be there. Of a large log every so many-th proposal and world are
+compared. An index whose tables are there, and which ``wp_view`` does not record, is named too.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from world.log import EventLog, Statement, compiled
 from world.log.schema import Fault, schema_faults
 from world.log.statements import statements
 from world.log.url import Backend
-from world.log.views import OF_ALL_LOGS
+from world.log.views import OF_ALL_LOGS, ViewState
 from world.proposal import PROPOSAL_EVENTS
 from world.realm import LANDMARKS, Realm
 from world.replay import KnownWorld
+from world.views.checkpoints import MAX_STEPS
 from world.views.index import (
     CHECKPOINTS,
     METADATA,
@@ -35,6 +37,7 @@ from world.views.index import (
     VIEW_NAME,
     VIEW_VERSION,
     WORLDS,
+    has_new_copy,
     statement,
 )
 
@@ -88,9 +91,12 @@ class IndexAudit:
         self._places: dict[str, int] = {}  # where branches begin
         self._counts: Counter[str] = Counter()
         self._lost: DamagedLog | None = None
+        self._unrecorded = _unrecorded(log, view)
+        self._interval = self._recorded_interval() if is_live else None
         self._checkpoints = self._checkpointed() if is_live else set()
         self._bad_checkpoints: list[tuple[int, str]] = []
         self._kept = self._kept_ledger() if is_live else None
+        self._has_copy = self._kept is not None
         self._verdicts: dict[str, tuple[int, str, str]] = {}
         self._runs: dict[str, list[Any]] = {}
 
@@ -127,9 +133,13 @@ class IndexAudit:
 
     def problems(self, realm: Realm) -> Iterator[tuple[int, str]]:
         """Yield the position and a sentence for everything in the index that the events do not say."""
-        if self.extent == "none" or self._log.audit_rows(realm.position, 1):
+        if self._log.audit_rows(realm.position, 1):
             return  # the tables are ahead: somebody appended meanwhile, or the last tree heads are gone
         advice = "; `worldctl doctor --rebuild` makes the index again"
+        if self._unrecorded is not None:
+            yield realm.position, self._unrecorded + advice
+        if self.extent == "none":
+            return
         try:
             if self._lost is not None:
                 raise self._lost
@@ -145,6 +155,15 @@ class IndexAudit:
         except DamagedLog as damage:
             self._lost = damage
             return set()
+
+    def _recorded_interval(self) -> int | None:
+        """Return how many worlds lie between two checkpoints, as the index records it."""
+        try:
+            rows = self._indexed("settings")
+        except DamagedLog as damage:
+            self._lost = damage
+            return None
+        return int(rows[0][0]) if rows and type(rows[0][0]) is int and rows[0][0] > 0 else None
 
     @staticmethod
     def _says_the_same(copy: str, ledger: Ledger) -> bool:
@@ -167,6 +186,10 @@ class IndexAudit:
         yield from self._bad_checkpoints
         if self._kept is not None:
             yield realm.position, f"the copy of the lease ledger claims to be of event {self._kept[0]}"
+        if not self._has_copy and has_new_copy(realm.klis_version, 0, len(realm.klis.leases)):
+            yield realm.position, f"the copy of the lease ledger is missing, after {realm.klis_version} events of it"
+        if self._interval is None:
+            yield realm.position, "the index does not record how many worlds lie between two checkpoints"
         stored = {name: (head, tip) for name, head, tip in self._indexed("branches")}
         if stored != {name: (branch.head, branch.tip) for name, branch in realm.branches.items()}:
             yield realm.position, "the branches in the index are not those of the events"
@@ -211,6 +234,8 @@ class IndexAudit:
                 return
             if not isinstance(data, str) or data.encode("utf-8", "surrogateescape") != canonical_bytes(world.data):
                 self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is not its data"))
+        elif world is not None and 0 < (self._interval or 0) <= MAX_STEPS and event.height % (self._interval or 1) == 0:
+            self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is missing"))
 
     def _proposal(self, event: Any, position: int) -> None:
         if isinstance(event, ProposalSubmitted):
@@ -241,6 +266,18 @@ class IndexAudit:
         return self._log.query(_statement(name, self._log.backend), of_log=self._log.log_id, **values)
 
 
+def _unrecorded(log: EventLog, view: ViewState | None) -> str | None:
+    """Return what ``wp_view`` does not record of an index that is there; None where it records all or there is none."""
+    try:
+        version = {name for name, *_ in log.query(statements(log.backend).read_views, view_log=OF_ALL_LOGS)}
+        found = [log.query(_statement(f"any_{table.name}", log.backend), of_log=log.log_id) for table in _TABLES]
+    except DamagedLog:
+        return None  # there are no such tables, or others tell of them
+    if VIEW_NAME not in version:
+        return "wp_view does not record the version of the tables of the index"
+    return "wp_view does not record how far the index is" if view is None and any(found) else None
+
+
 def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
     return {
         "intent_id": event.intent["intentId"],
@@ -259,6 +296,7 @@ def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
     }
 
 
+_TABLES: Final = tuple(METADATA.sorted_tables)
 _COLUMNS: Final = tuple(column for column in PROPOSALS.c if column.name not in ("log_id", "proposal_id"))
 
 
@@ -274,6 +312,10 @@ def _statement(name: str, backend: Backend) -> Statement:
         "count_worlds": select(func.count()).select_from(WORLDS).where(WORLDS.c.log_id == mine),
         "count_runs": select(func.count()).select_from(RUNS).where(RUNS.c.log_id == mine),
         "count_verdicts": select(func.count()).select_from(VERDICTS).where(VERDICTS.c.log_id == mine),
+        **{
+            f"any_{table.name}": select(table.c.log_id).where(table.c.log_id == mine).limit(1)
+            for table in METADATA.tables.values()
+        },
         "checkpointed": select(CHECKPOINTS.c.world_id).where(CHECKPOINTS.c.log_id == mine),
     }
     return compiled(sources[name], backend)

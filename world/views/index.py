@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from world.canonical import canonical_text
+from world.canonical import canonical_text, read_json
 from world.events import (
     BranchCreated,
     DecisionMade,
@@ -27,6 +27,8 @@ from world.events import (
     WorldSealed,
     decode_event,
 )
+from world.klis.ledger import Ledger
+from world.klis.stored import ledger_to_wire, read_ledger
 from world.limits import Limits
 from world.log import LoggedEvent, ViewCursor
 from world.realm import LANDMARKS
@@ -41,9 +43,11 @@ from world.views.index_tables import (
     METADATA,
     PROPOSALS,
     RUNS,
+    SETTINGS,
     VERDICTS,
     WORLDS,
 )
+from world.work import KLIS_STREAM
 
 __all__ = [
     "BRANCHES",
@@ -51,23 +55,39 @@ __all__ = [
     "COMPARED",
     "LANDMARK_ROWS",
     "LEDGERS",
+    "LEDGER_EVERY",
     "METADATA",
     "PLACES_AT_ONCE",
     "PROPOSALS",
     "RUNS",
+    "SETTINGS",
     "VERDICTS",
     "VIEW_NAME",
     "VIEW_VERSION",
     "WORLDS",
     "IndexRows",
     "WorldIndex",
+    "has_new_copy",
     "history_query",
     "history_rows",
     "statement",
 ]
 
 VIEW_NAME: Final = "world.index"
-VIEW_VERSION: Final = 3
+VIEW_VERSION: Final = 4
+LEDGER_EVERY: Final = 2_000
+"""Events of the lease ledger after which a new copy of it is kept, at least."""
+
+
+def has_new_copy(version: int, kept: int, leases: int) -> bool:
+    """Return whether a new copy of the lease ledger is kept: loading the rest from the events would take long.
+
+    Args:
+        version: events of the ledger so far.
+        kept: events under the newest copy; 0 without one.
+        leases: leases in force.
+    """
+    return version - kept > max(LEDGER_EVERY, 2 * leases)
 
 
 class IndexRows:
@@ -253,16 +273,21 @@ class WorldIndex:
     metadata = METADATA
 
     def __init__(self, *, checkpoint_every: int = Limits().checkpoint_every) -> None:
-        """Keep a checkpoint of every so many-th world on a line of descent; see ``world.limits``."""
+        """Keep a checkpoint of every so many-th world on a line of descent; see ``world.limits``.
+
+        The number is recorded when an index is built, and stays in force until it is built anew.
+        """
         self._every = checkpoint_every
 
     def clear(self, cursor: ViewCursor) -> None:
-        """Remove everything the index holds about the cursor's log."""
+        """Remove everything the index holds about the cursor's log, and record how it is made from here on."""
         for table in METADATA.tables.values():
             cursor.run(statement(f"clear_{table.name}", cursor.backend), of_log=cursor.log_id)
+        told = {"log_id": cursor.log_id, "checkpoint_every": self._every}
+        cursor.run(statement("insert_settings", cursor.backend), **told)
 
     def apply(self, cursor: ViewCursor, events: Sequence[LoggedEvent]) -> None:
-        """Bring the index from before these events to after them, checkpoints included.
+        """Bring the index from before these events to after them, with checkpoints and the copy of the lease ledger.
 
         Raises:
             DamagedLog: an event that is not what its topic says.
@@ -276,9 +301,43 @@ class WorldIndex:
                 raise malformed(logged.position, error) from None
             if isinstance(event, WorldSealed):
                 worlds.new[event.world_id] = event
-        for world_id, data in checkpoints(worlds.new.values(), worlds, every=self._every):
+        for world_id, data in checkpoints(worlds.new.values(), worlds, every=self._interval(cursor)):
             rows.add_checkpoint(world_id, canonical_text(data))
+        of_leases = [logged for logged in events if logged.stream == KLIS_STREAM]
+        if of_leases:
+            _keep_ledger(cursor, rows, of_leases[-1].version, events[-1].position)
         rows.write(cursor)
+
+    def _interval(self, cursor: ViewCursor) -> int:
+        """Return the recorded number of worlds between two checkpoints."""
+        cursor.run(statement("settings", cursor.backend), of_log=cursor.log_id)
+        row = cursor.fetchone()
+        return self._every if row is None else int(row[0])
+
+
+def _keep_ledger(cursor: ViewCursor, rows: IndexRows, version: int, position: int) -> None:
+    """Keep a copy of the lease ledger where the one before is too old, as the protocol does after a commit.
+
+    Args:
+        cursor: of the log, whose events are stored already.
+        rows: take the copy.
+        version: of the last event of the ledger's stream.
+        position: of the last event of the log that the index covers then.
+    """
+    cursor.run(statement("ledger", cursor.backend), of_log=cursor.log_id)
+    copy = cursor.fetchone()
+    kept = 0 if copy is None else int(copy[1])
+    if not has_new_copy(version, kept, 0):
+        return
+    ledger = Ledger() if copy is None else read_ledger(read_json(copy[2]))
+    for logged in cursor.stream(KLIS_STREAM, kept, version):
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        try:
+            ledger.fold(event)
+        except MALFORMED as error:
+            raise malformed(logged.position, error) from None
+    if has_new_copy(version, kept, len(ledger.leases)):
+        rows.add_ledger(position, version, canonical_text(ledger_to_wire(ledger)))
 
 
 class _IndexedWorlds:

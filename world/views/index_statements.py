@@ -18,6 +18,7 @@ from world.views.index_tables import (
     METADATA,
     PROPOSALS,
     RUNS,
+    SETTINGS,
     VERDICTS,
     WORLDS,
 )
@@ -86,6 +87,8 @@ _SOURCES: Final[Mapping[str, Any]] = {
     .values(head=func.coalesce(bindparam("new_head", type_=Text), _B.head), tip=bindparam("new_tip")),
     "insert_landmark": insert(LANDMARK_ROWS),
     "insert_checkpoint": insert(CHECKPOINTS),
+    "insert_settings": insert(SETTINGS),
+    "settings": select(SETTINGS.c.checkpoint_every).where(SETTINGS.c.log_id == _LOG),
     "insert_verdict": insert(VERDICTS),
     "insert_ledger": insert(LEDGERS),
     "insert_run": insert(RUNS),

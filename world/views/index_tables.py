@@ -63,6 +63,14 @@ LANDMARK_ROWS: Final = Table(
     Column("log_id", Integer, primary_key=True),
     Column("position", BigInteger, primary_key=True),
 )
+SETTINGS: Final = Table(
+    "wp_index",
+    METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("checkpoint_every", BigInteger, nullable=False),
+)
+"""How the index of a log is made: worlds between two checkpoints on a line of descent."""
+
 CHECKPOINTS: Final = Table(
     "wp_checkpoint",
     METADATA,

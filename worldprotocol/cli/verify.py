@@ -52,7 +52,7 @@ def verify(
 
     With FILE, an export (also a redacted one), a receipt or a consistency proof is checked, and no log is needed.
     Checkpoints and proofs have to be signed with every --vkey. Exit code 3 where the log or the export contradicts
-    itself, 1 where only the index does, or where nothing is proven.
+    itself, 1 where only what is derived from its events does not agree with them, or where nothing is proven.
     """
     saved = Saved(trusted(vkeys, origin), trusted(old_vkeys, origin) if old_vkeys else None)
     for given in against:
@@ -330,12 +330,12 @@ def _conclude(desk: Desk, report: Report | ExportReport, what: str) -> None:
         desk.out.text(f"sound: {what}; tree head {report.head}")
         return
     found = counted(len(report.findings), "finding")
-    first = report.findings[0].position
-    where = f"the first bad event is {first}" if first else "every event is as it was logged"
+    places = [one.position for one in report.findings if one.position and not one.is_derived]
+    where = f"the first bad event is {min(places)}" if places else "every event is as it was logged"
     desk.out.text(f"{found} in {what}; {where}")
 
 
 def _exit_code(report: Report) -> int:
     if report.ok:
         return 0
-    return 1 if all(one.code == "INDEX_DIFFERS" or one.details.get("mendable") for one in report.findings) else 3
+    return 1 if all(one.is_derived for one in report.findings) else 3

@@ -126,7 +126,7 @@ def _content(event: LoggedEvent) -> str:
 
 def _changed(position: int) -> DamagedLog:
     return DamagedLog(
-        "EVENT_CHANGED", f"Event {position} is not what its leaf hash says; run a verification.", position=position
+        "EVENT_CHANGED", f"Event {position} is not what its leaf hash says; run `worldctl verify`.", position=position
     )
 
 
