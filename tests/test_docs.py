@@ -32,9 +32,10 @@ from tests.documents import (
     module_table,
     prose,
 )
+from world import errors
 from world.core.expression import KINDS
 from world.core.flow import KINDS as FLOW_KINDS
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLog, Refused, WorldProtocolError
 from world.events import TOPICS
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -175,6 +176,22 @@ def test_every_error_code_of_the_source_is_documented_once_and_no_other() -> Non
     assert {code: source[code] for code in source.keys() - told.keys()} == {}
     assert told.keys() - source.keys() == set()
     assert [code for code, times in told.items() if times > 1] == []
+
+
+@pytest.mark.parametrize("tree", [page("errors.md"), errors.__doc__])
+def test_the_tree_of_errors_names_each_once_and_under_its_parent(tree: str) -> None:
+    found, above = [], [WorldProtocolError.__name__]
+    for indent, name in re.findall(r"^ *((?:\|   )*)(?:\|--|`--) (\w+)", tree, re.MULTILINE):
+        depth = len(indent) // 4 + 1
+        above[depth:] = [name]
+        found.append((above[depth - 1], name))
+    assert sorted(found) == sorted(_below(WorldProtocolError))
+
+
+def _below(kind: type[WorldProtocolError]) -> list[tuple[str, str]]:
+    """Return the errors of the engine below one, each with its parent."""
+    mine = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
+    return [pair for one in mine for pair in ((kind.__name__, one.__name__), *_below(one))]
 
 
 def test_the_exit_codes_of_errors_are_as_documented() -> None:

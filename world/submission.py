@@ -11,6 +11,7 @@ from typing import Any
 
 from world.actor import ActorRef
 from world.arbitration import is_arbitrated
+from world.branch_names import check_branch_name
 from world.canonical import canonical_bytes
 from world.errors import Refused
 from world.events import BranchCreated, ProjectionRecorded, ProposalSubmitted
@@ -187,7 +188,7 @@ def _base(work: Work, asked: Submission) -> tuple[str, str]:
             )
         return branch.name, branch.head
     check_base(work, asked.base_world, allow_failed=asked.allow_failed_base)
-    name = asked.fork_name or _fork_name(work, asked.base_world)
+    name = _fork_name(work, asked.base_world) if asked.fork_name is None else asked.fork_name
     create_branch(work, name, asked.base_world, by=asked.intent.meta.origin.actor.actor_id)
     return name, asked.base_world
 
@@ -243,8 +244,7 @@ def create_branch(work: Work, name: str, world_id: str, *, by: str) -> None:
     Raises:
         Refused: ``BRANCH_EXISTS``, ``INVALID_NAME``.
     """
-    if not name or len(name) > 200 or name != name.strip() or not name.isprintable():
-        raise Refused("INVALID_NAME", f"{name!r} is no name for a branch: 1 to 200 printable characters.")
+    check_branch_name(name)
     if name in work.realm.branches:
         raise Refused("BRANCH_EXISTS", f"There is a branch {name!r} already; choose another name.", branch=name)
     work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=name, world_id=world_id, by=by))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from world.actor import ActorKind, ActorRef
+from world.branch_names import check_branch_name
 from world.core import Domain
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
@@ -38,7 +39,6 @@ from worldprotocol.looking import Looking
 from worldprotocol.requests import (
     Received,
     body_of,
-    check_branch_name,
     fitting,
     is_foundable,
     schema_in_force,
@@ -292,7 +292,7 @@ class World(Looking):
         """Make a branch at a world; None is the active branch's head.
 
         Args:
-            name: letters, digits and ``. _ - /``; see ``worldprotocol.requests.BRANCH_NAME``.
+            name: letters, digits and ``. _ - /``; see ``world.branch_names``.
             world_id: where it begins.
             by: whom the record names.
             allow_failed: begin at a world whose execution failed.
@@ -300,7 +300,6 @@ class World(Looking):
         Raises:
             Refused: ``INVALID_NAME``, ``BRANCH_EXISTS``, ``UNKNOWN_WORLD``, ``FAILED_BASE``.
         """
-        check_branch_name(name)
         self._acting.create_branch(name, world_id or self.branch().head, by=by, allow_failed=allow_failed)
 
     def switch_branch(self, name: str, *, by: str = OPERATOR) -> None:
@@ -404,7 +403,8 @@ class World(Looking):
             Refused: see ``world.submission.submit``; ``UNKNOWN_PROJECTION`` for an origin that names no registered
                 projection, and ``NOT_A_DIRECT_INTENT`` (``world.origin``).
         """
-        check_branch_name(wishes.get("fork_name"))
+        if wishes.get("fork_name") is not None:
+            check_branch_name(wishes["fork_name"])
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
         return self._acting.submit(Submission(instance, **wishes))
@@ -424,7 +424,8 @@ class World(Looking):
             Refused: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, what a projection does wrong, and see ``submit``;
                 ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
-        check_branch_name(wishes.get("fork_name"))
+        if wishes.get("fork_name") is not None:
+            check_branch_name(wishes["fork_name"])
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
         came = self._acting.project(projector, lambda intent: Submission(intent, branch=branch, **wishes), branch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,8 @@ from world.proposal import Proposal
 from world.realm import Realm
 from worldprotocol.assemble import load_any_domain
 
-BRANCH_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}")
-"""What a branch may be called; a name that begins with - would be taken for an option."""
-
 MAX_HEADER_BYTES: Final = 65_536
 """Longest first line of an export that is read to tell what a file is."""
-
-HEAD: Final = "HEAD"
-"""What the command line calls the active branch's head; no branch may be called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +82,6 @@ def _about_export(path: Path) -> str:
     if "redacted" in head:
         return " It is a redacted export: `worldctl verify FILE` checks it, and nothing can look at its states."
     return " It is an export of one: `worldctl import` reads it into a log."
-
-
-def check_branch_name(name: Any) -> None:
-    """Raise ``Refused`` ``INVALID_NAME`` for what a branch may not be called; None names no branch."""
-    if name is None or (isinstance(name, str) and BRANCH_NAME.fullmatch(name) and name != HEAD):
-        return
-    raise Refused(
-        "INVALID_NAME",
-        f"{name!r:.80} is no name for a branch: 1 to 200 of the letters a-z and A-Z, digits and . _ - /, beginning "
-        "with a letter, a digit or _, and not HEAD.",
-    )
 
 
 def waiting_in(realm: Realm) -> list[Proposal]:

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.counter import Counter, counter, house
 from tests.cli.realm import COUNTER, ROOT, Realm, environment
 from world.clock import ManualClock
+from world.submission import Submission
 from worldprotocol import ActionContext, Domain, Refused, World, set_
 from worldprotocol.config import Config
 
@@ -149,6 +150,11 @@ def test_a_branch_has_a_name_that_can_be_typed(tmp_path, name):
         assert fork.code == "INVALID_NAME"
         source = {"kind": "ui", "eventId": "e", "payload": {}}
         assert refused(lambda: world.receive(source, "ann", fork_name=name)).code == "INVALID_NAME"
+        acting = world._acting  # the engine below the façade has the same rule
+        assert refused(lambda: acting.create_branch(name, head, by="ann")).code == "INVALID_NAME"
+        intent = world.issue("ann", "sell", {"item": "tea"})
+        asked = Submission(intent, base_world=head, fork_name=name)
+        assert refused(lambda: acting.submit(asked)).code == "INVALID_NAME"
         assert len(world.branches()) == 1
 
 
@@ -186,6 +192,7 @@ def test_an_action_that_is_declared_with_something_else_is_told_what_is_accepted
 
 SCRIPT = """
 from pydantic import BaseModel
+from world.submission import Submission
 from worldprotocol import ActionContext, Approve, Domain, Policy, Refused, World, rule, set_
 
 class Room(BaseModel):

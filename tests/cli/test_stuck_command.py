@@ -75,6 +75,18 @@ def test_looking_for_effects_in_doubt_changes_nothing_and_says_what_could_be_fou
 
 
 @pytest.mark.requirement("HC-journal")
+def test_doctor_says_of_an_effect_in_doubt_what_settles_it(realm: Realm, vanished: Path) -> None:
+    (told,) = [one for one in realm("doctor", "--json", code=1).json["checks"] if one["check"] == "unsettled"]
+    assert told["found"].startswith("1 with effects in doubt; ")
+    assert told["advice"] == (
+        "`worldctl stuck` lists the effects in doubt; say what became of each with `worldctl resolve`"
+    )
+    before = Inside(vanished)("doctor", "--json", code=1).json["checks"]
+    (told,) = [one for one in before if one["check"] == "unsettled"]
+    assert told["advice"] == "if no process works on them, run `worldctl settle`"
+
+
+@pytest.mark.requirement("HC-journal")
 def test_an_effect_in_doubt_is_listed_with_what_the_other_side_can_be_asked_by(realm: Realm) -> None:
     told = in_doubt(realm)
     assert (told["actorId"], told["action"], told["effect"]) == ("bob", "send", "parcel.send")

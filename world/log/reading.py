@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from world.errors import Refused
+from world.errors import DamagedLog, Refused
 from world.log.following import Follower
 from world.log.statements import AT_ONCE, events_at_query, events_query
 from world.log.store import Row, Store, key_range
@@ -176,10 +176,10 @@ class LogReader:
         raise Refused("NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position)
 
     def events_at(self, positions: Sequence[int]) -> Iterator[list[LoggedEvent]]:
-        """Yield the events at positions in the order of the log, in lists of at most ``AT_ONCE``.
+        """Yield the events at positions that the index names, in the order of the log and in lists of ``AT_ONCE``.
 
         Raises:
-            DamagedLog: ``LOG_GAP`` when one is not there.
+            DamagedLog: ``LOG_GAP`` when one is not there; ``INDEX_DAMAGED`` when the log does not reach that far.
         """
         query, base = events_at_query(self.backend), key_range(self.log_id)["base"]
         for start in range(0, len(positions), AT_ONCE):
@@ -187,7 +187,14 @@ class LogReader:
             keys = {f"key{n}": base + part[min(n, len(part) - 1)] for n in range(AT_ONCE)}
             rows = self._store.select(query, base=base, **keys)
             if len(rows) != len(part):
-                raise gap([], min(set(part) - {row[0] for row in rows}, default=part[0]) - 1)
+                missing = min(set(part) - {row[0] for row in rows}, default=part[0])
+                if 1 <= missing <= self.head().size:
+                    raise gap([], missing - 1)
+                raise DamagedLog(
+                    "INDEX_DAMAGED",
+                    "The index does not fit its log: it names what is not there; `worldctl doctor --rebuild` makes it "
+                    "again.",
+                )
             yield [LoggedEvent(*row) for row in rows]
 
     def stream(

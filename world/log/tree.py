@@ -175,7 +175,8 @@ class StoredTree:
     def _check(self, computed: TreeHead, stored: TreeHead) -> None:
         if computed != stored:
             raise _damaged(
-                f"The tree head stored at {stored.size} events does not follow from the stored tree; run `worldctl verify`.",
+                f"The tree head stored at {stored.size} events does not follow from the stored tree; run `worldctl "
+                "verify`.",
                 stored.size,
             )
 

@@ -262,8 +262,19 @@ class Archive:
             raise _index_damaged()
         return self._sealed_at(row)
 
+    def event_at(self, position: int) -> LoggedEvent:
+        """Return the event at a position that the index names.
+
+        Raises:
+            DamagedLog: ``INDEX_DAMAGED`` where the log has no such position; ``LOG_GAP``.
+        """
+        try:
+            return self._log.event_at(position)
+        except Refused:
+            raise _index_damaged() from None
+
     def _sealed_at(self, row: WorldRow) -> WorldSealed:
-        event = decoded(self._log.event_at(row.position))
+        event = decoded(self.event_at(row.position))
         if not isinstance(event, WorldSealed) or event.world_id != row.world_id:
             raise _index_damaged()
         return event
@@ -400,7 +411,7 @@ class Archive:
         in_order = sorted(found, key=lambda row: row[1])
         realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, _ in in_order}
         for (position,) in self.rows("open_runs"):
-            fold(realm, known(self._log.event_at(position)), position)
+            fold(realm, known(self.event_at(position)), position)
         return realm
 
     def _load_ledger(self, realm: Realm) -> None:

@@ -161,7 +161,7 @@ def heads_at(archive: Archive, position: int) -> Heads:
 def _created(archive: Archive) -> Iterator[tuple[int, BranchCreated]]:
     """Yield the events that created the branches, with their positions."""
     for name, at in archive.rows("branch_places"):
-        event = decoded(archive.log.event_at(number(at))) if number(at) > 0 else None
+        event = decoded(archive.event_at(number(at)))
         if not isinstance(event, BranchCreated) or event.branch != name:
             raise index_damaged(f"it misplaces the branch {name!r:.80}")
         yield number(at), event
@@ -171,7 +171,7 @@ def _active(archive: Archive, position: int, first: str) -> str:
     """Return the name of the branch that was switched to last; the first one where that never happened."""
     for (at,) in reversed(archive.rows("landmarks")):
         if number(at) <= position:
-            logged = archive.log.event_at(at)
+            logged = archive.event_at(at)
             if logged.topic == BranchSwitched.TOPIC:
                 event = decoded(logged)
                 return event.branch if isinstance(event, BranchSwitched) else first

@@ -97,7 +97,7 @@ def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) 
     projected = projection_before(before, submitted)
     proposal = _proposal(submitted, position)
     for (at,) in archive.rows("verdicts_of_request", of_request=proposal_id):
-        verdict = decoded(archive.log.event_at(number(at)))
+        verdict = decoded(archive.event_at(number(at)))
         if not isinstance(verdict, VerdictGiven) or verdict.request_id != proposal_id:
             raise index_damaged("it misplaces a verdict")
         told.append((at, verdict))

@@ -76,8 +76,14 @@ def check_up(desk: Desk) -> tuple[list[Check], bool]:
                 damaged |= check.is_damage
         except WorldProtocolError as error:
             damaged |= isinstance(error, DamagedLog)
-            checks.append(Check(look.__name__.removeprefix("_"), ok=False, facts=error.message, advice=error.code))
+            checks.append(_failed(look.__name__.removeprefix("_"), error))
     return checks, damaged
+
+
+def _failed(name: str, error: WorldProtocolError) -> Check:
+    """Return the check that ended with an error; its sentence says what to do where that is not a verification."""
+    advice = "run `worldctl verify`; it lists what is damaged" if isinstance(error, DamagedLog) else ""
+    return Check(name, ok=False, facts=f"{error.message} [{error.code}]", advice=advice)
 
 
 def rebuild_index(desk: Desk) -> int:
@@ -152,9 +158,11 @@ def _head(world: World) -> Check:
     log = world.log
     head = log.head()
     if head.size:
-        proven = log.root_at(head.size)
-        if proven.root != head.root:
-            raise DamagedLog("TREE_DAMAGED", "The tree does not have the stored head; run `worldctl verify`.")
+        try:
+            log.root_at(head.size)
+        except DamagedLog as damage:
+            advice = "run `worldctl verify`; where only parts of the tree differ, `worldctl doctor --rebuild` mends it"
+            return Check("head", False, f"{damage.message} [{damage.code}]", advice, is_damage=True)
         for _ in world.events(head.size - 1):
             pass
     return Check("head", ok=True, facts=str(head))
@@ -174,15 +182,20 @@ def _index(world: World) -> Check:
 
 
 def _unsettled(realm: Realm) -> Check:
-    counts = Counter(one.status for one in realm.proposals.values())
+    doubtful = sum(1 for one in realm.proposals.values() if one.in_doubt)
+    counts = Counter(one.status for one in realm.proposals.values() if one.requested or not one.in_doubt)
     due = {status: counts[status] for status in ("submitted", "approved", "executing") if counts[status]}
     lacking, now = lacks(realm), SystemClock().now_ms()
     overdue = sum(1 for one in lacking if _is_due(realm, one, now))
     waiting = f"{counts['evaluating'] - len(lacking)} wait for people" + _lacking(lacking, overdue)
-    if not due and not overdue:
+    if not due and not overdue and not doubtful:
         return Check("unsettled", ok=True, facts=f"nothing; {waiting}")
-    words = ", ".join(f"{count} {status}" for status, count in due.items()) or "nothing under way"
-    return Check("unsettled", False, f"{words}; {waiting}", "if no process works on them, run `worldctl settle`")
+    words = [f"{count} {status}" for status, count in due.items()]
+    words += [f"{doubtful} with effects in doubt"] if doubtful else []
+    advice = ["if no process works on them, run `worldctl settle`"] if due or overdue else []
+    if doubtful:
+        advice.append("`worldctl stuck` lists the effects in doubt; say what became of each with `worldctl resolve`")
+    return Check("unsettled", False, f"{', '.join(words) or 'nothing under way'}; {waiting}", "; ".join(advice))
 
 
 def _lacking(lacking: list[Lack], overdue: int) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from world.branch_names import HEAD
 from world.errors import Refused
 from world.events import DecisionMade
 from world.views.archive import decoded
-from worldprotocol.requests import HEAD
 
 if TYPE_CHECKING:
     from worldprotocol.facade import World

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.branch_names import HEAD
 from world.clock import SystemClock
 from world.errors import Refused
 from world.events import DecisionMade
@@ -16,7 +17,6 @@ from world.views.lineage import Heads, heads_at, recorded_by
 from world.work import KLIS_STREAM
 from worldprotocol.cli.finding import KINDS, as_position, candidates, find, head_named, not_unique
 from worldprotocol.moments import moment_of
-from worldprotocol.requests import HEAD
 
 if TYPE_CHECKING:
     from world.klis.ledger import Ledger
