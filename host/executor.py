@@ -44,6 +44,7 @@ from host.enforcement import check_enforcement, first_outside, scope_violation
 from host.observation.audit import Interception, exempt
 from host.observation.watch import Watch
 from host.premises import Premises
+from host.touches import seen_in
 from host.worker import Ended, GivenUp, NotStarted, TimedOut, Workers
 from world.clock import Clock, SystemClock
 from world.core import Computation, ComputeContext, Domain, EffectResult, Invocation, compute, recompute
@@ -80,8 +81,8 @@ class Host:
         effects: who makes effects.
         enforcement: ``enforcing`` refuses patches outside approvedScope, ``trusting`` does not look at them.
         time_limit: for each step of an action; None is no limit.
-        premises: the workspace that effects touch, with its backups; None where there is none, and then nothing is
-            watched.
+        premises: the workspace that effects touch, with its backups; None where there is none: then what a handler
+            says that it touches is compared with what was declared, and what it does is not observed.
         clock: what time it is for effects; None is the system's.
         workers: run handlers; None runs each in a thread of its own.
 
@@ -188,12 +189,15 @@ class Host:
         return self._effects.terms(effect_type, params)
 
     def perform(self, order: Order, requirement: Requirement, call: EffectCall | None = None) -> Performed:
-        """Make one effect, once, within its time limit, and under watch where there is a workspace.
+        """Make one effect, once, within its time limit, if all that its handler says it touches was declared.
+
+        In a workspace it is watched while it is made, too.
 
         Args:
             order: the execution that asks for it; its request stands in the log already.
             requirement: the effect.
-            call: what was declared for it, and which making of it this is; None is the first, held to nothing.
+            call: what was declared for it, and which making of it this is; None is the first, of an effect for which
+                no declaration is required.
 
         Returns:
             The result, or an error value: ``EFFECT_NO_HANDLER``, ``EFFECT_RAISED``, ``EFFECT_TIMED_OUT``,
@@ -214,7 +218,7 @@ class Host:
                 )
             )
         watch = None
-        if self._premises is not None and told.declared is not None:
+        if told.declared is not None:
             actor = order.intent.meta.origin.actor.actor_id
             watch = Watch(Declaration(actor, order.proposal_id, told.declared))
         try:
@@ -243,10 +247,11 @@ class Host:
         limit = self.terms(requirement.type, requirement.params).time_limit_ms
         premises = self._premises
         around: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if watch is not None:
+            touched = handler.triples(requirement.params)
+            watch.check(seen_in(touched, types=told.types, lower_case=told.lower_case), depth="effect")
         if watch is not None and premises is not None:
-            operations = premises.operations(watch.declaration)
-            watch.check(premises.seen(handler.triples(requirement.params)), depth="effect")
-            around = partial(Interception, watch, operations)
+            around = partial(Interception, watch, premises.operations(watch.declaration))
         lasting = _Lasting(told, watch)
         info = EffectCallInfo(
             effect_type=requirement.type,

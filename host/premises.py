@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,9 +21,8 @@ from host.observation.watch import Watch
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from world.errors import Refused
-from world.klis.observation import Declaration, Seen
-from world.klis.predicate import Predicate, read_predicate
-from world.klis.resource import Resource, canonical_resource
+from world.klis.observation import Declaration
+from world.klis.resource import Resource
 from world.klis.triple import Triple
 
 __all__ = ["Premises"]
@@ -160,27 +158,6 @@ class Premises:
         mine = [*private, *map(os.fsdecode, self.writable)]
         runtime = Runtime.standard(command=command, private=mine, read=self.readable, execute=execute)
         return rules_for(triples, self.workspace, runtime)
-
-    def seen(self, triples: Iterable[tuple[str, str]]) -> list[Seen]:
-        """Return what an effect says that it touches, as something that is seen.
-
-        An effect that starts a process and may change all of a folder is an opaque tool: what counts is one of the two
-        (KO-5.1).
-
-        Raises:
-            Refused: ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE`` and the like, for what is no triple.
-        """
-        told = [
-            Seen(read_predicate(predicate), canonical_resource(resource, lower_case=self.workspace.lower_case))
-            for predicate, resource in triples
-        ]
-        process = next((one.resource for one in told if one.resource.type == "PROCESS"), None)
-        if process is None:
-            return told
-        return [
-            replace(one, opaque_of=process) if one.predicate is Predicate.MUTATES and one.resource.subtree else one
-            for one in told
-        ]
 
     # world.ports.Keeper
 

@@ -11,14 +11,29 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, Literal, get_args
 
 from host.effect_input import invalid_input
 from world.core.declared import places_of
 from world.errors import Refused
+from world.klis.observation import Seen
+from world.klis.predicate import Predicate as KlisPredicate
+from world.klis.predicate import read_predicate
+from world.klis.resource import ResourceTypes, canonical_resource
 from world.paths import look_up, parse_path
 
-__all__ = ["Predicate", "Touch", "Touches", "TouchesOf", "resources_of", "source_of", "touch_faults", "touch_to_wire"]
+__all__ = [
+    "Predicate",
+    "Touch",
+    "Touches",
+    "TouchesOf",
+    "resources_of",
+    "seen_in",
+    "source_of",
+    "touch_faults",
+    "touch_to_wire",
+]
 
 Predicate = Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "RENAMES", "DEPENDS_ON"]
 Touch = tuple[Predicate, str | Callable[[Any], str | Iterable[str]]]
@@ -74,6 +89,33 @@ def resources_of(effect: str, touches: Touches, params: Any, told: Callable[[], 
         else:
             found.append((predicate, _filled(effect, resource, told)))
     return found
+
+
+def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, lower_case: bool) -> list[Seen]:
+    """Return what an effect touches as observations that a declaration can be compared with.
+
+    An effect that starts a process and may change a whole folder is an opaque tool: a declaration of either is enough
+    (KO-5.1).
+
+    Args:
+        touched: pairs of predicate and resource; the resources need not be in canonical form.
+        types: the resource types in force.
+        lower_case: whether paths are compared in lower case.
+
+    Raises:
+        Refused: ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE`` and the like, for what is no triple.
+    """
+    seen = [
+        Seen(read_predicate(predicate), canonical_resource(resource, types=types, lower_case=lower_case))
+        for predicate, resource in touched
+    ]
+    process = next((one.resource for one in seen if one.resource.type == "PROCESS"), None)
+    if process is None:
+        return seen
+    return [
+        replace(one, opaque_of=process) if one.predicate is KlisPredicate.MUTATES and one.resource.subtree else one
+        for one in seen
+    ]
 
 
 def _filled(effect: str, template: str, told: Callable[[], Any]) -> str:

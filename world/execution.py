@@ -265,21 +265,31 @@ def _call_of(work: Work, proposal: Proposal, requirement: Requirement) -> Effect
     agent = proposal.submitted.actor["actorId"]
     session = work.realm.klis.sessions.get((agent, proposal.proposal_id))
     leases = [] if session is None else session.leases()
+    klis = work.realm.klis
     return EffectCall(
-        declared=_declared(work, proposal) if leases else None,
+        declared=_declared(work, proposal),
         attempt=1 if failure is None else failure.failures + 1,
         requested_at=proposal.requested_at[requirement.id],
         fencing_token=max((lease.token for lease in leases), default=0),
+        types=klis.types,
+        lower_case=klis.in_force.lower_case,
     )
 
 
-def _declared(work: Work, proposal: Proposal) -> tuple[Triple, ...]:
-    """Return what was declared and what was leased: a manifest may name more than one predicate of a resource."""
+def _declared(work: Work, proposal: Proposal) -> tuple[Triple, ...] | None:
+    """Return what was declared and what was leased: a manifest may name more than one predicate of a resource.
+
+    None is for a proposal that was decided without arbitration, because its log had no KLIS settings then.
+    """
+    if work.realm.klis.settings is None:
+        return None
     leased = leased_by(work.realm, proposal)
     try:
         manifest = manifest_of(work, proposal, proposal.approved_scope)
     except Refused:  # it was read before the grant; an expression that gives something else now widens nothing
         manifest = None
+    if manifest is not None and proposal.verdict_id is None:
+        return None
     return tuple(dict.fromkeys([*leased, *(manifest.declared if manifest is not None else ())]))
 
 

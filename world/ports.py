@@ -13,6 +13,7 @@ from world.actor import ActorRef
 from world.core import EffectResult
 from world.decision import HumanAnswer, Ruling
 from world.intent import IntentInstance, IntentScope
+from world.klis.resource import STANDARD, ResourceTypes
 from world.klis.triple import Triple
 from world.patch import Patch
 from world.snapshot import ErrorValue, Requirement, Snapshot, SnapshotView
@@ -207,12 +208,15 @@ class EffectCall:
     """What a host is told about one making of an effect, besides the order.
 
     Args:
-        declared: what was arbitrated for the proposal; None where nothing was.
+        declared: what the proposal's manifest declares, empty where it declares nothing: all that the effect may
+            touch (KM-2.2). None where no declaration is required: the log has no KLIS settings.
         attempt: which making of this effect it is, from 1.
         requested_at: when the effect was first requested, ms since 1970.
         fencing_token: of the proposal's leases, larger than that of every earlier grant; 0 without leases.
         why_over: asked now and then: why nobody wants the effect any more, as code and sentence; None while it is
             wanted. An effect that is about to touch something asks again (fencing).
+        types: the resource types in force.
+        lower_case: whether paths are compared in lower case, by the settings in force.
     """
 
     declared: tuple[Triple, ...] | None = None
@@ -220,6 +224,8 @@ class EffectCall:
     requested_at: int = 0
     fencing_token: int = 0
     why_over: Callable[[], tuple[str, str] | None] = field(default=lambda: None, compare=False)
+    types: ResourceTypes = field(default=STANDARD, compare=False)
+    lower_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)

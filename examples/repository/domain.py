@@ -178,7 +178,9 @@ def apply_change(ctx: ActionContext, branch: Apply) -> list[Patch]:
     return patches + [set_(counts_of(area), counted) for area, counted in counts.items()]
 
 
-@repository.action("tombstones.sweep", version="1")
+@repository.action(
+    "tombstones.sweep", version="1", manifest=[{"predicate": "MUTATES", "resource": "FILE:/outbox.jsonl"}]
+)
 def sweep(ctx: ActionContext, swept: Sweep) -> ActionSteps:
     """Tell the maintainer which tombstones go, then remove them; fails if one of them is none, or too young."""
     gone: dict[str, int] = {}

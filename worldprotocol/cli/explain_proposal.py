@@ -72,6 +72,7 @@ def explain_proposal(
         ),
         "note": _LEFT_OUT if left_out else None,
         "answers": [dict(answer) for answer in proposal.answers],
+        "error": proposal.error,
     }
     return {**(without_words(wire) if redact else wire), "leases": lease}
 
@@ -88,6 +89,7 @@ HIDDEN: Final = "(hidden)"
 
 _WORDS: Final = frozenset(
     {"input", "reason", "because", "outside", "description", "when", "scope", "approvedScope", "allowedPaths"}
+    | {"message", "context"}
 )
 
 
@@ -105,6 +107,8 @@ def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]],
         reason = f": {answer['reason']}" if answer.get("reason") else ""
         to = f" to {answer['to']}" if "to" in answer else ""
         yield visible(f"  answer    {answer['choice']}{to} by {answer['by']['actorId']}{reason}")
+    if wire["error"] is not None:
+        yield visible(f"  error     {wire['error']['code']}: {wire['error']['message']}")
     if wire["leases"] is not None:
         yield "  leases"
         yield from (f"    {line}" for line in lease(wire["leases"]))
