@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from host.backups import Backups, resources_to_save
 from host.confinement import Rules, RunningCommand, Runtime, landlock, rules_for, start, watcher
@@ -191,6 +191,22 @@ class Premises:
             self.workspace.make_private()
             self.backups.take(backup_id, resources, at=at, note=note)
         return True
+
+    def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool:
+        """Tell whether a FILE resource exists in the workspace, and is not the engine's own.
+
+        Symbolic links are followed; a link that leads to nothing or out of the workspace does not exist, nor does what
+        the process may not look at.
+
+        Args:
+            resource: in canonical form; of a subtree its root counts.
+            session_id: plays no part.
+            before: plays no part.
+        """
+        if self.is_own(resource):
+            return False
+        with exempt():
+            return self.workspace.exists(resource)
 
     def restore(
         self, backup_id: str, *, only: Sequence[Resource] | None = None, fresh: bool = False

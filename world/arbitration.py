@@ -9,12 +9,13 @@ verdict names, at the same priority, up to a limit. The leases end when the prop
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from world.decision import DecisionRecord, Ruling
 from world.errors import Refused
 from world.events import DecisionMade, ProposalSuperseded, RequestWithdrawn, VerdictGiven
 from world.execution import start_next
+from world.existence import RESOURCE_ABSENT, absent_message
 from world.klis.kernel import judge
 from world.klis.manifest import Manifest
 from world.klis.session import Session
@@ -30,6 +31,7 @@ __all__ = [
     "decide",
     "is_arbitrated",
     "let_time_pass",
+    "refusal",
     "supersede",
     "wanted_by",
 ]
@@ -94,8 +96,7 @@ def arbitrate(work: Work, proposal: Proposal, ruling: Ruling, wanted: Wanted) ->
         if refused.code == "QUEUE_FULL":
             work.realm.ask_again(proposal.proposal_id, work.klis_now + work.realm.klis.in_force.backoff_ms)
             return
-        reason = f"Its manifest was refused ({refused.code}): {refused.message}"
-        _reject(work, proposal, ruling, reason)
+        _reject(work, proposal, ruling, refusal(refused.code, refused.message), refused.details.get("existence"))
         return
     _follow(work, proposal, ruling, verdict)
 
@@ -115,9 +116,16 @@ def _follow(work: Work, proposal: Proposal, ruling: Ruling, verdict: VerdictGive
         _reject(work, proposal, ruling, reason)
 
 
-def _reject(work: Work, proposal: Proposal, ruling: Ruling, reason: str) -> None:
+def refusal(code: str, message: str) -> str:
+    """Return the reason of a decision whose proposal's manifest was refused."""
+    return f"Its manifest was refused ({code}): {message}"
+
+
+def _reject(
+    work: Work, proposal: Proposal, ruling: Ruling, reason: str, existence: list[dict[str, Any]] | None = None
+) -> None:
     """Reject what was judged well, for want of its leases."""
-    decide(work, proposal, overruled(ruling, "leases", reason))
+    decide(work, proposal, overruled(ruling, "leases", reason), existence=existence)
 
 
 def carry_on(work: Work) -> None:
@@ -134,7 +142,9 @@ def carry_on(work: Work) -> None:
             ruling = Ruling.from_wire(proposal.ruling or {})
             if isinstance(verdict, RequestWithdrawn):
                 reason = f"Its request for leases was withdrawn ({verdict.reason})."
-                _reject(work, proposal, ruling, reason)
+                if verdict.existence is not None:
+                    reason = refusal(RESOURCE_ABSENT, absent_message(verdict.existence))
+                _reject(work, proposal, ruling, reason, verdict.existence)
             elif verdict.cause == "queue":
                 _follow(work, proposal, ruling, verdict)
 
@@ -165,7 +175,14 @@ def supersede(work: Work, proposal: Proposal) -> None:
     work.desk().release_session(proposal.submitted.actor["actorId"], proposal.proposal_id, work.klis_now)
 
 
-def decide(work: Work, proposal: Proposal, ruling: Ruling, *, granted: VerdictGiven | None = None) -> None:
+def decide(
+    work: Work,
+    proposal: Proposal,
+    ruling: Ruling,
+    *,
+    granted: VerdictGiven | None = None,
+    existence: list[dict[str, Any]] | None = None,
+) -> None:
     """Record the one decision about a proposal; an approved one starts when its turn is."""
     record = DecisionRecord(
         decision_id=work.ids.new_id(),
@@ -186,6 +203,7 @@ def decide(work: Work, proposal: Proposal, ruling: Ruling, *, granted: VerdictGi
             decision=record.to_wire(),
             verdict_id=None if granted is None else granted.verdict_id,
             backup=None if granted is None else granted.backup,
+            existence=existence,
         ),
     )
     if ruling.verdict == "approve":

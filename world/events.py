@@ -206,7 +206,8 @@ class DecisionMade(Event, frozen=True, kw_only=True):
 
     ``verdict_id`` is the verdict that granted its leases, and ``backup`` says whether a backup was made for them; logs
     of before that was recorded do not say it. Since version 2, its trace says where the engine overruled what was
-    ruled (``world.overruling``).
+    ruled (``world.overruling``). ``existence`` is there where it rejects because a resource does not exist that
+    the proposal depends on (``world.existence``).
     """
 
     TOPIC: ClassVar[str] = "decision.made"
@@ -215,6 +216,7 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     decision: Wire
     verdict_id: str | None = None
     backup: bool | None = None
+    existence: list[Wire] | None = None
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
@@ -226,7 +228,11 @@ class ProposalSuperseded(Event, frozen=True, kw_only=True):
 
 
 class ExecutionStarted(Event, frozen=True, kw_only=True):
-    """A worker took an approved proposal on, on the head ``on_world``; ``now`` and ``seed`` stay frozen."""
+    """A worker took an approved proposal on, on the head ``on_world``; ``now`` and ``seed`` stay frozen.
+
+    ``existence`` says whether the resources exist that the proposal depends on (``world.existence``); None where there
+    are none that can be checked, and in logs from before that was recorded.
+    """
 
     TOPIC: ClassVar[str] = "execution.started"
     proposal_id: str
@@ -236,6 +242,7 @@ class ExecutionStarted(Event, frozen=True, kw_only=True):
     enforcement: str
     attempt: int
     worker: str
+    existence: list[Wire] | None = None
 
 
 class EffectRequested(Event, frozen=True, kw_only=True):
@@ -376,6 +383,8 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
     ``cause`` says what was asked: ``request`` or ``queue`` (judged again because something changed).
     ``backup`` says that what may change was backed up before, under the verdict's id (KO-7).
     ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` says that not all are spelt out.
+    ``existence`` of a grant says which resources exist that it depends on, as far as that can be checked
+    (``world.existence``).
     """
 
     TOPIC: ClassVar[str] = "verdict.given"
@@ -397,6 +406,7 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
     queued: bool = False
     wanted: list[Wire] = []
     deadline: int | None = None
+    existence: list[Wire] = []
 
 
 class LeaseRenewed(Event, frozen=True, kw_only=True):
@@ -437,11 +447,15 @@ class LeasesRevoked(Event, frozen=True, kw_only=True):
 
 
 class RequestWithdrawn(Event, frozen=True, kw_only=True):
-    """A request left the queue without a verdict: ``timeout``, ``cancelled``, or ``terminal`` (it deletes that)."""
+    """A request left the queue without a verdict: ``timeout``, ``cancelled``, or ``terminal`` (it deletes that).
+
+    ``existence`` is there with the reason ``RESOURCE_ABSENT`` (``world.existence``).
+    """
 
     TOPIC: ClassVar[str] = "request.withdrawn"
     request_id: str
     reason: str
+    existence: list[Wire] | None = None
 
 
 EVENT_TYPES: tuple[type[Event], ...] = (

@@ -26,6 +26,7 @@ from world.events import (
     RunViolated,
     WorldSealed,
 )
+from world.existence import RESOURCE_ABSENT, Base, absent_in, absent_message
 from world.frozen import freeze
 from world.identity import content_id, requirement_id, state_hash, world_id
 from world.klis.triple import Triple
@@ -80,9 +81,17 @@ def start_next(work: Work, key: str) -> None:
                 enforcement=work.executor.enforcement,
                 attempt=1,
                 worker=work.workers.me,
+                existence=_existence(work, proposal, branch.head),
             ),
         )
         go_on(work, proposal)
+
+
+def _existence(work: Work, proposal: Proposal, on_world: str) -> list[dict[str, Any]] | None:
+    """Observe again what an execution depends on; None where it depends on nothing that can be checked."""
+    leased = leased_by(work.realm, proposal)
+    base = Base(proposal.branch, on_world)
+    return work.existence(leased, proposal.proposal_id, base, before="execution") or None
 
 
 def go_on(work: Work, proposal: Proposal) -> None:
@@ -90,7 +99,7 @@ def go_on(work: Work, proposal: Proposal) -> None:
     assert proposal.started is not None
     if proposal.requested or proposal.in_doubt:
         return  # whoever makes them, or says what became of them, brings it further
-    told = why_over(work.realm, proposal)
+    told = why_over(work.realm, proposal) or _why_absent(proposal)
     if told is not None:
         _end_early(work, proposal, *told)
         return
@@ -127,6 +136,12 @@ def why_over(realm: Realm, proposal: Proposal) -> tuple[str, str] | None:
     if called_off is not None:
         return CANCELLED, f"{called_off.by} called it off: {called_off.reason}"
     return None
+
+
+def _why_absent(proposal: Proposal) -> tuple[str, str] | None:
+    """Return the code and message of an execution that depends on something absent; None where nothing is."""
+    existence = None if proposal.started is None else proposal.started.existence
+    return (RESOURCE_ABSENT, absent_message(existence)) if existence and absent_in(existence) else None
 
 
 def _end_early(work: Work, proposal: Proposal, code: str, message: str) -> None:

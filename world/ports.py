@@ -13,7 +13,7 @@ from world.actor import ActorRef
 from world.core import EffectResult
 from world.decision import HumanAnswer, Ruling
 from world.intent import IntentInstance, IntentScope
-from world.klis.resource import STANDARD, ResourceTypes
+from world.klis.resource import STANDARD, Resource, ResourceTypes
 from world.klis.triple import Triple
 from world.patch import Patch
 from world.snapshot import ErrorValue, Requirement, Snapshot, SnapshotView
@@ -261,6 +261,16 @@ class Keeper(Protocol):
 
         Raises:
             Refused: ``BACKUP_FAILED`` and the like; then the leases may not be granted.
+        """
+        ...
+
+    def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool | None:
+        """Tell whether a FILE resource exists in the workspace; None where that is not known.
+
+        Args:
+            resource: in canonical form; of a subtree its root counts.
+            session_id: the session or the proposal that depends on it.
+            before: what the check comes before.
         """
         ...
 

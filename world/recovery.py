@@ -75,6 +75,7 @@ def _make_mine(work: Work, proposal: Proposal) -> None:
             enforcement=work.executor.enforcement,
             attempt=started.attempt + 1,
             worker=work.workers.me,
+            existence=started.existence,
         ),
     )
 

@@ -15,7 +15,8 @@ __all__ = ["RunAmended", "RunClosed", "RunCompared", "RunObserved", "RunOpened",
 class RunOpened(Event, frozen=True, kw_only=True):
     """A governed run began: code or a command of an agent, under its leases and its declaration (KO-4).
 
-    ``kind`` is ``python`` or ``command``; ``held_by`` says what holds it to its declaration.
+    ``kind`` is ``python`` or ``command``; ``held_by`` says what holds it to its declaration. ``existence`` says of the
+    files that it depends on that they existed before it began (``world.existence``).
     """
 
     TOPIC: ClassVar[str] = "run.opened"
@@ -30,6 +31,7 @@ class RunOpened(Event, frozen=True, kw_only=True):
     worker: str
     held_by: list[str] = []
     command: list[str] = []
+    existence: list[Wire] | None = None
 
 
 class RunObserved(Event, frozen=True, kw_only=True):

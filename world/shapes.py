@@ -161,6 +161,11 @@ class _Change(_Open):
     resource: str
 
 
+class _Existence(_Closed):
+    resource: str
+    exists: bool
+
+
 class _Projected(_Open):
     kind: Literal["intent", "none"]
     reason: str | None = None
@@ -178,11 +183,14 @@ SHAPES: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "proposal.shadowed": (("ruling", _Ruling),),
     "proposal.judged": (("ruling", _Ruling), ("binding", _Binding)),
     "human.answered": (("answer", _Answer),),
-    "decision.made": (("decision", _Decision),),
+    "decision.made": (("decision", _Decision), ("existence", list[_Existence] | None)),
+    "execution.started": (("existence", list[_Existence] | None),),
     "effect.requested": (("requirement", _Requirement),),
     "effect.retried": (("error", _Error),),
     "proposal.failed": (("error", _Error),),
-    "run.opened": (("declared", list[_Triple]),),
+    "verdict.given": (("existence", list[_Existence]),),
+    "request.withdrawn": (("existence", list[_Existence] | None),),
+    "run.opened": (("declared", list[_Triple]), ("existence", list[_Existence] | None)),
     "run.observed": (("observed", list[_Observation]),),
     "run.violated": (("violation", _Violation),),
     "run.compared": (("changes", list[_Change]), ("foreign", list[_Change])),

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, Unpack
+from typing import Any, Final, Literal, NamedTuple, Protocol, Unpack
 
 from world.clock import Clock, IdSource
 from world.core import Domain, recompute
 from world.errors import Refused
 from world.events import Event, RequestWithdrawn, VerdictGiven, encode_event
+from world.existence import Base, check_existence, observe
 from world.frozen import FrozenDict
 from world.klis.desk import Desk
-from world.klis.resource import ResourceTypes
+from world.klis.resource import Resource, ResourceTypes
 from world.klis.session import Session
 from world.klis.triple import Triple
 from world.limits import Limits
@@ -204,6 +205,7 @@ class Work:
             emit=self._emit_klis,
             new_id=self.ids.new_id,
             before_grant=self._back_up,
+            existing=self._existing,
             now=self._later,
         )
 
@@ -214,6 +216,46 @@ class Work:
             return False
         note = {"agentId": session.agent_id, "sessionId": session.session_id}
         return keeper.take(verdict_id, triples, at=now, note=note)
+
+    def _existing(self, session: Session, triples: tuple[Triple, ...]) -> list[dict[str, Any]]:
+        """Check that what leases depend on exists, before they are granted (KLIS-1 section 3)."""
+        proposal = self.realm.proposals.get(session.session_id)
+        base = None if proposal is None else Base(proposal.branch, proposal.submitted.base_world)
+        existence = self.existence(triples, session.session_id, base, before="grant")
+        check_existence(existence)
+        return existence
+
+    def existence(
+        self, triples: Sequence[Triple], session_id: str, base: Base | None, *, before: Literal["grant", "execution"]
+    ) -> list[dict[str, Any]]:
+        """Return whether what claims depend on exists; see ``world.existence.observe``.
+
+        Args:
+            triples: what is leased.
+            session_id: for whom.
+            base: the world to look at for one branch; None is its head.
+            before: what the check comes before.
+        """
+        keeper = self.executor.keeper
+
+        def file_exists(resource: Resource) -> bool | None:
+            return None if keeper is None else keeper.exists(resource, session_id=session_id, before=before)
+
+        return observe(triples, head_of=self.head_of, data_of=self.data, base=base, file_exists=file_exists)
+
+    def head_of(self, branch: str) -> str | None:
+        """Return the id of the head of a branch, None where there is no such branch."""
+        known = self.realm.branches.get(branch)
+        return None if known is None else known.head
+
+    def data(self, world_id: str) -> FrozenDict:
+        """Return the data of a sealed world.
+
+        Raises:
+            DamagedLog: ``STATE_DAMAGED``.
+        """
+        known = self.snapshots.get(world_id)
+        return self.lookup.checked_state(world_id) if known is None else known.data
 
     def _later(self) -> int:
         """Look at the clock again, for what is recorded from now on."""

@@ -29,6 +29,7 @@ from world.events import (
     DomainAdopted,
     EffectRequested,
     Event,
+    ExecutionStarted,
     HumanAnswered,
     HumanTimedOut,
     PolicyAdopted,
@@ -39,11 +40,13 @@ from world.events import (
     ProposalJudged,
     ProposalShadowed,
     ProposalSuperseded,
+    RequestWithdrawn,
     ShadowConfigured,
     VerdictGiven,
     WorldSealed,
 )
 from world.execution import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
+from world.existence import absent_in
 from world.judgement import case_of, in_force
 from world.klis.resource import ResourceTypes
 from world.limits import Limits
@@ -57,6 +60,13 @@ from worldprotocol.as_ruled import as_ruled
 from worldprotocol.assemble import compose, open_for_reading
 from worldprotocol.code_then import changed_versions, is_whole
 from worldprotocol.facade import World
+from worldprotocol.recheck_existence import (
+    recheck_absence,
+    recheck_decision,
+    recheck_grant,
+    recheck_start,
+    recheck_withdrawal,
+)
 from worldprotocol.recheck_leases import recheck_manifest, recheck_verdict
 from worldprotocol.recheck_past import Nobody, PastLookup
 from worldprotocol.recheck_results import DRIFT, Changed, Divergence, Rechecked, drift_key
@@ -419,6 +429,9 @@ class Rechecking:
         if judged is not None:
             question, recorded = judged
             yield from self._compare(event.proposal_id, question, as_ruled(recorded, event.decision))
+        difference = recheck_decision(self._work, event)
+        if difference is not None:
+            yield difference
 
     def _compare(self, proposal_id: str, question: _Question, recorded: Ruling) -> Iterator[Diverged]:
         if not _is_repeatable(recorded):
@@ -449,7 +462,21 @@ class Rechecking:
 
     def _verdict(self, event: VerdictGiven) -> Iterator[Diverged]:
         self._steps["verdicts"] += 1
-        difference = recheck_manifest(self._work, event) or recheck_verdict(self._realm.klis, event)
+        difference = (
+            recheck_manifest(self._work, event)
+            or recheck_verdict(self._realm.klis, event)
+            or recheck_grant(self._work, event)
+        )
+        if difference is not None:
+            yield difference
+
+    def _withdrawal(self, event: RequestWithdrawn) -> Iterator[Diverged]:
+        difference = recheck_withdrawal(self._work, event)
+        if difference is not None:
+            yield difference
+
+    def _start(self, event: ExecutionStarted) -> Iterator[Diverged]:
+        difference = recheck_start(self._work, event)
         if difference is not None:
             yield difference
 
@@ -469,6 +496,11 @@ class Rechecking:
             self._steps["notRepeatable"] += 1
             return
         self._steps["executions"] += 1
+        if absent_in(proposal.started.existence):
+            missing = recheck_absence(proposal, sealed)
+            if missing is not None:
+                yield missing
+            return
         difference = recheck_execution(
             self._parts.executor,
             order_of(proposal, self._work.snapshot(event.parent)),
@@ -498,6 +530,8 @@ _STEPS: Final[Mapping[type[Event], Callable[[Rechecking, Any], Iterator[Diverged
     ProposalCompleted: Rechecking._execution,
     ProposalFailed: Rechecking._execution,
     VerdictGiven: Rechecking._verdict,
+    RequestWithdrawn: Rechecking._withdrawal,
+    ExecutionStarted: Rechecking._start,
 }
 """What is performed again for an event."""
 

@@ -173,6 +173,23 @@ class Workspace:
             return self._spellings(path)
         return [path] if not path or self.lstat(path) is not None else []
 
+    def exists(self, resource: Resource | str) -> bool:
+        """Tell whether something below the root has a resource's name, links followed; of a subtree its root counts.
+
+        Raises:
+            Refused: as ``path_of``.
+        """
+        path = self._spelled(resource)
+        return any(self._leads_somewhere(one) for one in (self._spellings(path) if self.lower_case else [path]))
+
+    def _leads_somewhere(self, path: bytes) -> bool:
+        try:
+            place = self.relative(self._below + path, follow=True)
+            found = None if place is None else self.lstat(place)
+        except (OSError, Refused):  # what may not be looked at
+            return False
+        return found is not None and not stat.S_ISLNK(found.st_mode)  # what is left of a circle is a link
+
     def _spelled(self, resource: Resource | str) -> bytes:
         if isinstance(resource, str):
             resource = _file_resource(resource, lower_case=self.lower_case)

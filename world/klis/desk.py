@@ -38,6 +38,7 @@ from world.klis.turns import Turns
 __all__ = ["BeforeGrant", "Desk"]
 
 BeforeGrant = Callable[[str, Session, tuple[Triple, ...], int], bool]
+Existing = Callable[[Session, tuple[Triple, ...]], list[dict[str, Any]]]
 
 MAX_ENDING: Final = 1_000
 """Leases whose end is told by one event."""
@@ -53,6 +54,7 @@ class Desk:
         emit: Callable[[Event], None],
         new_id: Callable[[], str],
         before_grant: BeforeGrant | None = None,
+        existing: Existing | None = None,
         now: Callable[[], int] | None = None,
     ) -> None:
         """Serve a ledger.
@@ -63,11 +65,14 @@ class Desk:
             new_id: makes an id that was never used.
             before_grant: told the verdict's id, the session and the triples before they are granted; returns whether it
                 backed something up, and refuses where it should have and could not (KO-7).
+            existing: told the session and the triples before they are granted; returns what it observed of resources
+                that must exist, and refuses where one is absent.
             now: tells the time, ms since 1970, after a backup was made: that takes its time, and leases live from when
                 it is done; None where a backup takes none.
         """
         self._now = now
         self._before_grant = before_grant
+        self._existing = existing
         self._ledger = ledger
         self._emit = emit
         self._new_id = new_id
@@ -173,7 +178,7 @@ class Desk:
         Raises:
             Refused: ``CLOCK_STEPPED_BACK``, ``INVALID_TTL``, ``TERMINAL`` for a resource that the session holds
                 DELETES on, ``QUEUE_FULL``, ``MANIFEST_REPLAYED``, ``INVALID_WAIT``, ``ALREADY_WAITING`` for the id of a
-                request in the queue.
+                request in the queue, ``RESOURCE_ABSENT`` where something does not exist that the manifest depends on.
         """
         now = self._advanced(now)
         ledger = self._ledger
@@ -447,7 +452,10 @@ class Desk:
         verdict = arbitrate(self._ledger, session, triples, now, queued=cause == "queue")
         leases = []
         verdict_id, backup = self._new_id(), False
+        existence: list[dict[str, Any]] = []
         if verdict.status == "Granted":
+            if self._existing is not None:
+                existence = self._existing(session, triples)
             if self._before_grant is not None:
                 backup = self._before_grant(verdict_id, session, triples, now)
                 now = max(now, self._now()) if backup and self._now is not None else now
@@ -482,6 +490,7 @@ class Desk:
             queued=stays,
             wanted=[_wanted(triple) for triple in triples] if stays else [],
             deadline=deadline if stays else None,
+            existence=existence,
         )
         self._emit(event)
         return event
@@ -492,7 +501,8 @@ class Desk:
         try:
             self._give(request.session, request.triples, now, request_id=name, cause="queue", ttl=request.ttl_ms)
         except Refused as refused:
-            self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code))
+            existence = refused.details.get("existence")
+            self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code, existence=existence))
 
     def _judge_again(
         self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None

@@ -22,6 +22,7 @@ from host.premises import Premises
 from host.workspace.scan import Difference, Scan, differences, take
 from world.clock import IdSource
 from world.errors import Refused
+from world.existence import check_existence
 from world.klis.manifest import read_manifest
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
@@ -203,13 +204,29 @@ class GovernedRun:
                 )
                 self._before = self._scan()
                 self.record.opened(
-                    self.held.verdict, worker=self._worker, kind=kind, held_by=list(held_by), command=list(command)
+                    self.held.verdict,
+                    worker=self._worker,
+                    kind=kind,
+                    held_by=list(held_by),
+                    command=list(command),
+                    existence=self._existence(),
                 )
                 threading.Thread(target=self._look_after, name="worldprotocol-leases", daemon=True).start()
             except BaseException:
                 self._ended.set()
                 self.held.release()
                 raise
+
+    def _existence(self) -> list[dict[str, Any]] | None:
+        """Check that the files exist that the run depends on; no other change is possible to STATE under its leases."""
+        found = []
+        for lease in self.held.verdict.leases:
+            triple = read_triple(lease)
+            if triple.predicate is Predicate.DEPENDS_ON and triple.resource.type == "FILE":
+                exists = self._premises.exists(triple.resource, session_id=self.held.session, before="execution")
+                found.append({"resource": triple.resource.text, "exists": exists})
+        check_existence(found)
+        return found or None
 
     def end(self, outcome: Outcome, *, exit_code: int | None = None, reason: str | None = None) -> Outcome:
         """Compare, give back what went wrong, record the end, and return the leases.

@@ -1,4 +1,5 @@
-"""What nobody can compute again, and the branch takes from the record: how long backups took, and what was broken off.
+"""What nobody can compute again, and the branch takes from the record: how long backups took, which files existed, and
+what was broken off.
 
 A rule or an action that took longer than it may, or a policy that judged though it was not the adopted one, was a fault
 of the process of then. The branch has the same fault in the same place, unless another policy judges there: so nothing
@@ -14,15 +15,19 @@ from typing import Any, Final
 from authority.policy import TIMED_OUT
 from host.executor import ACTION_TIMED_OUT, is_time_out
 from world.decision import ENGINE, DecisionRecord, Ruling
-from world.events import DecisionMade, ProposalFailed, VerdictGiven
+from world.events import DecisionMade, Event, ExecutionStarted, ProposalFailed, RequestWithdrawn, VerdictGiven
 from world.views.archive import decoded
 from worldprotocol.assemble import EventLog
 
 __all__ = ["Foreseen", "foresee"]
 
+EXISTENCE: Final = b'"existence":['
+
 _SIGNS: Final = {
-    VerdictGiven.TOPIC: (b'"backup":true',),
-    DecisionMade.TOPIC: (TIMED_OUT.encode(), b"at hand is not the one that was adopted"),
+    VerdictGiven.TOPIC: (b'"backup":true', EXISTENCE),
+    RequestWithdrawn.TOPIC: (EXISTENCE,),
+    ExecutionStarted.TOPIC: (EXISTENCE,),
+    DecisionMade.TOPIC: (TIMED_OUT.encode(), b"at hand is not the one that was adopted", EXISTENCE),
     ProposalFailed.TOPIC: (ACTION_TIMED_OUT.encode(),),
 }
 """What the text of an event has in it that is worth reading."""
@@ -33,12 +38,14 @@ class Foreseen:
     """What of the later record nobody can compute again.
 
     Args:
+        existence: whether a file existed, by the session that depends on it, what the check came before, and resource.
         backups: when backups were done, ms since 1970, by the session for whose leases they were made.
         rulings: by proposal, what was ruled where a rule was broken off, or by a policy that was not adopted.
         errors: by proposal, the error in wire form where its action was broken off.
         taken: ids of the proposals for which one of them was made use of.
     """
 
+    existence: dict[tuple[str, str, str], bool] = field(default_factory=dict)
     backups: dict[str, int] = field(default_factory=dict)
     rulings: dict[str, Ruling] = field(default_factory=dict)
     errors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -52,6 +59,7 @@ def foresee(source: EventLog, after: int) -> Foreseen:
         if not any(sign in logged.state for sign in _SIGNS[logged.topic]):
             continue
         event = decoded(logged)
+        _note_existence(found, event)
         if isinstance(event, VerdictGiven) and event.backup:
             found.backups[event.session_id] = event.at
         elif isinstance(event, DecisionMade):
@@ -63,6 +71,20 @@ def foresee(source: EventLog, after: int) -> Foreseen:
         elif isinstance(event, ProposalFailed) and is_time_out(event.error):
             found.errors[event.proposal_id] = event.error
     return found
+
+
+def _note_existence(found: Foreseen, event: Event) -> None:
+    """Take in what was observed of the files that something depends on."""
+    if isinstance(event, VerdictGiven):
+        session, before = event.session_id, "grant"
+    elif isinstance(event, RequestWithdrawn):
+        session, before = event.request_id, "grant"
+    elif isinstance(event, DecisionMade | ExecutionStarted):
+        session, before = event.proposal_id, "execution" if isinstance(event, ExecutionStarted) else "grant"
+    else:
+        return
+    for one in event.existence or ():
+        found.existence[session, before, one["resource"]] = one["exists"]
 
 
 def _is_fault(record: DecisionRecord) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from authority import Policy, PolicyRegistry, StandardAuthority, rebuilt_policy
 from host import Host
@@ -13,6 +13,7 @@ from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import Event
 from world.execution import failed
+from world.klis.resource import Resource
 from world.klis.triple import Triple
 from world.ports import Case, EffectCall, EffectTerms, Enforcement, Order, Outcome, Performed
 from world.protocol import WorldProtocol
@@ -63,6 +64,10 @@ class Backups:
         if done is not None:
             self.clock.now = max(self.clock.now, done)
         return done is not None
+
+    def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool | None:
+        """Return what was observed of a file then; None where nothing was."""
+        return self.foreseen.existence.get((session_id, before, resource.text))
 
     def restore(self, backup_id: str, *, fresh: bool = False) -> Mapping[str, Any]:
         """Give nothing back: no workspace was touched."""
