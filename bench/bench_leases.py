@@ -228,7 +228,7 @@ def measure_durable(name: str, address: str, grants: int) -> None:
         for number in range(count):
             wanted = {"predicate": "MUTATES", "resource": path(caller * 1_000_000 + number)}
             told = {"ver": "1.0", "agent_id": who, "session_id": session, "scope": [wanted]}
-            verdict = leasing.request(told, by="bench")
+            verdict = leasing.request(told, by=who)
             leasing.release([lease["leaseId"] for lease in verdict.leases], agent_id=who, session_id=session)
 
     pairs(0, 20)

@@ -106,7 +106,10 @@ def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, lower_c
         Refused: ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE`` and the like, for what is no triple.
     """
     seen = [
-        Seen(read_predicate(predicate), canonical_resource(resource, types=types, lower_case=lower_case))
+        Seen(
+            read_predicate(predicate),
+            canonical_resource(resource, types=types, lower_case=lower_case, literal_stars=True),
+        )
         for predicate, resource in touched
     ]
     process = next((one.resource for one in seen if one.resource.type == "PROCESS"), None)

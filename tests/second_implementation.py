@@ -70,7 +70,7 @@ class Replay:
         self.proposals: dict[str, dict[str, Any]] = {}
         self.approved: dict[str, list[str]] = {}  # by executionKey, in order
         self.running: dict[str, str] = {}
-        self.runs: set[str] = set()
+        self.runs: dict[str, str] = {}
         self.leases = Leases(self.once)
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -164,6 +164,11 @@ class Replay:
         except binascii.Error:
             raise Bad("no key") from None
         self.leases.on_key_registered(state)
+
+    def on_verdict_given(self, state: State) -> None:
+        """Take a verdict in."""
+        self.leases.check_channel(state, self.runs, self.proposals.keys())
+        self.leases.on_verdict_given(state)
 
     # Lineage
 
@@ -450,10 +455,10 @@ class Replay:
         name = state["runId"]
         if topic == "run.opened":
             must(name not in self.runs, "opened twice")
-            self.runs.add(name)
+            self.runs[name] = state["agentId"]
         elif topic == "run.closed":
             must(name in self.runs, "not open")
-            self.runs.remove(name)
+            del self.runs[name]
         else:
             is_open = self.proposals.get(name, {"status": "superseded"})["status"] not in ENDS
             must(name in self.runs or is_open, "not open")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tests.second_forms import must
@@ -10,12 +10,13 @@ from tests.second_forms import must
 NUMBERS = {
     *("max_triples", "max_resource_chars", "max_depth", "min_subtree_depth", "max_waiting", "max_named_conflicts"),
     *("default_ttl_ms", "max_ttl_ms", "max_hold_ms", "backoff_ms", "max_backoff_ms", "max_signature_age_ms"),
-    "max_proposal_retries",
+    *("max_proposal_retries", "manifest_rules"),
 }
 PREDICATES = {"PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"}
 KINDS = dict.fromkeys(("FILE", "API_ENDPOINT", "STATE"), "path") | {"URL": "url"}
 KINDS |= dict.fromkeys(("SYMBOL", "DATABASE_TABLE", "CONFIG_KEY", "DB", "ENV", "PROCESS", "COMMAND"), "opaque")
 SWITCHES = {"accept_priority", "lower_case"}
+TEXTS = {"administrators", "authentication"}
 State = Mapping[str, Any]
 
 
@@ -30,6 +31,8 @@ class Leases:
         self.kinds = KINDS
         self.agents: set[str] = set()
         self.keys: dict[str, bool] = {}
+        self.signers: set[str] = set()
+        self.authentication = "open"
         self.leases: dict[str, dict[str, Any]] = {}
         self.waiting: dict[str, tuple[str, str]] = {}
         self.token = 0
@@ -42,12 +45,15 @@ class Leases:
     def on_klis_configured(self, state: State) -> None:
         """Let leases be needed from here on."""
         for name, value in state["settings"].items():
-            must(name in NUMBERS | SWITCHES | {"administrators"}, "no setting")
+            must(name in NUMBERS | SWITCHES | TEXTS, "no setting")
             if name in NUMBERS:
                 least = 0 if name == "min_subtree_depth" else 1
                 must(type(value) is int and least <= value < 2**53, "a setting that is no such number")
             else:
                 must(type(value) is (bool if name in SWITCHES else str), "a setting of a wrong type")
+        self.authentication = state["settings"].get("authentication", "open")
+        must(self.authentication in ("signed", "channel", "open"), "no way of authentication")
+        must(state["settings"].get("manifest_rules", 1) in (1, 2), "unknown rules")
         self.are_needed = True
         self.kinds = KINDS | {
             name: "other" if told.get("authority") else told["kind"] for name, told in state.get("types", {}).items()
@@ -72,11 +78,28 @@ class Leases:
         """Take a key in."""
         must(state["keyId"] not in self.keys, "registered twice")
         self.keys[state["keyId"]] = True
+        self.signers.add(state["agentId"])
 
     def on_key_revoked(self, state: State) -> None:
         """Take a key out of force."""
         must(self.keys.get(state["keyId"]), "not in force")
         self.keys[state["keyId"]] = False
+
+    def check_channel(self, state: State, runs: Mapping[str, str], proposals: Collection[str]) -> None:
+        """Check that a manifest was authenticated; ``runs`` are the open ones with their agents."""
+        if state.get("manifest") is None or self.authentication == "open":
+            return
+        channel, agent = state.get("channel") or {}, state["agentId"]
+        kind = channel.get("kind")
+        if kind == "signed":
+            must(channel.get("keyId") in self.keys, "no key")
+        elif kind == "engine":
+            must(state["requestId"] == state["sessionId"] and state["requestId"] in proposals, "no proposal")
+        elif kind == "run":
+            must(runs.get(channel.get("runId", "")) == agent, "no run of the agent")
+        else:
+            must(kind == "vouched" and self.authentication == "channel", "not signed")
+            must(channel.get("by") == agent and agent not in self.signers, "nobody may vouch for it")
 
     def on_verdict_given(self, state: State) -> None:
         """Grant leases, or let a request wait."""

@@ -54,6 +54,7 @@ from world.identity import (
     state_hash,
     world_id,
 )
+from world.klis.authentication import channel_fault
 from world.klis.ledger import KLIS_EVENTS
 from world.patch import Patch, scope_allows
 from world.proposal import PROPOSAL_EVENTS, Proposal
@@ -437,6 +438,10 @@ class Checks:
             self._bad("BAD_REFERENCE", "whether there is a backup is not what the verdict says")
 
     def _verdict(self, event: VerdictGiven, _: int) -> None:
+        realm = self._realm
+        fault = channel_fault(realm.klis, event, runs=realm.runs, proposals=realm.proposals.keys())
+        if fault is not None:
+            self._bad("BAD_EVENT", f"verdict {event.verdict_id} is on a manifest that is not authenticated: {fault}")
         if event.status == "Granted" and event.request_id in self._realm.proposals:
             self._backups[event.request_id] = event.backup
 

@@ -1,7 +1,8 @@
 """Leases for agents that want nothing but leases: the desk's commands, durable (design section 7).
 
 Each command is one unit of work on the log: time passes first, then it is refused as a whole or recorded as a whole.
-Who a manifest is from is shown by its signature, or vouched for by the caller; either is recorded with the verdict.
+How a manifest was authenticated is recorded with the verdict: by its signature, or by the caller where the realm's
+settings let it (``world.klis.authentication``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from world.errors import Refused
 from world.events import LeaseRenewed, VerdictGiven
+from world.klis.authentication import run_fault, why_signature
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.session import Rank
 from world.klis.signature import key_id, verify
@@ -22,6 +24,9 @@ __all__ = ["Leasing", "authenticate"]
 
 R = TypeVar("R")
 _KEY_BYTES: Final = 32
+
+OPERATOR: Final = "operator"
+"""Recorded where settings come into force by a request whose caller did not name itself."""
 
 
 class Leasing:
@@ -50,41 +55,52 @@ class Leasing:
         self,
         manifest: Mapping[str, Any] | str | bytes,
         *,
-        by: str,
+        by: str | None,
         ttl_ms: int | None = None,
         queue: bool = False,
         wait_ms: int | None = None,
         request_id: str | None = None,
         require_signature: bool = False,
+        run_id: str | None = None,
+        yaml: bool = False,
     ) -> VerdictGiven:
         """Ask for the leases of a manifest, all or none.
 
         Args:
-            manifest: the document, or its JSON text.
-            by: who hands it in, for the record; vouches for it where it is not signed.
+            manifest: the document, or its text.
+            by: the caller's identity, for the record: the agent itself, or a third party; None is a third party without
+                a name. Whether its word is enough is the setting ``authentication``.
             ttl_ms: how long the leases live without a heartbeat, in ms; None is the settings' default.
             queue: stay in the queue where the verdict is Wait.
             wait_ms: how long to stay there, in ms; None is for ever.
             request_id: the request's id; None makes one.
-            require_signature: refuse a manifest that is not signed: the caller is not trusted.
+            require_signature: refuse a manifest that is not signed, whatever the setting is.
+            run_id: for the engine: the open run in whose name it asks.
+            yaml: whether text is YAML; JSON otherwise.
 
         Returns:
             The verdict as it was recorded.
 
         Raises:
-            Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED``, ``MANIFEST_REPLAYED``, ``PROPOSAL_HOLDS``, and what
-                ``read_manifest`` and ``Desk.request`` refuse.
+            Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED`` with what to do, ``MANIFEST_REPLAYED``, ``PROPOSAL_HOLDS``, and
+                what ``read_manifest`` and ``Desk.request`` refuse.
         """
 
         def command(work: Work) -> VerdictGiven:
-            _prepare(work, by)
-            asked = read_manifest(manifest, settings=work.realm.klis.in_force, types=work.types)
+            _prepare(work, by or OPERATOR)
+            asked = read_manifest(
+                manifest,
+                settings=work.realm.klis.in_force,
+                types=work.types,
+                yaml=yaml,
+                on_the_way=run_id is not None,
+            )
             _refuse_proposals(work, asked.session_id)
             _refuse_proposals(work, request_id)
             return work.desk().request(
                 asked,
                 work.klis_now,
-                channel=authenticate(work, asked, by=by, require_signature=require_signature),
+                channel=authenticate(work, asked, by=by, require_signature=require_signature, run_id=run_id),
                 ttl_ms=ttl_ms,
                 queue=queue,
                 wait_ms=wait_ms,
@@ -215,20 +231,43 @@ class Leasing:
         return result
 
 
-def authenticate(work: Work, manifest: Manifest, *, by: str, require_signature: bool = False) -> dict[str, Any]:
-    """Find out whom a manifest is from, and return how, for the record (KM-7.1).
+def authenticate(
+    work: Work, manifest: Manifest, *, by: str | None, require_signature: bool = False, run_id: str | None = None
+) -> dict[str, Any]:
+    """Return how a manifest is authenticated, for the record (KM-7.1).
 
     Args:
         work: the unit of work.
         manifest: what was handed in.
-        by: by whom; vouches for it where it is not signed.
-        require_signature: accept nobody's word.
+        by: the caller's identity; None where it did not name itself.
+        require_signature: refuse what is not signed, whatever the settings say.
+        run_id: the open run in whose name the engine asks.
 
     Raises:
-        Refused: ``UNAUTHENTICATED``.
+        Refused: ``UNAUTHENTICATED``, with the reason and what to do.
     """
+    agent = manifest.agent_id
+    if run_id is not None:
+        fault = run_fault(work.realm.runs, run_id, agent)
+        if fault is not None:
+            raise _unauthenticated(manifest, f"is not accepted for a run: {fault}")
+        return {"kind": "run", "runId": run_id}
     if manifest.signature is None and not require_signature:
-        return {"kind": "vouched", "by": by}
+        why = why_signature(work.realm.klis, agent, by)
+        if why is not None:
+            raise _unauthenticated(manifest, f"needs a signature: {why}")
+        return {"kind": "vouched", "by": by or agent}
+    return {"kind": "signed", "keyId": _signed_with(work, manifest), "by": by or agent}
+
+
+def _unauthenticated(manifest: Manifest, clause: str) -> Refused:
+    agent = manifest.agent_id
+    message = f"The manifest of {agent!r} {clause}."
+    return Refused("UNAUTHENTICATED", message, path="$.signature", agent_id=agent)
+
+
+def _signed_with(work: Work, manifest: Manifest) -> str:
+    """Return the id of the key in force that signed a manifest, which must be recent."""
     ledger, now = work.realm.klis, work.klis_now
     in_force = [key for key in ledger.keys.values() if key.agent_id == manifest.agent_id and not key.revoked]
     signed_with = verify(manifest, [b64decode(key.public) for key in in_force])
@@ -241,7 +280,7 @@ def authenticate(work: Work, manifest: Manifest, *, by: str, require_signature: 
             path="$.issued_at",
             now=now,
         )
-    return {"kind": "signed", "keyId": signed_with, "by": by}
+    return signed_with
 
 
 def _prepare(work: Work, by: str) -> None:

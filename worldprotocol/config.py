@@ -17,6 +17,7 @@ max_intent_bytes = 1048576
 
 [klis]                                    # see world.klis.settings
 default_ttl_ms = 60000
+authentication = "channel"                # or "signed", or "open": what shows that a manifest is its agent's
 
 [workspace]                               # effects and governed runs touch it; without it nothing is watched
 root = "."                                # the folder that agents see as FILE:/

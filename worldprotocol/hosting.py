@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from host.builtin.notes import prune_notes
@@ -76,7 +77,8 @@ class Hosting:
         """Return a session for Python code; nothing happens before it is entered.
 
         Args:
-            agent: whose session it is; with ``manifest``, its agent_id counts.
+            agent: whose session it is, and the caller's identity; with ``manifest``, its agent_id counts, and it needs
+                a signature unless ``wishes.by`` is that agent or the setting ``authentication`` is ``open``.
             session: its unit of work; None begins one.
             reads: places that are read (CONSUMES); see ``worldprotocol.runs.declaring`` for how places are written.
             writes: places that are changed (MUTATES).
@@ -102,8 +104,10 @@ class Hosting:
             }
             name = session or self._ids.new_id()
             document = manifest_of_places(premises.workspace, agent=agent, session=name, places=places)
-        chosen = document
-        return Session(premises, lambda cancel: self.begin(chosen, wishes or Wishes(), cancel=cancel))
+        chosen, how = document, wishes or Wishes()
+        if manifest is None:
+            how = replace(how, by=how.by or agent)
+        return Session(premises, lambda cancel: self.begin(chosen, how, cancel=cancel))
 
     def begin(self, manifest: Mapping[str, Any], wishes: Wishes, *, cancel: Cancel | None = None) -> GovernedRun:
         """Get the leases for a run; who runs something opens it and ends it. See ``GovernedRun``."""

@@ -178,7 +178,7 @@ class Scenario:
 
     def _acquire(self, op: Mapping[str, Any]) -> str:
         intent = {name: op[name] for name in ("predicate", "resource", "confidence") if name in op}
-        given = self._ask(op, [intent])
+        given = self._ask(op, [intent], on_the_way=True)  # one lease of a larger piece of work, and no manifest
         return "REJECT" if isinstance(given, Refused) else given.status.upper()
 
     def _declare(self, op: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,12 +187,12 @@ class Scenario:
             return {"reject": given.code}
         return {"verdict": given.status.upper(), "conflicts": len(given.conflicts)}
 
-    def _ask(self, op: Mapping[str, Any], scope: Any) -> VerdictGiven | Refused:
+    def _ask(self, op: Mapping[str, Any], scope: Any, *, on_the_way: bool = False) -> VerdictGiven | Refused:
         now = self._now(op)
         wire = {"ver": "1.0", "session_id": op.get("session"), "agent_id": op.get("agent"), "scope": scope}
         wire |= {name: op[name] for name in ("ordered", "priority_timestamp") if name in op}
         try:
-            manifest = self._read(wire)
+            manifest = self._read(wire, on_the_way=on_the_way)
             given = self._desk.request(manifest, now, channel={"kind": _BY}, ttl_ms=op.get("ttl"))
         except Refused as refused:
             return refused
@@ -295,7 +295,7 @@ class Scenario:
     def _lease_on_the_way(self, who: tuple[str, str], seen: Seen) -> bool:
         """Ask for a lease on what was attempted and not declared (permissive mode, KO-3.2b)."""
         try:
-            manifest = self._read(lease_wire(*who, seen))
+            manifest = self._read(lease_wire(*who, seen), on_the_way=True)
             return self._desk.request(manifest, self._ledger.clock, channel={"kind": _BY}).status == "Granted"
         except Refused:
             return False
@@ -315,8 +315,8 @@ class Scenario:
             raise _invalid(f"t is a time in ms, a whole number from 0 to 2^53 - 1, and not {now!r:.100}.", path="$.t")
         return now
 
-    def _read(self, told: Any) -> Manifest:
-        return read_manifest(told, settings=self._settings, types=self._types)
+    def _read(self, told: Any, *, on_the_way: bool = False) -> Manifest:
+        return read_manifest(told, settings=self._settings, types=self._types, on_the_way=on_the_way)
 
     def _keys(self, agent_id: str) -> list[bytes]:
         keys = self._ledger.keys.values()

@@ -228,6 +228,7 @@ class Leases:
         retry: bool = False,
         by: str | None = None,
         require_signature: bool = False,
+        run_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> Held:
         """Get leases, waiting for them where the rules let this agent wait; use the result as a context manager.
@@ -242,8 +243,11 @@ class Leases:
             ttl_ms: how long a lease lives without a heartbeat, in ms; None is the settings' default.
             timeout: how long to wait at most, in seconds; None and infinity are for ever, 0 not at all.
             retry: ask again after Die, when the verdict says, until the time is over.
-            by: who vouches for the manifest; None is the agent itself.
+            by: the caller's identity, which vouches for a request in its own name. None is ``agent``; with ``manifest``
+                it is a caller without a name, so that the manifest needs a signature unless the setting
+                ``authentication`` is ``open``.
             require_signature: accept a signed manifest only.
+            run_id: for the engine: the open run in whose name it asks.
             cancel: breaks the wait off from another thread.
 
         Returns:
@@ -256,11 +260,12 @@ class Leases:
         wanted = [*_one(resource), *_several(resources)]
         told = _manifest(manifest, agent, session or self._ids.new_id(), wanted, predicate)
         limit = _seconds(timeout)
+        more = {"by": by or agent, "ttl_ms": ttl_ms, "require_signature": require_signature, "run_id": run_id}
         until = None if limit is None else time.monotonic() + limit
         while True:
-            self._copy_ahead(told)
+            self._copy_ahead(told, run_id)
             left = None if until is None else until - time.monotonic()
-            verdict = self._ask(told, ttl_ms, left, by or str(told.get("agent_id")), require_signature, cancel)
+            verdict = self._ask(told, left, cancel, **more)
             if verdict.status == "Granted":
                 return Held(self.desk, self._archive, verdict, now_ms=self._now_ms)
             pause = (verdict.retry_after_ms or 0) / 1000
@@ -303,20 +308,19 @@ class Leases:
 
     # Within
 
-    def _copy_ahead(self, told: Mapping[str, Any]) -> None:
+    def _copy_ahead(self, told: Mapping[str, Any], run_id: str | None) -> None:
         if self._keeper is None:
             return
         settings, types = self._archive.peek(lambda realm: (realm.klis.in_force, realm.klis.types))
-        self._keeper.prepare(read_manifest(told, settings=settings, types=types).triples)
+        read = read_manifest(told, settings=settings, types=types, on_the_way=run_id is not None)
+        self._keeper.prepare(read.triples)
 
     def _ask(
         self,
         told: Mapping[str, Any],
-        ttl_ms: int | None,
         left: float | None,
-        by: str,
-        require_signature: bool,
         cancel: Cancel | None,
+        **more: Any,
     ) -> VerdictGiven:
         """Ask once, and wait where that is the answer; return the last verdict."""
         may_wait = left is None or left > 0
@@ -325,12 +329,10 @@ class Leases:
         try:
             verdict = self.desk.request(
                 told,
-                by=by,
-                ttl_ms=ttl_ms,
                 queue=may_wait,
                 wait_ms=None if left is None or not may_wait else max(1, math.ceil(left * 1000)),
                 request_id=request_id,
-                require_signature=require_signature,
+                **more,
             )
             if verdict.status != "Wait":
                 return verdict

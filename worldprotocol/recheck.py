@@ -67,7 +67,7 @@ from worldprotocol.recheck_existence import (
     recheck_start,
     recheck_withdrawal,
 )
-from worldprotocol.recheck_leases import recheck_manifest, recheck_verdict
+from worldprotocol.recheck_leases import recheck_channel, recheck_manifest, recheck_verdict
 from worldprotocol.recheck_past import Nobody, PastLookup
 from worldprotocol.recheck_results import DRIFT, Changed, Divergence, Rechecked, drift_key
 from worldprotocol.recheck_shadow import recheck_shadow
@@ -464,6 +464,7 @@ class Rechecking:
         self._steps["verdicts"] += 1
         difference = (
             recheck_manifest(self._work, event)
+            or recheck_channel(self._realm, event)
             or recheck_verdict(self._realm.klis, event)
             or recheck_grant(self._work, event)
         )

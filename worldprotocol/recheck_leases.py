@@ -8,14 +8,16 @@ from typing import Any
 from world.decision import Ruling
 from world.errors import Diverged, Refused
 from world.events import VerdictGiven
+from world.klis.authentication import channel_fault
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
 from world.klis.signature import verify
 from world.needs import manifest_of
+from world.realm import Realm
 from world.work import Work
 
-__all__ = ["recheck_manifest", "recheck_verdict"]
+__all__ = ["recheck_channel", "recheck_manifest", "recheck_verdict"]
 
 
 def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> Diverged | None:
@@ -69,15 +71,33 @@ def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None
         return request.triples if request is not None and same else None
     if event.manifest is None:
         return None
-    by_engine = (event.channel or {}).get("kind") == "engine"
-    wide = ENGINE_ONLY if by_engine else frozenset[str]()
-    manifest = read_manifest(event.manifest, settings=ledger.in_force, types=ledger.types, wide=wide)
+    kind = (event.channel or {}).get("kind")
+    wide = ENGINE_ONLY if kind == "engine" else frozenset[str]()
+    manifest = read_manifest(
+        event.manifest, settings=ledger.in_force, types=ledger.types, wide=wide, on_the_way=kind == "run"
+    )
     if (manifest.agent_id, manifest.session_id) != (event.agent_id, event.session_id):
         return None
-    if (event.channel or {}).get("kind") == "signed":
+    if kind == "signed":
         keys = [key for key in ledger.keys.values() if key.agent_id == event.agent_id and not key.revoked]
         verify(manifest, [b64decode(key.public) for key in keys])
     return manifest.triples
+
+
+def recheck_channel(realm: Realm, event: VerdictGiven) -> Diverged | None:
+    """Authenticate a recorded request again, by the settings, keys, runs and proposals before it (KM-7.1).
+
+    Args:
+        realm: the fold of everything before the event.
+        event: the recorded verdict.
+
+    Returns:
+        What differs; None where the request could be made as recorded.
+    """
+    fault = channel_fault(realm.klis, event, runs=realm.runs, proposals=realm.proposals.keys())
+    if fault is None:
+        return None
+    return _diverged(event, {"channel": {"recorded": event.channel, "now": fault}})
 
 
 def recheck_manifest(work: Work, event: VerdictGiven) -> Diverged | None:

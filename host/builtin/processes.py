@@ -50,7 +50,7 @@ def _named(argv: list[str]) -> list[str]:
 
 
 def _process(command: str) -> str:
-    return canonical_resource(f"PROCESS:{os.path.basename(command)}").text
+    return canonical_resource(f"PROCESS:{os.path.basename(command)}", literal_stars=True).text
 
 
 class ProcessRun(Params):

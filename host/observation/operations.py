@@ -280,7 +280,7 @@ class Operations:
     ) -> list[Seen]:
         """Return what starting a process is: the process, and what an opaque tool may do where it works (KO-5.1)."""
         name = os.path.basename(os.fsencode(executable or (argv[0] if argv else b"?")))
-        process = canonical_resource(f"PROCESS:{printable(name) or '?'}")
+        process = canonical_resource(f"PROCESS:{printable(name) or '?'}", literal_stars=True)
         if self._confined:
             return [Seen(Predicate.PROVIDES, process, call, is_held=True)]
         folder = os.getcwdb() if cwd is None else cwd

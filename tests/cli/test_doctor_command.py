@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.realm import Realm, founded, sale
+from tests.cli.counter import counter
+from tests.cli.realm import COUNTER, FOUND, Realm, founded, sale
+from world.klis.settings import AUTHENTICATION, KlisSettings
+from world.limits import Limits
+from worldprotocol import World
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +63,7 @@ def test_all_is_well_and_no_byte_changes(realm):
         "backups",
         "rollbacks",
         "runs",
+        "authentication",
     }
     assert all(one["ok"] and "advice" not in one for one in told.values())
     assert "1 wait for people" in told["unsettled"]["found"]
@@ -130,3 +135,35 @@ def test_an_index_is_built_anew_where_the_domain_is_gone(realm):
     change(realm, "DROP TABLE wp_proposal")
     assert "built anew" in realm("doctor", "--rebuild").err
     realm("verify")
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_a_realm_that_takes_every_callers_word_is_warned_of(tmp_path):
+    realm = Realm(tmp_path)
+    realm(*FOUND, "--authentication", "open")
+    assert '[klis]\nauthentication = "open"' in (tmp_path / "world.toml").read_text()
+    warned = checks(realm("doctor", "--json", code=1))["authentication"]
+    assert warned["found"].startswith("open: any caller is granted leases")
+    assert "worldctl klis configure" in warned["advice"]
+    text = (tmp_path / "world.toml").read_text()
+    (tmp_path / "world.toml").write_text(text.replace('"open"', '"signed"'))
+    assert realm("klis", "configure", "--json").json["settings"]["authentication"] == "signed"
+    told = checks(realm("doctor", "--json"))["authentication"]
+    assert (told["ok"], told["found"]) == (True, "signed, 0 agents with keys")
+    assert "UNAUTHENTICATED" in realm("lease", "acquire", "FILE:/a", "--agent", "ann", code=1).err
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_a_log_that_does_not_record_how_manifests_are_authenticated_is_warned_of(tmp_path):
+    limits = Limits(klis=KlisSettings.recorded({}))
+    with World.create(tmp_path / "world.db", domain=counter, limits=limits):
+        pass
+    (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\n')
+    warned = checks(Realm(tmp_path)("doctor", "--json", code=1))["authentication"]
+    assert warned["found"].startswith("not recorded, so open: ")
+
+
+def test_the_choices_of_init_are_those_of_the_settings():
+    from worldprotocol.cli import init
+
+    assert init.AUTHENTICATION == AUTHENTICATION

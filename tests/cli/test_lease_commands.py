@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.realm import Realm, founded
 from world.events import KeyRegistered, RequestWithdrawn
@@ -210,6 +211,22 @@ def test_a_signed_manifest_is_taken_once_while_its_key_is_in_force(realm: Realm)
     (registered,) = realm("log", "--topic", KeyRegistered.TOPIC, "--json").lines
     assert "PRIVATE" not in json.dumps(registered)
     assert realm("recheck", "--json").json["ok"]
+
+
+@pytest.mark.requirement("KM-7.1", "KM-5")
+def test_a_manifest_that_somebody_hands_in_needs_a_signature_in_json_and_in_yaml(realm: Realm) -> None:
+    text = "ver: '1.0'\nsession_id: s\nagent_id: old\nscope:\n  - predicate: MUTATES\n    resource: FILE:/x\n"
+    for name in ("m.yaml", "m.yml", "m.json"):
+        (realm.folder / name).write_text(text if name != "m.json" else json.dumps(yaml.safe_load(text)))
+        refused = realm("lease", "acquire", "--manifest", f"@{name}", code=1).err
+        assert "UNAUTHENTICATED" in refused
+        assert "worldctl keys register" in refused
+        assert "UNAUTHENTICATED" in realm("lease", "acquire", "--manifest", f"@{name}", "--by", "young", code=1).err
+        told = realm("lease", "acquire", "--manifest", f"@{name}", "--by", "old", "--json").json
+        assert (told["agentId"], told["leases"][0]["resource"]) == ("old", "FILE:/x")
+    (realm.folder / "bad.yaml").write_text(text + "scope: []\n")
+    wrong = realm("lease", "acquire", "--manifest", "@bad.yaml", code=2).err
+    assert "a second 'scope' at line 7, column 1" in wrong
 
 
 def test_explain_says_what_it_does_not_find(realm: Realm) -> None:

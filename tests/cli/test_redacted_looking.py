@@ -28,10 +28,10 @@ def leased(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     realm(*ask, PLAN, "--agent", "old")
     shared = {"predicate": "CONSUMES", "resource": "file:/secret/plan"}
     manifest = json.dumps({"ver": "1.0", "session_id": "s", "agent_id": "young", "scope": [shared]})
-    realm("lease", "acquire", "--manifest", manifest, *LONG)
+    realm("lease", "acquire", "--manifest", manifest, "--by", "young", *LONG)
     realm(*ask, "FILE:/secret/tree/*", "--agent", "old")
     renamed = [{"predicate": "RENAMES", "resource": "FILE:/secret/leaf", "to": "FILE:/secret/new"}]
-    realm("lease", "acquire", "--manifest", json.dumps(RENAME | {"scope": renamed}), *LONG)
+    realm("lease", "acquire", "--manifest", json.dumps(RENAME | {"scope": renamed}), "--by", "old", *LONG)
     realm("lease", "acquire", PLAN, "--agent", "young", *LONG, code=1)
     gone = realm(*ask, "FILE:/secret/gone", "--agent", "old", "--json").json["leases"][0]["leaseId"]
     realm("lease", "revoke", gone, "--reason", f"{PLAN} must be free")

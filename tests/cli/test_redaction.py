@@ -27,7 +27,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     realm = founded(tmp_path_factory.mktemp("redaction"), Inside)
     ask = ("lease", "acquire", "--session", "s", *LONG)
     (realm.folder / "rename.json").write_text(json.dumps(RENAME))
-    realm("lease", "acquire", "--manifest", "@rename.json", *LONG)
+    realm("lease", "acquire", "--manifest", "@rename.json", "--by", "old", *LONG)
     realm(*ask, "FILE:/secret/tree/*", "--agent", "young")
     realm(*ask, "FILE:/secret/plan", "--agent", "young", code=1)
     realm(*ask, "FILE:/secret/tree/leaf", "--agent", "old", "--wait", "0.01", code=1)

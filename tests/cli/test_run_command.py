@@ -257,16 +257,54 @@ def test_a_signed_manifest_says_all(realm: Realm) -> None:
     manifest = {"ver": "1.0", "session_id": "signed", "agent_id": "old", "scope": scope}
     (realm.folder / "m.json").write_text(json.dumps(manifest))
     (realm.folder / "signed.json").write_text(realm("klis", "sign", "m.json", "--key", "old.pem").out)
-    words = ("run", "--require-signature", "--manifest", "@signed.json")
+    words = ("run", "--manifest", "@signed.json")
     realm(*words, "--", "sh", "-c", "echo two > a.txt")
     assert (last(realm)["sessionId"], texts(realm)["a.txt"]) == ("signed", "two\n")
     assert "MANIFEST_REPLAYED" in realm(*words, "--", "true", code=125).err
-    unsigned = realm("run", "--require-signature", "--manifest", "@m.json", "--", "true", code=125)
-    assert "UNAUTHENTICATED" in unsigned.err
-    realm("run", "--manifest", "-", "--", "sh", "-c", "echo three > a.txt", given=json.dumps(manifest))
+    for more in ((), ("--by", "old"), ("--require-signature",)):
+        unsigned = realm("run", *more, "--manifest", "@m.json", "--", "true", code=125)
+        assert "UNAUTHENTICATED" in unsigned.err
+    assert "UNAUTHENTICATED" in run(realm, "--writes", "a.txt", script="echo never > a.txt", code=125).err
+    other = json.dumps(manifest | {"agent_id": "young"})
+    assert "UNAUTHENTICATED" in realm("run", "--manifest", "-", "--", "true", given=other, code=125).err
+    realm("run", "--by", "young", "--manifest", "-", "--", "sh", "-c", "echo three > a.txt", given=other)
     assert texts(realm)["a.txt"] == "three\n"
     mixed = realm("run", "--manifest", "@m.json", "--agent", "old", "--", "true", code=2)
     assert "A manifest says all" in mixed.err
+
+
+@pytest.mark.requirement("KM-2.1", "KM-5")
+def test_a_manifest_in_yaml_is_taken_from_a_file_and_from_stdin(realm: Realm) -> None:
+    text = "ver: '1.0'\nsession_id: s\nagent_id: old\nscope:\n  - {predicate: MUTATES, resource: FILE:/a.txt}\n"
+    (realm.folder / "m.yaml").write_text(text)
+    realm("run", "--by", "old", "--manifest", "@m.yaml", "--", "sh", "-c", "echo two > a.txt")
+    assert texts(realm)["a.txt"] == "two\n"
+    realm("run", "--by", "old", "--manifest", "-", "--", "sh", "-c", "echo three > a.txt", given=text)
+    assert texts(realm)["a.txt"] == "three\n"
+    (realm.folder / "bad.yaml").write_text(text + "x: &a [1]\ny: *a\n")
+    wrong = realm("run", "--by", "old", "--manifest", "@bad.yaml", "--", "true", code=125)
+    assert "--manifest: The manifest cannot be read: An alias at line 7" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "No command follows '--'"),
+        (["--agent", "old", "--"], "No command follows '--'"),
+        (["--writes", "a.txt", "docs", "--", "true"], "'docs' before '--' belongs to no option"),
+        (["--writes", "--", "true"], "Option '--writes' requires an argument. '--' follows in its place"),
+        (["--renames", "a.txt", "--", "true"], "Option '--renames' requires 2 arguments. '--' follows in its place"),
+        (["--agent", "old", "true"], "'--' is missing before the command: write `-- true`"),
+    ],
+)
+def test_a_command_line_without_a_whole_command_is_refused_with_the_reason(
+    realm: Realm, words: list[str], why: str
+) -> None:
+    before = len(realm("runs", "--json").json)
+    refused = realm("run", *words, code=2)
+    assert why in refused.err
+    assert len(realm("runs", "--json").json) == before
+    assert ("quote the pattern" in refused.err) == (words.count("--") == 1 and words[-1] == "true")
 
 
 # When it fails

@@ -17,7 +17,7 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.facade import World
 
-SETTINGS = KlisSettings(max_proposal_retries=2, default_ttl_ms=5_000, max_hold_ms=60_000)
+SETTINGS = KlisSettings.recorded({"max_proposal_retries": 2, "default_ttl_ms": 5_000, "max_hold_ms": 60_000})
 ACTORS = ("ada", "ben", "cleo")
 
 

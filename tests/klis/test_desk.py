@@ -288,7 +288,7 @@ def test_the_id_of_a_waiting_request_is_not_used_again(office: Office) -> None:
 )
 def test_nothing_more_can_be_had_of_what_a_session_deletes(office: Office, deleted: str, further: str) -> None:
     lease = office.lease("ann", f"DELETES {deleted}")
-    refused = office.refuses("TERMINAL", lambda: office.ask("ann", further))
+    refused = office.refuses("TERMINAL", lambda: office.ask("ann", further, "PROVIDES FILE:/z"))
     assert lease in str(refused)
     assert office.ask("ann", "MUTATES FILE:/b").status == "Granted"
     assert office.ask("ann", f"DELETES {deleted}").status == "Granted"

@@ -203,7 +203,7 @@ def test_what_is_wanted_is_said_in_one_of_two_ways(world: World) -> None:
         "agent_id": "old",
         "scope": [{"predicate": "CONSUMES", "resource": FILE}],
     }
-    with world.leases.acquire(manifest=manifest) as held:
+    with world.leases.acquire(manifest=manifest, by="old") as held:
         assert (held.agent, held.session) == ("old", "s")
     for wrong in ({}, {"agent": "old"}, {"manifest": manifest, "agent": "old"}):
         with pytest.raises(Refused) as refused:
@@ -271,7 +271,7 @@ def test_who_dies_behind_the_queue_is_told_who_waits_before_it(world: World) -> 
     desk.register_agent("youngest", by="test", priority=3)
     wanted = {"ver": "1.0", "session_id": "s", "agent_id": "old", "scope": [{"predicate": "MUTATES", "resource": FILE}]}
     with world.leases.acquire(agent="youngest", resource=FILE):
-        assert desk.request(wanted, by="test", queue=True).status == "Wait"
+        assert desk.request(wanted, by="old", queue=True).status == "Wait"
         with pytest.raises(Refused) as refused:
             world.leases.acquire(agent="young", resource=FILE)
     assert refused.value.message.startswith(f"'old' waits before it for MUTATES on {FILE}, so 'young' must not wait;")

@@ -150,7 +150,7 @@ def play(world: World, rounds: int) -> None:
     for number in range(rounds):
         scope = [{"predicate": "MUTATES", "resource": f"FILE:/f{number % 7}"}]
         told = {"ver": "1.0", "session_id": f"s{number}", "agent_id": f"a{number % 3}", "scope": scope}
-        desk.request(told, by="test", queue=True)
+        desk.request(told, by=f"a{number % 3}", queue=True)
         if number % 3 == 0:
             held = next(iter(world.realm().klis.leases.values()))
             session = held.session
@@ -225,7 +225,7 @@ def test_the_ledger_of_many_events_is_kept_without_being_asked(tmp_path: Path) -
                 "agent_id": "a",
                 "scope": [{"predicate": "MUTATES", "resource": "FILE:/a"}],
             },
-            by="test",
+            by="a",
         ).leases[0]["leaseId"]
         for _ in range(3):
             desk.heartbeat([lease] * 800, agent_id="a", session_id="s")

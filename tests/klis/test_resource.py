@@ -186,7 +186,7 @@ def test_a_type_is_read_in_any_case_and_shown_in_capitals() -> None:
         "API_ENDPOINT:/api/users",
         "PROCESS:/4711",
         "DB:localhost/users",
-        "COMMAND:rm -r *",
+        "COMMAND:make all",
         "STATE:/todos/*",
     ],
 )
@@ -423,6 +423,32 @@ def test_a_replay_reads_recorded_resources_without_the_plug_in() -> None:
     assert recorded["TOPIC"].canonical is None
 
 
+@pytest.mark.requirement("KP-6", "KP-wild")
+@given(
+    name=st.lists(st.sampled_from(["", "a", "b.", "é", "ab"]), min_size=1, max_size=4).map("/".join),
+    separator=st.sampled_from([".", "/", ":", " "]),
+)
+def test_a_recorded_name_of_a_hierarchy_is_the_one_that_was_read(name: str, separator: str) -> None:
+    types = STANDARD.with_types(ResourceType("TOPIC", "opaque", nested=True, separator=separator))
+    recorded = ResourceTypes.recorded(types.to_wire())
+    for text in (f"TOPIC:{name}", f"TOPIC:{name}{separator}*", "TOPIC:*"):
+        try:
+            found = read_resource(text, types=types)
+        except Refused:
+            assert text == "TOPIC:" or text == f"TOPIC:{separator}*"
+            continue
+        again = recorded_resource(text, recorded)
+        assert (again.text, again.key, again.subtree, again.ancestors) == (
+            text,
+            found.key,
+            found.subtree,
+            found.ancestors,
+        )
+        assert found.ancestors == () if text == "TOPIC:*" else found.ancestors[0] == "TOPIC:"
+        for above in found.ancestors:
+            assert read_resource(f"{above}{separator if above != 'TOPIC:' else ''}*", types=types).covers(found)
+
+
 @pytest.mark.parametrize("text", ["QUEUE:/a", "FILE", "FILE:a", "URL:/x", "URL:http://h", ""])
 def test_a_log_that_names_an_impossible_resource_is_damaged(text: str) -> None:
     with pytest.raises(DamagedLog):
@@ -433,6 +459,10 @@ def test_a_log_that_names_an_impossible_resource_is_damaged(text: str) -> None:
     "given",
     [
         ResourceType("queue", "path"),
+        ResourceType("QUEUE", "path", separator="."),
+        ResourceType("QUEUE", "opaque", separator="*"),
+        ResourceType("QUEUE", "opaque", separator="::"),
+        ResourceType("QUEUE", "opaque", separator=""),
         ResourceType("", "path"),
         ResourceType("Q", "tree"),  # type: ignore[arg-type]
         ResourceType("FILE", "opaque"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from world.canonical import canonical_text, read_json
 from world.errors import Refused
-from world.klis.settings import KlisSettings
+from world.klis.settings import AUTHENTICATION, KlisSettings
 
 DEFAULTS = KlisSettings().to_wire()
 VALUES: dict[type, st.SearchStrategy[Any]] = {
@@ -19,9 +19,11 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     int: st.integers(1, 2**53 - 1),
     str: st.text(st.characters(codec="ascii", categories=["L"])),
 }
+CHOSEN = {"authentication", "manifest_rules"}
 settings = st.fixed_dictionaries(
     {},
-    optional={name: VALUES[type(value)] for name, value in DEFAULTS.items()},
+    optional={name: VALUES[type(value)] for name, value in DEFAULTS.items() if name not in CHOSEN}
+    | {"authentication": st.sampled_from(AUTHENTICATION)},
 )
 
 
@@ -33,7 +35,7 @@ def test_nothing_told_is_the_defaults() -> None:
 def test_what_is_recorded_is_read_back(told: dict[str, Any]) -> None:
     read = KlisSettings.read(told)
     assert {name: getattr(read, name) for name in told} == told
-    assert KlisSettings.read(read_json(canonical_text(read.to_wire()))) == read
+    assert KlisSettings.recorded(read_json(canonical_text(read.to_wire()))) == read
 
 
 def test_the_wire_form_names_every_setting() -> None:
@@ -58,6 +60,9 @@ def test_the_operator_may_allow_every_width() -> None:
         {"max_triples": None},
         {"lower_case": 1},
         {"min_subtree_depth": -1},
+        {"authentication": "none"},
+        {"authentication": True},
+        {"manifest_rules": 1},
     ],
 )
 def test_a_setting_that_is_none_is_refused_by_name(told: dict[str, Any]) -> None:
@@ -65,3 +70,21 @@ def test_a_setting_that_is_none_is_refused_by_name(told: dict[str, Any]) -> None
         KlisSettings.read(told)
     assert caught.value.code == "INVALID_CONFIG"
     assert caught.value.details["name"] in told
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_settings_from_before_a_setting_was_recorded_keep_their_meaning_and_their_bytes() -> None:
+    wire = {name: value for name, value in DEFAULTS.items() if name not in CHOSEN}
+    before = KlisSettings.recorded(wire)
+    assert (before.authentication, before.manifest_rules) == (None, 1)
+    assert before.to_wire() == wire
+    assert before != KlisSettings()
+    assert KlisSettings.recorded(DEFAULTS) == KlisSettings()
+    assert DEFAULTS["authentication"] == "channel"
+
+
+@pytest.mark.parametrize("rules", [0, 3, "2", True, None])
+def test_rules_of_another_version_are_refused(rules: object) -> None:
+    with pytest.raises(Refused) as caught:
+        KlisSettings.recorded({"manifest_rules": rules})
+    assert caught.value.code == "INVALID_CONFIG"

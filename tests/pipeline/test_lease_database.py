@@ -44,7 +44,9 @@ class StoredDesk:
         wait_ms: int | None,
     ) -> VerdictGiven:
         self.advance(now)
-        verdict = self._leasing.request(manifest.to_wire(), by="test", ttl_ms=ttl_ms, queue=queue, wait_ms=wait_ms)
+        verdict = self._leasing.request(
+            manifest.to_wire(), by=manifest.agent_id, ttl_ms=ttl_ms, queue=queue, wait_ms=wait_ms
+        )
         self._game.catch_up()
         return verdict
 

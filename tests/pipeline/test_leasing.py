@@ -21,7 +21,7 @@ from world.realm import Realm, fold
 from world.verify import verify
 from worldprotocol import World
 from worldprotocol.recheck import recheck
-from worldprotocol.recheck_leases import recheck_verdict
+from worldprotocol.recheck_leases import recheck_channel, recheck_verdict
 
 FILE = "FILE:/src/a.py"
 
@@ -123,13 +123,120 @@ def test_a_signed_manifest_needs_nobody_to_vouch_for_it(world: World) -> None:
     assert recheck(world).ok
 
 
+def with_authentication(authentication: str | None) -> Limits:
+    return Limits(klis=KlisSettings(authentication=authentication))
+
+
 @pytest.mark.requirement("KM-7.1")
-def test_without_a_signature_the_caller_vouches_and_that_is_recorded(world: World) -> None:
+def test_in_an_open_realm_any_caller_vouches_and_that_is_recorded() -> None:
+    with World.create("sqlite://", domain=shop, limits=with_authentication("open")) as world:
+        desk = world.leases.desk
+        assert desk.request(manifest("ann"), by="gateway").channel == {"kind": "vouched", "by": "gateway"}
+        before = world.log.head()
+        assert refusal(desk.request, manifest("bob"), by="bob", require_signature=True) == "UNAUTHENTICATED"
+        assert world.log.head() == before
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_by_default_a_caller_vouches_for_itself_alone(world: World) -> None:
     desk = world.leases.desk
-    assert desk.request(manifest("ann"), by="gateway").channel == {"kind": "vouched", "by": "gateway"}
+    settings = world.realm().klis.settings
+    assert settings is not None
+    assert settings.authentication == "channel"
+    assert desk.request(manifest("ann"), by="ann").channel == {"kind": "vouched", "by": "ann"}
     before = world.log.head()
-    assert refusal(desk.request, manifest("bob"), by="bob", require_signature=True) == "UNAUTHENTICATED"
+    for other in ("gateway", None):
+        with pytest.raises(Refused, match="worldctl keys register") as refused:
+            desk.request(manifest("bob"), by=other)
+        assert refused.value.code == "UNAUTHENTICATED"
+        assert refused.value.details["agent_id"] == "bob"
+    assert refusal(world.leases.acquire, manifest=manifest("bob")) == "UNAUTHENTICATED"
+    assert refusal(world.leases.acquire, agent="bob", resource=FILE, by="gateway") == "UNAUTHENTICATED"
     assert world.log.head() == before
+    with world.leases.acquire(agent="bob", resource="FILE:/b") as held:
+        assert held.verdict.channel == {"kind": "vouched", "by": "bob"}
+
+
+@pytest.mark.requirement("KM-7.1")
+@pytest.mark.parametrize("authentication", ["channel", "signed"])
+def test_an_agent_with_a_key_needs_a_signature_even_after_the_key_is_revoked(
+    authentication: str, clock: ManualClock
+) -> None:
+    key = Ed25519PrivateKey.generate()
+    limits = with_authentication(authentication)
+    with World.create("sqlite://", domain=shop, clock=clock, ids=SequentialIds(), limits=limits) as world:
+        desk = world.leases.desk
+        name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="operator")
+        before = world.log.head()
+        with pytest.raises(Refused, match=rf"registered key {name}: sign it with `worldctl klis sign`"):
+            desk.request(manifest("ann"), by="ann")
+        assert refusal(world.leases.acquire, agent="ann", resource=FILE) == "UNAUTHENTICATED"
+        assert world.log.head() == before
+        signed = sign(manifest("ann", issued_at=1_000_000, nonce="n1"), key.private_bytes_raw())
+        assert desk.request(signed, by=None).channel == {"kind": "signed", "keyId": name, "by": "ann"}
+        desk.revoke_key(name, by="operator", reason="lost")
+        with pytest.raises(Refused, match="every key of the agent is revoked: register a new one"):
+            desk.request(manifest("ann"), by="ann")
+        assert verify(world.log).ok
+        assert recheck(world).ok
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_where_all_is_signed_an_agent_without_a_key_is_refused_and_told_what_to_do() -> None:
+    with World.create("sqlite://", domain=shop, limits=with_authentication("signed")) as world:
+        before = world.log.head()
+        with pytest.raises(Refused, match=r"no key: register one \(`worldctl keys register`\)") as refused:
+            world.leases.acquire(agent="ann", resource=FILE)
+        assert refused.value.code == "UNAUTHENTICATED"
+        assert world.log.head() == before
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        assert world.act("ann", "sell", {"item": "tea"}).status == "completed"  # a proposal is no manifest handed in
+        assert recheck(world).ok
+
+
+@pytest.mark.requirement("KM-7.1")
+def test_a_log_from_before_the_setting_goes_on_as_it_was_until_it_is_configured(shared_log_url: str) -> None:
+    before = Limits(klis=KlisSettings.recorded({}))
+    with World.create(shared_log_url, domain=shop, limits=before) as world:
+        [configured] = [event for _, event in world.events() if event.TOPIC == "klis.configured"]
+        assert "authentication" not in configured.settings
+        assert world.leases.desk.request(manifest("ann"), by="gateway").status == "Granted"
+    with World.open(shared_log_url, domain=shop, limits=Limits()) as world:
+        desk = world.leases.desk
+        assert desk.request(manifest("bob", resource="DB:*"), by="gateway").status == "Granted"
+        assert desk.configure(by="operator")
+        assert refusal(desk.request, manifest("cleo", resource="FILE:/c"), by="gateway") == "UNAUTHENTICATED"
+        assert refusal(desk.request, manifest("cleo", resource="DB:*"), by="cleo") == "GLOBAL_SCOPE"
+        assert verify(world.log).ok
+        assert recheck(world).ok
+
+
+@pytest.mark.requirement("KM-7.1", "CARD-replay")
+def test_a_verdict_on_a_manifest_that_was_not_authenticated_is_found(world: World) -> None:
+    desk, key = world.leases.desk, Ed25519PrivateKey.generate()
+    desk.register_key("eve", key.public_key().public_bytes_raw(), by="operator")
+    desk.request(manifest("ann"), by="ann")
+    realm, seen = Realm(), 0
+    for position, event in world.events():
+        if isinstance(event, VerdictGiven):
+            assert recheck_channel(realm, event) is None
+            forged: list[dict[str, Any] | None] = [
+                {"kind": "vouched", "by": "gateway"},
+                {"kind": "engine"},
+                {"kind": "run", "runId": "r"},
+                {"kind": "signed", "keyId": "0123456789abcdef"},
+                {"kind": "other"},
+                None,
+            ]
+            for channel in forged:
+                found = recheck_channel(realm, replace(event, channel=channel))
+                assert found is not None
+                assert found.details["differences"][0]["at"] == "channel"
+            eve = replace(event, agent_id="eve", channel={"kind": "vouched", "by": "eve"})
+            assert recheck_channel(realm, eve) is not None
+            seen += 1
+        fold(realm, event, position)
+    assert seen == 1
 
 
 @pytest.mark.requirement("KM-7.1")

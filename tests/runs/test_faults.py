@@ -15,9 +15,11 @@ import pytest
 
 from tests.runs.realm import a_workspace, opened, text_of
 from world.errors import Refused, ScopeViolationError, StorageFull
-from world.events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated
+from world.events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
+from world.verify import verify
 from worldprotocol import World
-from worldprotocol.runs.governed import GovernedRun
+from worldprotocol.recheck import recheck
+from worldprotocol.runs.governed import GovernedRun, Wishes
 from worldprotocol.runs.recovering import FORGOTTEN_MS
 from worldprotocol.runs.session import Session
 
@@ -122,7 +124,7 @@ def test_what_was_only_moved_is_not_what_the_session_made(tmp_path: Path, root: 
         "scope": [{"predicate": "RENAMES", "resource": "FILE:/src/*", "to": "FILE:/dst/*"}],
     }
     with opened(tmp_path) as world:
-        session = world.host.session(manifest=manifest)
+        session = world.host.session(manifest=manifest, wishes=Wishes(by="ann"))
         with pytest.raises(ScopeViolationError, match=r"DELETES on /dst/a\.py"), session:
             (root / "src").rename(root / "dst")
             (root / "dst" / "a.py").unlink()
@@ -140,6 +142,26 @@ def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root:
     )
     with opened(tmp_path):
         assert text_of(root) == BEFORE
+
+
+@pytest.mark.requirement("KO-3.3", "KM-7.1")
+def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path: Path, root: Path) -> None:
+    vanish(
+        tmp_path,
+        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms=1)):\n"
+        "        (root / 'src/a.py').write_text('half done')",
+    )
+    with opened(tmp_path, workspace=None) as blind:
+        blind.leases.desk.register_key("ann", bytes(range(32)), by="operator")
+        with pytest.raises(Refused, match="needs a signature"):
+            blind.leases.acquire(agent="ann", resource="FILE:/src/a.py")
+    with opened(tmp_path) as world:
+        assert text_of(root) == BEFORE
+        verdicts = [event for _, event in world.events() if isinstance(event, VerdictGiven)]
+        [opening] = [event for _, event in world.events() if isinstance(event, RunOpened)]
+        assert verdicts[-1].channel == {"kind": "run", "runId": opening.run_id}
+        assert verify(world.log).ok
+        assert recheck(world).ok
 
 
 @pytest.mark.requirement("KO-3.3")

@@ -206,7 +206,7 @@ def test_what_a_child_process_of_a_session_did_is_found_in_the_content(tmp_path:
         ],
     }
     with opened(tmp_path) as world:
-        session = world.host.session(manifest=manifest)
+        session = world.host.session(manifest=manifest, wishes=Wishes(by="ann"))
         with pytest.raises(ScopeViolationError, match=r"MUTATES on /notes\.txt"), session:
             (root / "src" / "a.py").write_text("two")
             subprocess.run([sys.executable, "-I", "-c", script, str(root / "notes.txt")], check=True)

@@ -17,6 +17,8 @@ from authority import Policy, rule
 from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
 from tests.pipeline.till import HOUSE, till
+from tests.second_forms import Bad
+from tests.second_implementation import Replay
 from world.errors import Refused
 from world.ports import Case
 from world.verify import verify
@@ -151,3 +153,31 @@ def test_the_hash_of_every_kind_of_policy_follows_from_what_it_says(tmp_path: Pa
 @pytest.mark.parametrize("name", ["garden", "garden-leased", "ledger", "ledger-leased", "harbour"])
 def test_logs_of_earlier_versions_are_sound(name: str) -> None:
     assert found(recorded(name)) == []
+
+
+@pytest.mark.requirement("KM-7.1", "CARD-audit")
+@pytest.mark.parametrize(
+    "channel",
+    [
+        {"kind": "vouched", "by": "gateway"},
+        {"kind": "signed", "keyId": "0123456789abcdef"},
+        {"kind": "run", "runId": "r"},
+        {"kind": "engine"},
+        {"kind": "other"},
+    ],
+)
+def test_a_verdict_on_a_manifest_that_was_not_authenticated_is_named(tmp_path: Path, channel: dict[str, str]) -> None:
+    with World.create(tmp_path / "w.db", domain=till) as world:
+        world.leases.acquire(agent="ann", resource="FILE:/a")
+        out = io.BytesIO()
+        export_log(world.log, out)
+    told: Lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert found(told) == []
+    [event] = of(told, "verdict.given")
+    event["state"]["channel"] = channel
+    assert found(told) == [("BAD_EVENT", event["position"])]
+    replay = Replay()
+    with pytest.raises(Bad):
+        for one in told[1:]:
+            if "topic" in one:
+                replay.take(one)

@@ -79,13 +79,17 @@ class AgentKey:
 
 @dataclass(slots=True, eq=False)
 class Ledger:
-    """Who is registered, who holds what, who waits; changed by ``fold`` alone."""
+    """Who is registered, who holds what, who waits; changed by ``fold`` alone.
+
+    ``signers`` are the agents of ``keys``, of revoked ones too.
+    """
 
     settings: KlisSettings | None = None
     types: ResourceTypes = STANDARD
     clock: int = 0
     agents: dict[str, Rank] = field(default_factory=dict)
     keys: dict[str, AgentKey] = field(default_factory=dict)
+    signers: set[str] = field(default_factory=set)
     nonces: dict[tuple[str, str], int] = field(default_factory=OrderedDict)
     sessions: dict[tuple[str, str], Session] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -189,6 +193,7 @@ class Ledger:
             clock=self.clock,
             agents=self.agents.copy(),
             keys=self.keys.copy(),
+            signers=self.signers.copy(),
             nonces=self.nonces.copy(),
             ended=self.ended.copy(),
             last_token=self.last_token,
@@ -234,7 +239,7 @@ def _damaged(what: str, **details: Any) -> DamagedLog:
 
 
 def _configured(ledger: Ledger, event: KlisConfigured) -> None:
-    ledger.settings = KlisSettings.read(event.settings)
+    ledger.settings = KlisSettings.recorded(event.settings)
     if event.types != ledger.types.to_wire():
         ledger.types = ResourceTypes.recorded(event.types)
 
@@ -249,6 +254,7 @@ def _key(ledger: Ledger, event: KeyRegistered) -> None:
     if event.key_id in ledger.keys:
         raise _damaged(f"Key {event.key_id} was registered twice.", key_id=event.key_id)
     ledger.keys[event.key_id] = AgentKey(event.key_id, event.agent_id, event.public_key)
+    ledger.signers.add(event.agent_id)
 
 
 def _key_revoked(ledger: Ledger, event: KeyRevoked) -> None:

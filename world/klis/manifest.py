@@ -1,7 +1,8 @@
 """The intent manifest (NIM): what an agent declares before it acts (KLIS-1 section 5), and why one is refused.
 
-Which refusal wins when several apply: structure, then predicates, then resources, then contradictions, then width, each
-over the whole manifest. A manifest keeps the document it was read from, because that is what a signature is over.
+Which refusal wins when several apply: structure, then predicates, then resources, then contradictions, then width, then
+new names of RENAMES, each over the whole manifest. A manifest keeps the document it was read from, because that is what
+a signature is over.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing_extensions import TypedDict  # pydantic asks for this one before Pyt
 
 from world.canonical import read_json
 from world.errors import Refused
-from world.frozen import freeze
+from world.frozen import freeze, thaw
 from world.klis.predicate import Predicate, read_predicate
 from world.klis.resource import STANDARD, Resource, ResourceTypes, read_resource
-from world.klis.scope import Claim, check_claims, check_width, effective_triples
+from world.klis.scope import Claim, check_claims, check_targets, check_width, effective_triples
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple, read_confidence, read_triple
 
@@ -30,6 +31,7 @@ __all__ = [
     "Confidence",
     "Manifest",
     "Triple",
+    "manifest_document",
     "manifest_schema",
     "read_manifest",
     "read_triple",
@@ -141,6 +143,7 @@ def read_manifest(
     types: ResourceTypes = STANDARD,
     yaml: bool = False,
     wide: frozenset[str] = frozenset(),
+    on_the_way: bool = False,
 ) -> Manifest:
     """Read a manifest strictly; who sent it is another question (``world.klis.signature``).
 
@@ -150,6 +153,8 @@ def read_manifest(
         types: the resource types in force.
         yaml: whether text is YAML; JSON otherwise.
         wide: names of the types whose roots may be claimed; the engine needs the whole ``STATE`` for some proposals.
+        on_the_way: whether it is part of a larger piece of work, such as a single observed call of a run: then the
+            new name of a RENAMES may be claimed elsewhere.
 
     Returns:
         The manifest with its effective triples.
@@ -165,6 +170,8 @@ def read_manifest(
     ordered = checked.get("ordered", False)
     check_claims(claims, ordered=ordered)
     check_width(claims, types=types, min_depth=settings.min_subtree_depth, wide=wide)
+    if not on_the_way and settings.manifest_rules >= 2:
+        check_targets(claims)
     return Manifest(
         ver=checked["ver"],
         session_id=checked["session_id"],
@@ -178,6 +185,20 @@ def read_manifest(
         signature=checked.get("signature"),
         document=document,
     )
+
+
+def manifest_document(text: str | bytes, *, yaml: bool = False) -> dict[str, Any]:
+    """Return the document of a manifest's text; whether it is a manifest is for ``read_manifest``.
+
+    Args:
+        text: JSON, or YAML without aliases and repeated keys, at most ``MAX_MANIFEST_CHARS`` long.
+        yaml: whether it is YAML.
+
+    Raises:
+        Refused: ``MALFORMED_SCHEMA`` with the line where there is one, ``MANIFEST_TOO_LARGE``.
+    """
+    document: dict[str, Any] = thaw(_document(text, yaml=yaml))
+    return document
 
 
 def manifest_schema(settings: KlisSettings | None = None) -> dict[str, Any]:
@@ -276,6 +297,7 @@ def _claims(scope: Sequence[_Intent], types: ResourceTypes, settings: KlisSettin
             max_chars=settings.max_resource_chars,
             max_depth=settings.max_depth,
             path=path,
+            literal_stars=settings.manifest_rules < 2,
         )
 
     for index, (predicate, intent) in enumerate(zip(predicates, scope, strict=True)):
@@ -304,9 +326,11 @@ _Loader: Any = getattr(pyyaml, "CSafeLoader", pyyaml.SafeLoader)
 
 class _StrictLoader(_Loader):  # type: ignore[misc]  # the compiled one where it exists
     def construct_mapping(self, node: pyyaml.MappingNode, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value]
-        if len(set(map(str, keys))) < len(keys):
-            raise pyyaml.constructor.ConstructorError(None, None, "a key stands twice", node.start_mark)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise pyyaml.constructor.ConstructorError(None, None, f"a second {key.value!r:.60}", key.start_mark)
+            seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 
@@ -315,11 +339,12 @@ def _read_yaml(text: str | bytes) -> Any:
     try:
         depth = 0
         for event in pyyaml.parse(text, _Loader):
+            line = 1 if event.start_mark is None else event.start_mark.line + 1
             if isinstance(event, pyyaml.AliasEvent):
-                raise Refused("MALFORMED_YAML", "Aliases have no place in a manifest.")
+                raise Refused("MALFORMED_YAML", f"An alias at line {line}: write it out; a manifest has no aliases.")
             depth += isinstance(event, pyyaml.CollectionStartEvent) - isinstance(event, pyyaml.CollectionEndEvent)
             if depth > _MAX_YAML_DEPTH:
-                raise Refused("MALFORMED_YAML", f"It is nested more than {_MAX_YAML_DEPTH} deep.")
+                raise Refused("MALFORMED_YAML", f"It is nested more than {_MAX_YAML_DEPTH} deep at line {line}.")
         return pyyaml.load(text, _StrictLoader)  # noqa: S506 -- it is a SafeLoader
     except (pyyaml.YAMLError, ValueError) as error:  # a number or date may be none, bytes may be no text
         mark = getattr(error, "problem_mark", None)

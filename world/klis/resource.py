@@ -4,10 +4,12 @@ A resource is written ``TYPE:name``. Its type says what kind of names it has:
 
 - *paths* (``FILE:/src/main.ts``) are absolute; ``.`` and ``..`` are resolved, redundant slashes removed,
 - *URLs* (``URL:https://example.com/api/v1``) are normalised by RFC 3986,
-- *opaque names* (``SYMBOL:User.authenticate``) are compared exactly as they are written.
+- *opaque names* (``SYMBOL:User.authenticate``) are compared exactly as they are written. A type may define a
+  ``separator``: then its names are a hierarchy, as in ``TOPIC:orders.eu``.
 
-A path or URL with a final ``/*`` is a subtree: the place and everything below it. No other ``*`` may stand in a path;
-in a URL, write ``%2A``. Two resources are the same exactly when their keys are, which is one comparison of strings.
+A path or URL with a final ``/*``, or an opaque name with a final separator and ``*``, is a subtree: the place and
+everything below it. No other ``*`` may stand in a path, nor in an opaque name; in a URL, write ``%2A``. Two resources
+are the same exactly when their keys are, which is one comparison of strings.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ class Resource:
         subtree: whether everything below belongs to it.
         ancestors: the keys of all places above it, the root first; empty for a root and for opaque names.
         nested: whether to delete or rename it takes along what is below (directories do).
+        separator: what stands between the names of its path.
     """
 
     type: str = field(compare=False)
@@ -65,6 +68,7 @@ class Resource:
     subtree: bool
     ancestors: tuple[str, ...] = field(compare=False, repr=False)
     nested: bool = field(compare=False, repr=False)
+    separator: str = field(default="/", compare=False, repr=False)
 
     @property
     def depth(self) -> int:
@@ -76,7 +80,7 @@ class Resource:
         """The canonical text."""
         if not self.subtree:
             return self.key
-        return f"{self.key}/*" if self.ancestors else f"{self.key}*"
+        return f"{self.key}{self.separator}*" if self.ancestors else f"{self.key}*"
 
     def covers(self, other: Resource) -> bool:
         """Tell whether everything the other names belongs to this one; ``X:/c/*`` covers ``X:/c`` too."""
@@ -109,6 +113,8 @@ class ResourceType:
         case_sensitive: whether its paths keep their case where the operator compares paths in lower case.
         canonical: brings a name (without type and final ``/*``) into canonical form before the kind's own rules;
             raises ValueError, with the reason as a clause, for a name that has none. Canonical names stay as they are.
+        separator: for opaque names: the character between the names of a hierarchy. ``TYPE:a.*`` then covers ``a`` and
+            all that begins with ``a.``, and ``TYPE:*`` every name. None: no name covers another, and ``*`` is refused.
     """
 
     name: str
@@ -117,15 +123,17 @@ class ResourceType:
     nested: bool = False
     case_sensitive: bool = False
     canonical: Callable[[str], str] | None = field(default=None, compare=False)
+    separator: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """Return what a replay must know: canonical texts in the log are split by it and not made canonical again."""
-        return {
+        wire: dict[str, Any] = {
             "kind": self.kind,
             "authority": self.authority,
             "nested": self.nested,
             "case_sensitive": self.case_sensitive,
         }
+        return wire if self.separator is None else wire | {"separator": self.separator}
 
 
 class ResourceTypes(Mapping[str, ResourceType]):
@@ -138,7 +146,7 @@ class ResourceTypes(Mapping[str, ResourceType]):
 
         Raises:
             Refused: ``INVALID_RESOURCE_TYPE`` for a name that is not in capitals, that is given to two different types,
-                or a kind that does not exist.
+                a kind that does not exist, or a separator that is no single character or not of an opaque type.
         """
         self._types: dict[str, ResourceType] = {}
         for given in types:
@@ -148,6 +156,11 @@ class ResourceTypes(Mapping[str, ResourceType]):
                 or given.kind not in {"path", "url", "opaque"}
             ):
                 raise _invalid_type(f"{given!r} is no resource type: a name in capitals, of kind path, url or opaque.")
+            if given.separator is not None and (given.kind != "opaque" or not _is_separator(given.separator)):
+                raise _invalid_type(
+                    f"{given.name} has the separator {given.separator!r}: give one printable character other than '*', "
+                    "for a type of kind opaque only."
+                )
             if self._types.setdefault(given.name, given) != given:
                 raise _invalid_type(f"There are two different resource types {given.name}; rename one of them.")
 
@@ -191,6 +204,10 @@ class ResourceTypes(Mapping[str, ResourceType]):
         return {name: given.to_wire() for name, given in self._types.items() if name not in STANDARD}
 
 
+def _is_separator(given: object) -> bool:
+    return isinstance(given, str) and len(given) == 1 and given != "*" and not _UNPRINTABLE.search(given)
+
+
 def _invalid_type(message: str) -> Refused:
     return Refused("INVALID_RESOURCE_TYPE", message)
 
@@ -219,6 +236,7 @@ def read_resource(
     max_chars: int = 4_096,
     max_depth: int = 256,
     path: str = "$",
+    literal_stars: bool = False,
 ) -> Resource:
     """Read a resource as a manifest names it: only the canonical form is accepted (KM-6.3).
 
@@ -229,12 +247,15 @@ def read_resource(
         max_chars: longest text, in characters.
         max_depth: most names in a path.
         path: where the text stands, for the error.
+        literal_stars: whether ``*`` in a name of an opaque type without a separator is an ordinary character: for
+            manifests that were recorded before it was refused, and for names that were observed.
 
     Raises:
         Refused: ``AMBIGUOUS_RESOURCE`` with the canonical form where there is one, ``UNKNOWN_RESOURCE_TYPE``,
-            ``MANIFEST_TOO_LARGE``, ``MALFORMED_SCHEMA`` for what is no text.
+            ``GLOBAL_SCOPE`` for ``TYPE:*`` of a type that does not define what it covers, ``MANIFEST_TOO_LARGE``,
+            ``MALFORMED_SCHEMA`` for what is no text.
     """
-    resource, canonical = _read(text, types, lower_case, max_chars, max_depth, path)
+    resource, canonical = _read(text, (types, lower_case, max_chars, max_depth, literal_stars), path)
     if canonical:
         return resource
     raise Refused(
@@ -254,12 +275,13 @@ def canonical_resource(
     max_chars: int = 4_096,
     max_depth: int = 256,
     path: str = "$",
+    literal_stars: bool = False,
 ) -> Resource:
     """Read a resource as observation and tools name it: brought into canonical form; ``..`` stays at the root.
 
     Arguments and refusals are those of ``read_resource``, but for texts that only are not canonical.
     """
-    return _read(text, types, lower_case, max_chars, max_depth, path)[0]
+    return _read(text, (types, lower_case, max_chars, max_depth, literal_stars), path)[0]
 
 
 @lru_cache(_REMEMBERED)
@@ -272,7 +294,10 @@ def recorded_resource(text: str, types: ResourceTypes = STANDARD) -> Resource:
     scheme, _, name = text.partition(":")
     try:
         kind = types[scheme]
-        subtree = kind.kind != "opaque" and name.endswith("/*")
+        if kind.kind == "opaque":
+            base, subtree = _opaque_base(kind, name)
+            return _resource(kind, base, subtree=subtree)
+        subtree = name.endswith("/*")
         if subtree:
             name = name[:-2]
             if len(name) < _root_end(kind, f"{name}/"):
@@ -292,14 +317,16 @@ class _Unreadable(Exception):
         self.details = details
 
 
-def _read(
-    text: str, types: ResourceTypes, lower_case: bool, max_chars: int, max_depth: int, path: str
-) -> tuple[Resource, bool]:
+_Choices = tuple[ResourceTypes, bool, int, int, bool]
+"""types, lower_case, max_chars, max_depth and literal_stars."""
+
+
+def _read(text: str, choices: _Choices, path: str) -> tuple[Resource, bool]:
     """Return the resource, and whether the text is its canonical form."""
     try:
         if len(text) <= _REMEMBERED_CHARS:
-            return _parsed(text, types, lower_case, max_chars, max_depth)
-        return _parse(text, types, lower_case, max_chars, max_depth)
+            return _parsed(text, *choices)
+        return _parse(text, *choices)
     except _Unreadable as error:
         shown = text if len(text) <= _REMEMBERED_CHARS else f"{text[:_REMEMBERED_CHARS]}..."
         raise Refused(
@@ -311,7 +338,9 @@ def _read(
         raise Refused("MALFORMED_SCHEMA", f"{text!r} at {path} is no text.", path=path) from None
 
 
-def _parse(text: str, types: ResourceTypes, lower_case: bool, max_chars: int, max_depth: int) -> tuple[Resource, bool]:
+def _parse(
+    text: str, types: ResourceTypes, lower_case: bool, max_chars: int, max_depth: int, literal_stars: bool
+) -> tuple[Resource, bool]:
     if len(text) > max_chars:
         raise _too_large("max_resource_chars", max_chars, f"is longer than {max_chars} characters")
     if _UNPRINTABLE.search(text):
@@ -324,8 +353,8 @@ def _parse(text: str, types: ResourceTypes, lower_case: bool, max_chars: int, ma
         base, subtree, canonical = _url(kind, name)
         depth = base.partition("?")[0].count("/") - 2
     else:
-        base, subtree, canonical = _opaque(kind, name)
-        depth = 0
+        base, subtree, canonical = _opaque(kind, name, literal_stars=literal_stars)
+        depth = 0 if kind.separator is None else base.count(kind.separator)
     if depth > max_depth:
         raise _too_large("max_depth", max_depth, f"has more than {max_depth} names")
     return _resource(kind, base, subtree=subtree), canonical
@@ -398,13 +427,35 @@ def _url(kind: ResourceType, name: str) -> tuple[str, bool, bool]:
     return f"{origin}{path or '/'}{query}", subtree, said == name
 
 
-def _opaque(kind: ResourceType, name: str) -> tuple[str, bool, bool]:
-    base = _by_hand(kind, name)
-    if not base:
+def _opaque(kind: ResourceType, name: str, *, literal_stars: bool) -> tuple[str, bool, bool]:
+    told, subtree = _opaque_base(kind, name)
+    base = told if subtree and not told else _by_hand(kind, told)
+    if not base and not subtree:
         raise _Unreadable("has an empty name")
     if base.endswith("/*"):
         raise _Unreadable(f"is no subtree; {kind.name} names are compared exactly, so name each one")
-    return base, False, base == name
+    if "*" in base and not (literal_stars and kind.separator is None):
+        raise _star(kind, base)
+    said = f"{base}{kind.separator if base else ''}*" if subtree else base
+    return base, subtree, said == name
+
+
+def _opaque_base(kind: ResourceType, name: str) -> tuple[str, bool]:
+    """Split a name of an opaque type into its place and whether it covers what is below."""
+    if kind.separator is None:
+        return name, False
+    if name == "*":
+        return "", True
+    return (name[:-2], True) if name.endswith(f"{kind.separator}*") else (name, False)
+
+
+def _star(kind: ResourceType, name: str) -> _Unreadable:
+    if kind.separator is not None:
+        return _Unreadable(f"has a * that is not the final {kind.separator}* of a subtree")
+    clause = f"{kind.name} names are compared exactly, so it would cover no other name; name each one"
+    if name == "*":
+        return _Unreadable(f"names everything of its type: {clause}", "GLOBAL_SCOPE")
+    return _Unreadable(f"has a *: {clause}")
 
 
 def _by_hand(kind: ResourceType, base: str) -> str:
@@ -426,7 +477,9 @@ def _by_hand(kind: ResourceType, base: str) -> str:
 def _resource(kind: ResourceType, name: str, *, subtree: bool) -> Resource:
     key = f"{kind.name}:{name}"
     if kind.kind == "opaque":
-        return Resource(kind.name, key, subtree, (), kind.nested)
+        separator = kind.separator
+        above = () if separator is None else _above_opaque(key, len(kind.name) + 1, separator)
+        return Resource(kind.name, key, subtree, above, kind.nested, separator or "/")
     root = len(kind.name) + 1 + _root_end(kind, name)
     return Resource(kind.name, key, subtree, _above(key, root, is_url=kind.kind == "url"), kind.nested)
 
@@ -454,6 +507,17 @@ def _above(key: str, root: int, *, is_url: bool) -> tuple[str, ...]:
     if len(place) == len(key):  # what has a query is below the same URL without it
         place = place[: max(place.rfind("/", root), root)]
     return _line(place, root) if len(place) <= _REMEMBERED_CHARS else _long_line(place, root)
+
+
+def _above_opaque(key: str, root: int, separator: str) -> tuple[str, ...]:
+    if len(key) == root:
+        return ()
+    keys = [key[:root]]
+    at = key.find(separator, root + 1)
+    while at >= 0:
+        keys.append(key[:at])
+        at = key.find(separator, at + 1)
+    return tuple(keys)
 
 
 @lru_cache(_REMEMBERED)

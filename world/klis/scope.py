@@ -9,6 +9,7 @@ Rules (KLIS-1 sections 3, 6.4 and 7). Two claims meet when their resources overl
 - DEPENDS_ON promises that the resource stays as it is, so MUTATES and RENAMES may not meet it.
 - RENAMES takes a resource away under one name and PROVIDES it under another, of the same type, which is not the same
   place nor inside it; one resource has one new name (KP-1). What is read or changed under the old name comes before.
+  The new name is its ``to``, or a PROVIDES of the same manifest.
 - No claim but DEPENDS_ON on a root, nor on a subtree that is wider than the operator allows (KM-7.2).
 """
 
@@ -23,7 +24,7 @@ from world.klis.predicate import OPPOSED, Predicate
 from world.klis.resource import ResourceTypes
 from world.klis.triple import Triple
 
-__all__ = ["Claim", "check_claims", "check_width", "effective_triples", "severity"]
+__all__ = ["Claim", "check_claims", "check_targets", "check_width", "effective_triples", "severity"]
 
 _ORDER: Final = (
     Predicate.DEPENDS_ON,
@@ -121,6 +122,37 @@ def _check_renames(claims: Iterable[Claim]) -> None:
             raise _contradiction(first, claim, f"{source.text} is renamed to two names")
 
 
+def check_targets(claims: Sequence[Claim]) -> None:
+    """Refuse a RENAMES without a new name: neither ``to`` nor a PROVIDES of the same type somewhere else.
+
+    Args:
+        claims: the claims of one manifest.
+
+    Raises:
+        Refused: ``MALFORMED_SCHEMA``, with the path where ``to`` is missing.
+    """
+    named = {claim.renamed_from.resource for claim in claims if claim.renamed_from is not None}
+    provided = [claim.triple for claim in claims if claim.triple.predicate is Predicate.PROVIDES]
+    for claim in claims:
+        old = claim.triple
+        if old.predicate is not Predicate.RENAMES or old.resource in named:
+            continue
+        if not any(_is_elsewhere(triple, old) for triple in provided):
+            path = claim.path.removesuffix(".resource") + ".to"
+            raise Refused(
+                "MALFORMED_SCHEMA",
+                f"{path} is missing: RENAMES {old.resource.text} has no new name. Give it as `to`, or claim PROVIDES "
+                "of the new name in the same manifest.",
+                path=path,
+                resource=old.resource.text,
+            )
+
+
+def _is_elsewhere(new: Triple, old: Triple) -> bool:
+    one, other = new.resource, old.resource
+    return one.type == other.type and one.key != other.key and not (old.covers and other.key in one.ancestors)
+
+
 _Spans = dict[tuple[Predicate, bool], tuple[Claim, Claim]]
 """The first and the last claim on one place, by predicate and by whether it covers what is below."""
 
@@ -202,8 +234,9 @@ def check_width(claims: Iterable[Claim], *, types: ResourceTypes, min_depth: int
         resource = triple.resource
         if resource.depth >= min_depth or triple.predicate is Predicate.DEPENDS_ON or resource.type in wide:
             continue
-        kind = types[resource.type].kind
-        if kind == "opaque" or not (triple.covers or (kind == "path" and not resource.depth)):
+        given = types[resource.type]
+        is_flat = given.kind == "opaque" and given.separator is None
+        if is_flat or not (triple.covers or (given.kind == "path" and not resource.depth)):
             continue
         raise Refused(
             "GLOBAL_SCOPE",

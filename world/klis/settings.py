@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
 
 from world.errors import Refused
 
-__all__ = ["KlisSettings"]
+__all__ = ["AUTHENTICATION", "MANIFEST_RULES", "KlisSettings"]
+
+AUTHENTICATION: Final = ("signed", "channel", "open")
+"""The values of ``authentication``, the strictest first."""
+MANIFEST_RULES: Final = 2
+"""Version of the rules by which manifests are read; a recorded manifest is read by the version recorded for it."""
 
 _MINUTE = 60_000
 _DAY = 24 * 60 * _MINUTE
@@ -35,6 +40,11 @@ class KlisSettings:
         max_signature_age_ms: how far the issued_at of a signed manifest may be from the server's clock.
         administrators: ids of those who may revoke leases and keys, separated by spaces (KP-4b).
         lower_case: whether paths are compared in lower case, for systems that do (KM-4.2b).
+        authentication: what shows that a manifest is its agent's (KM-7.1): ``signed``, ``channel`` or ``open``; see
+            ``world.klis.authentication``. None in a log that does not record it, which means ``open``.
+        manifest_rules: version of the rules by which manifests are read; recorded and not configurable. 1, also where
+            it is not recorded: ``*`` in an opaque name is an ordinary character, and a RENAMES needs no new name.
+            2: the former is refused, the latter is required.
     """
 
     max_triples: int = 10_000
@@ -53,20 +63,40 @@ class KlisSettings:
     max_signature_age_ms: int = 5 * _MINUTE
     administrators: str = "operator"
     lower_case: bool = False
+    authentication: str | None = "channel"
+    manifest_rules: int = MANIFEST_RULES
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the settings as JSON, by their Python names."""
-        return asdict(self)
+        """Return the settings as JSON, by their Python names, without those that were not recorded."""
+        return {name: value for name, value in asdict(self).items() if _NOT_RECORDED.get(name, self) != value}
+
+    @classmethod
+    def recorded(cls, wire: Mapping[str, Any]) -> KlisSettings:
+        """Return the settings that ``to_wire`` gave, as a log or an index holds them.
+
+        Raises:
+            Refused: ``INVALID_CONFIG`` for what ``to_wire`` never gives.
+        """
+        told = dict(wire)
+        rules = told.pop("manifest_rules", 1)
+        if type(rules) is not int or not 1 <= rules <= MANIFEST_RULES:
+            raise Refused(
+                "INVALID_CONFIG",
+                f"manifest_rules = {rules!r} is recorded; this version reads 1 to {MANIFEST_RULES}. Use a newer one.",
+                name="manifest_rules",
+            )
+        read = cls.read(told)
+        return replace(read, authentication=told.get("authentication"), manifest_rules=rules)
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> KlisSettings:
         """Return the settings with the named ones changed.
 
         Raises:
-            Refused: ``INVALID_CONFIG`` for a name that does not exist, a wrong type, or a number below 1 (below 0
-                for ``min_subtree_depth``).
+            Refused: ``INVALID_CONFIG`` for a name that does not exist or cannot be configured, a wrong type or value,
+                or a number below 1 (below 0 for ``min_subtree_depth``).
         """
-        known = {field.name: field.default for field in fields(cls)}
+        known = {field.name: field.default for field in fields(cls) if field.name != "manifest_rules"}
         for name, value in told.items():
             least = 0 if name == "min_subtree_depth" else 1
             fits = name in known and type(value) is type(known[name])
@@ -77,4 +107,14 @@ class KlisSettings:
                     "numbers are whole and at least 1.",
                     name=name,
                 )
+        if told.get("authentication", "open") not in AUTHENTICATION:
+            raise Refused(
+                "INVALID_CONFIG",
+                f"[klis] authentication = {told['authentication']!r}: choose one of {', '.join(AUTHENTICATION)}.",
+                name="authentication",
+            )
         return cls(**told)
+
+
+_NOT_RECORDED: Final[Mapping[str, Any]] = {"authentication": None, "manifest_rules": 1}
+"""What a setting is where a log from before it does not record it; such logs go on being read and written so."""

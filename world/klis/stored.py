@@ -56,11 +56,12 @@ def read_ledger(told: Mapping[str, Any]) -> Ledger:
 
 def _read(told: Mapping[str, Any]) -> Ledger:
     ledger = Ledger(
-        settings=None if told["settings"] is None else KlisSettings.read(told["settings"]),
+        settings=None if told["settings"] is None else KlisSettings.recorded(told["settings"]),
         types=ResourceTypes.recorded(told["types"]) if told["types"] else STANDARD,
         clock=told["clock"],
         agents={name: (priority, name) for priority, name in told["agents"]},
         keys={row[0]: AgentKey(row[0], row[1], row[2], revoked=row[3]) for row in told["keys"]},
+        signers={row[1] for row in told["keys"]},
         nonces=OrderedDict(((agent, nonce), at) for agent, nonce, at in told["nonces"]),
         ended=dict(told["ended"]),
         last_token=told["lastToken"],

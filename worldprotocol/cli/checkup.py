@@ -129,7 +129,19 @@ def _log(desk: Desk) -> Iterator[Check]:
             yield Check("realm", False, "not founded", "found it with `worldctl init`")
             return
         yield Check("realm", True, f"{head.size} events, {len(realm.branches)} branches, {realm.active!r} is active")
+        yield _authentication(realm)
         yield _unsettled(realm)
+
+
+def _authentication(realm: Realm) -> Check:
+    """Return a warning where manifests are accepted on any caller's word (KM-7.1)."""
+    settings = realm.klis.settings
+    chosen = None if settings is None else settings.authentication
+    if chosen not in (None, "open"):
+        return Check("authentication", ok=True, facts=f"{chosen}, {len(realm.klis.signers)} agents with keys")
+    facts = "open: " if chosen else "not recorded, so open: "
+    advice = 'set authentication = "channel" or "signed" under [klis] in world.toml and run `worldctl klis configure`'
+    return Check("authentication", False, f"{facts}any caller is granted leases in any agent's name", advice)
 
 
 def _file(world: World) -> Check:

@@ -26,6 +26,7 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
     "max_resource_chars": 1 << 53,
     "max_depth": 1 << 53,
     "min_subtree_depth": 0,
+    "manifest_rules": 1,
 }
 """What a recorded manifest was once within, whatever the limits are today."""
 

@@ -35,7 +35,47 @@ CODES: Final = {
 """Exit codes of what keeps a command from being run; everything else is ``REFUSED``."""
 
 
-@click.command("run", cls=Command, context_settings={"ignore_unknown_options": False})
+class _RunCommand(Command):
+    """The command ``run``, which requires ``--`` before the command line that it runs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse arguments whose ``--`` is missing or does not separate options from a command."""
+        if not ctx.resilient_parsing:
+            _check_separator(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+def _check_separator(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Refuse a command line that the shell, or a slip, left without a whole command after ``--``.
+
+    An unquoted pattern is replaced by the shell with as many words as there are files: further words would be taken
+    for the command, and an option that lacks a word would take ``--`` for it.
+
+    Raises:
+        click.UsageError: with the reason.
+    """
+    own = args[: args.index("--")] if "--" in args else args
+    try:
+        told, _, _ = command.make_parser(ctx).parse_args(list(own))
+    except click.BadOptionUsage as error:
+        if "--" not in args:
+            raise
+        raise click.UsageError(f"{error.message} '--' follows in its place; {_QUOTE}", ctx) from None
+    if told.get("help"):
+        return
+    words = [*told["argv"]] if isinstance(told.get("argv"), list | tuple) else []
+    if words and "--" in args:
+        raise click.UsageError(f"{words[0]!r} before '--' belongs to no option; {_QUOTE}", ctx)
+    if words:
+        raise click.UsageError(f"'--' is missing before the command: write `-- {' '.join(words):.200}`.", ctx)
+    if len(args) - len(own) < 2:
+        raise click.UsageError("No command follows '--', so nothing can be run: write `-- COMMAND [ARGUMENT]...`.", ctx)
+
+
+_QUOTE: Final = "if that came from a pattern that the shell replaced, quote the pattern: --writes 'src/*'."
+
+
+@click.command("run", cls=_RunCommand, context_settings={"ignore_unknown_options": False})
 @click.argument("argv", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--agent", metavar="ID", help="Whose command it is; your user name unless told otherwise.")
 @click.option("--session", metavar="ID", help="Its unit of work, whose leases never conflict; a new one if not given.")
@@ -46,7 +86,7 @@ CODES: Final = {
 @click.option("--renames", nargs=2, multiple=True, metavar="OLD NEW", help="It moves this there (RENAMES).")
 @click.option("--connects", multiple=True, metavar="URL", help="It talks to this host (CONSUMES).")
 @click.option("--declare", nargs=2, multiple=True, metavar="PREDICATE RESOURCE", help="Any other triple.")
-@click.option("--manifest", metavar="JSON", help="A whole manifest in place of all the above: @file or -.")
+@click.option("--manifest", metavar="JSON|YAML", help="A whole manifest in place of all the above: @file or -.")
 @click.option("--wait", type=float, default=60.0, show_default=True, metavar="SECONDS", help="How long to wait.")
 @click.option("--retry", is_flag=True, help="After Die ask again, when the verdict says, until --wait is over.")
 @click.option("--ttl-ms", type=int, help="Time to live of the leases without a heartbeat; else as [klis] says.")
@@ -57,7 +97,7 @@ CODES: Final = {
 @click.option("--allow-read", multiple=True, metavar="PATH", help="It may read this, outside of the workspace.")
 @click.option("--no-compare", is_flag=True, help="Do not compare the content of the workspace before and after.")
 @click.option("--require-signature", is_flag=True, help="Accept a signed manifest only.")
-@click.option("--by", metavar="ID", help="Who vouches for a manifest that is not signed; the agent itself.")
+@click.option("--by", metavar="ID", help="The caller; the agent itself unless it is a --manifest.")
 @click.option("--report", metavar="FILE", help="Write the verification log there, as JSON; - is stdout.")
 @with_desk
 def run(desk: Desk, argv: tuple[str, ...], report: str | None, **asked: Any) -> int:
@@ -108,7 +148,7 @@ def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[st
         keep=asked["keep"],
         compare=not asked["no_compare"],
         require_signature=asked["require_signature"],
-        by=asked["by"],
+        by=asked["by"] or (manifest["agent_id"] if asked["manifest"] is None else None),
     )
     if asked["permissive"]:
         desk.out.remark(
@@ -123,7 +163,7 @@ def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[st
 def _manifest(world: World, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what was declared: a manifest, or places; an unconfined command without either changes where it works."""
     from world.klis.predicate import Predicate, read_predicate
-    from worldprotocol.cli.reading import read_object
+    from worldprotocol.cli.reading import read_manifest_document
     from worldprotocol.runs.declaring import manifest_of_places, opaque_manifest, url_resource
 
     named = ("reads", "writes", "creates", "deletes", "renames", "connects", "declare")
@@ -131,7 +171,7 @@ def _manifest(world: World, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     if asked["manifest"] is not None:
         if is_declared or asked["agent"] or asked["session"]:
             raise click.UsageError("A manifest says all; leave out --agent, --session and the places.")
-        return read_object(asked["manifest"], what="--manifest")
+        return read_manifest_document(asked["manifest"], what="--manifest")
     if asked["agent"] == "":
         raise click.UsageError("--agent is empty; say whose command it is, or leave it out.")
     agent = asked["agent"] or _user()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from worldprotocol.config import Config
 
 DEFAULT_LOG: Final = "world.db"
+AUTHENTICATION: Final = ("signed", "channel", "open")
 FILES: Final = (".json", ".yaml", ".yml")
 
 
@@ -27,9 +28,16 @@ FILES: Final = (".json", ".yaml", ".yml")
 @click.option("--projection", "projections", multiple=True, metavar="REF", help="A projection; repeat for more.")
 @click.option("--policy", "policies", multiple=True, metavar="REF", help="A policy, to be adopted; repeat for more.")
 @click.option("--effects", multiple=True, metavar="REF", help="Effect handlers; repeat for more.")
+@click.option(
+    "--authentication",
+    type=click.Choice(AUTHENTICATION),
+    help="What shows whose manifest it is; channel unless given here (see docs/operator.md, Keys).",
+)
 @click.option("--force", is_flag=True, help="Overwrite a world.toml that is there.")
 @click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
-def init(desk: Desk, folder: str, data: str | None, *, force: bool, by: str, **references: Any) -> None:
+def init(
+    desk: Desk, folder: str, data: str | None, *, authentication: str | None, force: bool, by: str, **references: Any
+) -> None:
     """Write world.toml into DIR and found the log that it names.
 
     The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
@@ -44,6 +52,8 @@ def init(desk: Desk, folder: str, data: str | None, *, force: bool, by: str, **r
         raise Refused("CONFIG_EXISTS", f"{target} is there already; --force overwrites it.", path=str(target))
     _refuse_missing(references["domain"], where)
     config = _config(where, desk.log, references, paranoid=desk.paranoid)
+    if authentication is not None:
+        config = config.model_copy(update={"klis": {"authentication": authentication}})
     config.chosen_limits()
     initial = None if data is None else _data(data)
     from worldprotocol.cli.opening import make_importable
@@ -136,6 +146,8 @@ def _data(given: str) -> dict[str, Any]:
 def _toml(config: Config) -> str:
     told = config.model_dump(exclude={"limits", "klis", "folder", "unsafe_unguarded_projections"}, exclude_none=True)
     lines = [f"{name} = {_value(value)}" for name, value in told.items()]
+    if config.klis:
+        lines += ["", "[klis]", *(f"{name} = {_value(value)}" for name, value in config.klis.items())]
     return "# What composes this realm; relative paths start at this file.\n" + "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from world.klis.manifest import Manifest
     from worldprotocol.klis_sessions import Totals
 
-_YAML = click.option("--yaml", is_flag=True, help="Read YAML; files that end in .yaml or .yml are read so anyhow.")
+_YAML = click.option(
+    "--yaml", is_flag=True, help="Read YAML, also where the file's name or its first character says JSON."
+)
 
 
 @click.group("klis", cls=Group)
@@ -224,10 +226,11 @@ def _manifest(desk: Desk, content: bytes, source: str, yaml: bool) -> Manifest:
     from world.klis.manifest import read_manifest
     from world.klis.resource import ResourceTypes
     from world.klis.settings import KlisSettings
+    from worldprotocol.cli.reading import is_yaml
 
-    is_yaml = yaml or source.endswith((".yaml", ".yml"))
     settings = KlisSettings.read(desk.settings().klis)
-    return read_manifest(content, settings=settings, types=ResourceTypes.installed(), yaml=is_yaml)
+    as_yaml = yaml or is_yaml(content, source)
+    return read_manifest(content, settings=settings, types=ResourceTypes.installed(), yaml=as_yaml)
 
 
 def _rejected(desk: Desk, refused: Refused) -> int:

@@ -33,12 +33,12 @@ def _holder(function: Any) -> Any:
 @click.option("--agent", metavar="ID", help="Who asks.")
 @click.option("--session", metavar="ID", help="Its unit of work, whose leases never conflict; a new one if not given.")
 @click.option("--predicate", default="MUTATES", show_default=True, help="For what, one of the six.")
-@click.option("--manifest", metavar="JSON", help="A whole manifest, maybe signed, in place of the above: @file or -.")
+@click.option("--manifest", metavar="JSON|YAML", help="A whole manifest, in place of the above: @file or -.")
 @click.option("--ttl-ms", type=int, help="How long a lease lives without a heartbeat; else as [klis] says.")
 @click.option("--wait", type=float, default=0, metavar="SECONDS", help="Wait so long where the rules allow waiting.")
 @click.option("--retry", is_flag=True, help="After Die ask again, when the verdict says, until --wait is over.")
 @click.option("--require-signature", is_flag=True, help="Accept a signed manifest only.")
-@click.option("--by", metavar="ID", help="Who vouches for a manifest that is not signed; the agent itself.")
+@click.option("--by", metavar="ID", help="The caller; the agent itself unless it is a --manifest.")
 @with_desk
 def acquire(
     desk: Desk, resources: tuple[str, ...], manifest: str | None, wait: float, agent: str | None, **more: Any
@@ -47,13 +47,13 @@ def acquire(
 
     Nothing keeps them alive but `worldctl lease heartbeat`. Exit code 1 says that they were not granted, and why.
     """
-    from worldprotocol.cli.reading import read_object
+    from worldprotocol.cli.reading import read_manifest_document
 
     if manifest is None and (agent is None or not resources):
         raise click.UsageError("Say who asks and for what: --agent ID RESOURCE..., or give --manifest.")
     if manifest is not None and (agent is not None or resources):
         raise click.UsageError("A manifest says who asks and for what; leave out --agent and the resources.")
-    document = None if manifest is None else read_object(manifest, what="--manifest")
+    document = None if manifest is None else read_manifest_document(manifest, what="--manifest")
     with desk.open() as world:
         got = world.leases.acquire(agent=agent, resources=resources, manifest=document, timeout=wait, **more)
     wire: dict[str, Any] = {

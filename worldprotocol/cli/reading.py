@@ -42,6 +42,36 @@ def read_object(given: str, *, what: str) -> dict[str, Any]:
     return value
 
 
+def read_manifest_document(given: str, *, what: str) -> dict[str, Any]:
+    """Return the document of a manifest that is given as text, as ``@file`` or as ``-`` for stdin.
+
+    A file that ends in ``.yaml`` or ``.yml`` is YAML, one that ends in ``.json`` JSON; any other text is JSON where it
+    begins with a brace, and YAML otherwise.
+
+    Args:
+        given: the text, ``@file`` or ``-``.
+        what: the option, for the error.
+
+    Raises:
+        Refused: ``MALFORMED_SCHEMA`` with the line or the place in it, ``MANIFEST_TOO_LARGE``, ``FILE_UNREADABLE``.
+    """
+    from world.klis.manifest import manifest_document
+
+    content = _content(given)
+    try:
+        return manifest_document(content, yaml=is_yaml(content, given if given.startswith("@") else ""))
+    except Refused as refused:
+        raise Refused(refused.code, f"{what}: {refused.message}", **refused.details) from None
+
+
+def is_yaml(content: str | bytes, name: str) -> bool:
+    """Return whether a manifest is YAML: by the name of its file, else by its first character."""
+    if name.endswith((".yaml", ".yml", ".json")):
+        return not name.endswith(".json")
+    head = content.lstrip()[:1]
+    return head not in ("{", b"{")
+
+
 def _content(given: str) -> str | bytes:
     if given == STDIN:
         return sys.stdin.buffer.read()

@@ -71,7 +71,7 @@ class Wishes:
         keep: leave what a run did that failed without a violation; otherwise it is undone.
         compare: compare the content of the workspace before and after.
         require_signature: accept a signed manifest only.
-        by: who vouches for the manifest; None is the agent itself.
+        by: the caller's identity, which vouches for a manifest in its own name; see ``Leases.acquire``.
         progress: told how many files of the workspace were looked at.
     """
 
@@ -319,7 +319,7 @@ class GovernedRun:
         with exempt():
             try:
                 wishes = self._wishes
-                more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=wishes.ttl_ms, by=wishes.by)
+                more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=wishes.ttl_ms, run_id=self.run_id)
             except Refused:
                 return False
             more.keep_alive()

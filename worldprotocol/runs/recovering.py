@@ -166,7 +166,9 @@ def _nobody_else(
         yield []
         return
     session = f"recovery of {opened.run_id}"
-    with leases.acquire(agent=opened.agent_id, session=session, resources=list(places), timeout=0) as held:
+    with leases.acquire(
+        agent=opened.agent_id, session=session, resources=list(places), timeout=0, run_id=opened.run_id
+    ) as held:
         yield [held.verdict.verdict_id]
 
 

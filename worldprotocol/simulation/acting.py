@@ -257,12 +257,21 @@ def _switch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 def _lease(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     agent = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
     session = f"{agent}-{told['session']}"
-    scope = [{"predicate": predicate, "resource": resource} for predicate, resource in told["scope"]]
+    scope = [_claim(predicate, resource) for predicate, resource in told["scope"]]
     manifest = {"ver": "1.0", "agent_id": agent, "session_id": session, "scope": scope}
     queue, wait = told["queue"], told["wait"]
     desk = worker.world.leases.desk
     verdict = desk.request(manifest, by=agent, ttl_ms=told["ttl"], queue=queue, wait_ms=wait if queue else None)
     return f"{verdict.status} for {session}"
+
+
+def _claim(predicate: str, resource: str) -> dict[str, str]:
+    """Return an entry of a manifest's scope; a RENAMES gets a new name beside the old one."""
+    claim = {"predicate": predicate, "resource": resource}
+    if predicate != "RENAMES":
+        return claim
+    place, ending = resource.removesuffix("/*"), "/*" if resource.endswith("/*") else ""
+    return claim | {"to": f"{place}-renamed{ending}"}
 
 
 def _timed(sim: Simulation, which: int) -> str | None:

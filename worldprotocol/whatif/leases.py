@@ -49,9 +49,11 @@ class Leased:
         Raises:
             Refused: see ``Leasing.request``.
         """
+        channel = event.channel or {}
         protocol.leasing.request(
             event.manifest or {},
-            by=str((event.channel or {}).get("by", "")),
+            by=channel.get("by"),
+            run_id=channel.get("runId"),
             ttl_ms=event.ttl_ms,
             queue=event.queued,
             wait_ms=None if event.deadline is None else event.deadline - event.at,

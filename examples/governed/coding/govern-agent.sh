@@ -12,5 +12,5 @@ manifest=$(sed "s/THIS-RUN/coder-$(date +%s)-$$/" "$here/manifest.json") # every
 export GIT_OPTIONAL_LOCKS=0 # git status and git diff look without writing to .git
 cd "$here/project"
 # shellcheck disable=SC2086 # GOVERN holds several words
-exec worldctl --config "$here/world.toml" run --manifest "$manifest" --wait 300 --retry \
+exec worldctl --config "$here/world.toml" run --manifest "$manifest" --by coder --wait 300 --retry \
   --report "$here/last-run.json" ${AGENT_HOME:+--allow-read "$AGENT_HOME"} ${GOVERN:-} -- "$@"

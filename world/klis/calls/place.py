@@ -159,7 +159,7 @@ class Place:
             Refused: ``INVALID_CALL`` for a name that no resource can have.
         """
         try:
-            found = canonical_resource(text, types=self.types, lower_case=self.lower_case)
+            found = canonical_resource(text, types=self.types, lower_case=self.lower_case, literal_stars=True)
         except Refused as refused:
             malformed(f"{self.call!r:.200} names no resource: {refused.message}", resource=text)
         return Seen(predicate, found, call=self.call, looks=looks)
