@@ -82,8 +82,8 @@ class Leasing:
             The verdict as it was recorded.
 
         Raises:
-            Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED`` with what to do, ``MANIFEST_REPLAYED``, ``PROPOSAL_HOLDS``, and
-                what ``read_manifest`` and ``Desk.request`` refuse.
+            Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED`` with what to do, ``MANIFEST_REPLAYED``, ``PROPOSAL_HOLDS``,
+                and what ``read_manifest`` and ``Desk.request`` refuse.
         """
 
         def command(work: Work) -> VerdictGiven:
