@@ -251,6 +251,76 @@ def test_a_system_actor_issues_direct_intents_and_nobody_else_can_claim_to(world
         world.submit(IntentInstance.read(wire))
 
 
+@pytest.mark.requirement("INT-8.2", "INV-SD1", "INV-SD2")
+@pytest.mark.parametrize(
+    ("projection_id", "source_kind", "actor"),
+    [
+        ("system:nightly", "ui", "cron"),
+        ("system:nightly", "api", "cron"),
+        ("system:nightly", "agent", "cron"),
+        ("system:nightly", "system", "ann"),
+        ("system:", "system", "cron"),
+    ],
+)
+def test_submitting_holds_direct_intents_to_source_actor_and_name(
+    world: World, projection_id: str, source_kind: str, actor: str
+) -> None:
+    wire = world.issue(actor, "sell", {"item": "tea"}).to_wire()
+    wire["meta"]["origin"] |= {
+        "projectionId": projection_id,
+        "source": {"kind": source_kind, "eventId": "night-1"},
+    }
+    events = [logged.position for logged in world.log.read()]
+    with refusal("NOT_A_DIRECT_INTENT"):
+        world.submit(IntentInstance.read(wire))
+    assert [logged.position for logged in world.log.read()] == events
+    wire["meta"]["origin"] |= {"projectionId": "form"}
+    assert world.submit(IntentInstance.read(wire)).status == "completed"
+
+
+@pytest.mark.requirement("INV-SD3", "INV-I2", "INT-6.2.1")
+def test_a_direct_intent_with_a_key_that_does_not_follow_from_it_is_refused(world: World) -> None:
+    wire = world.issue("cron", "sell", {"item": "tea"}).to_wire()
+    with refusal("WRONG_SCHEMA"):
+        world.submit(IntentInstance.read({**wire, "intentKey": "ab" * 32}))
+    assert world.submit(IntentInstance.read(wire)).status == "completed"
+
+
+@pytest.mark.requirement("INT-4.1", "WP-bind")
+@pytest.mark.parametrize("kind", ["human", "agent", "system"])
+def test_what_the_authority_rejects_is_rejected_for_actors_of_every_kind(log_url: str, kind: str) -> None:
+    with open_shop(log_url) as world:
+        world.register(f"a-{kind}", kind, binding={"kind": "policy_rules", "policy": "house"})  # type: ignore[arg-type]
+        refused = world.act(f"a-{kind}", "close")
+        assert refused.status == "rejected"
+        assert refused.decision_record is not None
+        assert refused.decision_record.decision == "rejected"
+        assert world.data()["open"] is True
+        assert world.act(f"a-{kind}", "sell", {"item": "tea"}).status == "completed"
+
+
+@pytest.mark.requirement("INT-14.4")
+def test_the_wire_form_of_a_proposal_has_every_part_that_the_specification_names(log_url: str) -> None:
+    with open_shop(log_url, clock=ManualClock(5_000)) as world:
+        head = world.branch().head
+        intent = world.issue("ann", "sell", {"item": "tea"})
+        done = world.submit(intent, trace={"ticket": 7})
+        wire = done.to_wire()
+        expected = {
+            "proposalId": done.proposal_id,
+            "actor": done.submitted.actor,
+            "intent": intent.to_wire(),
+            "baseWorld": head,
+            "trace": {"ticket": 7},
+            "submittedAt": 5_000,
+            "status": "completed",
+            "approvedScope": None,
+        }
+        assert {name: wire[name] for name in expected} == expected
+        assert wire["actor"]["actorId"] == "ann"
+        assert "trace" not in world.act("ann", "sell", {"item": "tea"}).to_wire()
+
+
 @pytest.mark.requirement("WP-bind", "WP-decision")
 def test_people_answer_and_time_runs_out(log_url: str) -> None:
     clock = ManualClock(1_000)
@@ -323,6 +393,23 @@ def test_effects_are_made_between_commits_and_journaled(log_url: str) -> None:
         names = topics(world, done.proposal_id)
         assert names.count("effect.requested") == names.count("effect.fulfilled") == 3
         assert names.index("effect.requested") < names.index("effect.fulfilled")
+
+
+@pytest.mark.requirement("INT-6.1.3", "INV-I5", "INT-14.3")
+def test_every_effect_of_an_execution_is_made_under_the_submitted_intent_id(log_url: str) -> None:
+    seen: list[tuple[str, str]] = []
+
+    @handler("bank.charge", idempotent=True)
+    def charge(params: Any, call: Any) -> Any:
+        seen.append((call.intent_id, call.proposal_id))
+        return {"receipt": f"r{len(seen)}"}
+
+    with open_shop(log_url, effects=[charge]) as world:
+        done = world.act("ann", "charge", {"amount": 7, "times": 3})
+        assert done.status == "completed"
+        assert seen == [(done.intent.intent_id, done.proposal_id)] * 3
+        submitted = [event for event in world.log.stream(done.proposal_id) if event.topic == "proposal.submitted"]
+        assert len(submitted) == 1
 
 
 @pytest.mark.requirement("HC-handlers")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,10 @@ from world.decision import Ruling
 from world.errors import Refused
 from world.events import ProjectionRecorded
 from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
-from world.log import open_log
+from world.log import EventLog, open_log
 from world.ports import EffectTerms, Enforcement, Order, Outcome, Performed
 from world.protocol import WorldProtocol
-from world.snapshot import Snapshot
+from world.snapshot import ErrorValue, Snapshot, System
 from world.source import SourceRef
 from world.submission import Submission
 from world.views.index import WorldIndex
@@ -155,28 +157,39 @@ class Alone:
         """There is nothing to leave."""
 
 
+ANN = ActorRef(actor_id="ann", kind="human")
+
+
+def protocol_on(log: EventLog, executor: ScriptedExecutor) -> WorldProtocol:
+    """Found a world behind its ports, with one actor."""
+    protocol = WorldProtocol(
+        log,
+        domain=shop,
+        authority=YesAuthority(),
+        executor=executor,
+        clock=SystemClock(),
+        ids=SequentialIds(),
+        workers=Alone(),
+    )
+    protocol.found(by="test")
+    protocol.register_actor(ANN, by="test")
+    protocol.bind_actor("ann", {"kind": "yes"}, by="test")
+    return protocol
+
+
+def tea_of_ann() -> IntentInstance:
+    """Return an intent of the only actor."""
+    body = IntentBody(type="sell", input={"item": "tea"})
+    origin = IntentOrigin(projection_id="p", source=SourceRef(kind="ui", event_id="e"), actor=ANN)
+    meta = IntentMeta(origin=origin)
+    return IntentInstance(body=body, intent_id="i-1", intent_key=body.key(shop.schema.hash), meta=meta)
+
+
 @pytest.mark.requirement("WP-boundary", "WP-bind", "INT-14.3")
 def test_the_world_is_given_any_executor_and_imports_none(log_url: str) -> None:
     executor = ScriptedExecutor()
     with open_log(log_url, create=True, view=WorldIndex()) as log:
-        protocol = WorldProtocol(
-            log,
-            domain=shop,
-            authority=YesAuthority(),
-            executor=executor,
-            clock=SystemClock(),
-            ids=SequentialIds(),
-            workers=Alone(),
-        )
-        protocol.found(by="test")
-        ann = ActorRef(actor_id="ann", kind="human")
-        protocol.register_actor(ann, by="test")
-        protocol.bind_actor("ann", {"kind": "yes"}, by="test")
-        body = IntentBody(type="sell", input={"item": "tea"})
-        origin = IntentOrigin(projection_id="p", source=SourceRef(kind="ui", event_id="e"), actor=ann)
-        intent = IntentInstance(
-            body=body, intent_id="i-1", intent_key=body.key(shop.schema.hash), meta=IntentMeta(origin=origin)
-        )
+        protocol, intent = protocol_on(log, executor), tea_of_ann()
         done = protocol.submit(Submission(intent))
         assert done.status == "completed"
         assert protocol.archive.state(done.world_id or "")["sold"] == 100
@@ -196,3 +209,33 @@ def test_time_and_seed_of_an_execution_are_recorded(log_url: str) -> None:
         assert done.started.now == 5_000
         assert done.started.seed == done.intent.intent_id
         assert world.realm().policies["house"].policy_hash == house.hash
+
+
+class MisleadingExecutor(ScriptedExecutor):
+    """Ends every execution with or without an error, under a status text that says the opposite."""
+
+    def __init__(self, *, is_failing: bool) -> None:
+        super().__init__()
+        self.is_failing = is_failing
+
+    def step(self, order: Order) -> Outcome:
+        done = super().step(order)
+        error = ErrorValue("OUT_OF_STOCK", "no tea left", "sell", "", order.now)
+        if self.is_failing:
+            return Outcome("completed", (), order.snapshot, error=error)
+        history = System("error", None, (error, error, error))
+        return Outcome("failed", done.patches, replace(done.snapshot, system=history))
+
+
+@pytest.mark.requirement("WP-outcome")
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_the_outcome_follows_from_the_error_and_not_from_a_status_text_or_past_errors(is_failing: bool) -> None:
+    executor = MisleadingExecutor(is_failing=is_failing)
+    with open_log("sqlite:///:memory:", create=True, view=WorldIndex()) as log:
+        protocol = protocol_on(log, executor)
+        done = protocol.submit(Submission(tea_of_ann()))
+        assert done.status == ("failed" if is_failing else "completed")
+        sealed = [json.loads(event.state) for event in log.read() if event.topic == "world.sealed"][-1]
+        assert sealed["outcome"] == done.status
+        assert ("error" in sealed) is is_failing
+        assert (protocol.realm().branches["main"].head == done.world_id) is not is_failing

@@ -24,6 +24,7 @@ from world.canonical import canonical_bytes, read_json
 from world.errors import Refused
 from world.frozen import FrozenDict
 from world.intent import IntentBody
+from world.patch import set_
 from world.snapshot import SnapshotView
 from world.source import SourceEvent
 from worldprotocol.testing import strategies as wp
@@ -295,3 +296,39 @@ def test_functions_that_only_begin_when_they_are_called_are_refused():
     functions: tuple[Any, ...] = (asynchronous, generator, 5)
     for function in functions:
         refused("INVALID_PROJECTION", partial(projection("p"), function))
+
+
+@pytest.mark.requirement("INV-P4", "INT-9.2", "INV-P1", "INT-7.1")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        set_("todos", []),
+        [set_("todos", [])],
+        {"kind": "patches", "patches": [{"op": "set", "path": "todos", "value": []}]},
+        {"kind": "intent", "body": SAVE.to_wire(), "patches": [{"op": "set", "path": "todos", "value": []}]},
+        {"kind": "intent", "body": SAVE.to_wire(), "effects": [{"type": "http.post", "params": {}}]},
+        {"kind": "intent", "body": SAVE.to_wire(), "approvedScope": {"allowedPaths": ["data.*"]}},
+        {"kind": "intent", "body": SAVE.to_wire(), "decision": "approved"},
+        {"kind": "intent", "body": SAVE.to_wire(), "intentId": "mine"},
+        {"kind": "intent", "body": {**SAVE.to_wire(), "patches": []}},
+        {"kind": "intents", "bodies": [SAVE.to_wire(), SAVE.to_wire()]},
+        [SAVE, SAVE],
+        {"kind": "snapshot", "data": {"todos": []}},
+        True,
+    ],
+)
+def test_what_does_more_than_select_one_intent_is_no_answer_of_a_projection(answer):
+    fault = refused("INVALID_PROJECTION_RESULT", lambda: ask(answering(answer), request()))
+    assert fault.details["projection"] == "fixed"
+
+
+@pytest.mark.requirement("INV-P4", "INV-P3", "INT-9.2")
+def test_a_projection_that_carries_out_what_it_should_only_select_is_refused():
+    @projection("strong")
+    def strong(req: ProjectionRequest) -> Any:
+        req.snapshot.data["todos"] = []
+        return None
+
+    before = dict(VIEW.data)
+    refused("PROJECTION_FAILED", lambda: ask(strong, request()))
+    assert dict(VIEW.data) == before

@@ -277,3 +277,29 @@ def test_a_routing_that_nobody_took_part_in_is_named_after_the_router():
     assert Routed(None, (), Nothing("x")).recorded_as == ROUTER
     assert Routed(None, ("a",), Nothing("x")).recorded_as == "a"
     assert Routed("b", ("a", "b"), Selected(IntentBody(type="t"))).recorded_as == "b"
+
+
+@pytest.mark.requirement("INT-12.2", "INT-3.1")
+def test_a_record_keeps_the_whole_actor_and_the_whole_source():
+    actor = ActorRef(actor_id="ann", kind="human", name="Ann Example", meta={"roles": ["editor"], "level": 3})
+    source = SourceEvent(kind="ui", event_id="click-2", payload={"save": [1, None]}, occurred_at=23)
+    routed = REGISTRY.route(ProjectionRequest(SCHEMA, VIEW, actor, source))
+    event = record_of(routed, record_id="r-2", at=1_000, actor=actor, source=source, schema_hash=SCHEMA, world_id=WORLD)
+    assert event is not None
+    again = decode_event(event.TOPIC, event.VERSION, encode_event(event))
+    assert isinstance(again, ProjectionRecorded)
+    told = ProjectionRecord.from_event(again)
+    assert (told.actor, told.source) == (actor, source)
+    wire = told.to_wire()
+    assert wire["actor"] == {
+        "actorId": "ann",
+        "kind": "human",
+        "name": "Ann Example",
+        "meta": {"roles": ["editor"], "level": 3},
+    }
+    assert wire["source"] == {
+        "kind": "ui",
+        "eventId": "click-2",
+        "payload": {"save": [1, None]},
+        "occurredAt": 23,
+    }
