@@ -548,3 +548,30 @@ def test_a_small_change_of_a_large_state_shares_the_rest() -> None:
     before, after = base.data["items"], done.snapshot.data["items"]
     assert [at for at in range(10_000) if before[at] is not after[at]] == [5_000]
     assert done.snapshot.data["bag"] is base.data["bag"]
+
+
+@pytest.mark.requirement("HC-snapshot")
+def test_state_of_a_host_is_allowed_below_its_own_member_and_nowhere_else() -> None:
+    program = domain(go=put("$host.jobs", lit([1])), astray=put("host.jobs", lit([1])), unchecked=True)
+    before = start(program)
+    after = run(program).snapshot
+    assert after.system.last_error is None
+    assert after.data == {**before.data, "$host": {"jobs": [1]}}
+    assert snapshot_hash(after.to_wire()) == snapshot_hash(before.to_wire())
+    astray = run(program, "astray").snapshot
+    assert astray.system.last_error is not None
+    assert astray.system.last_error.code == "PATH_NOT_FOUND"
+    assert astray.data == before.data
+
+
+@pytest.mark.requirement("HC-snapshot", "HC-compute")
+def test_computing_adds_nothing_of_its_own_to_the_data() -> None:
+    program = domain(go=seq(put("count", lit(2)), effect_node("http", url="u"), put("name", lit("x"))))
+    before = start(program)
+    waiting = run(program)
+    assert waiting.snapshot.data == {**before.data, "count": 2}
+    assert waiting.snapshot.system.status == "pending"
+    journal = {waiting.requirements[0].id: EffectResult(value=freeze({}))}
+    done = run(program, journal=journal).snapshot
+    assert done.data == {**before.data, "count": 2, "name": "x"}
+    assert (done.system.pending_requirements, done.system.current_action) == ((), None)

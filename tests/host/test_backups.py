@@ -441,3 +441,34 @@ def test_a_disk_without_room_is_said_nothing_is_granted_and_a_rollback_still_wor
     assert told["failed"] == []
     assert told["content"] == "small"
     assert told["left"] == [".klock", "large", "small"]
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_content_and_lists_are_on_the_disk_before_they_get_their_names(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    """Every file that a backup names was synced while it had no name yet, and its folder afterwards."""
+    done: list[tuple[str, int]] = []
+    sync, rename = os.fsync, os.rename
+
+    def synced(handle: int) -> None:
+        sync(handle)
+        done.append(("synced", os.fstat(handle).st_ino))
+
+    def renamed(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        file = os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_ino
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        done.append(("named", file))
+
+    for number in range(copies):
+        (place.root / f"f{number}").write_text(f"content {number}")
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    Backups(place).take("one", [file(f"/f{number}") for number in range(copies)], at=1, note={})
+    lasting = [*objects_of(place), place.private / "backups/sets/one.json"]
+    assert len(lasting) == copies + 1
+    for path in lasting:
+        inode, folder = path.stat().st_ino, path.parent.stat().st_ino
+        at = done.index(("named", inode))
+        assert ("synced", inode) in done[:at]
+        assert ("synced", folder) in done[at:]

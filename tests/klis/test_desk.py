@@ -18,6 +18,7 @@ from world.klis.desk import Desk
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
+from world.klis.triple import read_confidence
 
 SIGNED = {"kind": "signed", "keyId": "k", "by": "test"}
 SETTINGS = KlisSettings(default_ttl_ms=1_000, max_ttl_ms=5_000, max_hold_ms=8_000, max_waiting=5)
@@ -593,3 +594,20 @@ def test_a_crowd_that_waits_for_one_lease_is_answered_in_one_go() -> None:
     assert office.answers(waiting[-1])[-1] == ("queue", "Granted")
     assert office.ledger.verdicts == {"Granted": 2, "Wait": 1_000, "Die": 999}
     assert not office.ledger.requests
+
+
+@pytest.mark.requirement("KP-0", "KM-2.1")
+def test_a_claim_has_subject_predicate_object_confidence_and_time() -> None:
+    office = Office()
+    claimed = {"predicate": "MUTATES", "resource": "FILE:/a", "confidence": 0.6}
+    told = {"ver": "1.0", "agent_id": "bob", "session_id": "s", "scope": [claimed], "issued_at": 4_321}
+    manifest = read_manifest(told, settings=office.desk.settings)
+    verdict = office.desk.request(manifest, 5_000, channel=CHANNEL)
+    (lease,) = office.ledger.leases.values()
+    triple = lease.triple
+    assert (lease.session.agent_id, triple.predicate, triple.resource.text) == ("bob", "MUTATES", "FILE:/a")
+    assert lease.granted_at == verdict.at == 5_000
+    assert verdict.manifest is not None
+    assert verdict.manifest["issued_at"] == manifest.issued_at == 4_321
+    (recorded,) = verdict.manifest["scope"]
+    assert {**recorded, "confidence": read_confidence(recorded["confidence"])} == {**claimed, "confidence": "Medium"}

@@ -508,3 +508,14 @@ def test_installed_packages_offer_types(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(types) == {*STANDARD, "QUEUE"}
     found = read_resource("QUEUE:/a", types=types)
     assert found.type == "QUEUE"
+
+
+@pytest.mark.requirement("KM-4.2b")
+@pytest.mark.parametrize("scheme", ["FILE", "API_ENDPOINT"])
+@pytest.mark.parametrize("below", ["", "/*"])
+def test_paths_of_every_type_of_the_system_are_folded_where_case_does_not_count(scheme: str, below: str) -> None:
+    written, folded = f"{scheme}:/Api/Users{below}", f"{scheme}:/api/users{below}"
+    assert canonical_resource(written, lower_case=True).text == folded
+    assert refusal(written, lower_case=True).details["canonical"] == folded
+    assert canonical_resource(written).text == written
+    assert read_resource(written).text == written

@@ -132,6 +132,7 @@ def test_a_file_whose_first_bytes_were_changed_is_a_damaged_log(path: Path) -> N
     assert refusal(str(path), read_only=True).code == "LOG_DAMAGED"
 
 
+@pytest.mark.requirement("CARD-log")
 def test_a_file_is_durable_by_default(path: Path) -> None:
     with open_log(str(path), create=True) as log:
         writer = log._store._writer  # type: ignore[attr-defined]

@@ -187,3 +187,37 @@ def test_a_value_that_was_written_and_read_has_the_key_it_had():
     value = {"price": 1.0, "big": 10**20, "minus": -0.0, "deep": [{"é": "ü"}]}
     again = read_json(json.dumps(freeze(value)))
     assert intent_key(SCHEMA, "t", value) == intent_key(SCHEMA, "t", again)
+
+
+ERROR = {"code": "X", "source": {"actionId": "a", "nodePath": "p"}}
+
+
+def jcs_sha256(value: Any) -> str:
+    return hashlib.sha256(rfc8785.dumps(value)).hexdigest()
+
+
+@pytest.mark.requirement("WP-outcome", "WP-hash")
+@pytest.mark.parametrize("status", ["idle", "computing", "pending", "error", "completed", "failed", ""])
+@pytest.mark.parametrize("errors", [[], [ERROR], [ERROR, {**ERROR, "code": "Y"}]])
+@pytest.mark.parametrize(
+    ("last_error", "pending", "outcome"),
+    [(None, [], "completed"), (ERROR, [], "failed"), (None, ["r-1"], "failed"), (ERROR, ["r-1"], "failed")],
+)
+def test_the_hashed_outcome_follows_from_the_last_error_and_what_is_pending_alone(
+    status, errors, last_error, pending, outcome
+):
+    system = {
+        "status": status,
+        "lastError": last_error,
+        "errors": errors,
+        "pendingRequirements": [{"id": name} for name in pending],
+    }
+    expected = {
+        "data": {"a": 1},
+        "system": {
+            "terminalStatus": outcome,
+            "errors": sorted(errors, key=jcs_sha256),
+            "pendingDigest": jcs_sha256({"pendingIds": pending}) if pending else "empty",
+        },
+    }
+    assert snapshot_hash({"data": {"a": 1}, "system": system}) == jcs_sha256(expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 from typing import Any
 
@@ -384,3 +385,14 @@ def test_a_manual_clock_moves_when_it_is_told_to():
     assert [clock.now_ms(), clock.now_ms()] == [100, 102]
     clock.advance(-50)
     assert clock.now_ms() == 54
+
+
+@pytest.mark.requirement("INT-6.1.4")
+def test_every_random_bit_of_an_intent_id_takes_both_values():
+    """74 bits, each of them 0 and 1 in 200 ids: a fixed bit would pass with a chance below 2**-190."""
+    source = SystemIds()
+    made = [int(source.intent_id().replace("-", ""), 16) for _ in range(200)]
+    random = [(number >> 64 & 0xFFF) << 62 | number & (2**62 - 1) for number in made]
+    assert all(0 < sum(number >> bit & 1 for number in random) < 200 for bit in range(74))
+    steps = {second - first for first, second in itertools.pairwise(random)}
+    assert len(steps) == 199
