@@ -17,6 +17,9 @@ SEEDS ?= 1000
 FROM  ?= 0
 STEPS ?= 300
 
+# How many mutants `make mutate` draws; SEED=N draws others, and ARGS="sample --only klis" keeps to some modules.
+SAMPLE ?= 400
+
 # The Python that makes the environment: the first one found that is new enough, or PYTHON=/path/to/python.
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
@@ -24,7 +27,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format bench fuzz kill damage simulate constraints clean
+.PHONY: help setup demo test check format bench fuzz kill damage mutate simulate constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,13 +66,16 @@ simulate: $(STAMP) ## simulate SEEDS=1000 seeds (from FROM=0) of STEPS=300 steps
 damage: $(STAMP) ## change every byte and row of a small log, one by one
 	WORLDPROTOCOL_DAMAGE=all $(PY) -m pytest -n $(WORKERS) --dist load tests/log/test_damage.py $(ARGS)
 
+mutate: $(STAMP) ## change the code in scratch copies, SAMPLE=400 mutants drawn with SEED=1, and see whether tests notice
+	$(PY) -m tests.mutation --size $(SAMPLE) --seed $(or $(SEED),1) --workers $(WORKERS) --write $(ARGS)
+
 constraints: $(STAMP) ## pin in constraints.txt what .venv holds now
 	$(PY) -m pip --disable-pip-version-check freeze --exclude-editable > constraints.new
 	mv constraints.new constraints.txt
 	cat pyproject.toml constraints.txt > $(STAMP)
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .mutation build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

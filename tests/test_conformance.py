@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.plugins.conformance_report import (
     Evidence,
     Group,
     Requirement,
+    load_mutation_score,
     load_requirements,
     read_outcomes,
     render,
@@ -243,3 +245,31 @@ def test_a_wrong_list_of_requirements_is_refused_with_what_is_wrong(tmp_path, wr
     path.write_text(wrong)
     with pytest.raises(ValueError, match=said):
         load_requirements(path)
+
+
+def test_the_report_holds_the_score_of_the_last_mutation_run_and_is_read_back_without_it(project):
+    docs = project.mkdir("docs")
+    sample = {"modules": ["a.py", "b.py"], "mutants": 90, "sampled": 12, "seed": 7}
+    counts = {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 1, "score": 90.0}
+    told = {"named": {"mutations": 5, "noticed": 5}, "sample": {**sample, **counts}}
+    (docs / "mutation-score.json").write_text(json.dumps(told))
+    project.runpytest()
+    report = report_of(project)
+    assert "Named mutations: 5 of 5 noticed." in report
+    assert "| 2 | 90 | 12 | 7 | 9 | 1 | 1 | 1 | 90.0 % |" in report
+    assert report.index("## Mutation testing") < report.index("## A: A document")
+    assert set(read_outcomes(report)) == {
+        "tests/test_things.py::test_the_first_thing_holds",
+        "tests/test_things.py::TestBoth::test_both_things_hold",
+    }
+    checked = subprocess.run(
+        [sys.executable, "-m", "tests.plugins.conformance", "--check"],
+        cwd=project.path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr
+    (docs / "mutation-score.json").unlink()
+    assert load_mutation_score(docs / "mutation-score.json") is None

@@ -24,11 +24,13 @@ import pytest
 
 from tests.plugins.conformance_report import (
     FAILED,
+    MUTATION_SCORE,
     PARTLY,
     PASSED,
     SKIPPED,
     Evidence,
     Group,
+    load_mutation_score,
     load_requirements,
     read_outcomes,
     render,
@@ -145,7 +147,8 @@ class Conformance:
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         whole = self._collected and not (session.shouldstop or session.shouldfail)
         if ended and whole and is_full_run(self._config):
-            write_report(self._config.rootpath / REPORT, render(self._groups, self.evidence()))
+            mutation = load_mutation_score(self._config.rootpath / MUTATION_SCORE)
+            write_report(self._config.rootpath / REPORT, render(self._groups, self.evidence(), mutation))
             self._written = True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -207,7 +210,8 @@ def check(root: Path) -> str | None:
     except FileNotFoundError:
         return f"{REPORT} does not exist; make test writes it."
     evidence = Evidence({id_: frozenset(tests) for id_, tests in marks.tests.items()}, read_outcomes(report))
-    if render(load_requirements(root / REQUIREMENTS), evidence) != report:
+    mutation = load_mutation_score(root / MUTATION_SCORE)
+    if render(load_requirements(root / REQUIREMENTS), evidence, mutation) != report:
         return f"{REPORT} is not in step with the tests; make test writes it."
     return None
 

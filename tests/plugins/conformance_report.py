@@ -8,13 +8,18 @@ page can be read back into the evidence it was made from.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 LEVELS = ("MUST", "SHOULD", "MAY")
+MUTATION_SCORE = Path("docs", "mutation-score.json")
+"""Where ``make mutate`` keeps its score, from the root of the project."""
+
 PASSED, PARTLY, FAILED, SKIPPED, NOT_RUN = "passed", "some cases skipped", "failed", "skipped", "not run"
 
 _TEST_LINE = re.compile(r"^- `(?P<test>[^`]+)`(?: \((?P<outcome>[a-z ]+)\))?$")
@@ -99,17 +104,34 @@ def summary(groups: Iterable[Group], evidence: Evidence) -> str:
     return f"{len(proven)} of {len(every)} requirements are proven ({levels})."
 
 
-def render(groups: tuple[Group, ...], evidence: Evidence) -> str:
+def load_mutation_score(path: Path) -> Mapping[str, Any] | None:
+    """Read the result of the last `make mutate`; None where there is none yet.
+
+    Args:
+        path: The file that ``python -m tests.mutation --write`` writes.
+
+    Raises:
+        ValueError: The file is not JSON.
+    """
+    if not path.exists():
+        return None
+    told: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return told
+
+
+def render(groups: tuple[Group, ...], evidence: Evidence, mutation: Mapping[str, Any] | None = None) -> str:
     """Write the report.
 
     Args:
         groups: The requirements.
         evidence: The tests that name them, with their outcomes.
+        mutation: The result of the last `make mutate`, if there is one.
 
     Returns:
         Markdown, the same text for the same arguments.
     """
-    return "\n".join([*_overview(groups, evidence), *(line for g in groups for line in _section(g, evidence))])
+    lines = [*_overview(groups, evidence), *([] if mutation is None else _mutation(mutation))]
+    return "\n".join([*lines, *(line for g in groups for line in _section(g, evidence))])
 
 
 def _overview(groups: tuple[Group, ...], evidence: Evidence) -> list[str]:
@@ -130,6 +152,28 @@ def _overview(groups: tuple[Group, ...], evidence: Evidence) -> list[str]:
         lines.append(f"| {group.name} | {group.source} | {len(group.requirements)} | {proven} |")
     missing = [r.id for group in groups for r in group.requirements if not evidence.proves(r)]
     return [*lines, "", f"Not proven: {', '.join(missing) if missing else 'none'}.", ""]
+
+
+def _mutation(told: Mapping[str, Any]) -> list[str]:
+    named, sample = told["named"], told["sample"]
+    counts = ("mutants", "sampled", "seed", "killed", "survived", "timedOut", "equivalent")
+    row = [str(len(sample["modules"])), *(str(sample[name]) for name in counts), f"{sample['score']} %"]
+    return [
+        "## Mutation testing",
+        "",
+        "`make mutate` changes the code in scratch copies and runs the tests: a change that no test notices marks a",
+        "claim without proof. The named mutations (`tests/mutation/named.toml`) each break requirements, and a test",
+        "marked with every one of these has to fail. The sample is drawn from all mutants of the pure rooms and the",
+        "pipeline (`tests/mutation/settings.toml`); the score is the share of mutants that the tests noticed, without",
+        "those that ran into the time limit and those listed as equivalent.",
+        "",
+        f"Named mutations: {named['noticed']} of {named['mutations']} noticed.",
+        "",
+        "| modules | mutants | sampled | seed | killed | survived | timed out | equivalent | score |",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        f"| {' | '.join(row)} |",
+        "",
+    ]
 
 
 def _section(group: Group, evidence: Evidence) -> list[str]:

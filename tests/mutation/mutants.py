@@ -1,0 +1,128 @@
+"""Mutants of a module: its source with one small change, made by the operators of mutmut.
+
+Not mutated, because no test should notice it: annotations, docstrings, ``__all__``, decorators, types handed to
+``cast``, and the wording and details of errors (every argument of an error after its code).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation.mutators import mutation_operators, operator_string
+
+ERRORS = frozenset({"Refused", "DamagedLog", "Diverged", "ErrorValue", "ValueError", "TypeError", "overruled", "print"})
+"""Callables whose arguments after the first are read by people; the first is the error's code or subject."""
+
+WORDING_FIRST = frozenset({"ValueError", "TypeError", "print"})
+"""Those of them whose first argument is wording as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One changed module.
+
+    Args:
+        path: of the module, from the root of the project.
+        line: where the change is, from 1.
+        before: the changed code, shortened.
+        after: what it was changed to, shortened.
+        source: the whole module with the change.
+    """
+
+    path: str
+    line: int
+    before: str
+    after: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        """What the mutant is called in reports and in the list of equivalent mutants."""
+        return f"{self.path}: {self.before} -> {self.after}"
+
+
+class _Finder(cst.CSTVisitor):
+    """Collects the places where an operator applies, with the replacement of each."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[int, cst.CSTNode, cst.CSTNode]] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.Annotation | cst.Decorator | cst.FormattedString | cst.ConcatenatedString):
+            return False
+        if isinstance(node, cst.Expr) and isinstance(node.value, cst.SimpleString):
+            return False
+        if isinstance(node, cst.Assign) and any(
+            isinstance(one.target, cst.Name) and one.target.value == "__all__" for one in node.targets
+        ):
+            return False
+        if isinstance(node, cst.Call) and self._visit_call(node):
+            return False
+        self._mutate(node)
+        return True
+
+    def _visit_call(self, node: cst.Call) -> bool:
+        """Visit of the call of an error only its code; return whether the call needs no further visit."""
+        name = node.func.value if isinstance(node.func, cst.Name) else ""
+        if name in ERRORS:
+            for code in node.args[: 0 if name in WORDING_FIRST else 1]:
+                code.visit(self)
+            return True
+        if name == "cast":
+            for value in node.args[1:]:
+                value.visit(self)
+            return True
+        return False
+
+    def _mutate(self, node: cst.CSTNode) -> None:
+        for kind, operator in mutation_operators:
+            if isinstance(node, kind):
+                made = list(operator(node))
+                # The other replacements of a text differ from the first one in spelling only.
+                for mutated in made[:1] if operator is operator_string else made:
+                    line = self.get_metadata(PositionProvider, node).start.line
+                    self.found.append((line, node, mutated))
+
+
+def mutants_of(path: str, source: str) -> Iterator[tuple[int, int]]:
+    """Yield the number and the line of every mutant of a module, without making its source."""
+    for number, (line, _, _) in enumerate(_places(source)[1]):
+        yield number, line
+
+
+def make(path: str, source: str, number: int) -> Mutant:
+    """Return one mutant of a module.
+
+    Args:
+        path: of the module, from the root of the project.
+        source: the module.
+        number: as ``mutants_of`` counts them.
+    """
+    module, places = _places(source)
+    line, before, after = places[number]
+    changed = module.deep_replace(before, after)
+    assert isinstance(changed, cst.Module)
+    return Mutant(path, line, _shown(before), _shown(after), changed.code)
+
+
+def _places(source: str) -> tuple[cst.Module, list[tuple[int, cst.CSTNode, cst.CSTNode]]]:
+    wrapper = MetadataWrapper(cst.parse_module(source))
+    finder = _Finder()
+    wrapper.visit(finder)
+    return wrapper.module, finder.found
+
+
+def _shown(node: cst.CSTNode) -> str:
+    if isinstance(node, cst.ComparisonTarget | cst.BaseUnaryOp | cst.BaseCompOp):
+        return type(node).__name__ if not isinstance(node, cst.ComparisonTarget) else _comparison(node)
+    return " ".join(cst.Module([]).code_for_node(node).split())[:160]
+
+
+def _comparison(node: cst.ComparisonTarget) -> str:
+    return " ".join(cst.Module([]).code_for_node(node).split())[:160]

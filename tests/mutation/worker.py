@@ -1,0 +1,116 @@
+"""Runs tests against changed modules, each run in a forked process of its own, in a scratch copy of the project.
+
+``python -m tests.mutation.worker`` in the copy reads one job a line from stdin and answers each on stdout, both JSON.
+It imports the libraries that tests need once and nothing of the project, so that a run costs little more than its
+tests. A job is ``{"changes": {path: source}, "tests": [...], "options": [...], "time_limit_s": n}``; the answer is
+``{"outcome": "killed" | "survived" | "timed out" | "no tests", "seconds": n, "output": text}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = (
+    "hypothesis.internal.conjecture.engine",
+    "hypothesis.strategies",
+    "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "cel",
+    "click",
+    "eventsourcing.persistence",
+    "httpx",
+    "jsonschema",
+    "msgspec",
+    "orjson",
+    "psutil",
+    "pydantic",
+    "rfc8785",
+    "sqlalchemy",
+    "yaml",
+)
+"""What is imported before the forks; a library that is missing or has moved only makes runs slower."""
+
+OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+
+OUTPUT_CHARACTERS = 2_000
+
+NO_TESTS = 5
+"""The exit status of pytest where nothing was selected."""
+
+
+def main() -> None:
+    """Answer jobs until stdin ends."""
+    import pytest  # noqa: F401 - imported for the forks
+
+    for library in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(library)
+    sys.dont_write_bytecode = True
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Make the changes, run the tests, and take the changes back."""
+    originals = {path: Path(path).read_text(encoding="utf-8") for path in job["changes"]}
+    try:
+        for path, source in job["changes"].items():
+            Path(path).write_text(source, encoding="utf-8")
+        return _run(job["tests"], job["options"], job["time_limit_s"])
+    finally:
+        for path, source in originals.items():
+            Path(path).write_text(source, encoding="utf-8")
+
+
+def _run(tests: list[str], options: list[str], time_limit_s: float) -> dict[str, Any]:
+    began, output = time.monotonic(), Path(".mutation-output")
+    child = os.fork()
+    if child == 0:
+        _test(output, [*tests, *options])
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        seconds = time.monotonic() - began
+        if ended:
+            break
+        if seconds > time_limit_s:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return {"outcome": "timed out", "seconds": seconds, "output": ""}
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # processes that a test left behind
+    code = os.waitstatus_to_exitcode(status)
+    outcome = {0: "survived", NO_TESTS: "no tests"}.get(code, "killed")
+    text = output.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARACTERS:]
+    return {"outcome": outcome, "seconds": seconds, "output": text}
+
+
+def _test(output: Path, arguments: list[str]) -> None:
+    """Run pytest and end this process with its exit status."""
+    code = 1
+    try:
+        os.setsid()
+        with output.open("w", encoding="utf-8") as told:
+            os.dup2(told.fileno(), 1)
+            os.dup2(told.fileno(), 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        import pytest
+
+        code = int(pytest.main([*OPTIONS, *arguments]))
+    except BaseException:  # noqa: BLE001 - the forked process ends here
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
