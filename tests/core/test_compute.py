@@ -150,6 +150,10 @@ def test_a_snapshot_reads_back_from_its_canonical_text() -> None:
     "wire",
     [
         {},
+        {"data": {}},
+        {"meta": {"version": 1, "timestamp": 1, "randomSeed": "", "schemaHash": ""}},
+        {"data": [], "meta": {"version": 1, "timestamp": 1, "randomSeed": "", "schemaHash": ""}},
+        {"data": {}, "meta": {"version": 1, "timestamp": 1, "randomSeed": ""}},
         {"data": [], "meta": {}},
         {"data": {}, "meta": {"version": "x"}},
         {
@@ -431,9 +435,10 @@ def test_flows_that_call_each_other_end() -> None:
     program = domain(unchecked=True, go={"kind": "call", "flow": "back"}, back={"kind": "call", "flow": "go"})
     assert run(program).error.code == "LIMIT_EXCEEDED"
     nested: Any = {"kind": "halt"}
-    for _ in range(MAX_FLOW_DEPTH + 1):
+    for _ in range(MAX_FLOW_DEPTH - 1):
         nested = seq(nested)
-    assert run(domain(unchecked=True, go=nested)).error.code == "LIMIT_EXCEEDED"
+    assert run(domain(unchecked=True, go=nested)).status == "halted"
+    assert run(domain(unchecked=True, go=seq(nested))).error.code == "LIMIT_EXCEEDED"
 
 
 @pytest.mark.requirement("HC-flow")
@@ -575,3 +580,23 @@ def test_computing_adds_nothing_of_its_own_to_the_data() -> None:
     done = run(program, journal=journal).snapshot
     assert done.data == {**before.data, "count": 2, "name": "x"}
     assert (done.system.pending_requirements, done.system.current_action) == ((), None)
+
+
+@pytest.mark.requirement("HC-flow")
+def test_calling_a_flow_that_does_not_exist_is_an_error_value_at_its_node() -> None:
+    error = run(domain(unchecked=True, go=seq({"kind": "call", "flow": "nosuch"}))).error
+    assert (error.code, error.action_id, error.node_path) == ("UNKNOWN_FLOW", "go", "actions.go.flow.steps[0]")
+    assert "'nosuch'" in error.message
+
+
+@pytest.mark.requirement("HC-snapshot")
+def test_a_flow_reads_the_system_part_of_its_snapshot() -> None:
+    whole = {"kind": "object", "fields": {"v": get("system")}}
+    done = run(domain(unchecked=True, go=put("bag", whole)))
+    assert done.snapshot.data["bag"]["v"] == {
+        "status": "idle",
+        "lastError": None,
+        "errors": [],
+        "pendingRequirements": [],
+        "currentAction": None,
+    }

@@ -28,6 +28,7 @@ from world.core import (
     set_,
 )
 from world.core.execution import MAX_EFFECTS
+from world.core.fields_of import input_spec
 from world.errors import Refused
 from world.frozen import thaw
 from world.snapshot import ErrorValue
@@ -423,3 +424,31 @@ def test_portable_data_that_names_python_functions_is_refused_with_what_to_do() 
     assert caught.value.code == "PYTHON_REQUIRED"
     assert caught.value.details["names"] == ["action pay", "computed value computed.openCount"]
     assert "module:name" in caught.value.message
+
+
+class Kinds(BaseModel):
+    either: str | int
+    maybe: int | None
+    nothing: None
+    words: Literal["x"] | Literal[1]
+    word: Literal["x"] | None
+    several: list[int | str]
+    pair: tuple[int, str]
+    table: dict[str, int]
+
+
+@pytest.mark.requirement("IC-action")
+def test_types_of_python_become_the_narrowest_spec_that_can_say_them():
+    """Alternatives of one kind and null are that kind; of several kinds, what a spec cannot say counts as anything."""
+    kinds = {
+        "either": {"type": "any"},
+        "maybe": {"type": "number"},
+        "nothing": {"type": "null"},
+        "words": {"type": {"enum": ["x", 1]}},
+        "word": {"type": {"enum": ["x", None]}},
+        "several": {"type": "array", "items": {"type": "any"}},
+        "pair": {"type": "array"},
+        "table": {"type": "object"},
+    }
+    fields = {name: {**kind, "required": True} for name, kind in kinds.items()}
+    assert input_spec(Kinds) == {"type": "object", "fields": fields, "required": True}

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from world.core import DomainSchema, load_schema
-from world.core.expression import MAX_EXPRESSION_DEPTH
+from world.core.anatomy import check_expression, dependencies
+from world.core.expression import MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_NODES
 from world.core.fields import check_value, read_field
 from world.core.order import circles, computed_order
 from world.core.schema import ComputedSpec
@@ -232,9 +233,19 @@ def test_a_computed_value_reads_only_what_it_declares() -> None:
 
 def test_an_expression_that_is_too_deep_is_refused() -> None:
     deep: Any = lit(1)
-    for _ in range(MAX_EXPRESSION_DEPTH):
+    for _ in range(MAX_EXPRESSION_DEPTH - 1):
         deep = {"kind": "not", "arg": deep}
-    assert faults(flow(patch("count", deep))) == [("SCHEMA_ERROR", "$.actions.go.flow.value")]
+    assert check_expression(deep) == []
+    deeper = {"kind": "not", "arg": deep}
+    assert [path for path, _ in check_expression(deeper)] == ["$"]
+    assert faults(flow(patch("count", deeper))) == [("SCHEMA_ERROR", "$.actions.go.flow.value")]
+
+
+def test_an_expression_of_too_many_nodes_is_refused() -> None:
+    wide = {"kind": "and", "args": [lit(True)] * (MAX_EXPRESSION_NODES - 1)}
+    assert check_expression(wide) == []
+    wide["args"].append(lit(True))
+    assert [path for path, _ in check_expression(wide)] == ["$"]
 
 
 @pytest.mark.parametrize("wrong", [None, 5, [], {}, {"actions": 1, "state": 2, "computed": 3}])
@@ -300,3 +311,18 @@ def test_an_inputs_faults_are_named_by_their_paths(spec: Any, value: Any, paths:
     field = read_field(spec, "$", found)
     assert not found
     assert [fault.path for fault in check_value(field, value, state=False)] == paths
+
+
+@pytest.mark.requirement("INT-7.4.2e")
+@pytest.mark.parametrize(
+    ("expression", "reads"),
+    [
+        ({"kind": "append", "array": get("a"), "items": [get("b"), get("c")]}, {"a", "b", "c"}),
+        ({"kind": "field", "object": get("a"), "property": "x"}, {"a"}),
+        ({"kind": "if", "cond": get("a"), "then": get("b"), "else": get("c")}, {"a", "b", "c"}),
+        ({"kind": "coalesce", "args": [get("a"), get("b")]}, {"a", "b"}),
+        ({"kind": "map", "array": get("a"), "mapper": get("b")}, {"a", "b"}),
+    ],
+)
+def test_the_dependencies_of_an_expression_are_those_of_all_its_operands(expression: Any, reads: set[str]) -> None:
+    assert dependencies(expression) == reads

@@ -14,6 +14,7 @@ from tests.klis.lease_game import CHANNEL, fingerprint
 from world import events
 from world.errors import DamagedLog, Refused
 from world.events import AgentRegistered, Event, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
+from world.klis.conflict import find_conflicts
 from world.klis.desk import Desk
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -611,3 +612,36 @@ def test_a_claim_has_subject_predicate_object_confidence_and_time() -> None:
     assert verdict.manifest["issued_at"] == manifest.issued_at == 4_321
     (recorded,) = verdict.manifest["scope"]
     assert {**recorded, "confidence": read_confidence(recorded["confidence"])} == {**claimed, "confidence": "Medium"}
+
+
+@pytest.mark.requirement("KP-3a", "KP-7")
+@pytest.mark.parametrize(("first", "second"), [("s", "t"), ("t", "s")])
+def test_two_sessions_of_one_agent_never_wait_for_each_other(first: str, second: str) -> None:
+    office = Office()
+    office.lease("bob", "MUTATES FILE:/a", session=first)
+    assert office.ask("bob", "MUTATES FILE:/a", session=second, queue=True).status == "Die"
+    assert office.ask("ann", "MUTATES FILE:/a", session=second, queue=True).status == "Wait"
+
+
+@pytest.mark.requirement("KP-3a")
+def test_of_equal_timestamps_the_smaller_agent_id_is_older() -> None:
+    office = Office()
+    office.desk.register("eve", 1_000, priority=7, by="test")
+    office.desk.register("fay", 1_000, priority=7, by="test")
+    office.lease("eve", "MUTATES FILE:/a")
+    office.lease("fay", "MUTATES FILE:/b")
+    assert office.ask("fay", "MUTATES FILE:/a").status == "Die"
+    assert office.ask("eve", "MUTATES FILE:/b").status == "Wait"
+
+
+@pytest.mark.requirement("KP-5b")
+def test_the_named_conflicts_are_those_of_the_moment() -> None:
+    office = Office()
+    wanted = office.manifest("dan", "MUTATES FILE:/a").triples
+    dan = office.ledger.session("dan", "s")
+    lease = office.lease("bob", "CONSUMES FILE:/a")
+    assert [conflict.holder for conflict in find_conflicts(office.ledger, dan, wanted, limit=9)[0]] == ["bob"]
+    office.lease("cleo", "CONSUMES FILE:/a")
+    assert [conflict.holder for conflict in find_conflicts(office.ledger, dan, wanted, limit=9)[0]] == ["bob", "cleo"]
+    office.release(lease, "bob")
+    assert [conflict.holder for conflict in find_conflicts(office.ledger, dan, wanted, limit=9)[0]] == ["cleo"]

@@ -8,13 +8,14 @@ statement. Without a command both are done. All of it happens in scratch copies;
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 
 from tests.mutation import named, sample
 from tests.mutation.baseline import load
 from tests.mutation.scratch import ROOT, workers
-from tests.plugins.conformance_report import MUTATION_SCORE
+from tests.plugins.conformance_report import MUTATION_SCORE, load_mutation_score
 
 SCORE = ROOT / MUTATION_SCORE
 
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--only", help="only modules, or named mutations, with this text in their name")
     parser.add_argument("--write", action="store_true", help=f"write {MUTATION_SCORE}")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the copies are removed then as well
     try:
         return _run(asked)
     except KeyboardInterrupt:
@@ -51,8 +53,8 @@ def _run(asked: argparse.Namespace) -> int:
             told["named"] = {"mutations": len(table), "noticed": len(table) - len(unnoticed)}
         if asked.command in ("sample", "all"):
             told["sample"] = _sample(asked, settings, baseline, idle)
-    if asked.write and not asked.only and asked.command == "all":
-        sample.write(SCORE, told)
+    if asked.write and not asked.only:
+        sample.write(SCORE, {**(load_mutation_score(SCORE) or {}), **told})
         print(f"{MUTATION_SCORE} is written; make test puts it into docs/conformance.md.")
     if unnoticed:
         print(f"No marked test noticed: {', '.join(unnoticed)}", file=sys.stderr)

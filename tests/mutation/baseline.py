@@ -49,8 +49,10 @@ class Baseline:
             Node ids; those of tests that execute the mutated statement or, where it runs at import, any of the module.
         """
         lines = self.contexts.get(path, {})
-        first, last = _statement(source, line)
-        found = {test for number in range(first, last + 1) for test in lines.get(number, ())}
+        first, last, is_in_function = _statement(source, line)
+        found: set[str] = set()
+        if is_in_function:  # other statements run once, in the test that happens to import the module first
+            found = {test for number in range(first, last + 1) for test in lines.get(number, ())}
         if not found:
             found = {test for tests in lines.values() for test in tests}
         return self._within_time(found, Path(path).stem)
@@ -70,18 +72,19 @@ class Baseline:
         return chosen
 
 
-def _statement(source: str, line: int) -> tuple[int, int]:
-    """Return the first and the last line of the smallest statement around a line, or of its header."""
-    best = (line, line)
-    size = len(source)
+def _statement(source: str, line: int) -> tuple[int, int, bool]:
+    """Return the first and last line of the smallest statement around a line, and whether a function holds it."""
+    best, size, is_in_function = (line, line), len(source), False
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.stmt):
             continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            is_in_function |= node.body[0].lineno <= line <= (node.end_lineno or line)
         body = getattr(node, "body", None)
         last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
         if node.lineno <= line <= last and last - node.lineno < size:
             best, size = (node.lineno, last), last - node.lineno
-    return best
+    return *best, is_in_function
 
 
 def load(folders: Iterable[str], options: Iterable[str], processes: int) -> Baseline:

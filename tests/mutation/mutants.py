@@ -1,12 +1,13 @@
 """Mutants of a module: its source with one small change, made by the operators of mutmut.
 
 Not mutated, because no test should notice it: annotations, docstrings, ``__all__``, decorators, types handed to
-``cast``, and the wording and details of errors (every argument of an error after its code).
+``cast``, ``strict`` of ``zip``, options of dataclass fields, and the wording and details of errors (every argument of
+an error after its code).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import libcst as cst
@@ -41,17 +42,19 @@ class Mutant:
     @property
     def name(self) -> str:
         """What the mutant is called in reports and in the list of equivalent mutants."""
-        return f"{self.path}: {self.before} -> {self.after}"
+        return _name(self.path, self.before, self.after)
+
+
+def _name(path: str, before: str, after: str) -> str:
+    return f"{path}: {before} -> {after}"
 
 
 class _Finder(cst.CSTVisitor):
     """Collects the places where an operator applies, with the replacement of each."""
 
-    METADATA_DEPENDENCIES = (PositionProvider,)
-
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[int, cst.CSTNode, cst.CSTNode]] = []
+        self.found: list[tuple[cst.CSTNode, cst.CSTNode]] = []
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.Annotation | cst.Decorator | cst.FormattedString | cst.ConcatenatedString):
@@ -74,6 +77,13 @@ class _Finder(cst.CSTVisitor):
             for code in node.args[: 0 if name in WORDING_FIRST else 1]:
                 code.visit(self)
             return True
+        if name == "field":  # whether a member of a dataclass is compared and shown
+            return True
+        if name == "zip":  # strict= only asserts that the lengths are equal
+            for value in node.args:
+                if value.keyword is None:
+                    value.visit(self)
+            return True
         if name == "cast":
             for value in node.args[1:]:
                 value.visit(self)
@@ -86,36 +96,40 @@ class _Finder(cst.CSTVisitor):
                 made = list(operator(node))
                 # The other replacements of a text differ from the first one in spelling only.
                 for mutated in made[:1] if operator is operator_string else made:
-                    line = self.get_metadata(PositionProvider, node).start.line
-                    self.found.append((line, node, mutated))
+                    self.found.append((node, mutated))
 
 
-def mutants_of(path: str, source: str) -> Iterator[tuple[int, int]]:
-    """Yield the number and the line of every mutant of a module, without making its source."""
-    for number, (line, _, _) in enumerate(_places(source)[1]):
-        yield number, line
+def count(source: str) -> int:
+    """Return how many mutants a module has."""
+    finder = _Finder()
+    cst.parse_module(source).visit(finder)
+    return len(finder.found)
 
 
-def make(path: str, source: str, number: int) -> Mutant:
-    """Return one mutant of a module.
+def names(path: str, source: str) -> set[str]:
+    """Return the names of all mutants of a module, see ``Mutant.name``."""
+    finder = _Finder()
+    cst.parse_module(source).visit(finder)
+    return {_name(path, _shown(before), _shown(after)) for before, after in finder.found}
+
+
+def make(path: str, source: str, numbers: Iterable[int]) -> dict[int, Mutant]:
+    """Return some mutants of a module by their numbers.
 
     Args:
         path: of the module, from the root of the project.
         source: the module.
-        number: as ``mutants_of`` counts them.
+        numbers: which ones, from 0.
     """
-    module, places = _places(source)
-    line, before, after = places[number]
-    changed = module.deep_replace(before, after)
-    assert isinstance(changed, cst.Module)
-    return Mutant(path, line, _shown(before), _shown(after), changed.code)
-
-
-def _places(source: str) -> tuple[cst.Module, list[tuple[int, cst.CSTNode, cst.CSTNode]]]:
-    wrapper = MetadataWrapper(cst.parse_module(source))
-    finder = _Finder()
-    wrapper.visit(finder)
-    return wrapper.module, finder.found
+    wrapper, finder, made = MetadataWrapper(cst.parse_module(source)), _Finder(), {}
+    wrapper.module.visit(finder)
+    positions = wrapper.resolve(PositionProvider)
+    for number in numbers:
+        before, after = finder.found[number]
+        changed = wrapper.module.deep_replace(before, after)
+        assert isinstance(changed, cst.Module)
+        made[number] = Mutant(path, positions[before].start.line, _shown(before), _shown(after), changed.code)
+    return made
 
 
 def _shown(node: cst.CSTNode) -> str:

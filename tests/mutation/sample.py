@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -12,13 +14,14 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from tests.mutation.baseline import Baseline
-from tests.mutation.mutants import Mutant, make, mutants_of
+from tests.mutation.baseline import KEPT, Baseline
+from tests.mutation.mutants import Mutant, count, make
 from tests.mutation.scratch import ROOT, Worker
 
 SETTINGS = ROOT / "tests" / "mutation" / "settings.toml"
 EQUIVALENT = "equivalent"
-NOTICED = frozenset({"killed"})
+FIRST = 12
+"""How many tests of a mutant are run first."""
 
 TIME_LIMIT_S, TIME_LIMIT_FACTOR = 120.0, 10.0
 """A run that takes this long, and this many times what its tests take without a mutation, is counted as timed out."""
@@ -52,7 +55,7 @@ def load_settings() -> Settings:
     return Settings(modules, tuple(told["tests"]), tuple(told["options"]), told["equivalent"])
 
 
-def draw(modules: Iterable[str], size: int, seed: int) -> tuple[int, list[tuple[str, int]]]:
+def draw(modules: Iterable[str], size: int, seed: int) -> tuple[int, list[Mutant]]:
     """Draw mutants, each with the same chance.
 
     Args:
@@ -61,56 +64,80 @@ def draw(modules: Iterable[str], size: int, seed: int) -> tuple[int, list[tuple[
         seed: of the draw.
 
     Returns:
-        How many mutants there are, and the path and number of each that was drawn.
+        How many mutants there are, and those that were drawn, in the order of the draw.
     """
-    with ProcessPoolExecutor() as pool:
-        paths = list(modules)
-        every = [
-            (path, number)
-            for path, count in zip(paths, pool.map(_count, paths), strict=True)
-            for number in range(count)
-        ]
-    return len(every), random.Random(seed).sample(every, min(size, len(every)))
+    paths = list(modules)
+    with ProcessPoolExecutor(2) as pool:
+        every = [(path, number) for path, count in _counts(paths, pool).items() for number in range(count)]
+        drawn = random.Random(seed).sample(every, min(size, len(every)))
+        wanted: dict[str, list[int]] = defaultdict(list)
+        for path, number in drawn:
+            wanted[path].append(number)
+        made = dict(zip(wanted, pool.map(_make, wanted.items()), strict=True))
+    return len(every), [made[path][number] for path, number in drawn]
+
+
+def _counts(paths: list[str], pool: ProcessPoolExecutor) -> dict[str, int]:
+    """Return the number of mutants of each module; it is kept by the hash of module and operators, as counting takes a while."""
+    kept = KEPT / "counts.json"
+    operators = _source("tests/mutation/mutants.py")
+    keys = {path: hashlib.sha256((operators + path + _source(path)).encode()).hexdigest() for path in paths}
+    known: dict[str, int] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    missing = [path for path in paths if keys[path] not in known]
+    known |= zip((keys[path] for path in missing), pool.map(_count, missing), strict=True)
+    kept.write_text(json.dumps(known), encoding="utf-8")
+    return {path: known[keys[path]] for path in paths}
+
+
+def _source(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def _count(path: str) -> int:
-    return sum(1 for _ in mutants_of(path, (ROOT / path).read_text(encoding="utf-8")))
+    return count(_source(path))
 
 
-def run(
-    drawn: Iterable[tuple[str, int]], idle: Queue[Worker], baseline: Baseline, settings: Settings
-) -> Iterator[Result]:
+def _make(wanted: tuple[str, list[int]]) -> dict[int, Mutant]:
+    path, numbers = wanted
+    return make(path, _source(path), numbers)
+
+
+def run(drawn: Iterable[Mutant], idle: Queue[Worker], baseline: Baseline, settings: Settings) -> Iterator[Result]:
     """Yield what comes of each drawn mutant, as soon as it is known."""
     pool = ThreadPoolExecutor(idle.qsize())
     try:
-        runs = [pool.submit(_try, path, number, idle, baseline, settings) for path, number in drawn]
+        runs = [pool.submit(_try, mutant, idle, baseline, settings) for mutant in drawn]
         for done in as_completed(runs):
             yield done.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _try(path: str, number: int, idle: Queue[Worker], baseline: Baseline, settings: Settings) -> Result:
-    source = (ROOT / path).read_text(encoding="utf-8")
-    mutant = make(path, source, number)
+def _try(mutant: Mutant, idle: Queue[Worker], baseline: Baseline, settings: Settings) -> Result:
     if mutant.name in settings.equivalent:
         return Result(mutant, EQUIVALENT, 0, 0.0)
-    tests = baseline.tests_for(path, mutant.line, source)
+    tests = baseline.tests_for(mutant.path, mutant.line, _source(mutant.path))
     if not tests:
         return Result(mutant, "no tests", 0, 0.0)
-    expected = sum(baseline.seconds[test] for test in tests)
-    job: dict[str, Any] = {
-        "changes": {path: mutant.source},
-        "tests": tests,
-        "options": list(settings.options),
-        "time_limit_s": max(TIME_LIMIT_S, TIME_LIMIT_FACTOR * expected),
-    }
-    worker = idle.get()
-    try:
-        answer = worker.run(job)
-    finally:
-        idle.put(worker)
-    return Result(mutant, answer["outcome"], len(tests), answer["seconds"])
+    outcome, seconds = "survived", 0.0
+    for stage in (tests[:FIRST], tests[FIRST:]):  # most are noticed by the first, and collecting tests takes a while
+        if not stage or outcome != "survived":
+            continue
+        expected = sum(baseline.seconds[test] for test in stage)
+        job: dict[str, Any] = {
+            "changes": {mutant.path: mutant.source},
+            "tests": stage,
+            "options": list(settings.options),
+            "time_limit_s": max(TIME_LIMIT_S, TIME_LIMIT_FACTOR * expected),
+        }
+        worker = idle.get()
+        try:
+            answer = worker.run(job)
+        finally:
+            idle.put(worker)
+        outcome = answer["outcome"] if answer["outcome"] != "no tests" else "survived"
+        seconds += answer["seconds"]
+    return Result(mutant, outcome, len(tests), seconds)
 
 
 def score(results: Iterable[Result]) -> dict[str, Any]:
@@ -133,6 +160,4 @@ def score(results: Iterable[Result]) -> dict[str, Any]:
 
 def write(path: Path, told: Mapping[str, Any]) -> None:
     """Write the result file."""
-    import json
-
     path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -33,8 +33,7 @@ class Worker:
     """A scratch copy with the process that runs tests in it (``tests.mutation.worker``)."""
 
     def __init__(self, place: Path) -> None:
-        """Copy the project to a place and start the process there."""
-        copy_project(place)
+        """Start the process in a copy of the project."""
         self.place = place
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.mutation.worker"],
@@ -73,8 +72,9 @@ def workers(number: int) -> Iterator[Queue[Worker]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mutation-", ignore_cleanup_errors=True)))
         idle: Queue[Worker] = Queue()
+        copy_project(folder / "copy")
         for index in range(number):
-            worker = Worker(folder / str(index))
+            worker = Worker(Path(shutil.copytree(folder / "copy", folder / str(index))))
             stack.callback(worker.stop)
             idle.put(worker)
         yield idle

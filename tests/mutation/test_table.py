@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.baseline import Baseline
-from tests.mutation.mutants import make, mutants_of
+from tests.mutation.mutants import Mutant, count, make, names
 from tests.mutation.named import Change, load_table
 from tests.mutation.sample import Result, load_settings, score
 
@@ -29,6 +29,10 @@ def double(number: int | None) -> int:
         raise Refused("NO_NUMBER", f"{number} is no number.", number=1)
     return cast("int", number) * 2
 '''
+
+
+def every_mutant(path: str, source: str) -> list[Mutant]:
+    return list(make(path, source, range(count(source))).values())
 
 
 @pytest.mark.parametrize("mutation", load_table(), ids=lambda mutation: mutation.name)
@@ -59,7 +63,7 @@ def test_a_change_whose_text_does_not_occur_once_is_an_error(text, times):
 
 
 def test_mutants_change_code_and_leave_annotations_docstrings_and_wording_alone():
-    made = [make("a.py", SOURCE, number) for number, _ in mutants_of("a.py", SOURCE)]
+    made = every_mutant("a.py", SOURCE)
     changes = {(mutant.line, mutant.before, mutant.after) for mutant in made}
     assert (10, "is None", "is not None") in changes or (10, "Is", "IsNot") in changes
     assert (11, '"NO_NUMBER"', '"XXNO_NUMBERXX"') in changes
@@ -73,7 +77,9 @@ def test_mutants_change_code_and_leave_annotations_docstrings_and_wording_alone(
 
 
 def test_a_mutant_is_tried_with_the_tests_that_execute_its_statement():
-    contexts = {"world/a.py": {10: frozenset({"t::one", "t::two"}), 12: frozenset({"tests/test_a.py::three"})}}
+    at_import = frozenset({"t::one"})
+    executed = {5: at_import, 10: frozenset({"t::one", "t::two"}), 12: frozenset({"tests/test_a.py::three"})}
+    contexts = {"world/a.py": executed}
     seconds = {"t::one": 2.0, "t::two": 1.0, "tests/test_a.py::three": 3.0}
     baseline = Baseline(contexts, seconds, {})
     assert baseline.tests_for("world/a.py", 10, SOURCE) == ["t::two", "t::one"]
@@ -83,7 +89,7 @@ def test_a_mutant_is_tried_with_the_tests_that_execute_its_statement():
 
 
 def test_the_score_counts_neither_time_outs_nor_equivalent_mutants():
-    mutant = make("a.py", SOURCE, 0)
+    mutant = every_mutant("a.py", SOURCE)[0]
     outcomes = ["killed"] * 9 + ["survived", "timed out", "equivalent"]
     told = score(Result(mutant, outcome, 1, 0.0) for outcome in outcomes)
     assert told == {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 1, "score": 90.0}
@@ -99,7 +105,7 @@ def test_the_settings_name_modules_and_tests_that_exist():
         assert reason
         path = name.partition(":")[0]
         source = (ROOT / path).read_text(encoding="utf-8")
-        assert any(make(path, source, number).name == name for number, _ in mutants_of(path, source)), name
+        assert name in names(path, source)
 
 
 def test_the_kept_score_is_that_of_the_settings():

@@ -534,3 +534,12 @@ def test_the_binding_that_judged_is_recorded_with_the_ruling(world: World) -> No
     judged = [event for _, event in world.events() if isinstance(event, ProposalJudged)]
     assert judged[-1].proposal_id == done.proposal_id
     assert judged[-1].binding["policy"] == "house"
+
+
+@pytest.mark.requirement("WP-lineage")
+def test_a_branch_has_a_name_of_at_most_200_printable_characters(world: World) -> None:
+    world.create_branch("b" * 200)
+    assert world.branch("b" * 200).head == world.branch().head
+    for name in ("b" * 201, "", " b", "b\n"):
+        with refusal("INVALID_NAME"):
+            world.create_branch(name)

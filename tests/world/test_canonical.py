@@ -442,3 +442,11 @@ class ChangedCopies(RuleBasedStateMachine):
 
 TestChangedCopies = ChangedCopies.TestCase
 TestChangedCopies.settings = settings(stateful_step_count=20)
+
+
+@pytest.mark.requirement("INT-6.2.1")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_whole_doubles_are_integers_up_to_the_last_one_that_is_exact(sign):
+    last = 2**53 - 1
+    assert type(freeze(float(sign * last))) is int
+    assert type(freeze(float(sign * (last + 1)))) is float
