@@ -78,7 +78,7 @@ def draw(modules: Iterable[str], size: int, seed: int) -> tuple[int, list[Mutant
 
 
 def _counts(paths: list[str], pool: ProcessPoolExecutor) -> dict[str, int]:
-    """Return the number of mutants of each module; it is kept by the hash of module and operators, as counting takes a while."""
+    """Return the number of mutants of each module, kept by the hash of module and operators: counting takes a while."""
     kept = KEPT / "counts.json"
     operators = _source("tests/mutation/mutants.py")
     keys = {path: hashlib.sha256((operators + path + _source(path)).encode()).hexdigest() for path in paths}

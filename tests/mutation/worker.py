@@ -42,6 +42,9 @@ OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-W", "ignore::pyt
 
 OUTPUT_CHARACTERS = 2_000
 
+WRONG_USAGE = 4
+"""The exit status of pytest for arguments it cannot use; also where a module that it needs cannot be imported."""
+
 NO_TESTS = 5
 """The exit status of pytest where nothing was selected."""
 
@@ -88,8 +91,10 @@ def _run(tests: list[str], options: list[str], time_limit_s: float) -> dict[str,
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # processes that a test left behind
     code = os.waitstatus_to_exitcode(status)
-    outcome = {0: "survived", NO_TESTS: "no tests"}.get(code, "killed")
     text = output.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARACTERS:]
+    outcome = {0: "survived", NO_TESTS: "no tests"}.get(code, "killed")
+    if code == WRONG_USAGE and "ERROR: not found:" in text:
+        raise RuntimeError(f"The baseline names tests that do not exist; remove .mutation/ and run again.\n{text}")
     return {"outcome": outcome, "seconds": seconds, "output": text}
 
 
