@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.counter import counter
 from tests.cli.realm import COUNTER, Realm
+from tests.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.limits import Limits
 from worldprotocol import World, stretches
@@ -461,7 +462,7 @@ def test_ctrl_c_ends_a_backtest_with_all_its_processes_in_the_middle_of_a_rule(t
         assert (tmp_path / "begun").read_text().startswith("a process has begun")
         processes = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(signal.SIGINT)
-        said, _ = running.communicate(timeout=30)
+        said, _ = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, json.loads(said)["error"]["code"]) == (130, "INTERRUPTED")
     assert len(processes) > 2
-    assert psutil.wait_procs(processes, timeout=30)[1] == []
+    assert psutil.wait_procs(processes, timeout=PATIENCE_S)[1] == []

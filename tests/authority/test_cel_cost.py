@@ -82,10 +82,10 @@ def test_the_worst_that_is_evaluated_takes_about_a_second(when: str, made: Made)
     condition = read_when(when)
     value = largest(condition, made)
     case = make_case(data={"l": value})
-    begun = time.perf_counter()
+    begun = time.thread_time()
     with contextlib.suppress(Refused):
         condition.holds(case)
-    assert time.perf_counter() - begun < TOO_LONG_S
+    assert time.thread_time() - begun < TOO_LONG_S
 
 
 @pytest.mark.requirement("CARD-policy")
@@ -93,11 +93,11 @@ def test_the_worst_that_is_evaluated_takes_about_a_second(when: str, made: Made)
 def test_whatever_is_larger_is_refused_at_once_and_says_what_is_too_large(when: str, made: Made) -> None:
     huge = make_case(data={"l": made(60_000)})
     condition = read_when(when)
-    begun = time.perf_counter()
+    begun = time.thread_time()
     with pytest.raises(Refused, match=r"it could take too long, because base\.data\.l") as refused:
         condition.holds(huge)
     assert refused.value.code == "CONDITION_FAILED"
-    assert time.perf_counter() - begun < TOO_LONG_S
+    assert time.thread_time() - begun < TOO_LONG_S
 
 
 def test_ordinary_conditions_over_large_states_are_evaluated() -> None:

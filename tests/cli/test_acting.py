@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.realm import COUNTER, FOUND, Realm, founded, sale
+from tests.patience import PATIENCE_S
 from worldprotocol import World
 
 
@@ -318,7 +319,7 @@ def test_ctrl_c_during_a_long_import_loses_nothing_and_says_how_far_it_came(real
     for _ in range(3):
         assert json.loads(running.stdout.readline())["status"] == "completed"
     running.send_signal(signal.SIGINT)
-    rest, err = running.communicate(timeout=60)
+    rest, err = running.communicate(timeout=PATIENCE_S)
     done = 3 + len(rest.splitlines())
     assert running.returncode == 130
     assert f"{done} lines done" in err
@@ -336,7 +337,7 @@ def test_ctrl_c_while_waiting_for_input_ends_at_once(realm):
     running.stdin.flush()
     assert json.loads(running.stdout.readline())["status"] == "completed"
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     assert "1 line done" in err
     assert json.loads(out)["error"]["code"] == "INTERRUPTED"
@@ -352,7 +353,7 @@ def test_nobody_reading_the_output_is_no_error_and_loses_nothing(realm):
     err = running.stderr.read()
     running.stderr.close()
     running.stdin.close()
-    assert running.wait(60) == 141
+    assert running.wait(PATIENCE_S) == 141
     assert err == ""
     with World.look(realm.folder / "world.db") as world:
         assert world.data()["sold"] >= 1

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.cli.realm import Realm, founded
+from tests.patience import PATIENCE_S
 from world.events import KeyRegistered, RequestWithdrawn
 from world.klis.conflict import Conflict
 from world.klis.predicate import Predicate
@@ -47,7 +48,7 @@ def held(realm: Realm, agent: str, session: str, *resources: str, **more: Any) -
 def waiting(realm: Realm, *words: str) -> subprocess.Popen[str]:
     """Start a command that waits, and return when it does."""
     running = realm.start(*words)
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_S
     while not realm("waits", "--json").json["waits"]:
         assert time.monotonic() < until
         assert running.poll() is None, running.communicate()
@@ -113,7 +114,7 @@ def test_an_older_agent_waits_and_is_shown_as_waiting_until_the_way_is_free(real
     assert realm("explain", wait["requestId"], "--json").json["status"] == "Wait"
     lease = edge["leaseId"]
     realm("lease", "release", lease, "--agent", "young", "--session", "y1")
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, err
     got = json.loads(out)
     assert got["leases"][0]["resource"] == "FILE:/young"
@@ -132,7 +133,7 @@ def test_a_wait_that_is_too_long_ends_and_leaves_nothing_behind(realm: Realm) ->
 def test_ctrl_c_takes_the_request_back(realm: Realm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60")
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, out) == (130, ""), err
     assert "Traceback" not in err
     assert realm("waits", "--json").json["waits"] == []

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.cli.realm import COUNTER, Realm, founded, sale
+from tests.patience import PATIENCE_S
 from worldprotocol import stretches
 from worldprotocol.recheck_log import Setup, recheck_log
 
@@ -142,14 +143,14 @@ def test_ctrl_c_ends_the_processes(tmp_path: Path) -> None:
         for file in tmp_path.glob("begun-*"):
             file.unlink()
         started = realm.start("recheck", *wanted)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and len(list(tmp_path.glob("begun-*"))) < 2:
             time.sleep(0.02)
         workers = [psutil.Process(int(file.name.removeprefix("begun-"))) for file in tmp_path.glob("begun-*")]
         assert len(workers) == 2
         os.kill(started.pid, signal.SIGINT)
-        assert started.wait(30) == 130
-        assert psutil.wait_procs(workers, timeout=10)[1] == []
+        assert started.wait(PATIENCE_S) == 130
+        assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == []
         for pipe in (started.stdin, started.stdout, started.stderr):
             if pipe is not None:
                 pipe.close()

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, Realm, Said, environment, founded
+from tests.patience import PATIENCE_S
 from world.events import RunAmended, RunClosed
 
 CONFIG = "WORLD_CONFIG"
@@ -404,7 +405,7 @@ def test_what_others_changed_under_their_leases_is_not_the_commands_doing(realm:
     realm("lease", "acquire", "FILE:/a.txt", "--agent", "young", "--session", "y", "--ttl-ms", "600000")
     running = started(realm, "--unconfined", "--writes", "src/**", script="echo ready; read line; echo 2 > src/x.py")
     (realm.folder / "a.txt").write_text("by young\n")
-    out, err = running.communicate("go\n", timeout=60)
+    out, err = running.communicate("go\n", timeout=PATIENCE_S)
     assert running.returncode == 0, (out, err)
     record = last(realm)
     assert record["foreign"] == [{"kind": "changed", "resource": "FILE:/a.txt"}]
@@ -458,9 +459,9 @@ def test_the_younger_of_two_commands_dies_and_comes_after_the_older_when_it_asks
     )
     while not [one for one in verdicts(realm) if one["status"] == "Die"][1:]:
         assert again.poll() is None, again.communicate()
-    out, err = running.communicate("go\n", timeout=60)
+    out, err = running.communicate("go\n", timeout=PATIENCE_S)
     assert running.returncode == 0, (out, err)
-    out, err = again.communicate(timeout=100)
+    out, err = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, (out, err)
     assert texts(realm)["a.txt"] == "one\nold\nyoung\n"
 
@@ -476,8 +477,8 @@ def test_an_older_command_waits_and_gives_up_when_its_time_is_over(realm: Realm)
     waiting = realm.start("run", "--agent", "old", "--writes", "a.txt", "--", "sh", "-c", "echo old >> a.txt")
     while not realm("waits", "--json").json["waits"]:
         assert waiting.poll() is None, waiting.communicate()
-    running.communicate("go\n", timeout=60)
-    out, err = waiting.communicate(timeout=60)
+    running.communicate("go\n", timeout=PATIENCE_S)
+    out, err = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0, (out, err)
     assert texts(realm)["a.txt"] == "one\nyoung\nold\n"
 
@@ -486,7 +487,7 @@ def test_two_commands_that_touch_different_places_run_at_once(realm: Realm) -> N
     first = started(realm, "--writes", "a.txt", script="echo ready; read line; echo 2 > a.txt")
     second = started(realm, "--writes", "docs/**", agent="young", script="echo ready; read line; echo 2 > docs/read.me")
     for running in (second, first):
-        out, err = running.communicate("go\n", timeout=60)
+        out, err = running.communicate("go\n", timeout=PATIENCE_S)
         assert running.returncode == 0, (out, err)
     assert (texts(realm)["a.txt"], texts(realm)["docs/read.me"]) == ("2\n", "2\n")
 
@@ -500,7 +501,7 @@ def test_a_signal_to_worldctl_is_the_commands(realm: Realm, number: signal.Signa
     script = f"trap 'echo got {word}; exit 5' {word}; echo ready; read line; while read line; do :; done"
     running = started(realm, "--writes", "a.txt", script=script)
     running.send_signal(number)
-    assert running.wait(60) == 5  # and not for want of input: its stdin stays open until then
+    assert running.wait(PATIENCE_S) == 5  # and not for want of input: its stdin stays open until then
     out, err = running.communicate()
     assert out == f"got {word}\n"
     assert "Traceback" not in err
@@ -510,7 +511,7 @@ def test_a_signal_to_worldctl_is_the_commands(realm: Realm, number: signal.Signa
 def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: Realm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line")
     running.send_signal(signal.SIGTERM)
-    assert running.wait(60) == 128 + signal.SIGTERM
+    assert running.wait(PATIENCE_S) == 128 + signal.SIGTERM
     running.communicate()
     assert texts(realm)["a.txt"] == "one\n"
 
@@ -520,7 +521,7 @@ def test_a_command_whose_lease_is_revoked_is_ended(realm: Realm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line; echo three > a.txt")
     (lease,) = [one for one in realm("lease", "list", "--json").json if one["resource"] == "FILE:/a.txt"]
     realm("lease", "revoke", lease["leaseId"], "--reason", "it hangs")
-    assert running.wait(60) == 121  # while it waits for a line that nobody writes
+    assert running.wait(PATIENCE_S) == 121  # while it waits for a line that nobody writes
     _, err = running.communicate()
     assert "leases were lost" in err
     record = last(realm)
@@ -574,7 +575,7 @@ def test_the_backup_is_there_before_the_command_may_change_anything(realm: Realm
     running = started(realm, "--writes", "a.txt", script="echo ready; read line; echo two > a.txt")
     (info,) = realm("backups", "list", "--json").json
     assert (info["resources"], info["state"], info["agentId"]) == (["FILE:/a.txt"], "open", "old")
-    running.communicate("go\n", timeout=60)
+    running.communicate("go\n", timeout=PATIENCE_S)
     (info,) = realm("backups", "list", "--json").json
     assert info["state"] == "closed"
     assert info["backupId"] == last(realm)["verdictId"]

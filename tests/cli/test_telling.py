@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.realm import COUNTER, Realm, founded, sale
+from tests.patience import PATIENCE_S
 from world.log import open_log
 from worldprotocol import World
 
@@ -71,7 +72,7 @@ def test_ctrl_c_ends_following_quietly(template, more):
     for _ in range(lines):
         running.stdout.readline()
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, out, err) == (130, "", "")
 
 

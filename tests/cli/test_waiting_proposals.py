@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.realm import Realm, founded, sale
+from tests.patience import PATIENCE_S
 
 HOLD = ("--ttl-ms", "600000", "--json")
 CARRIED_ON = "`worldctl settle`"
@@ -52,7 +53,7 @@ def let_go(realm: Realm) -> None:
 
 def until(running: subprocess.Popen[str], seen: Any) -> None:
     """Wait until something is seen while a command goes on."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while not seen():
         assert time.monotonic() < end
         assert running.poll() is None, running.communicate()
@@ -99,7 +100,7 @@ def test_a_proposal_that_died_says_when_it_is_tried_again(realm: Realm) -> None:
     said = put(realm, "ann").out
     assert "waits for leases that were not free in 1 attempt; it is tried again" in said
     assert CARRIED_ON in said
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while realm("waits").out.count("by the next command that acts") < 2:
         assert time.monotonic() < end
     (found,) = [one for one in realm("doctor", "--json", code=1).json["checks"] if one["check"] == "unsettled"]
@@ -110,11 +111,11 @@ def test_a_proposal_that_died_says_when_it_is_tried_again(realm: Realm) -> None:
 @pytest.mark.parametrize("actor", ["bot", "ann"])
 def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: Realm, actor: str) -> None:
     given = ("--actor", actor, "--input", '{"item": "tea"}')
-    running = realm.start("submit", "sell", *given, "--wait", "60", "--json")
+    running = realm.start("submit", "sell", *given, "--wait", "600", "--json")
     kind = "waits" if actor == "bot" else "retrying"
     until(running, lambda: realm("waits", "--json").json[kind])
     let_go(realm)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, err
     told = json.loads(out)
     assert told["status"] == "completed"
@@ -125,7 +126,7 @@ def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: Realm, ac
 def test_submit_lets_leases_expire_while_it_waits(realm: Realm) -> None:
     let_go(realm)
     held(realm, "nightly", "--ttl-ms", "1500")
-    assert put(realm, "bot", "--wait", "60", "--json").json["status"] == "completed"
+    assert put(realm, "bot", "--wait", "600", "--json").json["status"] == "completed"
 
 
 def test_a_wait_that_is_too_long_ends_as_if_nobody_had_waited(realm: Realm) -> None:
@@ -136,19 +137,19 @@ def test_a_wait_that_is_too_long_ends_as_if_nobody_had_waited(realm: Realm) -> N
 
 def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm: Realm) -> None:
     let_go(realm)
-    running = realm.start("submit", "sell", "--actor", "kid", "--input", '{"item": "tea"}', "--wait", "60", "--json")
+    running = realm.start("submit", "sell", "--actor", "kid", "--input", '{"item": "tea"}', "--wait", "600", "--json")
     until(running, lambda: realm("inbox", "--json").json)
     (asked,) = realm("inbox", "--json").json
     realm("decide", asked["proposalId"], "reject", "--by", "ann", "--reason", "not today")
-    out, _ = running.communicate(timeout=60)
+    out, _ = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, json.loads(out)["status"]) == (1, "rejected")
 
 
 def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: Realm) -> None:
-    running = realm.start("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--wait", "60")
+    running = realm.start("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--wait", "600")
     until(running, lambda: realm("waits", "--json").json["waits"])
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, out) == (130, ""), err
     (waiting,) = realm("waits", "--json").json["waits"]
     assert waiting["requestId"] in err
@@ -158,10 +159,10 @@ def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: Realm) -> N
 def test_lines_that_wait_come_last_and_each_comes_once(realm: Realm) -> None:
     lines = sale("bot") + sale("nobody") + sale("ann")
     (realm.folder / "lines.jsonl").write_text(lines)
-    running = realm.start("submit", "--intents", "lines.jsonl", "--wait", "60")
+    running = realm.start("submit", "--intents", "lines.jsonl", "--wait", "600")
     until(running, lambda: realm("waits", "--json").json["retrying"])
     let_go(realm)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 1, err
     told = [json.loads(line) for line in out.splitlines()]
     assert [(one["line"], one["status"]) for one in told] == [(2, "refused"), (1, "completed"), (3, "completed")]

@@ -27,6 +27,7 @@ from examples.repository.rules import EXPERIENCED, MAINTAINER, WIDE
 from examples.repository.timing import HistoryClock, HistoryIds, intent_id_of
 from host import Done, EffectCallInfo, Failed
 from projections import Nothing, ProjectionRequest, Selected, guarded
+from tests.patience import PATIENCE_S
 from world.actor import ActorRef
 from world.core import ComputeContext, Invocation, compute, genesis
 from world.errors import Refused
@@ -454,7 +455,7 @@ def test_every_worldctl_command_of_the_readme_works_and_changes_no_byte(undistur
         for command in commands
     ]
     for command, running in zip(commands, started, strict=True):
-        said, _ = running.communicate(timeout=60)
+        said, _ = running.communicate(timeout=PATIENCE_S)
         assert running.returncode == 0, f"{command}: {said}"
         assert said.strip(), command
     assert address.read_bytes() == before

@@ -27,6 +27,7 @@ from host.confinement import (
 from host.observation import Operations, RuntimePaths
 from host.observation.system_calls import what_happens
 from host.workspace import Workspace
+from tests.patience import PATIENCE_S
 from world.errors import Refused
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
@@ -35,7 +36,6 @@ from world.klis.triple import Triple
 
 PYTHON = sys.executable
 ENV = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
-PATIENCE_S = 60.0
 
 
 def triples(*told: str) -> list[Triple]:

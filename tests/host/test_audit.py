@@ -32,6 +32,7 @@ import pytest
 from host.observation import audit
 from host.observation.audit import current, exempt
 from tests.host.intercepting import Site, blocked, outcome
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -529,7 +530,7 @@ print("end")
 """
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout == "end\n"
     assert not (site.root / "late").exists()
@@ -555,6 +556,6 @@ except ScopeViolationError as error:
 """
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout == "KLIS_UNOBSERVABLE\n"

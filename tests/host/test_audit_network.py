@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.host.intercepting import Site, blocked
+from tests.patience import PATIENCE_S
 
 
 class Server:
@@ -79,12 +80,12 @@ def by_message(port: int) -> None:
 
 
 def by_http_client(port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     connection.request("GET", "/")
 
 
 def by_urlopen(port: int) -> None:
-    urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10).close()
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S).close()
 
 
 def by_loop(port: int) -> None:
@@ -116,14 +117,14 @@ def test_a_connection_that_was_not_declared_is_not_made(site: Site, server: Serv
 def test_requests_are_told_by_what_they_do(site: Site, server: Server, host: str) -> None:
     place = f"http://{host}:{server.port}"
     with site.session(f"CONSUMES URL:{place}/read/*", f"MUTATES URL:{place}/write"):
-        with urllib.request.urlopen(f"{place}/read/1", timeout=10) as answer:
+        with urllib.request.urlopen(f"{place}/read/1", timeout=PATIENCE_S) as answer:
             assert answer.read() == b"ok"
-        connection = http.client.HTTPConnection(host, server.port, timeout=10)
+        connection = http.client.HTTPConnection(host, server.port, timeout=PATIENCE_S)
         connection.request("POST", "/write", body=b"x")
         assert connection.getresponse().read() == b"ok"
         connection.close()
         with blocked(f"Agent attempted MUTATES on URL:{place}/read/1 but only declared CONSUMES"):
-            urllib.request.urlopen(f"{place}/read/1", data=b"x", timeout=10)
+            urllib.request.urlopen(f"{place}/read/1", data=b"x", timeout=PATIENCE_S)
     assert server.requests == ["GET /read/1", "POST /write"]
     assert {f"CONSUMES URL:{place}/read/1", f"MUTATES URL:{place}/write"} <= site.observed()
 
@@ -132,7 +133,7 @@ def test_requests_are_told_by_what_they_do(site: Site, server: Server, host: str
 def test_another_method_than_the_declared_one_is_not_sent(site: Site, server: Server) -> None:
     place = f"http://127.0.0.1:{server.port}"
     with blocked(f"DELETES on URL:{place}/thing"), site.session(f"CONSUMES URL:{place}/*"):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
         try:
             connection.request("DELETE", "/thing")
         finally:

@@ -25,6 +25,7 @@ from host.backups import Backups, capture
 from host.backups.area import Area
 from host.workspace import Workspace
 from tests.host.trees import as_somebody_else, file, make, tree_of, workspace
+from tests.patience import PATIENCE_S
 from world.canonical import canonical_bytes, read_json
 from world.errors import Refused
 from world.klis.resource import canonical_resource
@@ -431,7 +432,7 @@ def test_a_disk_without_room_is_said_nothing_is_granted_and_a_rollback_still_wor
     if mounted:
         command = ["unshare", "-rm", "sh", "-c", f'{MOUNT} && shift && exec "$@"', "sh", str(tmp_path), *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["code"] == "BACKUP_FAILED"

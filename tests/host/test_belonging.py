@@ -23,6 +23,7 @@ import pytest
 from host.observation.audit import current, exempt
 from host.observation.belonging import engaged
 from tests.host.intercepting import Site, blocked, outcome
+from tests.patience import PATIENCE_S
 
 STOPPED = "KLIS_SCOPE_VIOLATION"
 
@@ -134,7 +135,7 @@ def test_what_a_session_starts_belongs_to_it(site: Site, way: Callable[[SimpleQu
     told: SimpleQueue[str] = SimpleQueue()
     with site.session("CONSUMES /a.txt"):
         way(told)
-        assert told.get(timeout=30) == STOPPED
+        assert told.get(timeout=PATIENCE_S) == STOPPED
     assert not Path("made").exists()
 
 
@@ -163,7 +164,7 @@ class Bystander:
     def ask(self, wish: Callable[[], Any]) -> Any:
         answer: Future[Any] = Future()
         self._wishes.put((wish, answer))
-        return answer.result(30)
+        return answer.result(PATIENCE_S)
 
     def end(self) -> None:
         self._wishes.put(None)
@@ -207,7 +208,7 @@ def test_a_pools_thread_that_a_session_started_does_the_work_of_others_in_their_
 
 
 def test_two_threads_in_two_sessions_do_not_see_each_other(site: Site) -> None:
-    barrier = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=PATIENCE_S)
 
     def work(name: str, other: str) -> tuple[str, str]:
         with site.session(f"MUTATES /{name}"):
@@ -228,7 +229,7 @@ def test_what_outlives_its_session_can_do_nothing_observable(site: Site) -> None
     go_on = threading.Event()
 
     def outlive() -> None:
-        go_on.wait(30)
+        go_on.wait(PATIENCE_S)
         told.put(outcome(lambda: Path("a.txt").write_text("late")))
 
     with site.session("MUTATES /a.txt") as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from host import Failed
 from host.builtin import prune_notes
 from tests.host.effect_calls import HANDLERS, Files, call_of, make
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -185,9 +187,13 @@ APPENDING = textwrap.dedent(
     with Workspace(root) as workspace, journal.open("ab", buffering=0) as log:
         print("ready", flush=True)
         for number in range(done, 120):
-            answer = make("file.append", {"path": "/log", "text": f"line {number}\\n"}, workspace, f"key {number}")
+            report = lambda: print("about to append", flush=True)
+            given = {"path": "/log", "text": f"line {number}\\n"}
+            answer = make("file.append", given, workspace, f"key {number}", check=report)
             assert isinstance(answer, dict), answer
+            print("appended", flush=True)
             log.write(b"done\\n")
+            print("noted", flush=True)
     """
 )
 
@@ -196,22 +202,19 @@ APPENDING = textwrap.dedent(
 def test_appends_of_a_process_that_is_killed_again_and_again_are_counted_once_each_from_outside(tmp_path: Path) -> None:
     root, journal = tmp_path / "root", tmp_path / "journal"
     root.mkdir()
-    killed, delay_ms = 0, 3
+    dice, killed = random.Random(3), 0
     while True:
         with subprocess.Popen(
             [sys.executable, "-c", APPENDING, str(root), str(journal)], cwd=ROOT, stdout=subprocess.PIPE
         ) as child:
             assert child.stdout is not None
-            child.stdout.readline()
-            try:
-                child.wait(delay_ms / 1000)
-            except subprocess.TimeoutExpired:
+            reported = [child.stdout.readline() for _ in range(dice.randint(2, 60))]
+            if reported[-1]:  # it goes on, so it is killed in the middle of whatever comes next
                 child.send_signal(signal.SIGKILL)
         if child.returncode == 0:
             break
         assert child.returncode == -signal.SIGKILL
         killed += 1
-        delay_ms = min(delay_ms * 2, 200) if killed > 4 else delay_ms + 7
     assert killed >= 2
     assert (root / "log").read_text() == "".join(f"line {number}\n" for number in range(120))
 
@@ -287,19 +290,19 @@ def test_two_attempts_at_one_effect_never_work_at_the_same_time(files: Files) ->
 
     def wait() -> None:
         entered.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_S)
 
     answers: list[Any] = []
     params = {"path": "/a", "text": "line\n"}
     first = threading.Thread(target=lambda: answers.append(make("file.append", params, files.workspace, check=wait)))
     first.start()
-    assert entered.wait(60)
+    assert entered.wait(PATIENCE_S)
     looks = iter([False, False])
     assert code_of(make("file.append", params, files.workspace, is_cancelled=lambda: next(looks, True))) == (
         "EFFECT_CANCELLED"
     )
     go_on.set()
-    first.join(60)
+    first.join(PATIENCE_S)
     assert make("file.append", params, files.workspace) == answers[0]
     assert (files.root / "a").read_text() == "line\n"
 

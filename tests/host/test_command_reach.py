@@ -20,7 +20,8 @@ from host.confinement.syscalls import AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES
 from host.observation.operations import Operations
 from host.observation.system_calls import what_happens
 from host.workspace import Workspace
-from tests.host.confining import PATIENCE_S, PYTHON, allow, can_hold, ground
+from tests.host.confining import PYTHON, allow, can_hold, ground
+from tests.patience import PATIENCE_S
 
 __all__ = ["ground"]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.host.confining import PATIENCE_S, PYTHON, Ground, allow, can_hold, ground
+from tests.host.confining import PYTHON, Ground, allow, can_hold, ground
+from tests.patience import PATIENCE_S
 
 __all__ = ["ground"]
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from host.confinement import Rules, command, landlock
 from host.confinement.descendants import MARK
-from tests.host.confining import ENV, PATIENCE_S, PYTHON, Ground, allow, can_hold, ground
+from tests.host.confining import ENV, PYTHON, Ground, allow, can_hold, ground
+from tests.patience import PATIENCE_S
 from world.errors import Refused
 
 __all__ = ["ground"]

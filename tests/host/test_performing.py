@@ -23,6 +23,7 @@ from host import Done, Failed, Host, handler
 from host.answers import MAX_RESULT_BYTES
 from host.worker import Ended, NotStarted, TimedOut, Workers
 from tests.host.driving import NOW, Record, hosted, order, run
+from tests.patience import PATIENCE_S
 from world.canonical import canonical_bytes, read_json
 from world.core import EffectResult, merge, set_, unset
 from world.frozen import FrozenDict
@@ -282,7 +283,7 @@ def test_a_handler_that_hangs_is_given_up_and_its_late_answer_is_dropped(release
         "The handler of pay took longer than 10 ms; whether it did anything is unknown.",
     )
     released.set()
-    assert answered_late.wait(10)
+    assert answered_late.wait(PATIENCE_S)
     assert host.step(record.order()) == outcome
 
 
@@ -315,7 +316,7 @@ def test_too_many_hanging_handlers_stop_further_ones_until_one_ends(released: th
     assert "2 handlers" in refused.reason
     released.set()
     for thread in list(workers._abandoned):
-        thread.join(10)
+        thread.join(PATIENCE_S)
     ended = workers.run("next", lambda: 1, lambda value: value + 1, time_limit_ms=10_000)
     assert isinstance(ended, Ended)
     assert ended.value == 2
@@ -361,7 +362,7 @@ def child(limit_ms: int) -> subprocess.Popen[str]:
 
 def test_a_handler_that_hangs_does_not_keep_the_process_alive() -> None:
     with child(20) as process:
-        told, errors = process.communicate(timeout=60)
+        told, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     assert told.count("EFFECT_TIMED_OUT") == 2
 
@@ -371,7 +372,7 @@ def test_an_interrupt_from_the_keyboard_passes_while_a_handler_hangs() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         os.kill(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode != 0
     assert "KeyboardInterrupt" in errors
 
@@ -408,7 +409,7 @@ def test_an_async_handler_that_takes_too_long_is_cancelled() -> None:
             cancelled.set()
 
     assert error_of(performed(hangs, time_limit_ms=300)).code == "EFFECT_TIMED_OUT"
-    assert cancelled.wait(10)
+    assert cancelled.wait(PATIENCE_S)
 
 
 def test_a_plain_handler_may_return_something_to_await() -> None:

@@ -19,7 +19,8 @@ from host.confinement import ALLOW, Address, Call, Deny, RunningCommand, tracee,
 from host.confinement.bpf import program
 from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, watched
 from host.confinement.tracee import Unreadable, resolve
-from tests.host.confining import PATIENCE_S, PYTHON, Ground, allow, can_hold, ground, noting
+from tests.host.confining import PYTHON, Ground, allow, can_hold, ground, noting
+from tests.patience import PATIENCE_S
 
 __all__ = ["ground"]
 

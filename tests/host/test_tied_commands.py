@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from host.confinement import landlock, watcher
-from tests.host.confining import PATIENCE_S, Ground
+from tests.host.confining import Ground
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 

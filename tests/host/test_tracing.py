@@ -16,6 +16,7 @@ from host.observation.operations import Operations, RuntimePaths
 from host.observation.strace_lines import Ended, Lines, SystemCall, descriptor_path, string
 from host.observation.tracing import Traced, TraceReader, command, is_there
 from host.workspace import Workspace
+from tests.patience import PATIENCE_S
 from world.errors import Refused
 
 TRACES = Path(__file__).parent / "traces"
@@ -239,10 +240,10 @@ def run_traced(script: str, folder: Path) -> tuple[int, list[str]]:
     reader.start()
     try:
         process = subprocess.Popen(command(["/bin/sh", "-c", script], target), cwd=folder)
-        code = process.wait(60)
+        code = process.wait(PATIENCE_S)
     finally:
         os.close(target)
-        reader.join(60)
+        reader.join(PATIENCE_S)
     return code, lines
 
 

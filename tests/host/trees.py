@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from host.workspace import Workspace
+from tests.patience import PATIENCE_S
 from world.klis.resource import Resource, canonical_resource
 
 Tree = dict[bytes, tuple[Any, ...]]
@@ -86,7 +87,7 @@ def as_somebody_else(act: Callable[[Path], str]) -> str:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
         return done.stdout or done.stderr

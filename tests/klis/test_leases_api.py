@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
 from world.clock import ManualClock
 from world.errors import Refused
@@ -79,7 +80,7 @@ def test_leases_are_given_back_when_the_block_fails(world: World) -> None:
 @pytest.mark.requirement("KP-3a", "KP-5b")
 def test_a_younger_agent_dies_and_is_told_when_to_come_back(world: World) -> None:
     with world.leases.acquire(agent="old", resource=FILE), pytest.raises(Refused) as refused:
-        world.leases.acquire(agent="young", resource=FILE, timeout=60)
+        world.leases.acquire(agent="young", resource=FILE, timeout=PATIENCE_S)
     assert refused.value.code == "DIED"
     assert refused.value.details["retry_after_ms"] == 1
     assert refused.value.details["conflicts"][0]["holder"] == "old"
@@ -90,7 +91,7 @@ def test_who_dies_may_ask_again_until_it_is_free(world: World) -> None:
     got = []
 
     def ask() -> None:
-        with world.leases.acquire(agent="young", resource=FILE, retry=True, timeout=60) as held:
+        with world.leases.acquire(agent="young", resource=FILE, retry=True, timeout=PATIENCE_S) as held:
             got.append(held.token)
 
     asking = threading.Thread(target=ask)
@@ -99,7 +100,7 @@ def test_who_dies_may_ask_again_until_it_is_free(world: World) -> None:
     while world.realm().klis.verdicts["Die"] < 3:
         next(follower)
     holder.release()
-    asking.join(60)
+    asking.join(PATIENCE_S)
     assert got
 
 
@@ -108,12 +109,12 @@ def test_an_older_agent_waits_until_the_younger_one_is_done(world: World) -> Non
     holder = world.leases.acquire(agent="young", resource=FILE)
     got = []
     waiting = threading.Thread(
-        target=lambda: got.append(world.leases.acquire(agent="old", resource=FILE, timeout=60).token)
+        target=lambda: got.append(world.leases.acquire(agent="old", resource=FILE, timeout=PATIENCE_S).token)
     )
     waiting.start()
     until_queued(world)
     holder.release()
-    waiting.join(60)
+    waiting.join(PATIENCE_S)
     assert got
     assert got[0] > holder.token
     assert not queued(world)
@@ -169,8 +170,9 @@ def test_a_heartbeat_lets_the_lease_live_on(frozen: tuple[World, ManualClock]) -
     held.check()
 
 
-def test_a_held_lease_is_kept_alive_by_itself(world: World) -> None:
-    with world.leases.acquire(agent="old", resource=FILE, ttl_ms=300):
+def test_a_held_lease_is_kept_alive_by_itself(frozen: tuple[World, ManualClock]) -> None:
+    world, _ = frozen  # so that it cannot expire, however late a heartbeat is
+    with world.leases.acquire(agent="ann", resource=FILE, ttl_ms=300):
         follower = world.log.follow(world.log.head().size, poll_ms=5, topics=["lease.renewed"])
         assert [next(follower).topic for _ in range(4)] == ["lease.renewed"] * 4
 
@@ -180,7 +182,7 @@ def test_many_threads_hold_one_resource_one_at_a_time(world: World) -> None:
 
     def work(number: int) -> None:
         for _ in range(5):
-            with world.leases.acquire(agent=f"a{number}", resource=FILE, retry=True, timeout=120):
+            with world.leases.acquire(agent=f"a{number}", resource=FILE, retry=True, timeout=PATIENCE_S):
                 inside.append(number)
                 most.append(len(inside))
                 inside.remove(number)
@@ -190,7 +192,7 @@ def test_many_threads_hold_one_resource_one_at_a_time(world: World) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(200)
+        thread.join(PATIENCE_S)
     assert len(done) == 30
     assert max(most) == 1
     assert verify(world.log).ok
@@ -248,7 +250,7 @@ def test_who_waits_without_end_waits_until_it_is_free(world: World, endless: flo
     until_queued(world)
     assert [request.deadline for request in world.realm().klis.requests.values()] == [None]
     holder.release()
-    waiting.join(60)
+    waiting.join(PATIENCE_S)
     assert got[0].is_active
 
 
@@ -307,7 +309,7 @@ def test_a_realm_open_for_looking_gives_no_leases(world: World, tmp_path: Path) 
 
 def test_async_code_holds_and_gives_back(world: World) -> None:
     async def main() -> None:
-        async with world.leases.hold_async(agent="old", resource=FILE, timeout=60) as held:
+        async with world.leases.hold_async(agent="old", resource=FILE, timeout=PATIENCE_S) as held:
             assert held.is_active
         assert not world.realm().klis.leases
 
@@ -355,7 +357,7 @@ def test_however_many_wait_the_holder_can_give_back_and_each_has_its_turn(world:
         world.leases.desk.register_agent(f"w{one}", by="test", priority=100 - one)
 
     async def work(agent: str) -> None:
-        async with world.leases.hold_async(agent=agent, resource=FILE, retry=True, timeout=120) as held:
+        async with world.leases.hold_async(agent=agent, resource=FILE, retry=True, timeout=PATIENCE_S) as held:
             tokens.append(held.token)
             assert [lease.session.agent_id for lease in world.realm().klis.leases.values()] == [agent]
 
@@ -413,11 +415,11 @@ def test_another_process_sees_the_release_by_looking_at_the_log(tmp_path: Path, 
     with World.open(tmp_path / "w.db", domain=shop) as other:
         got = []
         waiting = threading.Thread(
-            target=lambda: got.append(other.leases.acquire(agent="old", resource=FILE, timeout=60))
+            target=lambda: got.append(other.leases.acquire(agent="old", resource=FILE, timeout=PATIENCE_S))
         )
         waiting.start()
         until_queued(world)
         holder.release()
-        waiting.join(60)
+        waiting.join(PATIENCE_S)
         assert got[0].is_active
         got[0].release()

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE_S
 from world.canonical import canonical_bytes, sha256_hex
 from world.errors import Refused
 from world.klis.manifest import Manifest, read_manifest
@@ -168,4 +169,4 @@ def test_a_key_of_another_kind_is_refused() -> None:
 
 def test_who_signs_nothing_loads_no_cryptography() -> None:
     code = "import sys, world.klis.signature; assert not any(m.startswith('cryptography') for m in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

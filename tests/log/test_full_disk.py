@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("disk_child.py")
 MOUNT = 'mount -t tmpfs -o size=2m tmpfs "$1"'
@@ -32,7 +34,7 @@ def child(folder: Path, *, mounted: bool) -> dict[str, Any]:
     if mounted:
         command = ["unshare", "-rm", "sh", "-c", f'{MOUNT} && shift && exec "$@"', "sh", str(folder), *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told

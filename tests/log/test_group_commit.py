@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from world.errors import Refused, WorldProtocolError
 from world.log import GroupCommit, NewEvent, Pending, open_log
 from world.log.audit import verify_tree
@@ -28,7 +29,7 @@ class Gate:
 
     def run(self, batch: list[Pending[int, int]]) -> None:
         if not self.batches:
-            assert self.full.wait(30)
+            assert self.full.wait(PATIENCE_S)
         self.batches.append([item.command for item in batch])
         for item in batch:
             item.succeed(item.command * 10)
@@ -137,7 +138,7 @@ def test_a_batch_that_calls_for_another_in_its_own_thread_is_refused_and_not_wai
     group = GroupCommit(run)
     thread = threading.Thread(target=work, args=(0,), daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert codes == ["CALL_FROM_WITHIN", "CALL_FROM_WITHIN"]
 
 
@@ -165,7 +166,7 @@ def test_an_interrupted_leader_hands_over_and_its_followers_hear_of_it() -> None
         runs.append(len(batch))
         if len(runs) == 1:
             entered.set()
-            assert go.wait(30)
+            assert go.wait(PATIENCE_S)
         if len(runs) == 2:
             batch[0].succeed(0)
             raise KeyboardInterrupt
@@ -183,12 +184,12 @@ def test_an_interrupted_leader_hands_over_and_its_followers_hear_of_it() -> None
             outcomes[number] = "interrupted"
 
     threads = in_threads(6, work)
-    assert entered.wait(30)
+    assert entered.wait(PATIENCE_S)
     while len(group._queue) < 5:
         threading.Event().wait(0.001)
     go.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     values = sorted(outcomes.values())
     assert values.count("interrupted") == 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from world.log import EventLog, NewEvent, open_log
 from world.log.audit import verify_tree
 
@@ -46,7 +47,7 @@ def go(*processes: subprocess.Popen[bytes]) -> None:
 
 
 def finish(process: subprocess.Popen[bytes]) -> bytes:
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     return output
 

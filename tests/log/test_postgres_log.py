@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE_S
 from world.errors import DamagedLog, LogBusy, Refused, WorldProtocolError
 from world.log import EventLog, NewEvent, list_logs, open_log
 from world.log.audit import verify_tree
@@ -57,7 +58,7 @@ def test_threads_that_open_a_new_database_together_do_not_race(postgres_database
 
     def work() -> None:
         try:
-            barrier.wait(30)
+            barrier.wait(PATIENCE_S)
             with open_log(postgres_database, create=True) as log:
                 append(log)
         except BaseException as error:  # noqa: BLE001  # the test reports it
@@ -186,7 +187,7 @@ def test_a_server_with_stricter_isolation_by_default_serves_writers_in_turns(pos
     def work(number: int) -> None:
         try:
             with open_log(postgres_database) as log:
-                barrier.wait(30)
+                barrier.wait(PATIENCE_S)
                 for _ in range(10):
                     with log.write() as transaction:
                         transaction.append([NewEvent(f"s{number}", "t", 1, b"{}")])
@@ -197,7 +198,7 @@ def test_a_server_with_stricter_isolation_by_default_serves_writers_in_turns(pos
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert errors == []
     with open_log(postgres_database, read_only=True) as log:
         assert log.head().size == 40

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.garden import record
+from tests.patience import PATIENCE_S
 from world.canonical import canonical_bytes, canonical_text, digest
 from world.errors import DamagedLog, Refused
 from world.log import TreeHead, open_log
@@ -92,7 +93,7 @@ def alone(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     hidden += "'authority','projections'): raise ImportError(name)\n"
     hidden += f"sys.meta_path.insert(0,No());sys.argv=sys.argv[1:];r({str(VERIFIER)!r},run_name='__main__')"
     command = [sys.executable, "-W", "error", "-I", "-c", hidden, "verify_receipt.py", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def test_the_verifier_is_short_and_needs_one_library() -> None:

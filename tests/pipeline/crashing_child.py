@@ -1,4 +1,7 @@
-"""A process that submits charges until it is killed; each real charge leaves a line outside of the log."""
+"""A process that submits charges until it is killed; each real charge leaves a line outside of the log.
+
+It reports its steps (``tests.pipeline.counted_kills``): ``crashing_child ADDRESS OUTSIDE KIND PIPE``.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from host import handler
+from tests.pipeline.counted_kills import ReportingClock, report
 from tests.pipeline.shop import ACTORS, house, shop
 from worldprotocol.facade import World
 
 
-def main(address: str, outside: str, idempotent: bool) -> None:
+def main(address: str, outside: str, idempotent: bool, pipe: int) -> None:
     ledger = Path(outside)
 
     @handler("bank.charge", idempotent=idempotent, time_limit_ms=10_000)
@@ -21,15 +25,15 @@ def main(address: str, outside: str, idempotent: bool) -> None:
             lines.write(call.idempotency_key + "\n")
             lines.flush()
             os.fsync(lines.fileno())
+        report(pipe)
         return {"receipt": call.idempotency_key}
 
-    world = World.open(address, domain=shop, policies=[house], effects=[charge])
+    clock = ReportingClock(pipe)
+    world = World.open(address, domain=shop, policies=[house], effects=[charge], clock=clock)
     assert "ann" in ACTORS
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
     while True:
         world.act("ann", "charge", {"amount": 1, "times": 3})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3] == "idempotent")
+    main(sys.argv[1], sys.argv[2], sys.argv[3] == "idempotent", int(sys.argv[4]))

@@ -12,12 +12,14 @@ import os
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol import World
 
-LIMITS = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=16))
+LIMITS = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=16, default_ttl_ms=KlisSettings().max_ttl_ms))
+"""Leases expire after a day: on a machine with much to do these tests take longer than the usual minute."""
 COUNTED = "FILE:/counted"
 
 
@@ -25,8 +27,8 @@ def count(world: World, agent: str, directory: Path, rounds: int) -> None:
     """Raise the number; a file that must not exist yet tells who else is there."""
     number, inside = directory / "number", directory / "inside"
     for turn in range(rounds):
-        predicate = "MUTATES" if turn % 3 else "DELETES"
-        with world.leases.acquire(agent=agent, resource=COUNTED, predicate=predicate, timeout=120, retry=True) as held:
+        wanted = {"agent": agent, "resource": COUNTED, "predicate": "MUTATES" if turn % 3 else "DELETES"}
+        with world.leases.acquire(**wanted, timeout=PATIENCE_S, retry=True) as held:
             try:
                 os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
             except FileExistsError:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from host import handler
+from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.events import VerdictGiven
@@ -66,12 +67,12 @@ class Post:
         self.may_go = {text: threading.Event() for text in held}
 
     def handler(self) -> Any:
-        @handler("post", time_limit_ms=60_000)
+        @handler("post", time_limit_ms=600_000)
         def post(params: Any, call: Any) -> Any:
             text = params["text"]
             if text in self.arrived:
                 self.arrived[text].set()
-                assert self.may_go[text].wait(30)
+                assert self.may_go[text].wait(PATIENCE_S)
             return {}
 
         return post
@@ -101,11 +102,11 @@ def holding(world: World, post: Post, actor: str, text: str, **wishes: Any) -> I
     worker = threading.Thread(target=lambda: done.append(world.act(actor, "write", {"text": text}, **wishes)))
     worker.start()
     try:
-        assert post.arrived[text].wait(20)
+        assert post.arrived[text].wait(PATIENCE_S)
         yield
     finally:
         post.may_go[text].set()
-        worker.join(30)
+        worker.join(PATIENCE_S)
     assert done[0].status == "completed"
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from authority import Approve, Escalate, Narrow, Policy, Reject, rule
 from host import Failed, handler
+from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from worldprotocol.facade import World
@@ -97,11 +98,11 @@ class Bank:
         self.release = threading.Event()
         self.release.set()
 
-    def handler(self, *, idempotent: bool = False, time_limit_ms: int = 10_000) -> Any:
+    def handler(self, *, idempotent: bool = False, time_limit_ms: int = 600_000) -> Any:
         @handler("bank.charge", idempotent=idempotent, time_limit_ms=time_limit_ms)
         def charge_once(params: Any, call: Any) -> Any:
             self.started.set()
-            self.release.wait(30)
+            self.release.wait(PATIENCE_S)
             if self.broken:
                 return Failed("BANK_CLOSED", "come back tomorrow")
             self.keys.append(call.idempotency_key)

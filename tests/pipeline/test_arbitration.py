@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.office import Desk, Post, an_office, holding, office, statuses, verdicts
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
@@ -250,7 +251,7 @@ def test_waiting_and_dying_proposals_go_on_after_the_realm_was_opened_again(tmp_
     with open_shop(address, effects=[bank.handler()], clock=clock) as world:
         worker = threading.Thread(target=lambda: world.act("ann", "charge", {"amount": 1}))
         worker.start()
-        assert bank.started.wait(20)
+        assert bank.started.wait(PATIENCE_S)
         dying = world.act("cron", "sell", {"item": "tea"})
         assert dying.status == "evaluating"
         before = world.realm()
@@ -260,7 +261,7 @@ def test_waiting_and_dying_proposals_go_on_after_the_realm_was_opened_again(tmp_
             assert after.retries == before.retries
             assert after.klis == before.klis
         bank.release.set()
-        worker.join(30)
+        worker.join(PATIENCE_S)
         clock.advance(60_000)
         world.settle()
         assert world.proposal(dying.proposal_id).status == "completed"
@@ -296,9 +297,9 @@ def test_no_update_is_lost_whatever_runs_at_once(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         for _ in range(sum(map(len, plans))):
-            assert ended.acquire(timeout=60)
+            assert ended.acquire(timeout=PATIENCE_S)
         assert {name: world.data()[name] for name in ("a", "b")} == sums(plans) == in_serial(world)
         assert not world.realm().klis.leases
 

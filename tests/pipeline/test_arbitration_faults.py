@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from authority import Approve, Policy, rule
+from tests.patience import PATIENCE_S
 from tests.pipeline.office import Desk, Post, an_office, holding, office, verdicts
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect
@@ -88,7 +89,7 @@ def test_a_living_process_takes_over_what_a_vanished_one_left_without_being_told
     with an_office(address, post, clock=clock) as world:
         worker = threading.Thread(target=lambda: world.act("young", "write", {"text": "one"}))
         worker.start()
-        assert post.arrived["one"].wait(20)
+        assert post.arrived["one"].wait(PATIENCE_S)
         free = Post()
         with World.open(address, domain=office, effects=[free.handler()], clock=clock) as other:
             waiting = other.act("old", "add", {"name": "a", "amount": 1})
@@ -100,7 +101,7 @@ def test_a_living_process_takes_over_what_a_vanished_one_left_without_being_told
             other.host.resolve(stuck["proposalId"], "fail", by="ann", reason="the post office has no list")
             assert other.proposal(waiting.proposal_id).status == "completed"
         post.may_go["one"].set()
-        worker.join(30)
+        worker.join(PATIENCE_S)
 
 
 @pytest.mark.requirement("KP-4b")
@@ -115,12 +116,12 @@ def test_whoever_gives_back_leases_is_not_kept_by_the_effects_that_others_make_t
         waiting = world.act("old", "write", {"text": "one"})
         assert waiting.status == "evaluating"
         held.release()  # returns, though the letter that goes out now is held back
-        assert post.arrived["one"].wait(20)
+        assert post.arrived["one"].wait(PATIENCE_S)
         assert world.proposal(waiting.proposal_id).status == "executing"
         done = threading.Event()
         world.subscribe(lambda _at, event, _do: done.set() if isinstance(event, ProposalCompleted) else None)
         post.may_go["one"].set()
-        assert done.wait(20)
+        assert done.wait(PATIENCE_S)
         assert world.proposal(waiting.proposal_id).status == "completed"
 
 
@@ -167,7 +168,7 @@ def test_a_proposal_whose_leases_are_revoked_fails_and_only_an_administrator_can
     with an_office(address, post) as world:
         worker = threading.Thread(target=lambda: world.act("old", "write", {"text": "one"}, scope=["log"]))
         worker.start()
-        assert post.arrived["one"].wait(20)
+        assert post.arrived["one"].wait(PATIENCE_S)
         (first, *_) = world.realm().klis.leases.values()
         with pytest.raises(Refused) as refused:
             world.leases.desk.revoke([first.lease_id], by="young", reason="mine")
@@ -176,7 +177,7 @@ def test_a_proposal_whose_leases_are_revoked_fails_and_only_an_administrator_can
         assert len(states) == 2  # a proposal has all that it needs, or fails
         assert world.act("mid", "write", {"text": "one more"}, scope=["log"]).status == "completed"
         post.may_go["one"].set()
-        worker.join(30)
+        worker.join(PATIENCE_S)
         ended = world.proposal(first.session.session_id)
         assert ended.error is not None
         assert (ended.status, ended.error["code"]) == ("failed", "LEASES_REVOKED")
@@ -222,7 +223,7 @@ def test_an_action_that_raises_a_keyboard_interrupt_hits_nobody_else(tmp_path: P
         ended: list[Any] = []
         worker = threading.Thread(target=lambda: ended.append(world.act("old", "go")))
         worker.start()
-        worker.join(30)
+        worker.join(PATIENCE_S)
         assert (ended[0].status, ended[0].error["code"]) == ("failed", "ACTION_RAISED")
 
 
@@ -238,8 +239,8 @@ def test_what_goes_on_by_itself_goes_on_at_once_where_it_is_disjoint(tmp_path: P
         for text, scope in (("1", "a"), ("2", "b")):
             assert world.act("old", "add", {"name": scope, "amount": int(text)}, scope=[scope]).status == "evaluating"
         held.release()
-        assert post.arrived["1"].wait(20)
-        assert post.arrived["2"].wait(20)  # though the first is still held back
+        assert post.arrived["1"].wait(PATIENCE_S)
+        assert post.arrived["2"].wait(PATIENCE_S)  # though the first is still held back
         for event in post.may_go.values():
             event.set()
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel
 
+from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.errors import Refused
 from world.proposal import Proposal
@@ -65,7 +66,7 @@ class Bench:
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        thread.join(60)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive(), "it waits for itself"
         if errors:
             raise errors[0]

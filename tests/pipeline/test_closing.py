@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
 from world.errors import Refused
 from worldprotocol.facade import World
@@ -54,12 +55,12 @@ def test_a_log_is_closed_though_the_worker_cannot_be(log_url: str, monkeypatch: 
     monkeypatch.setattr(ProcessWorkers, "close", broken)
     with pytest.raises(RuntimeError, match="broken"):
         world.close()
-    assert ended.wait(30)
-    follower.join(30)
+    assert ended.wait(PATIENCE_S)
+    follower.join(PATIENCE_S)
 
 
 def test_a_process_whose_closing_fails_ends_with_those_who_follow_its_log(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FOLLOWED, str(tmp_path / "w.db")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert "RuntimeError: broken" in done.stderr

@@ -1,10 +1,9 @@
-"""SIGKILL at random points: what was approved ends, and no journaled effect runs again."""
+"""SIGKILL after random numbers of reported events: what was approved ends, and no journaled effect runs again."""
 
 from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -15,31 +14,30 @@ from typing import Any
 import pytest
 
 from host import handler
+from tests.patience import PATIENCE_S
+from tests.pipeline.counted_kills import await_reports
 from tests.pipeline.shop import house, open_shop, shop
 from world.clock import SystemClock, SystemIds
 from world.events import EffectFulfilled, EffectRequested, ExecutionStarted
 from worldprotocol.facade import World
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_REPORTS = 60
+"""After how many reported events a process is killed at most; a charge reports about 15."""
 
 
-def run_and_kill(address: str, outside: Path, kind: str, after_s: float) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.pipeline.crashing_child", address, str(outside), kind],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
+def run_and_kill(address: str, outside: Path, kind: str, reports: int) -> None:
+    """Kill a process that submits charges after it has reported so many events."""
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "tests.pipeline.crashing_child", address, str(outside), kind, str(writing)]
+    child = subprocess.Popen(command, cwd=ROOT, pass_fds=[writing])
+    os.close(writing)
     try:
-        assert child.stdout.readline() == "ready\n"
-        deadline = time.monotonic() + after_s
-        while time.monotonic() < deadline:
-            os.sched_yield()
+        assert await_reports(reading, reports) == reports
     finally:
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         child.wait()
-        child.stdout.close()
+        os.close(reading)
 
 
 def settled(address: str, outside: Path, *, idempotent: bool) -> World:
@@ -62,7 +60,7 @@ def test_after_sigkill_every_approved_proposal_ends_and_no_journaled_effect_runs
     open_shop(shared_log_url, clock=SystemClock(), ids=SystemIds()).close()
     dice = random.Random(kind)
     for _ in range(4):
-        run_and_kill(shared_log_url, outside, kind, dice.uniform(0.0, 0.15))
+        run_and_kill(shared_log_url, outside, kind, dice.randint(1, MOST_REPORTS))
         with settled(shared_log_url, outside, idempotent=kind == "idempotent") as world:
             resolve_by_looking(world, outside)
     with settled(shared_log_url, outside, idempotent=kind == "idempotent") as world:
@@ -81,7 +79,7 @@ def test_after_sigkill_every_approved_proposal_ends_and_no_journaled_effect_runs
 
 def resolve_by_looking(world: World, outside: Path) -> None:
     """Say of each effect in doubt what really became of it, until nothing is left to be done."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_S
     while world.realm().proposals and time.monotonic() < until:
         for one in world.host.stuck():
             key, name = one["idempotencyKey"], one["proposalId"]
@@ -118,7 +116,7 @@ def test_two_processes_write_one_log_and_both_make_progress(shared_log_url: str,
         "    for _ in range(40): assert world.act('ann', 'sell', {'item': 'tea', 'count': 0}).status == 'completed'\n"
     )
     children = [subprocess.Popen([sys.executable, "-c", script, shared_log_url], cwd=ROOT) for _ in range(2)]
-    assert [child.wait(60) for child in children] == [0, 0]
+    assert [child.wait(PATIENCE_S) for child in children] == [0, 0]
     with World.look(shared_log_url) as world:
         assert world.sealed().height == 80
         folded = world.archive.fold_realm()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from host import Failed, handler
+from tests.patience import PATIENCE_S
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from world.clock import SystemClock, SystemIds
@@ -92,7 +93,7 @@ def test_whatever_happens_to_each_the_files_hold_what_those_did_that_completed_a
             thread.start()
         for thread in agents:
             thread.join()
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while first.realm().proposals and time.monotonic() < until:
             first.settle()
             second.settle()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.works import Outside, a_yard
 
 CALLERS = 6
@@ -17,7 +18,7 @@ def test_callers_at_once_each_make_the_effects_of_their_own_execution(log_url: s
     together = threading.Barrier(CALLERS)
 
     def meet(_params: object, _call: object) -> None:
-        together.wait(30)  # breaks where the effects of several executions wait for one thread
+        together.wait(PATIENCE_S)  # breaks where the effects of several executions wait for one thread
 
     outside = Outside(*[meet] * (3 * CALLERS))
     with a_yard(log_url, outside, idempotent=True) as world, ThreadPoolExecutor(CALLERS) as pool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from host import Failed, handler
+from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running, vanish
 from tests.pipeline.workshop import BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from world.clock import ManualClock, SequentialIds
@@ -43,7 +44,7 @@ def test_who_lost_the_leases_gives_nothing_back_because_it_may_be_somebody_elses
     steps = [step("file.append", path="/b.txt", text="!"), step("slow")]
     with a_workshop(address, root, effects=[slow]) as world:
         with acting(world, "ann", "run", {"mutates": ["FILE:/b.txt"], "steps": steps}) as ended:
-            assert held.begun.wait(30)
+            assert held.begun.wait(PATIENCE_S)
             leases = [lease.lease_id for lease in world.realm().klis.leases.values()]
             world.leases.desk.revoke(leases, by="operator", reason="runaway")
             other = world.act("bob", "run", {"mutates": ["FILE:/b.txt"], "steps": steps[:1]})

@@ -1,5 +1,6 @@
-"""SIGKILL at random points, again and again: every effect happened once, and the worlds are the same (HC-journal).
+"""SIGKILL again and again: every effect happened once, and the worlds are the same (HC-journal).
 
+A process is killed after a random number of events that it has reported, from a fixed seed, and never after a time.
 ``WORLDPROTOCOL_KILLS`` says how many kills; ``make kill`` asks for several hundred.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.turns import found, go_on, opened, turns
 from tests.pipeline.works import check_log
 from tests.plugins.backends import fresh_address
@@ -29,7 +31,7 @@ def killed(address: str, folder: Path, kills: int, seed: str) -> None:
         [sys.executable, "-m", "tests.pipeline.turns", address, str(folder), str(kills), seed],
         cwd=ROOT,
         check=True,
-        timeout=60 + 3 * kills,
+        timeout=PATIENCE_S + 30 * kills,
     )
     with opened(address, folder) as world:
         world.settle()

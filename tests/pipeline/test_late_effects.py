@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from host import Failed
+from tests.patience import PATIENCE_S
 from tests.pipeline.works import (
     Held,
     Outside,
@@ -52,7 +53,7 @@ def test_a_late_result_is_dropped_and_logged_and_changes_nothing(address: str) -
     slow, quick = Outside(held), Outside()
     with a_yard(address, slow, parts={"clock": clock}, idempotent=True, time_limit_ms=600_000) as world:
         with acting(world, "ann", "do", {}) as ended:
-            assert held.begun.wait(30)
+            assert held.begun.wait(PATIENCE_S)
             name = running(world)
             clock.advance(700_000)  # its time limit, and the grace after it
             with reopened(address, quick, parts={"clock": clock}, idempotent=True) as other:
@@ -81,7 +82,7 @@ def test_who_loses_the_leases_in_the_middle_of_an_effect_stops_before_the_next_t
     def touch_twice(_params: Any, call: Any) -> Any:
         call.check()
         touched.append(call.fencing_token)
-        assert revoked.wait(30)
+        assert revoked.wait(PATIENCE_S)
         call.check()
         touched.append(-1)
 
@@ -111,7 +112,7 @@ def test_an_effect_whose_leases_are_gone_before_it_begins_is_not_begun(address: 
     with a_yard(address, outside, idempotent=True, retries=1, backoff_ms=3_600_000) as world:
         world.subscribe(lambda _at, event, _do: waits.set() if isinstance(event, EffectRetried) else None)
         with acting(world, "ann", "do", {}) as ended:
-            assert waits.wait(30)
+            assert waits.wait(PATIENCE_S)
             leases = [lease.lease_id for lease in world.realm().klis.leases.values()]
             world.leases.desk.revoke(leases, by="operator", reason="runaway")
         assert ended[0].error["code"] == "LEASES_REVOKED"
@@ -153,7 +154,7 @@ def test_a_handler_that_took_too_long_may_touch_nothing_any_more(address: str) -
         assert failed.error is not None
         assert failed.error["code"] == "EFFECT_TIMED_OUT"
         held.may_go.set()
-        assert held.over.wait(30)
+        assert held.over.wait(PATIENCE_S)
         assert told == [True]
 
 
@@ -168,9 +169,9 @@ def test_a_second_attempt_does_not_bring_the_first_back_to_life(address: str) ->
     outside = Outside(first, second)
     with a_yard(address, outside, idempotent=True, retries=1, backoff_ms=1, time_limit_ms=300) as world:
         with acting(world, "ann", "do", {}) as ended:
-            assert second.begun.wait(30)
+            assert second.begun.wait(PATIENCE_S)
             first.may_go.set()
-            assert first.over.wait(30)
+            assert first.over.wait(PATIENCE_S)
             second.may_go.set()
         assert ended[0].status in ("completed", "failed")  # the second may be late, too
         assert told == []
@@ -187,7 +188,7 @@ def test_a_timer_goes_by_the_engines_clock_from_when_it_was_first_asked_for(addr
 
         world.subscribe(skip)
         with acting(world, "ann", "wait", {"ms": 3_600_000}) as ended:
-            assert asked.wait(30)
+            assert asked.wait(PATIENCE_S)
             world.close()  # in the middle of the wait
         assert isinstance(ended[0], Refused)
     with reopened(address, Outside(), parts={"clock": ManualClock(3_601_001, 0)}) as world:

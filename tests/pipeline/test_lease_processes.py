@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.leasing_child import COUNTED, LIMITS
 from tests.pipeline.shop import shop
 from world.errors import Refused
-from world.events import VerdictGiven
+from world.events import LeasesExpired, LeasesReleased, LeasesRevoked, VerdictGiven
 from world.verify import verify
 from world.views.archive import decoded
 from worldprotocol import World
@@ -39,6 +40,13 @@ def granted(world: World) -> list[VerdictGiven]:
     return [event for event in verdicts if isinstance(event, VerdictGiven) and event.leases]
 
 
+def ended(world: World) -> dict[str, str]:
+    """Return which leases ended by the log, and how: released, expired or revoked."""
+    kinds = (LeasesReleased, LeasesExpired, LeasesRevoked)
+    events = (decoded(event) for event in world.log.read(0, topics=[kind.TOPIC for kind in kinds]))
+    return {lease: event.TOPIC for event in events if isinstance(event, kinds) for lease in event.lease_ids}
+
+
 @pytest.mark.requirement("KP-5a", "KP-3d", "KM-2.2", "CARD-log")
 def test_processes_that_share_a_log_are_never_granted_the_same_thing_at_once(
     shared_log_url: str, tmp_path: Path
@@ -47,7 +55,7 @@ def test_processes_that_share_a_log_are_never_granted_the_same_thing_at_once(
     (tmp_path / "number").write_text("0")
     agents = ("ann", "bob", "cleo")
     children = [child(shared_log_url, "count", agent, str(tmp_path), str(ROUNDS)) for agent in agents]
-    told = [one.communicate(timeout=150)[0].split("\n") for one in children]
+    told = [one.communicate(timeout=PATIENCE_S)[0].split("\n") for one in children]
     assert told == [["ready", "done", ""]] * len(agents)
     assert (tmp_path / "number").read_text() == str(ROUNDS * len(agents))
     tokens = [int(token) for token in (tmp_path / "tokens").read_text().split()]
@@ -83,6 +91,7 @@ def test_after_sigkill_no_granted_lease_is_lost_and_none_is_granted_twice(shared
     assert told
     with World.open(shared_log_url, domain=shop, limits=LIMITS) as world:
         assert verify(world.log).ok
+        assert {lease: what for lease, what in ended(world).items() if lease in told} == {}
         active = world.realm().klis.leases
         for lease_id, (token, resource) in told.items():
             assert (active[lease_id].token, active[lease_id].triple.resource.text) == (token, resource)

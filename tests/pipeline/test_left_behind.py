@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from host import handler
+from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running, topics
 from tests.pipeline.workshop import BEFORE, a_workshop, contents, step, workshop
 from world.clock import ManualClock, SequentialIds
@@ -24,7 +25,6 @@ from worldprotocol.facade import World
 pytestmark = pytest.mark.requirement("KO-3.3", "WP-exec")
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.realm import ROOT, environment
+from tests.patience import PATIENCE_S
 from tests.pipeline.shop import house, open_shop, shop
 from world.canonical import canonical_bytes
 from world.clock import ManualClock, SequentialIds
@@ -328,7 +329,7 @@ def test_of_two_processes_that_vote_for_the_same_people_at_once_each_vote_counts
         child.stdin.write("go\n")
         child.stdin.flush()
     for child in children:
-        said += child.communicate(timeout=60)[0].splitlines()
+        said += child.communicate(timeout=PATIENCE_S)[0].splitlines()
         assert child.returncode == 0
     assert sorted(said) == sorted(f"counted {name} {by}" for name in names for by in ("ann", "bob"))
     with World.open(shared_log_url, domain=shop, policies=[house]) as world:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from projections.catalog import CatalogProjector
+from tests.patience import PATIENCE_S
 from tests.pipeline.shop import open_shop, shop
 from world.events import Event
 from worldprotocol import World
 from worldprotocol.bridge import Bridge
 
 SELL = {"type": "sell", "input": {"item": "tea", "count": 0}}
-LONG_S = 30.0
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ class Heard:
     def upto(self, position: int) -> list[int]:
         """Wait until a position was told, and return all that were."""
         with self._more:
-            assert self._more.wait_for(lambda: position in self.positions, LONG_S), self.positions
+            assert self._more.wait_for(lambda: position in self.positions, PATIENCE_S), self.positions
             return list(self.positions)
 
 
@@ -109,7 +109,7 @@ def test_a_handler_may_wait_for_another_thread_that_acts(world: World, monkeypat
                 target=lambda: answers.append(world.act("ann", "sell", SELL["input"]).status), daemon=True
             )
             acting.start()
-            acting.join(LONG_S)
+            acting.join(PATIENCE_S)
 
     world.subscribe(asks_another)
     world.subscribe(heard)
@@ -117,7 +117,7 @@ def test_a_handler_may_wait_for_another_thread_that_acts(world: World, monkeypat
     done: list[str] = []
     outer = threading.Thread(target=lambda: done.append(world.act("ann", "sell", SELL["input"]).status), daemon=True)
     outer.start()
-    outer.join(LONG_S)
+    outer.join(PATIENCE_S)
     assert (answers, done) == (["asked", "completed"], ["completed"])
     size = world.log.head().size
     assert heard.upto(size) == list(range(before + 1, size + 1))
@@ -204,7 +204,7 @@ def test_a_bridge_is_told_of_branches_and_heads_of_another_process_as_they_were_
         other.switch_branch("side")
         other.act("ann", "sell", {"item": "tea", "count": 1})
         other.switch_branch("main")
-        assert came.wait(LONG_S), seen
+        assert came.wait(PATIENCE_S), seen
         assert seen == [1, 5, 6, 1]
 
 
@@ -275,7 +275,7 @@ def test_what_cannot_be_read_now_is_told_later(shared_log_url: str, monkeypatch:
         with monkeypatch.context() as patched:
             patched.setattr("world.subscribers.decoded", broken)
             other.act("ann", "sell", SELL["input"])
-            assert reading.wait(LONG_S)
+            assert reading.wait(PATIENCE_S)
             world.act("ann", "sell", SELL["input"])
             assert heard.positions == []
         size = world.log.head().size
@@ -292,7 +292,7 @@ def test_nobody_watches_once_nobody_listens_or_the_world_is_closed(tmp_path: Pat
         end = world.subscribe(Heard())
         (watch,) = watching()
         end()
-        watch.join(LONG_S)
+        watch.join(PATIENCE_S)
         assert watching() == []
         world.subscribe(Heard())
         assert len(watching()) == 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
 from world.clock import ManualClock, SystemClock
 from world.errors import Refused
@@ -30,7 +31,7 @@ def test_it_acts_when_the_time_has_come_and_not_before() -> None:
     assert not acted.is_set()
     clock.advance(5_000_000)
     ticker.tell(1_999_999)  # whoever commits says it again; that is when it looks
-    assert acted.wait(20)
+    assert acted.wait(PATIENCE_S)
     ticker.stop()
 
 
@@ -39,7 +40,7 @@ def test_an_earlier_time_counts_at_once() -> None:
     ticker = Ticker(acted.set, now)
     ticker.tell(now() + 3_600_000)
     ticker.tell(now())
-    assert acted.wait(20)
+    assert acted.wait(PATIENCE_S)
     ticker.stop()
 
 
@@ -69,7 +70,7 @@ def test_what_could_not_be_done_is_said_and_done_later(
 
     ticker = Ticker(act, now)
     ticker.tell(0)
-    assert done.wait(20)
+    assert done.wait(PATIENCE_S)
     ticker.stop()
     assert len([record for record in caplog.records if "could not be done" in record.message]) == 2
 
@@ -83,7 +84,7 @@ def test_an_act_may_end_the_ticker_itself() -> None:
 
     ticker = Ticker(act, now)
     ticker.tell(0)
-    assert ended.wait(20)
+    assert ended.wait(PATIENCE_S)
 
 
 def listening(world: World, wanted: type[Any]) -> threading.Event:
@@ -104,7 +105,7 @@ def test_a_question_that_nobody_answers_is_decided_without_anybody_calling(tmp_p
         world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"], "timeoutMs": 1})
         decided = listening(world, DecisionMade)
         asked = world.act("kid", "sell", {"item": "tea"})
-        assert decided.wait(20)
+        assert decided.wait(PATIENCE_S)
         assert world.proposal(asked.proposal_id).status == "rejected"
 
 
@@ -118,13 +119,13 @@ def test_a_proposal_that_died_is_tried_again_without_anybody_calling(tmp_path: P
             world.register(name, "human", binding={"kind": "auto_approve"})
         worker = threading.Thread(target=lambda: world.act("ann", "charge", {"amount": 1}))
         worker.start()
-        assert bank.started.wait(20)
+        assert bank.started.wait(PATIENCE_S)
         dying = world.act("bob", "sell", {"item": "tea"})
         assert dying.status == "evaluating"
         done = listening(world, ProposalCompleted)
         bank.release.set()
-        worker.join(30)
+        worker.join(PATIENCE_S)
         while world.proposal(dying.proposal_id).status == "evaluating":
-            assert done.wait(20)
+            assert done.wait(PATIENCE_S)
             done.clear()
         assert world.proposal(dying.proposal_id).status == "completed"

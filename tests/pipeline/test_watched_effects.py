@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from host import handler
+from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running
 from tests.pipeline.workshop import AFTER, ALL, BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from world.clock import SequentialIds
@@ -384,7 +385,7 @@ def test_what_an_effect_was_just_doing_when_it_was_called_off_is_undone_too(addr
 
     with a_workshop(address, root, effects=[slow]) as world:
         with acting(world, "ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")]}) as ended:
-            assert begun.wait(30)
+            assert begun.wait(PATIENCE_S)
             world.host.cancel(running(world), by="bob", reason="enough")
         assert ended[0].error["code"] == "CANCELLED"
         assert contents(root) == BEFORE
@@ -402,7 +403,7 @@ def test_a_handler_that_goes_on_for_long_after_its_violation_is_not_waited_for(a
         asked.append(call.is_cancelled())
         with pytest.raises(Exception, match="not declared"):
             call.check()
-        assert ended.wait(60)
+        assert ended.wait(PATIENCE_S)
 
     ended = threading.Event()
     held = Held(linger)
@@ -420,7 +421,7 @@ def test_a_handler_that_goes_on_for_long_after_its_violation_is_not_waited_for(a
         assert asked == [True]
         assert not held.over.is_set()
         ended.set()
-        assert held.over.wait(30)
+        assert held.over.wait(PATIENCE_S)
         assert contents(root) == BEFORE
     check(address)
 
@@ -471,7 +472,7 @@ def test_a_handler_that_was_given_up_can_open_nothing_any_more(address: str, roo
         assert failed.error is not None
         assert failed.error["code"] == "EFFECT_TIMED_OUT"
         held.may_go.set()
-        assert held.over.wait(30)
+        assert held.over.wait(PATIENCE_S)
         assert told == ["KLIS_SCOPE_VIOLATION"]
         assert contents(root) == BEFORE
     check(address)

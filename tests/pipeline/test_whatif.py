@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from authority import Approve, Policy, Reject, rule
 from tests.golden import garden as golden
+from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
 from world.errors import Refused
@@ -301,7 +302,7 @@ def test_a_result_comes_in_where_the_record_has_it_and_others_were_sealed_meanwh
         wanted = {"scope": ["data.receipts"]}
         charging = threading.Thread(target=world.act, args=("ann", "charge", {"amount": 5}), kwargs=wanted)
         charging.start()
-        assert bank.started.wait(20)
+        assert bank.started.wait(PATIENCE_S)
         meanwhile = world.act("ann", "sell", {"item": "tea", "count": 1}, scope=["data.stock.*", "data.sold"])
         bank.release.set()
         charging.join()

@@ -1,7 +1,8 @@
 """A realm that does one turn after the other, each with many effects, and a parent that kills it again and again.
 
 Run as a program, it imports everything once and then forks: ``python -m tests.pipeline.turns ADDRESS FOLDER KILLS
-SEED`` kills that many children at random points, and leaves the rest to whoever opens the realm next.
+SEED`` kills that many children, each after a random number of events that it has reported
+(``tests.pipeline.counted_kills``), and leaves the rest to the next process that opens the realm.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import random
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from host import handler
+from tests.pipeline.counted_kills import ReportingClock, await_reports
 from world.core import ActionContext, Domain, effect, set_
 from worldprotocol.config import WorkspaceConfig
 from worldprotocol.facade import World
 
-LONGEST_S = 0.4
-"""How long a child lives at most."""
+MOST_REPORTS = 60
+"""After how many reported events a child is killed at most; a turn reports about 20."""
 
 
 class Book(BaseModel):
@@ -93,13 +94,13 @@ def found(address: str, folder: Path) -> None:
         world.register("ann", "agent", binding={"kind": "auto_approve"})
 
 
-def opened(address: str, folder: Path) -> World:
-    return World.open(address, **parts_of(folder))
+def opened(address: str, folder: Path, **parts: Any) -> World:
+    return World.open(address, **parts_of(folder), **parts)
 
 
-def go_on(address: str, folder: Path, until: int | None = None) -> None:
+def go_on(address: str, folder: Path, until: int | None = None, **parts: Any) -> None:
     """Do turns until there are so many; None is for ever."""
-    with opened(address, folder) as world:
+    with opened(address, folder, **parts) as world:
         while until is None or world.data()["turn"] < until:
             done = world.act("ann", "turn")
             assert done.status == "completed", done.to_wire()
@@ -112,19 +113,34 @@ def main(address: str, folder: Path, kills: int, seed: str) -> None:
     importlib.import_module("psycopg")
     dice = random.Random(seed)
     for _ in range(kills):
-        child = os.fork()
-        if not child:
-            try:
-                go_on(address, folder)
-            except BaseException:  # noqa: BLE001 - a forked child goes nowhere else
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        time.sleep(dice.uniform(0.0, LONGEST_S))
+        kill_one(address, folder, dice.randint(1, MOST_REPORTS))
+
+
+def kill_one(address: str, folder: Path, reports: int) -> None:
+    """Do turns in a child that is killed after so many reported events.
+
+    Raises:
+        SystemExit: the child ended by itself.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reading)
+            go_on(address, folder, clock=ReportingClock(writing))
+        except BaseException:  # noqa: BLE001 - a forked child goes nowhere else
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        await_reports(reading, reports)
+    finally:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        if not os.WIFSIGNALED(status):
-            raise SystemExit(f"a child ended by itself, with status {status}")
+        os.close(reading)
+    if not os.WIFSIGNALED(status):
+        raise SystemExit(f"a child ended by itself, with status {status}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from host import handler
+from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, EffectFailed, effect, set_
 from world.events import Event
@@ -112,7 +113,7 @@ class Held:
         self.call = call
         self.begun.set()
         try:
-            assert self.may_go.wait(60)
+            assert self.may_go.wait(PATIENCE_S)
             return self._then(params, call)
         finally:
             self.over.set()
@@ -161,7 +162,7 @@ def acting(world: World, actor: str, action: str, given: Any, **wishes: Any) -> 
     try:
         yield ended
     finally:
-        worker.join(60)
+        worker.join(PATIENCE_S)
     assert len(ended) == 1
 
 

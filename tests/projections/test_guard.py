@@ -45,6 +45,7 @@ from projections import (
     guarded,
     projection,
 )
+from tests.patience import PATIENCE_S
 from world.actor import ActorRef
 from world.errors import Refused
 from world.frozen import FrozenDict
@@ -375,7 +376,7 @@ def test_only_the_thread_that_asks_is_watched():
     seen: list[Any] = []
 
     def other() -> None:
-        go.wait(10)
+        go.wait(PATIENCE_S)
         seen.extend([time.time(), random.random(), os.urandom(2), os.environ.get("HOME"), uuid.uuid4()])
         with open("/dev/null") as null:
             seen.append(null.read())
@@ -386,7 +387,7 @@ def test_only_the_thread_that_asks_is_watched():
 
     def waits(req: ProjectionRequest) -> Any:
         go.set()
-        return None if done.wait(10) else Nothing("the other thread was kept from its work")
+        return None if done.wait(PATIENCE_S) else Nothing("the other thread was kept from its work")
 
     assert guarded(called("p", waits), REQUEST) == Nothing()
     thread.join()

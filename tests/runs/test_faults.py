@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
 from world.errors import Refused, ScopeViolationError, StorageFull
 from world.events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
@@ -45,7 +46,7 @@ def vanish(folder: Path, body: str) -> None:
         "folder = Path(sys.argv[1]); root = folder / 'w'\n"
         f"with opened(folder) as world:\n{body}\n        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    child = subprocess.run([sys.executable, "-c", script, str(folder)], cwd=ROOT, timeout=120, check=False)
+    child = subprocess.run([sys.executable, "-c", script, str(folder)], cwd=ROOT, timeout=PATIENCE_S, check=False)
     assert child.returncode == -signal.SIGKILL
 
 
@@ -173,7 +174,7 @@ def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -
         "        world.host._leases",
     )
     with opened(tmp_path, workspace=None) as blind:  # knows no workspace, so it makes no backup
-        held = blind.leases.acquire(agent="bob", resource="FILE:/src/a.py", timeout=20)
+        held = blind.leases.acquire(agent="bob", resource="FILE:/src/a.py", timeout=PATIENCE_S)
         (root / "src" / "a.py").write_text("bob's")
         with opened(tmp_path) as world:
             (closed,) = [event for _, event in world.events() if isinstance(event, RunClosed)]
@@ -191,7 +192,7 @@ def test_recovery_releases_only_what_the_vanished_run_held(tmp_path: Path, root:
         "        (root / 'src/a.py').write_text('half done')",
     )
     with opened(tmp_path, workspace=None) as world:
-        held = world.leases.acquire(agent="ann", session="s", resource="FILE:/docs/*", timeout=20)
+        held = world.leases.acquire(agent="ann", session="s", resource="FILE:/docs/*", timeout=PATIENCE_S)
         with opened(tmp_path):
             assert text_of(root) == BEFORE
         assert held.is_active

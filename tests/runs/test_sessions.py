@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
 from world.errors import Refused, ScopeViolationError
 from world.events import (
@@ -154,18 +155,18 @@ def test_others_in_the_same_process_are_left_alone(tmp_path: Path, root: Path) -
 
     def bystander() -> None:
         began.set()
-        may_go.wait(20)
+        may_go.wait(PATIENCE_S)
         (root / "beside.txt").write_text("not the session's")
         done.append("wrote")
 
     other = threading.Thread(target=bystander)
     other.start()
-    began.wait(20)
+    began.wait(PATIENCE_S)
     with opened(tmp_path) as world:
         session = world.host.session(agent="ann", writes=["/src/**"], wishes=Wishes(compare=False))
         with session:
             may_go.set()
-            other.join(20)
+            other.join(PATIENCE_S)
             (root / "src" / "a.py").write_text("two\n")
     assert (done, session.outcome) == (["wrote"], "completed")
 
@@ -273,7 +274,7 @@ def test_a_run_whose_process_vanished_is_given_back_at_the_next_start(tmp_path: 
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     child = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parents[2], timeout=60, check=False
+        [sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parents[2], timeout=PATIENCE_S, check=False
     )
     assert child.returncode == -9
     assert text_of(root)["src/a.py"] == "half done"
