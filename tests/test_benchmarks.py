@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import names
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,13 +30,22 @@ def test_every_benchmark_is_documented() -> None:
             ["backtest", "--decisions", "20", "--jobs", "1"],
             [r"20 decisions", r"CEL .* ratio to bare", r"Python .* ratio to bare"],
         ),
+        (
+            ["reading", "--held", "50", "--seconds", "0.01"],
+            [r"data .* with none held .* ratio +\d", r"blame .* ratio +\d"],
+        ),
         (["recheck", "--decisions", "20", "--jobs", "1"], [r"20 decisions", r"ratio to the first +\d", r"whatif +\d"]),
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) and value[0].isalpha() else "",
 )
 def test_a_benchmark_prints_ratios_of_one_run(arguments: list[str], said: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "bench", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     for line in said:

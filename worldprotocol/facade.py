@@ -309,10 +309,10 @@ class World(Looking):
     def settle(self) -> None:
         """Do what is due: finish abandoned executions and runs, decide what timed out, start what is approved."""
         mode = self._composed.executor.enforcement
-        realm = self.realm()
-        if realm.founded is None:
+        is_founded, in_force = self._archive.peek(lambda realm: (realm.founded is not None, realm.enforcement))
+        if not is_founded:
             raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` (World.create) founds it.")
-        if realm.enforcement != mode:
+        if in_force != mode:
             self._acting.choose_enforcement(by=OPERATOR)
         self.host.end_orphans()
         self._acting.settle()
@@ -527,7 +527,7 @@ class World(Looking):
 
     def _check_schema(self) -> None:
         """Refuse to go on under another schema than the one in force (WP-schema)."""
-        in_force, at_hand = self.realm().schema_hash, self._composed.domain.schema.hash
+        in_force, at_hand = self._archive.peek(schema_in_force), self._composed.domain.schema.hash
         if in_force and in_force != at_hand:
             raise Refused(
                 "SCHEMA_MISMATCH",

@@ -6,6 +6,7 @@ Sources: WP-restore, CARD-audit; design section 9.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from world.core import recompute
@@ -54,7 +55,11 @@ class Looking:
         return self._parts
 
     def realm(self) -> Realm:
-        """Return actors, bindings, policies, branches and open proposals as of now, a copy of one's own."""
+        """Return actors, bindings, policies, branches, open proposals and leases as of now, a copy of one's own.
+
+        The copy costs the more, the more proposals are open and leases held; what reads one thing of the realm asks
+        ``archive.peek`` for that thing alone.
+        """
         return self._archive.realm()
 
     def proposal(self, proposal_id: str) -> Proposal:
@@ -62,17 +67,12 @@ class Looking:
         return self._archive.proposal(proposal_id)
 
     def branch(self, name: str | None = None) -> Branch:
-        """Return a branch; None is the active one. Raises ``Refused`` ``UNKNOWN_BRANCH``."""
-        realm = self.realm()
-        found = realm.branches.get(realm.active if name is None else name)
-        if found is None:
-            known = ("are " if len(realm.branches) > 1 else "is ") + (", ".join(sorted(realm.branches)) or "none")
-            raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there {known}.")
-        return found
+        """Return a branch, a copy of one's own; None is the active one. Raises ``Refused`` ``UNKNOWN_BRANCH``."""
+        return self._archive.peek(lambda realm: _branch_of(realm, name))
 
     def branches(self) -> list[Branch]:
         """Return all branches in order of creation."""
-        return list(self.realm().branches.values())
+        return self._archive.peek(lambda realm: [replace(branch) for branch in realm.branches.values()])
 
     def sealed(self, world_id: str | None = None) -> WorldSealed:
         """Return the event that sealed a world; None is the active branch's head."""
@@ -150,3 +150,12 @@ class Looking:
         """Which actions there are for an actor in a state: catalogs, tools of language models, and why."""
         parts = self._parts
         return Actions(self._archive) if parts is None else Actions(self._archive, parts.domain, parts.limits)
+
+
+def _branch_of(realm: Realm, name: str | None) -> Branch:
+    """Return a copy of a branch; None is the active one. Raises ``Refused`` ``UNKNOWN_BRANCH``."""
+    found = realm.branches.get(realm.active if name is None else name)
+    if found is None:
+        known = ("are " if len(realm.branches) > 1 else "is ") + (", ".join(sorted(realm.branches)) or "none")
+        raise Refused("UNKNOWN_BRANCH", f"There is no branch {name!r}; there {known}.")
+    return replace(found)
