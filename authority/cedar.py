@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import Any, Final, Literal
 
+from authority.cedar_values import WHOLE, Conversion, Reading, failed, with_roundings
 from authority.opinions import Approve, Opinion, Reject
 from authority.policy import MAX_RULES, Policy
 from authority.policy_text import invalid_file
@@ -33,9 +34,9 @@ LANGUAGE: Final = "cedar"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|\s+|.', re.DOTALL)
 _WHERE: Final = re.compile(r"^error while evaluating policy `[^`]*`: ")
-_RESERVED: Final = frozenset({"__entity", "__extn", "__expr"})
-_DECIMALS: Final = 4
-_MAX_DECIMAL: Final = 922_337_203_685_477
+
+READ_ONLY: Final = "read"
+"""The parameter ``values`` of rules that are given what they read; earlier ones, without it, are given whole cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class CedarRule:
         text: as it stands in the file.
         effect: permit or forbid.
         reason: its ``@reason``.
-        source: the file, the line and the text.
+        source: the file, the line and the text; its parameters say whether the rule is given what it reads or all.
         world: makes what Cedar sees of a base world; shared by all policies of a file.
     """
 
@@ -58,9 +59,19 @@ class CedarRule:
     source: RuleSource
     world: _Worlds = field(repr=False, compare=False)
     _policies: Any = field(init=False, repr=False, compare=False)
+    _reading: Reading = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_policies", _library().PolicySet.from_str(self.text))
+        object.__setattr__(self, "_reading", self._reads() if self._reads_only else WHOLE)
+
+    @property
+    def _reads_only(self) -> bool:
+        return self.source.parameters.get("values") == READ_ONLY
+
+    def _reads(self) -> Reading:
+        (told,) = json.loads(_library().policies_to_json_str(self.text))["staticPolicies"].values()
+        return Reading.of(told.get("conditions", []))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is parsed does not travel between processes; it is parsed there again."""
@@ -77,21 +88,32 @@ class CedarRule:
         Raises:
             Refused: ``CONDITION_FAILED`` where Cedar tells an error, or cannot hold a value of the case.
         """
-        request, entities = self.world.seen(case)
-        result = _library().is_authorized(request, self._policies, entities)
+        seen = self._seen(case)
+        result = _library().is_authorized(seen.request, self._policies, seen.entities)
         errors = result.diagnostics.errors
         if errors:
-            raise _failed(_WHERE.sub("", bounded(errors[0])))
+            raise failed(with_roundings(_WHERE.sub("", bounded(errors[0])), seen.rounded))
         if not result.diagnostics.reasons:
             return None
-        return Approve(self.reason) if self.effect == "permit" else Reject(self.reason)
+        reason = with_roundings(self.reason, seen.rounded)
+        return Approve(reason) if self.effect == "permit" else Reject(reason)
+
+    def _seen(self, case: Case) -> _Seen:
+        return self.world.seen(case, self.name if self._reads_only else None, self._reading)
+
+    def roundings(self, case: Case) -> tuple[str, ...]:
+        """Return a sentence for each number of a case that the policy read rounded.
+
+        Raises:
+            Refused: ``CONDITION_FAILED`` where Cedar cannot hold a value that is read.
+        """
+        return self._seen(case).rounded
 
     def values_read(self, case: Case) -> dict[str, Any]:
         """Return the attributes of a case that the policy names, as they are written; missing ones are left out."""
-        (told,) = json.loads(_library().policies_to_json_str(self.text))["staticPolicies"].values()
         roots = {"context": _context(case), "principal": _attributes(case), "resource": _resource(case)}
         found: dict[str, Any] = {}
-        for path in sorted(set(_paths(told.get("conditions", [])))):
+        for path in sorted(self._reads().paths()):
             value: Any = roots
             for name in path:
                 value = value.get(name) if isinstance(value, dict) else None
@@ -100,62 +122,71 @@ class CedarRule:
         return found
 
 
-def _paths(told: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the attributes that a policy names, from the JSON form of its conditions."""
-    path = _path(told)
-    if path:
-        yield path
-        return
-    inner = told.values() if isinstance(told, dict) else told if isinstance(told, list) else ()
-    for one in inner:
-        yield from _paths(one)
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a rule is given of a case, and what was rounded for it."""
 
-
-def _path(told: Any) -> tuple[str, ...]:
-    """Return the attribute that a piece of a condition is, nothing where it is none."""
-    node = (told.get(".") or told.get("has")) if isinstance(told, dict) else None
-    if not isinstance(node, dict):
-        return ()
-    left, name = node.get("left"), node.get("attr")
-    root = left.get("Var") if isinstance(left, dict) else None
-    before = (root,) if isinstance(root, str) else _path(left)
-    return (*before, name) if before and isinstance(name, str) else ()
+    request: dict[str, Any]
+    entities: Any
+    rounded: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class _Worlds:
-    """What Cedar sees of cases; the last case and the last base world are kept, for those that come after."""
+    """What Cedar sees of cases; the last case and the last base world are kept, for those that come after.
 
-    _last: tuple[SnapshotView, str, str, Any] | None = None
-    _seen: tuple[Case, dict[str, Any], Any] | None = None
+    Rules are told apart by their names; those that are given whole cases share one, None.
+    """
+
+    _last: tuple[SnapshotView, str, str, dict[str | None, tuple[Any, tuple[str, ...]]]] | None = None
+    _of_case: tuple[Case, dict[str | None, _Seen]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Worlds, ()
 
-    def seen(self, case: Case) -> tuple[dict[str, Any], Any]:
-        """Return the request, and the entities that it names: the branch with its data, and the actor."""
-        seen = self._seen
-        if seen is None or seen[0] is not case:
-            entities = self._base(case).with_added_json_str(json.dumps([_actor(case)]))
-            seen = self._seen = (case, _request(case), entities)
-        return seen[1], seen[2]
+    def seen(self, case: Case, rule: str | None, reading: Reading) -> _Seen:
+        """Return the request, and the entities that it names: the branch with its data, and the actor.
 
-    def _base(self, case: Case) -> Any:
+        Raises:
+            Refused: ``CONDITION_FAILED`` where Cedar cannot hold a value that is read.
+        """
+        if self._of_case is None or self._of_case[0] is not case:
+            self._of_case = (case, {})
+        known = self._of_case[1]
+        if rule not in known:
+            base, rounded = self._base(case, rule, reading)
+            conversion = Conversion(rule is not None)
+            entities = base.with_added_json_str(json.dumps([_actor(case, conversion, reading)]))
+            request = _request(case, conversion, reading)
+            known[rule] = _Seen(request, entities, (*conversion.rounded, *rounded))
+        return known[rule]
+
+    def _base(self, case: Case, rule: str | None, reading: Reading) -> tuple[Any, tuple[str, ...]]:
         last = self._last
-        if last is not None and last[0] is case.view and last[1:3] == (case.branch, case.base_world):
-            return last[3]
-        branch = {"uid": _uid("Branch", case.branch), "attrs": _record(_resource(case), "resource"), "parents": []}
-        made = _library().Entities.from_json_str(json.dumps([branch]))
-        self._last = (case.view, case.branch, case.base_world, made)
-        return made
+        if last is None or last[0] is not case.view or last[1:3] != (case.branch, case.base_world):
+            last = self._last = (case.view, case.branch, case.base_world, {})
+        if rule not in last[3]:
+            conversion = Conversion(rule is not None)
+            attributes = conversion.record(_resource(case), "resource", _part(reading, "resource"))
+            branch = {"uid": _uid("Branch", case.branch), "attrs": attributes, "parents": []}
+            made = _library().Entities.from_json_str(json.dumps([branch]))
+            last[3][rule] = (made, tuple(conversion.rounded))
+        return last[3][rule]
 
 
-def policy_from_cedar(text: str, file: str) -> Policy:
+def _part(reading: Reading, root: str) -> Reading:
+    """Return what is read of the context, the principal or the resource."""
+    return WHOLE if reading.is_whole else reading.fields.get(root, Reading())
+
+
+def policy_from_cedar(text: str, file: str, *, values: Mapping[str, str] | None = None) -> Policy:
     """Return the policy that a Cedar file holds, named after the file.
 
     Args:
         text: Cedar policies, each with an ``@id``.
         file: the file's name; without ``.cedar`` it is the policy's name.
+        values: the recorded parameters ``values`` of rules by their ids, for a policy that is made again from its
+            adoption; None is a file that is read now, whose rules are given the values that they read.
 
     Raises:
         Refused: ``NOT_LOADED`` where ``cedarpy`` is not installed; ``INVALID_POLICY`` with ``details["faults"]``, each
@@ -168,7 +199,7 @@ def policy_from_cedar(text: str, file: str) -> Policy:
     lines: dict[str, int] = {}
     for at, (line, statement) in enumerate(_statements(text)):
         try:
-            made = _rule(statement, file, line, world)
+            made = _rule(statement, file, line, world, values)
             if made.name in lines:
                 raise _Wrong(f"the policy in line {lines[made.name]} has the @id {made.name}, too")
             lines[made.name] = line
@@ -188,7 +219,7 @@ class _Wrong(Exception):
     """A policy that cannot be a rule."""
 
 
-def _rule(statement: str, file: str, line: int, world: _Worlds) -> CedarRule:
+def _rule(statement: str, file: str, line: int, world: _Worlds, values: Mapping[str, str] | None) -> CedarRule:
     library = _library()
     try:
         told = json.loads(library.policies_to_json_str(statement))
@@ -205,6 +236,10 @@ def _rule(statement: str, file: str, line: int, world: _Worlds) -> CedarRule:
         source_hash = digest(policy)
     except Refused as refused:  # Cedar reads whole numbers that no JSON can carry exactly
         raise _Wrong(refused.message) from None
+    given = READ_ONLY if values is None else values.get(name)
+    if given not in (None, READ_ONLY):
+        raise _Wrong(f"it was given its values in a way that this version does not have: {given!r:.40}")
+    parameters = {"policy": statement} if given is None else {"policy": statement, "values": given}
     return CedarRule(
         name=name,
         text=statement,
@@ -216,7 +251,7 @@ def _rule(statement: str, file: str, line: int, world: _Worlds) -> CedarRule:
             qualname=name,
             line=line,
             source_hash=source_hash,
-            parameters=FrozenDict({"policy": statement}),
+            parameters=FrozenDict(parameters),
         ),
         world=world,
     )
@@ -255,7 +290,7 @@ def _context(case: Case) -> dict[str, Any]:
     }
 
 
-def _request(case: Case) -> dict[str, Any]:
+def _request(case: Case, conversion: Conversion, reading: Reading) -> dict[str, Any]:
     moment = _EPOCH + timedelta(milliseconds=case.submitted_at)
     at = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1_000:03}Z"
     now = {"__extn": {"fn": "datetime", "arg": at}}
@@ -263,7 +298,7 @@ def _request(case: Case) -> dict[str, Any]:
         "principal": _uid("Actor", case.actor.actor_id),
         "action": _uid("Action", case.intent.body.type),
         "resource": _uid("Branch", case.branch),
-        "context": {**_record(_context(case), "context"), "now": now},
+        "context": {**conversion.record(_context(case), "context", _part(reading, "context")), "now": now},
     }
 
 
@@ -271,38 +306,13 @@ def _attributes(case: Case) -> dict[str, Any]:
     return {"kind": case.actor.kind, "name": case.actor.name, "meta": case.actor.meta or {}}
 
 
-def _actor(case: Case) -> dict[str, Any]:
-    attributes = _record(_attributes(case), "principal")
+def _actor(case: Case, conversion: Conversion, reading: Reading) -> dict[str, Any]:
+    attributes = conversion.record(_attributes(case), "principal", _part(reading, "principal"))
     return {"uid": _uid("Actor", case.actor.actor_id), "attrs": attributes, "parents": []}
 
 
 def _uid(kind: str, name: str) -> dict[str, str]:
     return {"type": kind, "id": name}
-
-
-def _record(value: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return an object as a Cedar record; what is null there is not there."""
-    for key in value:
-        if key in _RESERVED:
-            raise _failed(f"{at} has a field {key}, which Cedar takes for something else")
-    return {key: _value(one, f"{at}.{key}") for key, one in value.items() if one is not None}
-
-
-def _value(value: Any, at: str) -> Any:
-    if isinstance(value, dict):
-        return _record(value, at)
-    if isinstance(value, list):
-        return [_value(one, f"{at}[{place}]") for place, one in enumerate(value)]
-    if value is None:
-        raise _failed(f"{at} is null, which a set of Cedar cannot hold")
-    return _decimal(value, at) if isinstance(value, float) else value
-
-
-def _decimal(value: float, at: str) -> dict[str, Any]:
-    text = f"{value:.{_DECIMALS}f}"
-    if abs(value) >= _MAX_DECIMAL or float(text) != value:
-        raise _failed(f"{at} is {value!r}; Cedar holds whole numbers and up to {_DECIMALS} decimals")
-    return {"__extn": {"fn": "decimal", "arg": text}}
 
 
 def _library() -> Any:
@@ -313,7 +323,3 @@ def _library() -> Any:
             "NOT_LOADED", "Policies in Cedar need the package cedarpy: pip install 'world-protocol[cedar]'."
         ) from None
     return cedarpy
-
-
-def _failed(words: str) -> Refused:
-    return Refused("CONDITION_FAILED", words)

@@ -12,7 +12,7 @@ from itertools import combinations, permutations, takewhile
 from typing import Any, Final, Literal, cast, get_args
 
 from authority.compose import UnsafeApproveAll
-from authority.lint_facts import Facts, facts_of
+from authority.lint_facts import OF_WHOLE_NUMBERS, Facts, facts_of
 from authority.lint_terms import constant, implies
 from authority.policy import Policy
 from authority.questions import ANYBODY
@@ -98,6 +98,7 @@ def _of_rule(facts: Facts, around: Surroundings) -> Iterator[Finding]:
         *_conditions(facts),
         *_names(facts, around),
         *_paths(facts, around.schema),
+        *_types(facts, around.schema),
         *_people(facts, around),
         *_python(facts),
     ):
@@ -152,7 +153,9 @@ def _paths(facts: Facts, schema: DomainSchema | None) -> Told:
         elif path[:2] == ("intent", "input"):
             words = "the input has" if not any(_is_in(spec, path[2:]) for spec in _inputs(facts, schema)) else None
         if words is not None:
-            yield "warning", "unknown-path", f"it reads {'.'.join(path)}, which is nothing that {words}"
+            level: Literal["error", "warning"] = "error" if path in facts.required else "warning"
+            then = ": the rule fails in every case that it reads it in" if level == "error" else ""
+            yield level, "unknown-path", f"it reads {'.'.join(path)}, which is nothing that {words}{then}"
     for summed, name in facts.sums:
         inputs = [action.input or ANY for key, action in schema.actions.items() if name in (None, key)]
         if inputs and not any(_is_in(spec, parse_path(summed)) for spec in inputs):
@@ -162,6 +165,29 @@ def _paths(facts: Facts, schema: DomainSchema | None) -> Told:
         certain = tuple(takewhile(lambda name: name is not None, parse_pattern(pattern)))
         if field_at(schema.state, cast(Segments, certain)) is None:
             yield "warning", "unknown-path", f"it narrows to {pattern}, which is nothing that the state has"
+
+
+def _types(facts: Facts, schema: DomainSchema | None) -> Told:
+    """Yield what Cedar refuses for its type: it has whole numbers and decimals, and compares neither with the other."""
+    for name, path in () if schema is None else facts.uses:
+        types = {spec.type for spec in _specs(facts, path, schema)} if schema is not None else set()
+        where = ".".join(path)
+        if types and not types & {"number", "any", "enum"}:
+            is_a = " or ".join(sorted(types))
+            yield "error", "type", f"it applies {name} to {where}, which is {is_a} and no number: the rule fails there"
+        elif "number" in types and name in OF_WHOLE_NUMBERS:
+            words = "with decimals it is a decimal to Cedar, and the rule fails"
+            yield "warning", "type", f"it applies {name} to {where}, which must be a whole number: {words}"
+        elif "number" in types:
+            words = "a whole number is no decimal to Cedar, and the rule fails"
+            yield "warning", "type", f"it applies {name} to {where}, which must have decimals: {words}"
+
+
+def _specs(facts: Facts, path: tuple[str, ...], schema: DomainSchema) -> list[FieldSpec]:
+    """Return what the schema says of a path of the state or of the inputs; nothing where it says nothing."""
+    roots = [schema.state] if path[:2] == ("base", "data") else []
+    roots = _inputs(facts, schema) if path[:2] == ("intent", "input") else roots
+    return [found for root in roots if (found := field_at(root, path[2:])) is not None]
 
 
 def _inputs(facts: Facts, schema: DomainSchema) -> list[FieldSpec]:

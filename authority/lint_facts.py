@@ -26,6 +26,11 @@ _CEDAR_ROOTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
+OF_WHOLE_NUMBERS: Final = ("<", "<=", ">", ">=", "+", "-", "*")
+OF_DECIMALS: Final = ("lessThan", "lessThanOrEqual", "greaterThan", "greaterThanOrEqual")
+"""What Cedar applies to whole numbers and to decimals alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of a rule.
@@ -41,6 +46,8 @@ class Facts:
         fails: whether its condition is constant and neither true nor false.
         named: what its condition compares with: ``("actions" | "kinds" | "actors", text)``.
         reads: the paths that it reads, with their names.
+        required: those of them that must be there, else the rule fails (Cedar: read without ``has``).
+        uses: in Cedar, the operators and functions of numbers with the paths that they are applied to.
         sums: what it adds up of earlier inputs: the path, and the action, None for any.
         scope: the patterns it narrows to.
         to: whom it asks, empty for whom the binding names.
@@ -56,6 +63,8 @@ class Facts:
     fails: bool = False
     named: frozenset[tuple[str, str]] = frozenset()
     reads: tuple[tuple[str, ...], ...] = ()
+    required: frozenset[tuple[str, ...]] = frozenset()
+    uses: tuple[tuple[str, tuple[str, ...]], ...] = ()
     sums: tuple[tuple[str, str | None], ...] = ()
     scope: tuple[str, ...] = ()
     to: tuple[str, ...] = ()
@@ -94,9 +103,9 @@ def _of_file(rule: Any, source: RuleSource) -> Facts:
         fails,
         frozenset(_named(tokens)),
         tuple(dict.fromkeys(_names(path) for path in reads)),
-        tuple(dict.fromkeys(_sums(tokens))),
-        tuple(entry.scope),
-        tuple(entry.to),
+        sums=tuple(dict.fromkeys(_sums(tokens))),
+        scope=tuple(entry.scope),
+        to=tuple(entry.to),
     )
 
 
@@ -193,7 +202,28 @@ def _of_cedar(rule: Any, source: RuleSource) -> Facts:
         bool(policy["conditions"]),
         named=frozenset(named),
         reads=tuple(dict.fromkeys(path for path in reads if path)),
+        required=_required(nodes),
+        uses=tuple(sorted(set(_uses(nodes)))),
     )
+
+
+def _required(nodes: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, ...]]:
+    """Return the paths that a policy in Cedar reads without ``has`` for them or for what holds them."""
+    asked = {_attribute(node) for node in nodes if "has" in node}
+    read = {_attribute(node) for node in nodes if "." in node} - {()}
+    return frozenset(path for path in read if not any(path[:end] in asked for end in range(1, len(path) + 1)))
+
+
+def _uses(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the operators and functions of numbers in a policy in Cedar, with the attributes they are applied to."""
+    for node in nodes:
+        for name in (*OF_WHOLE_NUMBERS, *OF_DECIMALS):
+            inner = node.get(name)
+            sides = inner if isinstance(inner, list) else inner.values() if isinstance(inner, dict) else ()
+            for side in sides:
+                path = _attribute(side) if isinstance(side, dict) and "." in side else ()
+                if path:
+                    yield name, path
 
 
 def _entities(told: Mapping[str, Any]) -> Iterator[str]:

@@ -74,4 +74,6 @@ def _of_cedar(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         gap = "\n" * (one["line"] - line)
         statement = one["parameters"]["policy"]
         text, line = text + gap + statement, one["line"] + statement.count("\n")
-    return policy_from_cedar(text, described[0]["module"]).rules
+    parameters = {one["rule"]: one["parameters"] for one in described}
+    values = {name: told["values"] for name, told in parameters.items() if "values" in told}
+    return policy_from_cedar(text, described[0]["module"], values=values).rules

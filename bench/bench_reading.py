@@ -1,7 +1,7 @@
 """Reading the newest world and its branches beside leases that are held, compared with none held.
 
-Usage: ``python -m bench reading [--held N ...] [--seconds S]``. Data, snapshot, the event that sealed the head, branches
-and a blame are read by the process that holds the leases. To reach: 1.5 times the CPU time of none held at most.
+Usage: ``python -m bench reading [--held N ...] [--seconds S]``. Data, snapshot, the event that sealed the head,
+branches and a blame are read by the process that holds the leases. To reach: at most 1.5 times the CPU time of none.
 """
 
 from __future__ import annotations

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from authority import Policy, rebuilt_rules
 from authority.policyfile import LANGUAGE, FileRule
 from authority.questions import OF_PEOPLE
 from world.decision import ENGINE
+from world.errors import Refused
 from world.intent import IntentScope
 from world.ports import Case
 from worldprotocol.asking_again import answered_from
@@ -157,6 +159,10 @@ def _about_cedar(outcome: Mapping[str, Any], described: Mapping[str, Any], case:
         values_read = getattr(rule, "values_read", None)
         if values_read is not None:
             told["reads"] = values_read(case)
+        roundings = getattr(rule, "roundings", None)
+        if "because" in told and roundings is not None:  # elsewhere the rule's own reason says it
+            with suppress(Refused):
+                told["because"] = "; ".join((told["because"], *roundings(case)))
     return told
 
 

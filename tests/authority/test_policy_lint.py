@@ -175,7 +175,8 @@ def test_cedar_is_looked_at_likewise() -> None:
     @id("e") permit(principal, action == Action::"pay", resource) when { true };
     """
     found = lint(policy_from_cedar(text, "house.cedar"), AROUND)
-    assert [(one.rule, one.check, one.line) for one in found] == [
+    assert [one.level for one in found if one.check == "unknown-path"] == ["error", "error"]  # Cedar fails there
+    assert [(one.rule, one.check, one.line) for one in found if one.check != "type"] == [
         ("a", "unknown-action", 2),
         ("b", "unknown-kind", 3),
         ("b", "unknown-actor", 3),
@@ -184,6 +185,35 @@ def test_cedar_is_looked_at_likewise() -> None:
         ("d", "contradiction", 5),
         ("e", "constant", 6),
     ]
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_what_cedar_refuses_for_its_type_is_found_before_a_case_is_judged() -> None:
+    text = """
+    @id("a") permit(principal, action == Action::"pay", resource) when { context.input.to < 5 };
+    @id("b") permit(principal, action == Action::"pay", resource) when { context.input.amount + 1 < 5 };
+    @id("c") permit(principal, action == Action::"pay", resource) when {
+        context.input.amount.lessThan(decimal("1.0")) };
+    @id("d") permit(principal, action == Action::"pay", resource) when { context.input.to.lessThan(decimal("1.0")) };
+    @id("e") permit(principal, action == Action::"pay", resource) when { context.input.to == "ann" };
+    """
+    found = lint(policy_from_cedar(text, "house.cedar"), AROUND)
+    assert [(one.rule, one.level) for one in found if one.check == "type"] == [
+        ("a", "error"),
+        ("b", "warning"),
+        ("c", "warning"),
+        ("d", "error"),
+    ]
+    assert "it applies < to intent.input.to, which is string and no number: the rule fails there" in found[0].message
+
+
+def test_a_missing_value_is_an_error_in_cedar_where_the_policy_does_not_ask_for_it() -> None:
+    text = """
+    @id("a") permit(principal, action, resource) when { resource.data.nothing == 1 };
+    @id("b") permit(principal, action, resource) when { resource.data has nothing && resource.data.nothing == 1 };
+    """
+    found = lint(policy_from_cedar(text, "house.cedar"), AROUND)
+    assert [(one.rule, one.level) for one in found if one.check == "unknown-path"] == [("a", "error"), ("b", "warning")]
 
 
 def test_conditions_are_compared_as_far_as_their_comparisons_tell() -> None:

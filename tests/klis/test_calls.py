@@ -445,4 +445,4 @@ def test_long_and_hostile_texts_take_work_in_proportion_to_their_length(text):
     finally:
         sys.setprofile(None)
     assert seen == "INVALID_CALL" or isinstance(seen, tuple)
-    assert calls <= 100 * len(text)
+    assert calls <= 500 * len(text)
