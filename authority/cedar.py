@@ -24,6 +24,7 @@ from authority.source import RuleSource
 from authority.words import MAX_NAME, bounded, is_name
 from world.canonical import digest
 from world.errors import Refused
+from world.extras import missing_extra
 from world.frozen import FrozenDict
 from world.ports import Case
 from world.snapshot import SnapshotView
@@ -319,7 +320,5 @@ def _library() -> Any:
     try:
         import cedarpy
     except ImportError:
-        raise Refused(
-            "NOT_LOADED", "Policies in Cedar need the package cedarpy: pip install 'world-protocol[cedar]'."
-        ) from None
+        raise missing_extra("Policies in Cedar", "cedarpy", "cedar") from None
     return cedarpy

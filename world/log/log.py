@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from world.errors import Refused
+from world.extras import missing_extra
 from world.log.migration import find_log, log_names
 from world.log.reading import BATCH_BYTES, READ_BATCH, LogReader, next_limit
 from world.log.store import BUSY_TIMEOUT_MS, Durability, Opening, Store
@@ -147,7 +148,10 @@ def open_store(where: Address, *, read_only: bool, create: bool, durability: Dur
             durability=durability,
             busy_timeout_ms=busy_timeout_ms,
         )
-    from world.log.postgres import PostgresStore
+    try:
+        from world.log.postgres import PostgresStore
+    except ImportError:
+        raise missing_extra("Logs on PostgreSQL", "psycopg", "postgres") from None
 
     assert where.url is not None
     return PostgresStore(where.url, read_only=read_only, durability=durability, busy_timeout_ms=busy_timeout_ms)

@@ -15,7 +15,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from world.errors import Refused
+from world.extras import missing_extra
 from worldprotocol.fate import moment
 from worldprotocol.report.gathering import Report
 from worldprotocol.report.picture import HEIGHT, LEFT, PLOT, WIDTH, chart, sheets
@@ -50,8 +50,8 @@ def render(report: Report) -> Iterator[str]:
     Raises:
         Refused: ``NOT_LOADED`` where jinja2 is not installed.
     """
-    style = _style()
     template = _environment().get_template("report.html.j2")
+    style = _style()
     stream = template.stream(
         report=report.to_wire(),
         proposals=report.rows(),
@@ -78,7 +78,7 @@ def _environment() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
-        raise Refused("NOT_LOADED", "Reports need the package jinja2: pip install 'world-protocol[report]'.") from None
+        raise missing_extra("Reports", "jinja2", "report") from None
     made = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from world.extras import missing_extra
+
+try:
+    import pytest
+except ImportError:
+    raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
 from world.errors import Refused
 from worldprotocol.cli.output import as_text

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from authority import AllOf, AnyOf, Policy
 from authority.rules import PythonRule, Rule
-from world.errors import Refused
+from world.extras import missing_extra
 
 _WARNINGS = ["no-data-collected", "module-not-measured", "module-not-imported", "already-imported"]
 
@@ -105,10 +105,8 @@ def _coverage(files: list[str]) -> Any:
     try:
         from coverage import Coverage
     except ImportError:
-        raise Refused(
-            "COVERAGE_MISSING",
-            'Lines of rules in Python are measured by coverage.py: pip install "world-protocol[testing]".',
-        ) from None
+        what = "The lines of rules in Python that cases reach"
+        raise missing_extra(what, "coverage", "testing", code="COVERAGE_MISSING") from None
     measured = Coverage(data_file=None, branch=True, include=files, config_file=False)
     measured.set_option("run:disable_warnings", _WARNINGS)
     return measured

@@ -11,7 +11,13 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from hypothesis import strategies as st
+
+from world.extras import missing_extra
+
+try:
+    from hypothesis import strategies as st
+except ImportError:
+    raise missing_extra("Strategies", "hypothesis", "testing") from None
 from msgspec import inspect
 
 from world.events import TOPICS, Event

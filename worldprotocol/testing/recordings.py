@@ -18,7 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
-import pytest
+from world.extras import missing_extra
+
+try:
+    import pytest
+except ImportError:
+    raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
 from world.clock import ManualClock
 from world.errors import WorldProtocolError

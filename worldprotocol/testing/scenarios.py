@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pytest
+
+from world.extras import missing_extra
+
+try:
+    import pytest
+except ImportError:
+    raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
 from world.clock import ManualClock
 from world.errors import Refused

@@ -15,7 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from hypothesis import strategies as st
+from world.extras import missing_extra
+
+try:
+    from hypothesis import strategies as st
+except ImportError:
+    raise missing_extra("Strategies", "hypothesis", "testing") from None
 
 from authority import Policy
 from world.actor import ActorKind, ActorRef

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import pytest
+from world.extras import missing_extra
+
+try:
+    import pytest
+except ImportError:
+    raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
 DEFAULT_FOLDER: Final = "golden"
 """How folders of recorded logs are called, where the configuration names none."""
