@@ -27,18 +27,21 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format bench fuzz kill damage mutate simulate constraints clean
+.PHONY: help setup demo test test-all check format bench fuzz kill damage mutate simulate constraints clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## make .venv and install everything into it
 
 demo: $(STAMP) ## run the worked example
 	$(PY) -m examples.repository.demo
 
-test: $(STAMP) ## run all tests and write docs/conformance.md
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+test: $(STAMP) ## run the quick tests, with the same examples every time
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+
+test-all: $(STAMP) ## run all tests, with many fresh examples, and write docs/conformance.md
+	HYPOTHESIS_PROFILE=full $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(STAMP) ## format, lint, types, who imports whom, documents in step
 	$(VENV)/bin/ruff format --check .

@@ -38,6 +38,7 @@ def test_every_benchmark_is_documented() -> None:
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) and value[0].isalpha() else "",
 )
+@pytest.mark.slow
 def test_a_benchmark_prints_ratios_of_one_run(arguments: list[str], said: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", *arguments],

@@ -62,7 +62,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
         testpaths = ["tests"]
         pythonpath = [{str(ROOT)!r}]
         addopts = ["-p", "tests.plugins.conformance", "--import-mode=importlib", "--strict-markers"]
-        markers = ["requirement(*ids): what the test proves"]
+        markers = ["requirement(*ids): what the test proves", "slow: takes long"]
         """
     )
     tests = pytester.mkdir("tests")
@@ -123,6 +123,7 @@ def test_a_test_that_breaks_in_its_fixture_proves_nothing(project):
     [
         ["-k", "first"],
         ["-m", "requirement"],
+        ["-m", "not slow"],
         ["tests/test_things.py"],
         ["--ignore", "tests/other"],
         ["--deselect", "tests/test_things.py::TestBoth"],
@@ -143,6 +144,7 @@ def test_a_run_that_stopped_early_leaves_the_report_alone(project):
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("mark", ["('A-9')", "", "(1)"], ids=["unknown", "empty", "number"])
+@pytest.mark.slow
 def test_a_mark_that_names_no_known_requirement_is_a_collection_error(project, mark, workers):
     project.path.joinpath("tests/test_wrong.py").write_text(
         f"import pytest\n\n@pytest.mark.requirement{mark}\ndef test_it(): pass\n"
@@ -181,11 +183,13 @@ def test_the_check_accepts_the_report_of_the_tests_as_they_are(project, in_step)
     ],
     ids=["new test", "lost mark", "renamed test", "broken module"],
 )
+@pytest.mark.slow
 def test_the_check_refuses_a_report_that_fell_behind_the_tests(project, in_step, change):
     project.path.joinpath("tests/test_things.py").write_text(change(TESTS))
     assert not in_step()
 
 
+@pytest.mark.slow
 def test_the_check_refuses_a_changed_requirement_an_edited_claim_and_a_missing_report(project, in_step):
     project.path.joinpath("tests/requirements.toml").write_text(LIST.replace("third", "last"))
     assert not in_step()
@@ -195,6 +199,15 @@ def test_the_check_refuses_a_changed_requirement_an_edited_claim_and_a_missing_r
     assert not in_step()
     page.unlink()
     assert not in_step()
+
+
+def test_the_check_refuses_a_requirement_that_slow_tests_alone_prove(project, in_step):
+    things = project.path.joinpath("tests/test_things.py")
+    things.write_text(TESTS.replace("class TestBoth", "@pytest.mark.slow\nclass TestBoth"))
+    assert not in_step()
+    things.write_text(TESTS.replace("def test_the_first", "@pytest.mark.slow\ndef test_the_first"))
+    project.runpytest()
+    assert in_step()  # the class proves A-1, too, and is quick
 
 
 GROUPS = (Group("A", "A document", tuple(Requirement(f"A-{n}", "MUST", f"Thing {n}.") for n in range(4))),)

@@ -81,7 +81,10 @@ def test_the_readme_has_one_example_of_at_most_forty_lines() -> None:
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-replay", "CARD-audit")
-@pytest.mark.parametrize("shown", RUN, ids=lambda shown: shown.name)
+@pytest.mark.parametrize(
+    "shown",
+    [pytest.param(shown, marks=() if shown == README else pytest.mark.slow, id=shown.name) for shown in RUN],
+)
 def test_what_a_page_shows_runs_and_prints_what_it_says(shown: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WORLD_")}
     ran = subprocess.run(

@@ -78,6 +78,7 @@ def largest(condition: Condition, made: Made) -> Any:
 
 @pytest.mark.requirement("CARD-policy")
 @pytest.mark.parametrize(("when", "made"), WORST, ids=[when[:60] for when, _ in WORST])
+@pytest.mark.slow
 def test_the_worst_that_is_evaluated_takes_about_a_second(when: str, made: Made) -> None:
     condition = read_when(when)
     value = largest(condition, made)
@@ -90,6 +91,7 @@ def test_the_worst_that_is_evaluated_takes_about_a_second(when: str, made: Made)
 
 @pytest.mark.requirement("CARD-policy")
 @pytest.mark.parametrize(("when", "made"), WORST[:-1], ids=[when[:60] for when, _ in WORST[:-1]])
+@pytest.mark.slow
 def test_whatever_is_larger_is_refused_at_once_and_says_what_is_too_large(when: str, made: Made) -> None:
     huge = make_case(data={"l": made(60_000)})
     condition = read_when(when)

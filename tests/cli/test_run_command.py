@@ -449,6 +449,7 @@ def test_without_strace_a_command_that_is_to_be_traced_is_not_run(
 # Several at once
 
 
+@pytest.mark.slow
 def test_the_younger_of_two_commands_dies_and_comes_after_the_older_when_it_asks_again(realm: Realm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo ready; read line; echo old >> a.txt")
     died = run(realm, "--writes", "a.txt", "--wait", "0", agent="young", script="echo never", code=123)
@@ -470,6 +471,7 @@ def verdicts(realm: Realm) -> list[dict[str, Any]]:
     return [one["state"] for one in realm("log", "--topic", "verdict.given", "--json").lines]
 
 
+@pytest.mark.slow
 def test_an_older_command_waits_and_gives_up_when_its_time_is_over(realm: Realm) -> None:
     running = started(realm, "--writes", "a.txt", agent="young", script="echo ready; read line; echo young >> a.txt")
     late = run(realm, "--writes", "a.txt", "--wait", "0.2", script="echo never", code=124)
@@ -532,6 +534,7 @@ def test_a_command_whose_lease_is_revoked_is_ended(realm: Realm) -> None:
 @pytest.mark.requirement("KO-3.3", "KO-7")
 @pytest.mark.parametrize("unconfined", [False, True])
 @pytest.mark.parametrize("way", ["settle", "run"])
+@pytest.mark.slow
 def test_a_command_whose_worldctl_was_killed_is_ended_and_undone_by_the_next(
     realm: Realm, unconfined: bool, way: str
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_script_that_goes_too_far_leaves_what_it_declared_as_it_was(user: User
 
 
 @pytest.mark.requirement("KO-3", "KO-3.3")
+@pytest.mark.slow
 def test_agents_in_python_are_governed_as_the_page_says(user: User) -> None:
     user.follow(AGENT)
     reports = user.folder / "agent" / "reports"
@@ -131,6 +132,7 @@ def test_agents_in_python_are_governed_as_the_page_says(user: User) -> None:
 
 
 @pytest.mark.requirement("KO-3", "KO-3.3", "KO-4", "KO-5.2")
+@pytest.mark.slow
 def test_a_coding_agent_is_governed_as_the_page_says(user: User) -> None:
     user.follow(CODING)
     assert user.changed("coding/project/src") == {"greetings.py"}
@@ -138,6 +140,7 @@ def test_a_coding_agent_is_governed_as_the_page_says(user: User) -> None:
     assert (content(user.folder / WORKFLOW) == content(GOVERNED / WORKFLOW)) is user.confined
 
 
+@pytest.mark.slow
 def test_where_nothing_confines_them_commands_are_judged_by_what_they_left(unconfined: User) -> None:
     unconfined.follow(SCRIPT)
     the_record_of_a_careless_agent(unconfined)
@@ -181,6 +184,7 @@ def test_what_stands_at_home_beside_what_was_named_is_closed_to_a_coding_agent(u
     assert (code, "key" in said) == ((120, False) if user.confined else (0, True))
 
 
+@pytest.mark.slow
 def test_git_looks_and_does_not_commit(user: User) -> None:
     me = "git -C project -c user.name=ann -c user.email=ann@example.org"
     assert user.types(f"git -C project init -q && {me} add . && {me} commit -qm first")[0] == 0
@@ -193,6 +197,7 @@ def test_git_looks_and_does_not_commit(user: User) -> None:
         assert user.types("git -C project log --format=%s") == (0, "first\n")
 
 
+@pytest.mark.slow
 def test_every_run_of_a_coding_agent_is_a_session_of_its_own(user: User) -> None:
     assert user.types("python ../found.py")[0] == 0
     sessions = set()

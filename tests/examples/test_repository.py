@@ -364,6 +364,7 @@ def test_importing_again_finds_everything_there_and_adds_nothing(undisturbed: Im
 
 
 @pytest.mark.requirement("CARD-replay", "WP-exec", "HC-journal")
+@pytest.mark.slow
 def test_an_import_killed_anywhere_and_continued_gives_the_same_worlds(undisturbed: Import, tmp_path: Path) -> None:
     points = sorted(random.sample(range(1, BRANCHES - 1), 2))
     for after in points:
@@ -386,6 +387,7 @@ def check_effects(world: World) -> None:
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
+@pytest.mark.slow
 def test_the_demo_says_plainly_what_did_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # So few branches refuse nothing and sweep nothing; all else holds for them, too.
     assert demo.main(tmp_path / "demo", branches=30) == 1
@@ -438,6 +440,7 @@ def test_the_configuration_names_the_parts_that_the_import_uses(undisturbed: Imp
     assert (folder / told["log"]).resolve() == folder.parents[1] / "build" / "demo" / WORLD_NAME
 
 
+@pytest.mark.slow
 def test_every_worldctl_command_of_the_readme_works_and_changes_no_byte(undisturbed: Import) -> None:
     readme = (Path(history.__file__).parent / "README.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in readme.splitlines() if line.startswith("    worldctl ")]

@@ -159,6 +159,7 @@ KILLED = textwrap.dedent(
 @pytest.mark.parametrize(
     "number", range(len(CASES)), ids=[f"{effect} {number}" for number, (effect, _) in enumerate(CASES)]
 )
+@pytest.mark.slow
 def test_an_effect_killed_before_or_after_any_of_its_system_calls_happens_once_when_it_is_repeated(
     tmp_path: Path, number: int
 ) -> None:
@@ -199,6 +200,7 @@ APPENDING = textwrap.dedent(
 
 
 @pytest.mark.requirement("HC-journal")
+@pytest.mark.slow
 def test_appends_of_a_process_that_is_killed_again_and_again_are_counted_once_each_from_outside(tmp_path: Path) -> None:
     root, journal = tmp_path / "root", tmp_path / "journal"
     root.mkdir()

@@ -75,6 +75,7 @@ ATTACKED = {
 
 @pytest.mark.parametrize("target", ["../outside", "{outside}"])
 @pytest.mark.parametrize("attacked", ATTACKED)
+@pytest.mark.slow
 def test_a_folder_that_is_swapped_for_a_link_leads_nothing_out(place, ws, attacked, target):
     for above in (place / "ws" / "dir", place / "outside"):
         (above / "sub").mkdir(parents=True)

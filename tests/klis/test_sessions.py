@@ -37,6 +37,7 @@ def spans(courses: list[Course]) -> dict[str, tuple[int | None, int | None]]:
 
 
 @pytest.mark.requirement("KP-3a", "KP-3b", "KP-3c", "KP-3d", "KP-5a")
+@pytest.mark.slow
 def test_the_recorded_workload_comes_to_these_totals():
     totals, courses = run_sessions(read_sessions(read_lines(str(WORKLOAD))))
     assert totals.to_wire() == {

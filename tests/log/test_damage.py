@@ -38,6 +38,8 @@ from worldprotocol.salvage import salvage as salvaging
 from worldprotocol.salvage.salvage import salvage
 from worldprotocol.transfer import export_log, import_log
 
+pytestmark = pytest.mark.slow
+
 WANTED = os.environ.get("WORLDPROTOCOL_DAMAGE", "25")
 IS_ALL = WANTED == "all"
 PARTS = range(64 if IS_ALL else 1)

@@ -27,6 +27,8 @@ from worldprotocol.cli.run import run
 from worldprotocol.salvage.salvage import Salvaged, salvage
 from worldprotocol.transfer import export_log, import_log
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 8192
 READERS = [["log"], ["worlds"], ["replay"], ["state"], ["show", "HEAD"], ["inbox"], ["waits"], ["doctor"], ["verify"]]
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_S
 from world.log import EventLog, NewEvent, open_log
 from world.log.audit import verify_tree
@@ -52,6 +54,7 @@ def finish(process: subprocess.Popen[bytes]) -> bytes:
     return output
 
 
+@pytest.mark.slow
 def test_processes_that_create_one_store_together_do_not_race(shared_log_url: str) -> None:
     writers = [start(shared_log_url, f"writer-{number}", "3") for number in range(4)]
     go(*writers)
@@ -109,6 +112,7 @@ assert positions == list(range(1, count + 1)), "events were missed"
 """
 
 
+@pytest.mark.slow
 def test_a_reader_beside_eight_writers_misses_no_event(shared_log_url: str) -> None:
     each = 40
     open_log(shared_log_url, create=True).close()

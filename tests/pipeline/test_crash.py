@@ -52,6 +52,7 @@ def settled(address: str, outside: Path, *, idempotent: bool) -> World:
 
 @pytest.mark.requirement("WP-exec", "HC-journal", "IC-reentry", "CARD-log")
 @pytest.mark.parametrize("kind", ["once", "idempotent"])
+@pytest.mark.slow
 def test_after_sigkill_every_approved_proposal_ends_and_no_journaled_effect_runs_again(
     shared_log_url: str, tmp_path: Path, kind: str
 ) -> None:

@@ -23,6 +23,8 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.facade import World
 
+pytestmark = pytest.mark.slow
+
 AGENTS, TURNS, FILES = 6, 5, 4
 
 

@@ -21,6 +21,8 @@ from tests.plugins.backends import fresh_address
 from world.events import EffectFulfilled, EffectInDoubt, ExecutionStarted, ProposalFailed
 from worldprotocol.facade import World
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("WORLDPROTOCOL_KILLS", "20"))
 

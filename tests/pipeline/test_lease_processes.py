@@ -68,6 +68,7 @@ def test_processes_that_share_a_log_are_never_granted_the_same_thing_at_once(
 
 
 @pytest.mark.requirement("KP-4a", "CARD-log", "CARD-replay")
+@pytest.mark.slow
 def test_after_sigkill_no_granted_lease_is_lost_and_none_is_granted_twice(shared_log_url: str) -> None:
     create(shared_log_url)
     dice = random.Random(7)

@@ -309,6 +309,7 @@ with World.open(address, domain=shop, policies=[house]) as world:
 
 
 @pytest.mark.requirement("WP-bind", "WP-decision")
+@pytest.mark.slow
 def test_of_two_processes_that_vote_for_the_same_people_at_once_each_vote_counts_once(
     shared_log_url: str, clock: ManualClock
 ) -> None:

@@ -255,6 +255,7 @@ def test_what_must_not_be_broken_off_runs_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.slow
 def test_no_exception_is_late_whenever_a_call_ends(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls end as near to their limit as can be; whatever escaped would break the loop around them."""
     monkeypatch.setattr(time_limit, "_LOOK_S", 0.0001)

@@ -16,6 +16,8 @@ from worldprotocol.assemble import open_for_reading
 from worldprotocol.facade import World
 from worldprotocol.whatif import Insertion, Report, WhatIf, what_if
 
+pytestmark = pytest.mark.slow
+
 ACTORS = st.sampled_from(["ann", "bot", "kit", "kid"])
 WHICH = st.integers(0, 5)
 TEA = "STATE:/main/stock/tea"

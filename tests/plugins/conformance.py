@@ -2,11 +2,12 @@
 
 Tests say which requirements they prove with ``@pytest.mark.requirement("ID", ...)``. An id that is not in
 tests/requirements.toml is a collection error. A full run (everything in tests/, nothing selected away, not
-stopped early) writes the report; any other run leaves it alone. Under pytest-xdist the workers attach the ids
-to their reports and the controller adds them up.
+stopped early) writes the report, as ``make test-all`` is; any other run leaves it alone, ``make test`` without the slow
+tests as well. Under pytest-xdist the workers attach the ids to their reports and the controller adds them up.
 
 ``python -m tests.plugins.conformance --check`` collects the tests without running them and fails when the
-report no longer lists the requirements and the tests as they are.
+report no longer lists the requirements and the tests as they are, or when a requirement that tests name has no quick
+test: ``SLOW_ONLY`` lists the exceptions, each with its reason.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,11 @@ from tests.plugins.conformance_report import (
 MARK = "requirement"
 REQUIREMENTS = Path("tests", "requirements.toml")
 REPORT = Path("docs", "conformance.md")
+
+SLOW = "slow"
+
+SLOW_ONLY: Mapping[str, str] = {}
+"""The requirements that slow tests alone prove, each with the reason why no quick test can."""
 
 # What narrows a run down: with any of these set, the run says nothing about the whole.
 NARROWING_OPTIONS = (
@@ -184,11 +190,14 @@ class _Marks:
 
     def __init__(self) -> None:
         self.tests: dict[str, set[str]] = defaultdict(set)
+        self.quick: set[str] = set()
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Note the item under every requirement it names."""
         for id_ in requirements_of(item):
             self.tests[str(id_)].add(function_of(item.nodeid))
+            if item.get_closest_marker(SLOW) is None:
+                self.quick.add(str(id_))
 
 
 def check(root: Path) -> str | None:
@@ -205,14 +214,20 @@ def check(root: Path) -> str | None:
         status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "tests"], plugins=[marks])
     if status != pytest.ExitCode.OK:
         return f"{told.getvalue()}\nThe tests could not be collected."
+    slow_only = marks.tests.keys() - marks.quick
+    if slow_only != SLOW_ONLY.keys():
+        return (
+            f"Proven by slow tests alone: {', '.join(sorted(slow_only)) or 'none'}; listed in SLOW_ONLY: "
+            f"{', '.join(sorted(SLOW_ONLY)) or 'none'}. Add a quick test, or list the requirement with a reason."
+        )
     try:
         report = (root / REPORT).read_text(encoding="utf-8")
     except FileNotFoundError:
-        return f"{REPORT} does not exist; make test writes it."
+        return f"{REPORT} does not exist; make test-all writes it."
     evidence = Evidence({id_: frozenset(tests) for id_, tests in marks.tests.items()}, read_outcomes(report))
     mutation = load_mutation_score(root / MUTATION_SCORE)
     if render(load_requirements(root / REQUIREMENTS), evidence, mutation) != report:
-        return f"{REPORT} is not in step with the tests; make test writes it."
+        return f"{REPORT} is not in step with the tests; make test-all writes it."
     return None
 
 

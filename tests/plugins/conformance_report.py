@@ -138,9 +138,9 @@ def _overview(groups: tuple[Group, ...], evidence: Evidence) -> list[str]:
     lines = [
         "# Conformance",
         "",
-        "Every requirement, and the tests that proved it in the last full run. `make test` writes this",
-        "page; `make check` refuses it when it has fallen behind the tests. A requirement is proven when",
-        "a test that names it passed and none failed.",
+        "Every requirement, and the tests that proved it in the last run of all tests. `make test-all` writes this",
+        "page, `make test` leaves out the slow tests and does not; `make check` refuses it when it has fallen behind",
+        "the tests. A requirement is proven when a test that names it passed and none failed.",
         "",
         summary(groups, evidence),
         "",

@@ -97,6 +97,7 @@ def test_other_seeds_give_other_logs_and_fewer_steps_the_beginning_of_more() -> 
 
 
 @pytest.mark.parametrize("plant", FOUND_BY, ids=lambda plant: plant.__name__)
+@pytest.mark.slow
 def test_a_planted_fault_is_found_within_a_few_seeds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     where, steps = SCENARIOS.get(plant, scenario), SCRIPTS.get(plant, PLANTED_STEPS)
     if not isinstance(steps, int):
@@ -173,6 +174,7 @@ def test_no_branch_begins_at_a_world_that_does_not_obey_the_schema_in_force(
     assert (found.step, found.requirement) == (3, "WP-schema")
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_is_cut_to_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plant = next(one for one in FOUND_BY if one.__name__ == "patches_are_not_held_to_their_scope")
     plant(monkeypatch)

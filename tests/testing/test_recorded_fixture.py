@@ -391,6 +391,7 @@ def test_more(given):
 
 
 @pytest.mark.requirement("CARD-tests")
+@pytest.mark.slow
 def test_a_recorded_log_that_no_test_uses_fails_a_run_of_all_tests(project: Project) -> None:
     project.recorded()
     second = project.golden.with_name("old.jsonl")

@@ -109,6 +109,7 @@ def content(address: str) -> Any:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_a_byte_changed_anywhere_never_crashes_a_command_and_is_found_where_it_matters(
     original: Path, tmp_path: Path, worldctl: Run, seed: int
 ) -> None:
@@ -226,6 +227,7 @@ def rename(value: Any, path: tuple[str | int, ...]) -> None:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("topic", sorted(SHAPES))
+@pytest.mark.slow
 def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
     original: Path, governed: Path, tmp_path: Path, worldctl: Run, topic: str
 ) -> None:

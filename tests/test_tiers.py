@@ -1,0 +1,104 @@
+"""Two tiers of tests: ``make test`` runs the quick ones with fixed examples, ``make test-all`` all with fresh ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROPERTY = """
+from pathlib import Path
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_numbers(n):
+    with Path("seen").open("a") as file:
+        file.write(f"{n}\\n")
+    assert not FAILS or n < 50_000
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project of its own with one property test, and the plugin of the examples switched on."""
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        pythonpath = [{str(ROOT)!r}]
+        addopts = ["-p", "tests.plugins.examples", "-p", "no:cacheprovider", "--import-mode=importlib"]
+        """
+    )
+    return pytester
+
+
+def ran(project: pytest.Pytester, profile: str, *arguments: str, fails: bool = False) -> tuple[str, list[str]]:
+    """Run the property test as a program; returns what was printed and which numbers it was given."""
+    (project.path / "test_numbers.py").write_text(PROPERTY.replace("FAILS", str(fails)))
+    seen = project.path / "seen"
+    seen.unlink(missing_ok=True)
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": profile, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=project.path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == int(fails), done.stdout
+    return done.stdout, seen.read_text().split()
+
+
+def test_two_quick_runs_look_at_the_same_examples(project: pytest.Pytester) -> None:
+    first, second = (ran(project, "quick") for _ in range(2))
+    assert first[1] == second[1]
+    assert "the same in every run" in first[0]
+
+
+@pytest.mark.slow
+def test_two_full_runs_look_at_more_and_other_examples(project: pytest.Pytester) -> None:
+    quick = ran(project, "quick")
+    first, second = (ran(project, "full") for _ in range(2))
+    assert first[1] != second[1]
+    assert min(len(first[1]), len(second[1])) > len(quick[1])
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.slow
+def test_a_failure_with_a_fresh_seed_prints_the_command_that_repeats_it(project: pytest.Pytester, workers: str) -> None:
+    told, seen = ran(project, "full", "-n", workers, fails=True)
+    (line,) = re.findall(r"^HYPOTHESIS_PROFILE=full python -m pytest .*$", told, re.MULTILINE)
+    _, _, _, _, *arguments = shlex.split(line)
+    assert arguments[0] == "test_numbers.py::test_numbers"
+    shutil.rmtree(project.path / ".hypothesis")  # which knows what failed here, and is not there elsewhere
+    repeated = ran(project, "full", *arguments, fails=True)[1]
+    assert set(repeated) == {"50000"}
+    assert "50000" in seen
+
+
+def target(name: str) -> str:
+    """Return what a target of the Makefile runs."""
+    found = re.search(rf"^{name}: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_the_full_run_takes_in_every_test_and_the_quick_one_all_but_the_slow_ones() -> None:
+    assert '-m "not slow"' in target("test")
+    assert not re.search(r" -m \S+ .* -m | -k |--ignore|--deselect", target("test-all").replace("-m pytest", ""))
+    assert "HYPOTHESIS_PROFILE=full" in target("test-all")
+    assert "HYPOTHESIS_PROFILE" not in target("test")
+
+
+def test_continuous_integration_runs_both_tiers_after_the_checks() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert re.findall(r"^make (.+)$", script, re.MULTILINE) == ["check", "test", "test-all"]
