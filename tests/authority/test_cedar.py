@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from typing import cast
 
 import cedarpy
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import PolicyRegistry, StandardAuthority, policy_from_file, rebuilt_policy, recheck_ruling
-from authority.cedar import policy_from_cedar
+from authority.cedar import CedarRule, policy_from_cedar
 from tests.authority.cases import ASKING, by_policy, make_case, scope
 from world.canonical import canonical_bytes, read_json
 from world.errors import Refused
@@ -160,7 +161,7 @@ def test_a_decimal_is_rounded_where_it_is_read_and_the_reason_says_so():
     assert said in ruling.trace[0].reason
     exact = policy.evaluate(make_case(given={}, data={"price": 1.2345}), ASKING)
     assert "read as" not in exact.reason
-    (cheap, named, dear) = policy.rules
+    cheap, named, dear = cast(tuple[CedarRule, ...], policy.rules)
     case = make_case(given={"note": "no"}, data={"price": 12.34567})
     assert named.roundings(case) == ()
     assert cheap.roundings(case) == dear.roundings(case) == ("resource.data.price is 12.34567 and was read as 12.3457",)

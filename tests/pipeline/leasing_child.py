@@ -27,8 +27,10 @@ def count(world: World, agent: str, directory: Path, rounds: int) -> None:
     """Raise the number; a file that must not exist yet tells who else is there."""
     number, inside = directory / "number", directory / "inside"
     for turn in range(rounds):
-        wanted = {"agent": agent, "resource": COUNTED, "predicate": "MUTATES" if turn % 3 else "DELETES"}
-        with world.leases.acquire(**wanted, timeout=PATIENCE_S, retry=True) as held:
+        predicate = "MUTATES" if turn % 3 else "DELETES"
+        with world.leases.acquire(
+            agent=agent, resource=COUNTED, predicate=predicate, timeout=PATIENCE_S, retry=True
+        ) as held:
             try:
                 os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
             except FileExistsError:

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shlex
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, __version__, is_hypothesis_test, reproduce_failure, settings
@@ -62,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Give the property tests the example that the command line names."""
     example = config.getoption(REPEAT)
     for item in items:
-        test = getattr(item, "obj", None)
+        test: Any = getattr(item, "obj", None)
         if example is not None and is_hypothesis_test(test):
             reproduce_failure(__version__, example.encode())(getattr(test, "__func__", test))
 
