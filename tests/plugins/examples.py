@@ -1,11 +1,12 @@
 """The examples of the property tests: how many, from which seed, and how a failed one is repeated.
 
 Profiles are chosen with HYPOTHESIS_PROFILE. ``quick`` (the default, and ``make test``) makes the same few examples in
-every run, so that two runs of one commit agree; ``mutation`` (``make mutate``) makes fewer still. ``full`` (``make test-all``) and ``fuzz`` (``make fuzz``) make many,
-from a fresh seed in every run. After a failure the run prints a command for each failed property test that runs it with
-the very example that failed (``--repeat-example``): a seed alone makes other examples in another process, because
-Hypothesis also draws constants of the modules that are imported there. None has a deadline: a loaded machine is no
-fault in the code. A test may ask for another number of examples by itself.
+every run, so that two runs of one commit agree; ``mutation`` (``make mutate``) makes fewer still. ``full``
+(``make test-all``) and ``fuzz`` (``make fuzz``) make many, from a fresh seed in every run. After a failure the run
+prints a command for each failed property test that runs it with the very example that failed (``--repeat-example``): a
+seed alone makes other examples in another process, because Hypothesis also draws constants of the modules that are
+imported there. None has a deadline: a loaded machine is no fault in the code. A test may ask for another number of
+examples by itself.
 """
 
 from __future__ import annotations
