@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from host import handler
+from tests import second_implementation
 from tests.golden.generate import rehashed
 from tests.pipeline.works import Held, acting, check_log
 from tests.pipeline.workshop import a_workshop, furnished, step, workshop
@@ -77,6 +78,7 @@ def test_a_file_that_does_not_exist_is_not_leased(realm: World, absent: str) -> 
     rejected = realm.act("ann", "run", depends("FILE:/a.txt", absent))
     assert rejected.status == "rejected"
     message = f"DEPENDS_ON requires {absent} to exist, and it does not. Create what is missing, or do not depend on it."
+    assert rejected.decision_record is not None
     assert rejected.decision_record.reason == f"Its manifest was refused (RESOURCE_ABSENT): {message}"
     (decided,) = of(realm, DecisionMade)
     assert decided.existence == [{"resource": "FILE:/a.txt", "exists": True}, {"resource": absent, "exists": False}]
@@ -117,7 +119,7 @@ def test_a_file_that_vanished_after_the_grant_fails_the_execution_before_it_begi
         made.append("made")
         return "made"
 
-    one_key = {"execution_key": "one", "scope": []}
+    one_key: dict[str, Any] = {"execution_key": "one", "scope": []}
     plan = {**depends("FILE:/a.txt"), "steps": [step("mark")]}
     with a_workshop(address, root, effects=[hold, mark]) as world:
         with acting(world, "ann", "run", {"steps": [step("hold")]}, **one_key):
@@ -143,6 +145,7 @@ def test_a_request_that_waited_is_checked_when_it_is_granted(realm: World, root:
     holder.release()
     ended = realm.archive.proposal(waiting.proposal_id)
     assert ended.status == "rejected"
+    assert ended.decision_record is not None
     assert "RESOURCE_ABSENT" in ended.decision_record.reason
     (withdrawn,) = of(realm, RequestWithdrawn)
     expected = [{"resource": "FILE:/a.txt", "exists": False}]
@@ -256,7 +259,12 @@ def test_state_that_is_gone_from_the_head_fails_the_execution(address: str) -> N
         assert of(world, VerdictGiven)[-1].existence == [{"resource": "STATE:/main/items/nut", "exists": True}]
         assert of(world, ExecutionStarted)[-1].existence == [{"resource": "STATE:/main/items/nut", "exists": False}]
         assert world.data()["other"] == 0
+        exported = address.replace("w.db", "w.jsonl")
+        with Path(exported).open("wb") as out:
+            export_log(world.log, out)
     check_log(address, domain=shelf)
+    second = second_implementation.verify(second_implementation.lines_of(Path(exported)))
+    assert second["sound"], second
 
 
 def test_names_of_state_are_read_as_they_are_written(address: str) -> None:
