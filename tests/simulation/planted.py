@@ -271,7 +271,7 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     nothing_is_superseded: {"WP-epoch"},
     the_time_to_answer_never_ends: {"WP-decision"},
     every_effect_is_taken_for_idempotent: {"HC-journal"},
-    what_failed_to_be_committed_is_remembered: {"CARD-log", "CARD-replay", "KP-3e", "WP-exec", "CRASH"},
+    what_failed_to_be_committed_is_remembered: {"CARD-log", "CARD-replay", "KP-3d", "KP-3e", "WP-exec", "CRASH"},
     an_intent_is_taken_twice: {"INT-6.1.2", "CRASH"},
     everything_is_approved: {"CARD-policy"},
     proposals_write_without_leases: {"KM-2.2", "CRASH"},

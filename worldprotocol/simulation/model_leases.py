@@ -124,7 +124,9 @@ class LeaseModel:
             self.again[request] = told["at"] + (told.get("retryAfterMs") or 0)
         hold("KP-3e", f"{owner[0]} has no priority", owner[0] in self.ranks)
         if told.get("manifest") is not None:
-            scope = [(one["predicate"], one["resource"]) for one in told["manifest"]["scope"]]
+            claims = told["manifest"]["scope"]
+            scope = [(one["predicate"], one["resource"]) for one in claims]
+            scope += [("PROVIDES", one["to"]) for one in claims if "to" in one]
             self.wanted[request] = (owner, scope)
         asked = self.wanted[request][1]
         holders = list(self._in_the_way(owner, asked))
