@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.klis.lease_game import CHANNEL
+from tests.klis.test_desk import Office
 from tests.klis.test_manifest import SETTINGS, document, read, refusal
+from world.klis.ledger import Ledger
 from world.klis.manifest import read_manifest
 from world.klis.resource import STANDARD, ResourceType, read_resource
 from world.klis.settings import KlisSettings
@@ -78,3 +81,29 @@ def test_a_rename_that_was_recorded_without_a_new_name_is_still_read() -> None:
     before = KlisSettings.recorded({})
     assert read("RENAMES FILE:/a", settings=before).effective() == {"FILE:/a": "RENAMES"}
     assert read_manifest(document("RENAMES FILE:/a"), settings=SETTINGS, on_the_way=True).triples
+
+
+@pytest.mark.requirement("KP-wild", "KP-3a")
+@pytest.mark.parametrize(
+    ("held", "asked", "status"),
+    [
+        ("TOPIC:orders.*", "TOPIC:orders.eu", "Die"),
+        ("TOPIC:orders.eu", "TOPIC:orders.*", "Die"),
+        ("TOPIC:*", "TOPIC:bills", "Die"),
+        ("TOPIC:orders.*", "TOPIC:ordersx", "Granted"),
+    ],
+)
+def test_a_lease_on_a_star_of_a_hierarchy_excludes_what_it_covers(held: str, asked: str, status: str) -> None:
+    office = Office()
+    types = STANDARD.with_types(ResourceType("TOPIC", "opaque", separator="."))
+    office.desk.configure(KlisSettings(min_subtree_depth=0), 1_000, by="test", types=types)
+    given = []
+    for agent, name in (("ann", held), ("bob", asked)):
+        told = document(f"MUTATES {name}", agent_id=agent)
+        manifest = read_manifest(told, settings=office.desk.settings, types=types)
+        given.append(office.desk.request(manifest, 1_000, channel=CHANNEL).status)
+    assert given == ["Granted", status]
+    again = Ledger()
+    for event in office.events:
+        again.fold(event)
+    assert again == office.ledger
