@@ -188,12 +188,10 @@ def assemble(
         effects: effect handlers, or references to them.
         enforcement: whether patches outside approvedScope are refused.
         paranoid: ask every projection twice under guard, on copies.
-        unsafe_unguarded_projections: ask projections without any guard; what they reach outside of their request is
-            not found then.
+        unsafe_unguarded_projections: ask projections without any guard.
         durability: ``full`` or ``normal``; see ``world.log.open_log``.
         limits: of the pipeline.
-        workspace: the folder that agents see as ``FILE:/``, or all that can be said of it; None is no workspace, and
-            then nothing is watched or backed up.
+        workspace: the folder that agents see as ``FILE:/``, or its configuration; None: nothing is watched or backed up.
         clock: what time it is.
         ids: makes fresh ids.
         workers: names this process in the record; None is by what the operating system calls it.

@@ -150,7 +150,7 @@ def test_only_the_option_that_says_so_takes_the_guard_away(log_url: str, tmp_pat
         assert came.proposal.status == "completed"
     assert ProjectionRegistry([selling(time.time)], asking=UnsafeUnguarded()).route(REQUEST).projection_id == "seller"
     assert Config(domain="x:y").parts()["unsafe_unguarded_projections"] is False
-    both = {"paranoid": True, "unsafe_unguarded_projections": True}
+    both: dict[str, Any] = {"paranoid": True, "unsafe_unguarded_projections": True}
     fault = refused("INVALID_CONFIG", lambda: World.create(tmp_path / "w.db", domain=shop, **both))
     assert "unsafe_unguarded_projections" in fault.message
     assert not (tmp_path / "w.db").exists()
