@@ -3,14 +3,19 @@
     from worldprotocol import Domain, World, set_
 
 Everything here is imported when it is first used, so that the command line starts quickly.
+
+A file ``world.py`` beside a program is found before the package ``world``, and importing the engine would then fail
+with a sentence about a missing submodule. So modules that shadow a package of this project are refused here, by name.
+Only where a name leads is looked up; nothing is imported or run to find out.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-from worldprotocol.name_clashes import refuse_clashes
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from authority import Approve, Escalate, Narrow, Policy, Reject, rule
@@ -33,7 +38,57 @@ if TYPE_CHECKING:
     from worldprotocol.requests import Received
     from worldprotocol.runs.governed import Wishes
 
-refuse_clashes()
+_PACKAGES: Final = ("world", "projections", "authority", "host")  # installed beside this one
+_HOME: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+
+def clash_in(folder: str) -> str | None:
+    """Return a sentence about the first module in a folder that would shadow a package of this project, or None.
+
+    Args:
+        folder: a folder that is, or is about to be, on the path that modules are imported from.
+    """
+    found = (_clash(name, PathFinder.find_spec(name, [folder])) for name in (*_PACKAGES, "worldprotocol"))
+    return next((told for told in found if told is not None), None)
+
+
+def _refuse_clashes() -> None:
+    """Raise ``ImportError`` where a package of this project is shadowed, with the file that must be renamed."""
+    for name in _PACKAGES:
+        told = _clash(name, _resolved(name))
+        if told is not None:
+            raise ImportError(told, name=name)
+
+
+def _resolved(name: str) -> ModuleSpec | None:
+    """Return where ``import name`` leads; for a module that is imported already, where it came from."""
+    known = sys.modules.get(name)
+    if known is not None:
+        return getattr(known, "__spec__", None)
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = None if find is None else find(name, None)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _clash(name: str, spec: ModuleSpec | None) -> str | None:
+    """Return what is wrong where a name leads to another place than beside this package, or None."""
+    if spec is None or spec.origin is None or not spec.has_location:  # none, or a folder without modules
+        return None
+    origin = os.path.realpath(spec.origin)
+    if os.path.dirname(os.path.dirname(origin)) == _HOME:
+        return None
+    shown = os.path.dirname(spec.origin) if spec.submodule_search_locations is not None else spec.origin
+    shown = os.path.abspath(shown)
+    return (
+        f"{shown} has the name of the package {name!r} of World Protocol and would be imported in its place. Rename "
+        f"{os.path.basename(shown)}; the names {', '.join(_PACKAGES)} and worldprotocol are taken."
+    )
+
+
+_refuse_clashes()
 
 _HOMES = {
     "authority": ("Approve", "Escalate", "Narrow", "Policy", "Reject", "rule"),

@@ -185,13 +185,13 @@ def assemble(
         folder: where relative references start; None is the current folder.
         projections: projections, or references to them.
         policies: policies, or references to them.
-        effects: effect handlers, or references to them.
+        effects: handlers of effects, or references to them.
         enforcement: whether patches outside approvedScope are refused.
         paranoid: ask every projection twice under guard, on copies.
         unsafe_unguarded_projections: ask projections without any guard.
         durability: ``full`` or ``normal``; see ``world.log.open_log``.
         limits: of the pipeline.
-        workspace: the folder that agents see as ``FILE:/``, or its configuration; None: nothing is watched or backed up.
+        workspace: the folder that agents see as ``FILE:/``, or its configuration; None: nothing is watched.
         clock: what time it is.
         ids: makes fresh ids.
         workers: names this process in the record; None is by what the operating system calls it.
@@ -215,18 +215,16 @@ def assemble(
         address=address,
         clock=clock,
     )
-    log = open_log(
-        address,
-        create=create,
-        durability=durability,
-        view=WorldIndex(checkpoint_every=parts.limits.checkpoint_every),
-        max_event_bytes=parts.limits.max_event_bytes,
-        progress=progress,
-    )
+    log = _opened_log(address, parts.limits, create=create, durability=durability, progress=progress)
     protocol = _protocol(log, parts, clock or SystemClock(), workers or ProcessWorkers())
     if clock is None:  # a clock of the caller's own passes as the caller says
         protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
     return log, parts, protocol
+
+
+def _opened_log(address: str, limits: Limits, **options: Any) -> EventLog:
+    view = WorldIndex(checkpoint_every=limits.checkpoint_every)
+    return open_log(address, view=view, max_event_bytes=limits.max_event_bytes, **options)
 
 
 def compose(

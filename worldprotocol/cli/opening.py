@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from world.clock import SystemClock
 from world.errors import Refused
+from worldprotocol import clash_in
 from worldprotocol.assemble import premises_of
 from worldprotocol.config import CONFIG_NAME, Config, WorkspaceConfig, read_config
 from worldprotocol.facade import World
-from worldprotocol.name_clashes import clash
 
 if TYPE_CHECKING:
     from host.premises import Premises
@@ -61,7 +61,7 @@ def make_importable(folder: Path) -> None:
         Refused: ``MODULE_SHADOWED`` for a module there that has the name of a package of this project.
     """
     for path in (str(Path.cwd()), str(folder.resolve())):
-        shadowed = clash(path)
+        shadowed = clash_in(path)
         if shadowed is not None:
             raise Refused("MODULE_SHADOWED", shadowed, folder=path)
         if path not in sys.path:
