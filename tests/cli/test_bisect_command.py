@@ -223,5 +223,5 @@ def test_a_computed_value_is_looked_for_as_state_tells_it(tmp_path: Path) -> Non
         assert realm("state", f"computed.{name}", "--at", made[first], "--json").json["value"] == wanted
         assert realm(*asked, "--bad", made[first], "--json").json["first"]["worldId"] == made[first]
     (tmp_path / "world.toml").write_text('log = "world.db"\n')
-    asked = ("bisect", "--path", "computed.twice", "--becomes", "10", "--json")
-    assert realm(*asked).json["first"]["worldId"] == made[2]  # the log holds the expression
+    portable = ("bisect", "--path", "computed.twice", "--becomes", "10", "--json")
+    assert realm(*portable).json["first"]["worldId"] == made[2]  # the log holds the expression

@@ -440,7 +440,7 @@ class Kinds(BaseModel):
 @pytest.mark.requirement("IC-action")
 def test_types_of_python_become_the_narrowest_spec_that_can_say_them():
     """Alternatives of one kind and null are that kind; of several kinds, what a spec cannot say counts as anything."""
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "either": {"type": "any"},
         "maybe": {"type": "number"},
         "nothing": {"type": "null"},

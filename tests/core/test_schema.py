@@ -242,7 +242,7 @@ def test_an_expression_that_is_too_deep_is_refused() -> None:
 
 
 def test_an_expression_of_too_many_nodes_is_refused() -> None:
-    wide = {"kind": "and", "args": [lit(True)] * (MAX_EXPRESSION_NODES - 1)}
+    wide: dict[str, Any] = {"kind": "and", "args": [lit(True)] * (MAX_EXPRESSION_NODES - 1)}
     assert check_expression(wide) == []
     wide["args"].append(lit(True))
     assert [path for path, _ in check_expression(wide)] == ["$"]
