@@ -94,7 +94,7 @@ def test_a_living_process_takes_over_what_a_vanished_one_left_without_being_told
         with World.open(address, domain=office, effects=[free.handler()], clock=clock) as other:
             waiting = other.act("old", "add", {"name": "a", "amount": 1})
             assert waiting.status == "evaluating"
-            clock.advance(600_000)  # the effect's time limit, and the grace after it
+            clock.advance(6_000_000)  # the effect's time limit, and the grace after it
             other.register("ann", "human")  # any command looks after it
             (stuck,) = other.host.stuck()
             assert other.proposal(waiting.proposal_id).status == "evaluating"  # nobody knows, so nobody else may

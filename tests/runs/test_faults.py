@@ -15,13 +15,13 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
+from world.clock import SystemClock
 from world.errors import Refused, ScopeViolationError, StorageFull
 from world.events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
 from world.verify import verify
 from worldprotocol import World
 from worldprotocol.recheck import recheck
 from worldprotocol.runs.governed import GovernedRun, Wishes
-from worldprotocol.runs.recovering import FORGOTTEN_MS
 from worldprotocol.runs.session import Session
 
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
@@ -31,6 +31,17 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return a_workspace(tmp_path)
+
+
+TTL_MS = 600_000
+"""Of the leases of a session that must not lose them before it vanishes."""
+
+
+class Later(SystemClock):
+    """The system's clock, so far ahead that those leases have expired."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + TTL_MS + 60_000
 
 
 def of_run(world: World, run_id: str, *kinds: type) -> list[Any]:
@@ -169,14 +180,15 @@ def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path
 def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
-        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms=1)):\n"
+        f"    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms={TTL_MS})):\n"
         "        (root / 'src/a.py').write_text('half done')\n"
         "        world.host._leases",
     )
-    with opened(tmp_path, workspace=None) as blind:  # knows no workspace, so it makes no backup
+    later = Later()
+    with opened(tmp_path, workspace=None, clock=later) as blind:  # it has no workspace, so it makes no backup
         held = blind.leases.acquire(agent="bob", resource="FILE:/src/a.py", timeout=PATIENCE_S)
         (root / "src" / "a.py").write_text("bob's")
-        with opened(tmp_path) as world:
+        with opened(tmp_path, clock=later) as world:
             (closed,) = [event for _, event in world.events() if isinstance(event, RunClosed)]
             assert closed.outcome == "interrupted"
             assert held.is_active
@@ -204,16 +216,14 @@ def test_a_run_of_a_worker_that_is_not_known_to_be_gone_is_closed_when_its_lease
 ) -> None:
     vanish(
         tmp_path,
-        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms=1)):\n"
+        f"    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms={TTL_MS})):\n"
         "        (root / 'src/a.py').write_text('half done')",
     )
     monkeypatch.setattr("world.protocol.WorldProtocol.is_gone", lambda *_: False)  # as if on another machine
-    with opened(tmp_path) as world:
+    monkeypatch.setattr("worldprotocol.runs.recovering.FORGOTTEN_MS", 1 << 60)
+    with opened(tmp_path, clock=Later()) as world:
         (opened_,) = [event for _, event in world.events() if isinstance(event, RunOpened)]
         assert world.realm().runs
-        monkeypatch.setattr(
-            "world.protocol.WorldProtocol.now_ms", lambda self: self._clock.now_ms() + FORGOTTEN_MS + 1_000
-        )
         monkeypatch.setattr("worldprotocol.runs.recovering.FORGOTTEN_MS", -1)
         world.settle()
         (closed,) = of_run(world, opened_.run_id, RunClosed)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
+from world.clock import ManualClock
 from world.errors import Refused, ScopeViolationError
 from world.events import (
     LeasesReleased,
@@ -325,7 +326,7 @@ def test_without_a_workspace_there_are_no_governed_runs(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("KP-4b")
 def test_the_leases_of_a_run_live_on_for_as_long_as_it_works(tmp_path: Path, root: Path) -> None:
-    with opened(tmp_path) as world:
+    with opened(tmp_path, clock=ManualClock(1_000, 10)) as world:  # which heartbeats move, however late they are
         with world.host.session(agent="ann", writes=["/src/**"], wishes=Wishes(ttl_ms=300)) as session:
             granted = world.realm().klis.leases[session.run.held.lease_ids[0]].expires_at
             assert granted is not None
