@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno as errors
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from host.confinement.naming import Named
 
 __all__ = ["ALLOW", "Address", "Allow", "Call", "Decide", "Deny", "Name", "Verdict"]
 
@@ -42,12 +44,14 @@ class Address:
         host: numeric, for the internet families.
         port: for the internet families.
         path: of a local socket: absolute, ``b"\0name"`` for an abstract one, empty for one without a name.
+        target: where the path of a local socket leads; None for all others.
     """
 
     family: Literal["inet", "inet6", "unix", "other"]
     host: str = ""
     port: int = 0
     path: bytes = b""
+    target: Named | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Call:
         paths: absolute, links in their folders resolved, the last name resolved only where the call follows links
             and leads into ``/proc``. Two for ``rename``, ``link`` and ``symlink`` (whose first is the link's text as it
             was given); the executable for ``execve``; none for sockets.
+        targets: where each path leads, with the last name followed where the call follows it, as the caller's own
+            folders tell; what is judged is this and no text.
         flags: ``os.O_*`` for ``open``, ``RENAME_*`` for ``rename`` (2 exchanges), else the call's own, or 0.
         follows: whether the last name, where it is a link, stands for what the link leads to.
         address: for ``connect``, ``bind`` and ``sendto``; for ``listen`` what the socket is bound to, with port 0 while
@@ -73,6 +79,7 @@ class Call:
     syscall: str
     pid: int
     paths: tuple[bytes, ...] = ()
+    targets: tuple[Named, ...] = ()
     flags: int = 0
     follows: bool = False
     address: Address | None = None

@@ -12,13 +12,15 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from host.confinement.calls import Address, Call
 from host.confinement.kernel import pidfd_getfd, read_memory
+from host.confinement.naming import Named, Unknowable, View, find, held
 from host.confinement.syscalls import Shape
 
-__all__ = ["Tracee", "Unreadable", "bound_to", "read_call", "resolve", "signed"]
+__all__ = ["Tracee", "Unreadable", "bound_to", "read_call", "signed"]
 
 _AT_FDCWD: Final = -100
 _AT_SYMLINK_NOFOLLOW, _AT_SYMLINK_FOLLOW, _AT_REMOVEDIR, _AT_EMPTY_PATH = 0x100, 0x400, 0x200, 0x1000
@@ -26,7 +28,6 @@ _O_CREAT, _O_EXCL, _O_NOFOLLOW = os.O_CREAT, os.O_EXCL, getattr(os, "O_NOFOLLOW"
 _RESOLVE_IN_ROOT, _RESOLVE_NO_SYMLINKS = 0x10, 0x04
 _PAGE: Final = 4096
 _PATH_MAX: Final = 4096
-_MAX_LINKS: Final = 40
 _MAX_ARGUMENTS: Final = 64
 _MAX_MESSAGES: Final = 1024
 _AF_UNSPEC, _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _AF_ALG = 0, 1, 2, 10, 16, 38
@@ -102,15 +103,55 @@ class Tracee:
 
     def folder(self, descriptor: int | None) -> bytes:
         """Return the path of the working directory, or of an opened one."""
-        name = b"cwd" if descriptor is None or descriptor == _AT_FDCWD else b"fd/%d" % descriptor
         try:
-            return os.readlink(self._proc + name)
-        except OSError:
-            raise Unreadable(errno.EBADF) from None
+            return os.readlink(self._proc + _place(descriptor))
+        except OSError as error:
+            raise Unreadable(error.errno if error.errno == errno.ENAMETOOLONG else errno.EBADF) from None
 
-    def file(self, descriptor: int) -> bytes | None:
-        """Return the path of an opened file, or None for what has no name: a pipe, a socket, a removed file."""
-        return _opened(self._proc + b"fd/%d" % descriptor)
+    def find(self, name: bytes, folder: int | None, *, follow: bool) -> Named | None:
+        """Return where a name leads as this thread sees it; None for a file without a name.
+
+        Args:
+            name: as the thread gave it.
+            folder: the descriptor that a relative name starts at, or None for the working directory.
+            follow: whether a link as the last name stands for what it leads to.
+
+        Raises:
+            Unreadable: EBADF, or whatever keeps the name from being looked up, but for its absence.
+        """
+        with self._opened(b"root") as root:
+            view = View(root, self._itself)
+            try:
+                if name.startswith(b"/"):
+                    return find(view, name, follow=follow)
+                with self._opened(_place(folder)) as start:
+                    return find(view, name, start=start, follow=follow)
+            except Unknowable as unknowable:
+                raise Unreadable(unknowable.errno) from None
+
+    def file(self, descriptor: int) -> Named | None:
+        """Return where an opened file is, or None for what has no name: a pipe, a socket, a removed file."""
+        with self._opened(b"fd/%d" % descriptor) as handle:
+            try:
+                return held(handle)
+            except Unknowable as unknowable:
+                raise Unreadable(unknowable.errno) from None
+
+    @contextmanager
+    def _opened(self, name: bytes) -> Iterator[int]:
+        """Yield a handle of ours on what a link in the thread's own folder leads to."""
+        try:
+            handle = os.open(self._proc + name, os.O_PATH | os.O_CLOEXEC)
+        except OSError as error:
+            raise Unreadable(errno.EBADF if error.errno == errno.ENOENT else error.errno or errno.EACCES) from None
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _itself(self, _: bytes) -> bytes:
+        """Return what ``/proc/self`` is for this thread."""
+        return b"%d" % self.pid
 
     def socket(self, descriptor: int) -> socket.socket:
         """Return our own handle of a socket; whatever its owner does with the descriptor, it is this one.
@@ -150,68 +191,8 @@ class Tracee:
             return self.pid
 
 
-def _opened(link: bytes) -> bytes | None:
-    try:
-        path = os.readlink(link)
-        named = path.startswith(b"/") and os.stat(link).st_nlink > 0
-    except OSError:
-        raise Unreadable(errno.EBADF) from None
-    return path if named else None
-
-
-def resolve(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
-    """Return an absolute path without links in its folders, as a process sees it.
-
-    ``/proc/self`` is that process's, and what leads through ``/proc`` to an opened file leads to that file.
-
-    Args:
-        path: absolute.
-        pid: of the thread that uses the path.
-        follow: whether a link as the last name is followed as far as it leads through ``/proc``; all others are left
-            for the reader to follow. A final slash follows always.
-
-    Returns:
-        None for a file without a name: a pipe, a socket, memory.
-
-    Raises:
-        Unreadable: ELOOP.
-    """
-    ahead = path.split(b"/")[::-1]
-    is_folder = path.endswith((b"/", b"/.", b"/.."))
-    at, links = b"", 0
-    unfollowed: bytes | None = None
-    while ahead:
-        name = ahead.pop()
-        if name in (b"", b"."):
-            continue
-        if name == b"..":
-            at = at.rpartition(b"/")[0]
-            continue
-        place = at + b"/" + name
-        in_proc = place.startswith(b"/proc/")
-        if in_proc and place in (b"/proc/self", b"/proc/thread-self"):
-            at = b"/proc/%d" % pid
-            continue
-        if not any(ahead) and not is_folder:
-            if not follow:
-                return place
-            unfollowed = unfollowed or place
-        if in_proc and unfollowed:
-            is_folder, unfollowed = True, None  # from here on only this process knows where it leads
-        try:
-            link = os.readlink(place)
-        except OSError:
-            at = place
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            raise Unreadable(errno.ELOOP)
-        if in_proc and place[6:7].isdigit() and _opened(place) is None and not any(ahead):
-            return None
-        if link.startswith(b"/"):
-            at = b""
-        ahead.extend(link.split(b"/")[::-1])
-    return unfollowed or at or b"/"
+def _place(descriptor: int | None) -> bytes:
+    return b"cwd" if descriptor is None or descriptor == _AT_FDCWD else b"fd/%d" % descriptor
 
 
 def signed(value: int) -> int:
@@ -243,8 +224,8 @@ def read_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, 
 
 def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
     if shape.fd is not None:
-        opened = tracee.file(signed(arguments[shape.fd]))
-        return None if opened is None else Call(shape.name, syscall, tracee.pid, (opened,), follows=True)
+        held = tracee.file(signed(arguments[shape.fd]))
+        return None if held is None else Call(shape.name, syscall, tracee.pid, (held.path,), (held,), follows=True)
     flags, resolves = shape.fixed, 0
     if shape.flags is not None:
         flags = arguments[shape.flags] & 0xFFFFFFFF
@@ -252,45 +233,46 @@ def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int,
             flags, _, resolves = struct.unpack("=QQQ", tracee.exactly(arguments[shape.flags], 24))
     follows = _follows(shape, flags) and not resolves & _RESOLVE_NO_SYMLINKS
     empty = bool(shape.name != "open" and flags & _AT_EMPTY_PATH)
-    paths: list[bytes] = []
+    found: list[Named] = []
     for index, (folder, argument) in enumerate(shape.paths):
         if shape.name == "symlink" and index == 0:
-            paths.append(tracee.text(arguments[argument]))
+            found.append(Named(tracee.text(arguments[argument]), None))
             continue
         fd = None if folder is None else signed(arguments[folder])
         may_be_null = shape.name == "utime" and folder is not None
-        path = _path(tracee, fd, arguments[argument], follows and index == 0, empty, may_be_null, resolves)
-        if path is None and shape.name == "link":
+        target = _target(tracee, fd, arguments[argument], follows and index == 0, empty, may_be_null, resolves)
+        if target is None and shape.name == "link":
             return _new_name(tracee, syscall, shape, arguments)
-        if path is None:
+        if target is None:
             return None
-        paths.append(path)
-    return _complete(tracee, syscall, shape, tuple(paths), flags, follows, arguments)
+        found.append(target)
+    return _complete(tracee, syscall, shape, tuple(found), flags, follows, arguments)
 
 
 def _complete(
     tracee: Tracee,
     syscall: str,
     shape: Shape,
-    paths: tuple[bytes, ...],
+    targets: tuple[Named, ...],
     flags: int,
     follows: bool,
     arguments: tuple[int, ...],
 ) -> Call:
+    paths = tuple(one.path if one.link is None else one.link for one in targets)
     if shape.name == "execve":
         argv = _arguments(tracee, arguments[2 if syscall == "execveat" else 1])
-        return Call("execve", syscall, tracee.pid, paths, flags, follows, None, argv, tracee.folder(None))
+        return Call("execve", syscall, tracee.pid, paths, targets, flags, follows, None, argv, tracee.folder(None))
     if syscall == "unlinkat" and flags & _AT_REMOVEDIR:
-        return Call("rmdir", syscall, tracee.pid, paths)
-    return Call(shape.name, syscall, tracee.pid, paths, flags, follows)
+        return Call("rmdir", syscall, tracee.pid, paths, targets)
+    return Call(shape.name, syscall, tracee.pid, paths, targets, flags, follows)
 
 
 def _new_name(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
     """A file that has no name gets one."""
     folder, argument = shape.paths[1]
     fd = None if folder is None else signed(arguments[folder])
-    path = _path(tracee, fd, arguments[argument], False, False, False, 0)
-    return None if path is None else Call("mknod", syscall, tracee.pid, (path,))
+    target = _target(tracee, fd, arguments[argument], False, False, False, 0)
+    return None if target is None else Call("mknod", syscall, tracee.pid, (target.path,), (target,))
 
 
 def _follows(shape: Shape, flags: int) -> bool:
@@ -303,21 +285,21 @@ def _follows(shape: Shape, flags: int) -> bool:
     return shape.follows == "always"
 
 
-def _path(
+def _target(
     tracee: Tracee, folder: int | None, address: int, follow: bool, empty: bool, may_be_null: bool, resolves: int
-) -> bytes | None:
+) -> Named | None:
     if not address and may_be_null and folder is not None and folder != _AT_FDCWD:
         return tracee.file(folder)
     text = tracee.text(address)
     if not text:
         if not empty:
             raise Unreadable(errno.ENOENT)
-        return tracee.folder(None) if folder is None or folder == _AT_FDCWD else tracee.file(folder)
+        if folder is None or folder == _AT_FDCWD:
+            return tracee.find(b".", None, follow=True)
+        return tracee.file(folder)
     if resolves & _RESOLVE_IN_ROOT:
         raise Unreadable(errno.EAGAIN)  # names mean something else there; callers fall back to openat
-    if not text.startswith(b"/"):
-        text = tracee.folder(folder) + b"/" + text
-    return resolve(text, tracee.pid, follow=follow)
+    return tracee.find(text, folder, follow=follow)
 
 
 def _arguments(tracee: Tracee, address: int) -> tuple[bytes, ...]:
@@ -381,10 +363,8 @@ def _address(tracee: Tracee, syscall: str, raw: bytes) -> Address | None:
 def _local(tracee: Tracee, name: bytes) -> Address:
     if not name or name.startswith(b"\0"):
         return Address("unix", path=name)
-    path = name.partition(b"\0")[0]
-    if not path.startswith(b"/"):
-        path = tracee.folder(None) + b"/" + path
-    return Address("unix", path=resolve(path, tracee.pid) or b"")
+    found = tracee.find(name.partition(b"\0")[0], None, follow=True)
+    return Address("unix") if found is None else Address("unix", path=found.path, target=found)
 
 
 def _numeric(host: ipaddress.IPv6Address) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from host.confinement.naming import Unknowable
 from host.observation import wrapped
 from host.observation.audited import HANDLERS, READY, Handler, NothingHappensError
 from host.observation.belonging import (
@@ -152,6 +153,8 @@ def _judge(bond: Bond, handler: Handler, args: tuple[Any, ...]) -> None:
             one = one.outer
     except NothingHappensError:
         pass
+    except Unknowable as unknowable:  # so the call fails, as it would by itself where nothing has changed since
+        raise OSError(unknowable.errno, os.strerror(unknowable.errno)) from None
     except ScopeViolationError as error:
         # The watch remembers its error, which must not hold the agent's frames by its trace for as long.
         stopped = ScopeViolationError(error.code, error.message, **error.details)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Final
 
+from host.confinement.naming import HERE, Named, held
 from host.observation.belonging import OWN_CODE, Bond, here
 from world.klis.observation import Seen
 
@@ -40,31 +41,28 @@ class NothingHappensError(Exception):
 # Names
 
 
-def _folder(dir_fd: int | None) -> bytes | None:
-    """Return the directory that a relative name starts at; None is the process's own."""
-    return None if dir_fd in _NO_FD else _path_of_descriptor(dir_fd)
-
-
-def _path_of_descriptor(descriptor: int | None) -> bytes:
-    try:
-        path = os.readlink(f"/proc/self/fd/{descriptor}".encode())
-        is_gone = os.fstat(descriptor).st_nlink == 0  # type: ignore[arg-type]  # None fails like any other
-    except (OSError, TypeError):
-        raise NothingHappensError from None
-    if is_gone or not path.startswith(b"/"):  # a pipe, a socket, or a file that no name leads to any more
-        raise NothingHappensError
-    return path
+def _folder(dir_fd: int | None) -> int | None:
+    """Return the open directory that a relative name starts at; None is the process's own."""
+    return None if dir_fd in _NO_FD else dir_fd
 
 
 def _name(path: Any) -> bytes:
     if path is None:
         return b"."
-    if isinstance(path, int):
-        return _path_of_descriptor(path)
     name = os.fsencode(path)
     if b"\0" in name or not name:
         raise NothingHappensError
     return name
+
+
+def _name_or_file(path: Any) -> bytes | Named:
+    """Return what a call names that also takes an open file."""
+    if not isinstance(path, int):
+        return _name(path)
+    found = held(path)
+    if found is None:  # a pipe, a socket, or a file that no name leads to any more
+        raise NothingHappensError
+    return found
 
 
 # Whose doing it is
@@ -168,7 +166,7 @@ def _read_source(bond: Bond, bytecode: bytes) -> list[Seen]:
 def _listed(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
     if _is_within_rmtree() or _is_of_import():
         return []
-    return bond.operations.listed(_name(args[0]), call=f"listdir({args[0]!r})")
+    return bond.operations.listed(_name_or_file(args[0]), call=f"listdir({args[0]!r})")
 
 
 def _deleted(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
@@ -195,9 +193,9 @@ def _renamed(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
     )
 
 
-def _start(dir_fd: int) -> bytes:
+def _start(dir_fd: int) -> int:
     """Return where a name starts, also where it is the process's own: the two names of a call differ in it."""
-    return _folder(dir_fd) or os.getcwdb()
+    return HERE if dir_fd in _NO_FD else dir_fd
 
 
 def _made(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
@@ -230,7 +228,7 @@ def _symlinked(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
 def _changes(call: str, dir_fd_at: int | None = None) -> Handler:
     def changed(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
         folder = None if dir_fd_at is None else _folder(args[dir_fd_at])
-        return bond.operations.changed(_name(args[0]), cwd=folder, call=f"{call}({args[0]!r})")
+        return bond.operations.changed(_name_or_file(args[0]), cwd=folder, call=f"{call}({args[0]!r})")
 
     return changed
 

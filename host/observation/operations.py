@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from host.confinement.naming import HERE, Named, Unknowable, find, here
 from host.system_paths import DEVICES, PROGRAMS, SHARED_MEMORY, is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from world.errors import Refused
@@ -105,11 +105,16 @@ def _real(paths: Iterable[str | Path]) -> tuple[bytes, ...]:
     return tuple(sorted({os.fsencode(os.path.realpath(path)) for path in paths if str(path)}))
 
 
-Name = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Name = str | bytes | os.PathLike[str] | os.PathLike[bytes] | Named
+Start = bytes | int | None
 
 
 class Operations:
     """Turns calls into what they do, for one workspace.
+
+    A path is a name that is looked up here, or a ``Named`` that was looked up where it was used. A relative name starts
+    at ``cwd``: a path, a descriptor, or None for this process's working directory. ``Unknowable`` is raised where a
+    name cannot be looked up for any other reason than that nothing is there: the call must not happen then.
 
     Args:
         workspace: whose root is ``FILE:/``.
@@ -141,13 +146,13 @@ class Operations:
 
     # Files
 
-    def opened(self, path: Name, flags: int, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+    def opened(self, path: Name, flags: int, *, cwd: Start = None, call: str = "") -> list[Seen]:
         """Return what opening a file is.
 
         Args:
             path: as it was given; a relative one starts at ``cwd``.
             flags: ``os.O_*``.
-            cwd: absolute; None is this process's.
+            cwd: where a relative name starts.
             call: for people.
         """
         if flags & os.O_PATH:
@@ -155,21 +160,20 @@ class Operations:
         if flags & os.O_TMPFILE == os.O_TMPFILE:  # without a name it is nobody's business; a link gives it one
             return []
         writes = flags & os.O_ACCMODE != os.O_RDONLY or bool(flags & (os.O_CREAT | os.O_TRUNC))
-        absolute = _absolute(path, cwd)
-        found = self._stat(absolute)
-        if found is not None and stat.S_ISDIR(found.st_mode):
-            return self.touched(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
-        if not writes:
-            return [] if found is None else self.touched(Predicate.CONSUMES, absolute, call, follow=True)
-        predicate = Predicate.PROVIDES if found is None and flags & os.O_CREAT else Predicate.MUTATES
-        return self.touched(predicate, absolute, call, follow=True)
-
-    def deleted(self, path: Name, *, tree: bool = False, cwd: bytes | None = None, call: str = "") -> list[Seen]:
-        """Return what removing a name is; ``tree`` is with everything below it."""
-        absolute = _absolute(path, cwd)
-        if not os.path.lexists(absolute):
+        found = _named(path, cwd, follow=True)
+        if found is None:
             return []
-        return self.touched(Predicate.DELETES, absolute, call, subtree=tree)
+        if found.is_folder:
+            return self._done(Predicate.CONSUMES, found, call, looks=True)
+        if not writes:
+            return self._done(Predicate.CONSUMES, found, call) if found.is_there else []
+        is_new = not found.is_there and flags & os.O_CREAT
+        return self._done(Predicate.PROVIDES if is_new else Predicate.MUTATES, found, call)
+
+    def deleted(self, path: Name, *, tree: bool = False, cwd: Start = None, call: str = "") -> list[Seen]:
+        """Return what removing a name is; ``tree`` is with everything below it."""
+        found = _named(path, cwd)
+        return [] if found is None or not found.is_there else self._done(Predicate.DELETES, found, call, subtree=tree)
 
     def renamed(
         self,
@@ -177,26 +181,23 @@ class Operations:
         new: Name,
         *,
         exchange: bool = False,
-        cwd: bytes | None = None,
-        new_cwd: bytes | None = None,
+        cwd: Start = None,
+        new_cwd: Start = None,
         call: str = "",
     ) -> list[Seen]:
         """Return what moving a name is: it is taken away at one place, and given or changed at the other."""
-        source, target = _absolute(old, cwd), _absolute(new, cwd if new_cwd is None else new_cwd)
-        if not os.path.lexists(source):
+        source, target = _named(old, cwd), _named(new, cwd if new_cwd is None else new_cwd)
+        if source is None or target is None or not source.is_there:
             return []
         if exchange:
-            return [
-                *self.touched(Predicate.RENAMES, source, call),
-                *self.touched(Predicate.RENAMES, target, call),
-            ]
-        replaces = Predicate.MUTATES if os.path.lexists(target) else Predicate.PROVIDES
-        return [*self.touched(Predicate.RENAMES, source, call), *self.touched(replaces, target, call)]
+            return [*self._done(Predicate.RENAMES, source, call), *self._done(Predicate.RENAMES, target, call)]
+        replaces = Predicate.MUTATES if target.is_there else Predicate.PROVIDES
+        return [*self._done(Predicate.RENAMES, source, call), *self._done(replaces, target, call)]
 
-    def made(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+    def made(self, path: Name, *, cwd: Start = None, call: str = "") -> list[Seen]:
         """Return what making a directory, a link or a special file is."""
-        absolute = _absolute(path, cwd)
-        return [] if os.path.lexists(absolute) else self.touched(Predicate.PROVIDES, absolute, call)
+        found = _named(path, cwd)
+        return [] if found is None or found.is_there else self._done(Predicate.PROVIDES, found, call)
 
     def linked(
         self,
@@ -204,29 +205,24 @@ class Operations:
         new: Name,
         *,
         symbolic: bool,
-        cwd: bytes | None = None,
-        new_cwd: bytes | None = None,
+        cwd: Start = None,
+        new_cwd: Start = None,
         call: str = "",
     ) -> list[Seen]:
         """Return what a link is: a new name; behind a hard one the old file can be changed."""
         made = self.made(new, cwd=cwd if new_cwd is None else new_cwd, call=call)
-        if symbolic:
-            return made
-        return [*self.touched(Predicate.MUTATES, _absolute(old, cwd), call), *made]
+        found = None if symbolic else _named(old, cwd)
+        return made if found is None else [*self._done(Predicate.MUTATES, found, call), *made]
 
-    def listed(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+    def listed(self, path: Name, *, cwd: Start = None, call: str = "") -> list[Seen]:
         """Return what reading the names in a directory is."""
-        absolute = _absolute(path, cwd)
-        if self._stat(absolute) is None:
-            return []
-        return self.touched(Predicate.CONSUMES, absolute, call, follow=True, looks=True)
+        found = _named(path, cwd, follow=True)
+        return [] if found is None or not found.is_there else self._done(Predicate.CONSUMES, found, call, looks=True)
 
-    def changed(self, path: Name, *, follow: bool = True, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+    def changed(self, path: Name, *, follow: bool = True, cwd: Start = None, call: str = "") -> list[Seen]:
         """Return what changing a file's size, mode, owner, times or attributes is."""
-        absolute = _absolute(path, cwd)
-        if not os.path.lexists(absolute):
-            return []
-        return self.touched(Predicate.MUTATES, absolute, call, follow=follow)
+        found = _named(path, cwd, follow=follow)
+        return [] if found is None or not found.is_there else self._done(Predicate.MUTATES, found, call)
 
     def database(self, name: Any, *, call: str = "") -> list[Seen]:
         """Return what connecting to an SQLite database is: its file may be written, unless it says otherwise."""
@@ -257,9 +253,9 @@ class Operations:
             return []
         return [Seen(Predicate.PROVIDES, _url(host or "0.0.0.0", port), call)]
 
-    def local_socket(self, path: Name, *, cwd: bytes | None = None, call: str = "") -> list[Seen]:
+    def local_socket(self, path: Name, *, cwd: Start = None, call: str = "") -> list[Seen]:
         """Return what connecting to a socket in the file system is: whoever listens there does things."""
-        name = os.fsencode(path)
+        name = path.path if isinstance(path, Named) else os.fsencode(path)
         if name in _NAME_SERVICES:
             return []
         if not name or name.startswith(b"\0"):
@@ -276,7 +272,12 @@ class Operations:
         return [Seen(_METHODS.get(method.upper(), Predicate.MUTATES), resource, call)]
 
     def started(
-        self, executable: Name, argv: Sequence[Any] = (), *, cwd: bytes | None = None, call: str = ""
+        self,
+        executable: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+        argv: Sequence[Any] = (),
+        *,
+        cwd: bytes | None = None,
+        call: str = "",
     ) -> list[Seen]:
         """Return what starting a process is: the process, and what an opaque tool may do where it works (KO-5.1)."""
         name = os.path.basename(os.fsencode(executable or (argv[0] if argv else b"?")))
@@ -305,7 +306,7 @@ class Operations:
         subtree: bool = False,
         looks: bool = False,
     ) -> list[Seen]:
-        """Return what doing something to a path is, whether or not it is there.
+        """Return what was done to a path, whether or not it is there now; what cannot be looked up was done outside.
 
         Args:
             predicate: what is done.
@@ -315,7 +316,20 @@ class Operations:
             subtree: with everything below it.
             looks: whether only the names in a directory are read.
         """
-        real = _resolved(absolute, follow=follow)
+        try:
+            named = _named(absolute, None, follow=follow)
+        except Unknowable:
+            named = None
+        if named is None:
+            told = printable(absolute)
+            return [Seen(predicate, outside_resource(told), call, outside=told)]
+        return self._done(predicate, named, call, subtree=subtree, looks=looks)
+
+    def _done(
+        self, predicate: Predicate, named: Named, call: str, *, subtree: bool = False, looks: bool = False
+    ) -> list[Seen]:
+        """Return what doing something to a file is, whether or not it is there."""
+        real = named.path
         place = real + b"/"
         if predicate is Predicate.CONSUMES and real in self._for_git:
             return []
@@ -330,13 +344,6 @@ class Operations:
                 return [Seen(predicate, resource, call, looks=looks)]
         told = printable(real)
         return [Seen(predicate, outside_resource(told), call, outside=told, is_engines=is_engines)]
-
-    @staticmethod
-    def _stat(absolute: bytes) -> os.stat_result | None:
-        try:
-            return os.stat(absolute)
-        except (OSError, ValueError):
-            return None
 
     def _connection(self, host: str, port: int, call: str) -> Seen:
         return Seen(Predicate.CONSUMES, _url(host, port), call, address=(host, port))
@@ -359,22 +366,21 @@ class Operations:
             self._addresses.update((str(entry[4][0]), name) for entry in found)
 
 
-def _absolute(path: Name, cwd: bytes | None) -> bytes:
+def _named(path: Name, cwd: Start, *, follow: bool = False) -> Named | None:
+    """Return where a name leads; None for a file without a name, which is nobody's business.
+
+    Raises:
+        Unknowable: it cannot be looked up.
+    """
+    if isinstance(path, Named):
+        return path
     name = os.fsencode(path)
-    return os.path.join(os.getcwdb() if cwd is None else cwd, name)
-
-
-def _resolved(absolute: bytes, *, follow: bool) -> bytes:
-    """Return a path without links in it; the last name stays as it is unless it is to be followed."""
-    try:
-        if follow:
-            return os.path.realpath(absolute)
-        folder, name = os.path.split(absolute.rstrip(b"/") or b"/")
-        if name in (b"", b".", b".."):
-            return os.path.realpath(absolute)
-        return os.path.join(os.path.realpath(folder), name)
-    except (OSError, ValueError):
-        return os.path.normpath(absolute)
+    if isinstance(cwd, bytes):
+        name = os.path.join(cwd, name)
+    if not name or b"\0" in name:
+        return None
+    with here() as view:
+        return find(view, name, start=cwd if isinstance(cwd, int) else HERE, follow=follow)
 
 
 def _url(host: str, port: int) -> Resource:

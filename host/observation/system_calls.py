@@ -37,26 +37,26 @@ def judged_by(watch: Watch, operations: Operations) -> Decide:
 
 def what_happens(operations: Operations, call: Call) -> list[Seen]:
     """Return what a watched system call does."""
-    paths, told = call.paths, _told(call)
+    at, told = call.targets, _told(call)
     match call.name:
         case "open":
-            return operations.opened(paths[0], call.flags, call=told)
+            return operations.opened(at[0], call.flags, call=told)
         case "unlink" | "rmdir":
-            return operations.deleted(paths[0], call=told)
+            return operations.deleted(at[0], call=told)
         case "rename":
-            return operations.renamed(paths[0], paths[1], exchange=bool(call.flags & 2), call=told)
+            return operations.renamed(at[0], at[1], exchange=bool(call.flags & 2), call=told)
         case "mkdir" | "mknod":
-            return operations.made(paths[0], call=told)
+            return operations.made(at[0], call=told)
         case "link":
-            return operations.linked(paths[0], paths[1], symbolic=False, call=told)
+            return operations.linked(at[0], at[1], symbolic=False, call=told)
         case "symlink":
-            return operations.linked(paths[0], paths[1], symbolic=True, call=told)
+            return operations.linked(at[0], at[1], symbolic=True, call=told)
         case "execve":
-            return operations.started(paths[0], call.argv, cwd=call.cwd or None, call=told)
+            return operations.started(call.paths[0], call.argv, cwd=call.cwd or None, call=told)
         case "connect" | "sendto" | "bind" | "listen":
             return _talks(operations, call, told)
         case _:  # truncate, chmod, chown, utime, setxattr, removexattr
-            return operations.changed(paths[0], follow=call.follows, call=told)
+            return operations.changed(at[0], call=told)
 
 
 def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
@@ -64,9 +64,9 @@ def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
     if address is None or address.family == "other":
         return []
     if address.family == "unix":
-        if call.name != "bind":
-            return operations.local_socket(address.path, call=told) if address.path else []
-        return operations.made(address.path, call=told) if address.path.startswith(b"/") else []
+        if call.name == "bind":
+            return [] if address.target is None else operations.made(address.target, call=told)
+        return operations.local_socket(address.target or address.path, call=told) if address.path else []
     if call.name == "listen" and not address.port:  # the kernel would choose one, at every address of this machine
         return [Seen(Predicate.PROVIDES, outside_resource(_ANY_PORT), told, outside=_ANY_PORT)]
     if call.name in ("bind", "listen"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from host.observation.system_calls import what_happens
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
 from world.errors import Refused
-from world.klis.observation import Declaration, Seen
+from world.klis.observation import Declaration
 from world.klis.predicate import Predicate
 from world.klis.resource import read_resource
 from world.klis.triple import Triple
@@ -57,28 +57,9 @@ def holding(workspace: Workspace, declared: list[Triple], temporary: Path) -> De
     operations = Operations(workspace, runtime=RuntimePaths.standard(write=[temporary]), confined=True)
 
     def decide(call: Call) -> Any:
-        return ALLOW if all(declaration.covers(seen) for seen in _seen(operations, call)) else Deny()
+        return Deny() if declaration.outside(what_happens(operations, call)) else ALLOW
 
     return decide
-
-
-def _seen(operations: Operations, call: Call) -> list[Seen]:
-    place = call.address
-    if call.name == "listen":
-        return what_happens(operations, call)
-    if place is not None and place.family != "unix":
-        asked = operations.bound if call.name == "bind" else operations.connected
-        return asked(place.host, place.port)
-    mapped: dict[str, Callable[[], list[Seen]]] = {
-        "open": lambda: operations.opened(call.paths[0], call.flags),
-        "rename": lambda: operations.renamed(call.paths[0], call.paths[1], exchange=bool(call.flags & 2)),
-        "link": lambda: operations.linked(call.paths[0], call.paths[1], symbolic=False),
-        "symlink": lambda: operations.made(call.paths[1]),
-        "execve": list,
-    }
-    mapped |= dict.fromkeys(("unlink", "rmdir"), lambda: operations.deleted(call.paths[0]))
-    mapped |= dict.fromkeys(("mkdir", "mknod"), lambda: operations.made(call.paths[0]))
-    return mapped.get(call.name, lambda: operations.changed(call.paths[0], follow=call.follows))()
 
 
 @dataclass

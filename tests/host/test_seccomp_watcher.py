@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import threading
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from host.confinement import ALLOW, Address, Call, Deny, RunningCommand, tracee, watcher
 from host.confinement.bpf import program
 from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, watched
-from host.confinement.tracee import Unreadable, resolve
+from host.confinement.tracee import Tracee, Unreadable
 from tests.host.confining import PYTHON, Ground, allow, can_hold, ground, noting
 from tests.patience import PATIENCE_S
 
@@ -164,6 +165,11 @@ def test_other_conventions_and_ways_around_are_closed(kind):
 # Names
 
 
+def found(path: bytes, pid: int, *, follow: bool = False) -> bytes | None:
+    named = Tracee(pid).find(path, None, follow=follow)
+    return None if named is None else named.path
+
+
 def test_paths_are_resolved_as_the_system_does(tmp_path):
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/up").symlink_to("..")
@@ -172,11 +178,12 @@ def test_paths_are_resolved_as_the_system_does(tmp_path):
     base = os.fsencode(os.path.realpath(tmp_path))
     for name in (b"far/x", b"a/up/a/./b", b"a//b/../b/c", b"a/up/../x", b"far/../up/far/y", b"missing/../z", b"far/"):
         expected = os.path.realpath(base + b"/" + name)
-        assert resolve(base + b"/" + name, os.getpid()) == expected
-    assert resolve(base + b"/far", os.getpid()) == base + b"/far"
-    assert resolve(b"/", 1) == resolve(b"/..", 1) == b"/"
-    with pytest.raises(Unreadable):
-        resolve(base + b"/round/x", os.getpid())
+        assert found(base + b"/" + name, os.getpid()) == expected
+    assert found(base + b"/far", os.getpid()) == base + b"/far"
+    assert found(b"/", os.getpid()) == found(b"/..", os.getpid()) == b"/"
+    for name in (b"/round/x", b"/" + b"n" * 256):
+        with pytest.raises(Unreadable):
+            found(base + name, os.getpid())
 
 
 def test_self_is_the_process_that_asks(tmp_path):
@@ -184,11 +191,17 @@ def test_self_is_the_process_that_asks(tmp_path):
     number, pid = file.fileno(), os.getpid()
     real = os.fsencode(os.path.realpath(tmp_path / "f"))
     for name in (b"/proc/self/fd/%d", b"/dev/fd/%d", b"/proc/thread-self/fd/%d"):
-        assert resolve(name % number, pid, follow=True) == real
-    assert resolve(b"/proc/self/status", 1) == b"/proc/1/status"
-    assert resolve(b"/proc/self/cwd/x", pid) == os.getcwdb() + b"/x"
+        assert found(name % number, pid, follow=True) == real
+    with subprocess.Popen(["/bin/sleep", "600"], cwd=tmp_path) as other:
+        try:
+            assert found(b"/proc/self/status", other.pid) == b"/proc/%d/status" % other.pid
+            assert found(b"/proc/self/cwd/f", other.pid) == real
+            assert found(b"/proc/self/cwd/../x", other.pid) == os.path.dirname(os.path.dirname(real)) + b"/x"
+        finally:
+            other.kill()
+    assert found(b"/proc/self/cwd/x", pid) == os.getcwdb() + b"/x"
     reading, writing = os.pipe()
-    assert resolve(b"/proc/self/fd/%d" % writing, pid, follow=True) is None
+    assert found(b"/proc/self/fd/%d" % writing, pid, follow=True) is None
     for descriptor in (reading, writing):
         os.close(descriptor)
     file.close()

@@ -1,0 +1,143 @@
+"""What a review of attacks made governed commands try, each with no more declared than its test says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.forked import run
+from tests.cli.inside import Inside
+from tests.cli.realm import Realm, environment, founded
+from worldprotocol.runs.command import confinement
+
+CONFINED = confinement().why_not is None
+PYTHON = os.path.realpath(sys.executable)
+REFUSED, VIOLATED = 125, 120
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = founded(tmp_path_factory.mktemp("probes")).folder
+    (folder / "a.txt").write_text("declared\n")
+    (folder / "other.txt").write_text("not declared\n")
+    return folder
+
+
+@pytest.fixture
+def realm(template: Path, tmp_path: Path) -> Realm:
+    folder = tmp_path / "realm"
+    shutil.copytree(template, folder)
+    return Inside(folder)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file outside of the workspace."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret").write_text("SECRET\n")
+    (folder / "secret").chmod(0o640)
+    return folder / "secret"
+
+
+def attempt(realm: Realm, code: str, *words: str, **variables: str) -> tuple[int, str, str]:
+    """Run Python code as a governed command; returns exit code, stdout and stderr. Unconfined it must be refused."""
+    argv = ["run", "--agent", "eve", *words, "--", PYTHON, "-I", "-S", "-c", code]
+    ended, out, err = run(argv, realm.folder, environment() | variables, b"")
+    assert ended in ((0, 1, VIOLATED) if CONFINED else (REFUSED,)), (out, err)
+    return ended, out.decode(), err.decode()
+
+
+def shape(path: Path) -> tuple[Any, ...]:
+    found = path.stat()
+    return (stat.filemode(found.st_mode), found.st_uid, found.st_mtime_ns, found.st_size, os.listxattr(path))
+
+
+# Names that are too long to be told
+
+
+FAR = """
+import os, _socket
+start = os.path.realpath(os.environ['TMPDIR'])
+os.chdir(start)
+for size in (*[250] * 15, 4040 - len(start) - 15 * 251 - 1):
+    os.mkdir('d' * size); os.chdir('d' * size)
+assert len(os.getcwd()) == 4040
+os.mkdir('e' * 50)
+target = 'e' * 50 + '/link'
+os.symlink(TARGET, target)
+"""
+"""Makes a link whose name is longer in its absolute form than the kernel takes (4,096 bytes)."""
+
+CHANGES = {
+    "chmod": "os.chmod(target, 0o777)",
+    "chown": "os.chown(target, 12345, 12345)",
+    "utime": "os.utime(target, (1, 1))",
+    "setxattr": "os.setxattr(target, 'user.eve', b'x')",
+    "truncate": "os.truncate(target, 0)",
+    "write": "open(target, 'w')",
+    "read": "print(open(target).read())",
+}
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_name_whose_absolute_form_is_too_long_is_judged_by_where_it_leads(
+    realm: Realm, secret: Path, change: str
+) -> None:
+    before = shape(secret)
+    code, out, err = attempt(realm, f"TARGET = {str(secret)!r}{FAR}{CHANGES[change]}", "--reads", "a.txt")
+    assert shape(secret) == before
+    assert "SECRET" not in out
+    if CONFINED:
+        assert (code, "lies outside of the workspace" in err) == (VIOLATED, True), err
+
+
+@contextlib.contextmanager
+def listening(folder: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as daemon, contextlib.chdir(folder):
+        daemon.bind("s")
+        daemon.listen()
+        daemon.setblocking(False)
+        yield daemon
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+def test_no_daemon_is_talked_to_by_a_name_whose_absolute_form_is_too_long(realm: Realm, secret: Path) -> None:
+    door = secret.parent / "s"
+    code = f"TARGET = {str(door)!r}{FAR}_socket.socket(1, 1).connect(target)"
+    with listening(secret.parent) as daemon:
+        ended, _, err = attempt(realm, code, "--reads", "a.txt")
+        with pytest.raises(BlockingIOError):
+            daemon.accept()
+    assert not CONFINED or (ended, "lies outside" in err) == (VIOLATED, True), err
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+@pytest.mark.parametrize(
+    ("name", "mode"), [("world.db", "r"), ("world.db", "r+"), ("world.toml", "a"), ("other.txt", "r")]
+)
+def test_who_may_make_one_file_reaches_no_other_of_its_folder_by_a_long_name(
+    realm: Realm, name: str, mode: str
+) -> None:
+    code = f"TARGET = {str(realm.folder / name)!r}{FAR}print(open(target, {mode!r}))"
+    before = (realm.folder / "world.toml").read_bytes(), (realm.folder / "other.txt").read_bytes()
+    ended, out, err = attempt(realm, code, "--writes", "copy.yaml")
+    assert ((realm.folder / "world.toml").read_bytes(), (realm.folder / "other.txt").read_bytes()) == before
+    assert out == ""
+    assert not CONFINED or (ended, "Agent attempted" in err) == (VIOLATED, True), err
+
+
+def test_a_long_way_to_what_was_declared_is_allowed(realm: Realm) -> None:
+    code = f"TARGET = {str(realm.folder / 'a.txt')!r}{FAR}print(open(target).read())"
+    ended, out, err = attempt(realm, code, "--reads", "a.txt")
+    assert not CONFINED or (ended, out) == (0, "declared\n\n"), err
