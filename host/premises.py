@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from host.backups import Backups, resources_to_save
-from host.confinement import Rules, RunningCommand, Runtime, landlock, rules_for, start, watcher
+from host.confinement import (
+    Rules,
+    RunningCommand,
+    Runtime,
+    Tree,
+    landlock,
+    namespaces,
+    rules_for,
+    start,
+    tree_for,
+    watcher,
+)
 from host.observation.audit import exempt
 from host.observation.operations import Operations, RuntimePaths
 from host.observation.system_calls import judged_by
@@ -136,28 +147,39 @@ class Premises:
         private = [env["TMPDIR"]] if "TMPDIR" in env else []
         command = shutil.which(argv[0], path=env.get("PATH"))
         operations = self.operations(watch.declaration, confined=True, write=private)
-        rules = self.rules(watch.declaration.triples, command=command, private=private)
-        return start(argv, env=env, rules=rules, decide=judged_by(watch, operations), **more)
+        triples, runtime = watch.declaration.triples, self.needed(command=command, private=private)
+        rules = rules_for(triples, self.workspace, runtime)
+        tree = self.tree(triples, runtime, rules, [more["cwd"], env.get("HOME", "/")])
+        return start(argv, env=env, rules=rules, tree=tree, decide=judged_by(watch, operations), **more)
 
-    def rules(
-        self,
-        triples: Iterable[Triple],
-        *,
-        command: str | None,
-        private: Iterable[str],
-        execute: Iterable[str] = (),
-    ) -> Rules:
-        """Return what the kernel is to let a command do: what was declared, and what it needs to run at all.
+    def needed(self, *, command: str | None, private: Iterable[str], execute: Iterable[str] = ()) -> Runtime:
+        """Return what a command needs to run at all.
 
         Args:
-            triples: what was declared.
             command: what will be run.
             private: folders of the command's own.
             execute: further places to read and execute.
         """
         mine = [*private, *map(os.fsdecode, self.writable)]
-        runtime = Runtime.standard(command=command, private=mine, read=self.readable, execute=execute)
-        return rules_for(triples, self.workspace, runtime)
+        return Runtime.standard(command=command, private=mine, read=self.readable, execute=execute)
+
+    def tree(
+        self, triples: Iterable[Triple], runtime: Runtime, rules: Rules, folders: Iterable[str | bytes | int]
+    ) -> Tree | None:
+        """Return what exists for a command in namespaces of its own, None where the kernel lets us make none.
+
+        Args:
+            triples: what was declared.
+            runtime: what the command needs.
+            rules: made of both.
+            folders: that are there at least, by path or by descriptor.
+        """
+        if namespaces.available().why_not is not None:
+            return None
+        named = (f"/proc/self/fd/{one}" if isinstance(one, int) else one for one in folders)
+        own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
+        there = [os.path.realpath(os.fsencode(one)) for one in named]
+        return tree_for(triples, self.workspace, runtime, rules, private=own, folders=there)
 
     # world.ports.Keeper
 

@@ -4,6 +4,7 @@ from host.confinement.calls import ALLOW, Address, Allow, Call, Decide, Deny, Ve
 from host.confinement.command import RunningCommand, start
 from host.confinement.landlock import Access, Rules, Support
 from host.confinement.rules import Runtime, rules_for
+from host.confinement.tree import Tree, tree_for
 from host.confinement.watcher import Watcher
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "RunningCommand",
     "Runtime",
     "Support",
+    "Tree",
     "Verdict",
     "Watcher",
     "rules_for",
     "start",
+    "tree_for",
 ]

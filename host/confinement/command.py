@@ -19,14 +19,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from host.confinement import landlock, watcher
+from host.confinement import landlock, namespaces, watcher
 from host.confinement.bpf import program
 from host.confinement.calls import Decide
-from host.confinement.descendants import MARK, end_all, members, new_mark
+from host.confinement.descendants import MARK, end_all, end_namespace, members, members_of, new_mark
 from host.confinement.kernel import IS_LINUX, machine, pidfd_getfd
 from host.confinement.landlock import Rules
 from host.confinement.syscalls import MACHINES
 from host.confinement.terminal import Terminal
+from host.confinement.tree import FRESH, Tree
 from host.confinement.watcher import Watcher
 from world.errors import Refused
 
@@ -46,6 +47,7 @@ def start(
     env: Mapping[str, str],
     rules: Rules | None,
     decide: Decide | None,
+    tree: Tree | None = None,
     report: Callable[[BaseException], None] = lambda _: None,
     unconfined: bool = False,
     stdin: Stream = None,
@@ -63,8 +65,9 @@ def start(
         env: the whole environment; the mark of `host.confinement.descendants` is added.
         rules: what Landlock lets it do; None is no Landlock.
         decide: is asked before every watched call, in a thread of its own; None is no watcher.
+        tree: what exists for it, in namespaces of its own; None leaves it in those of this process.
         report: is told what ``decide`` raised, and what keeps the watcher from answering; it should end the command.
-        unconfined: start it without Landlock and without watcher, whatever is given.
+        unconfined: start it without Landlock, watcher and namespaces, whatever is given.
         stdin: as `subprocess.Popen` takes it; a terminal is lent to the command.
         stdout: as `subprocess.Popen` takes it.
         stderr: as `subprocess.Popen` takes it.
@@ -75,8 +78,8 @@ def start(
             system has no Landlock or no way to watch, and it was asked for), ``CONFINEMENT_FAILED``.
     """
     if unconfined:
-        rules = decide = None
-    _require(rules, decide)
+        rules = decide = tree = None
+    _require(rules, decide, tree)
     if isinstance(cwd, int):
         folder = b"/proc/self/fd/%d" % cwd
         executable = _below(_find(argv, folder, env), folder)
@@ -84,15 +87,11 @@ def start(
         folder = os.path.abspath(os.fsencode(cwd))
         executable = _find(argv, folder, env)
     mark = new_mark()
-    given = {
-        "argv": [os.fsencode(argument) for argument in argv],
-        "env": {os.fsencode(name): os.fsencode(value) for name, value in {**env, MARK: mark}.items()},
+    given = _given(argv, {**env, MARK: mark}, cwd if isinstance(cwd, int) else folder, limits or {})
+    given |= {
         "executable": executable,
-        "cwd": cwd if isinstance(cwd, int) else folder,
-        "parent": os.getpid(),
-        "limits": dict(limits or {}),
         "filter": None if decide is None else program(MACHINES[machine()]),
-        "machine": machine(),
+        "tree": None if tree is None else tree.to_wire(),
     }
     launch = _Launch(given, rules, executable)
     try:
@@ -110,9 +109,26 @@ def start(
         launch.close()
 
 
-def _require(rules: Rules | None, decide: Decide | None) -> None:
+def _given(
+    argv: Sequence[Text], env: Mapping[str, str], cwd: bytes | int, limits: Mapping[int, tuple[int, int]]
+) -> dict[str, Any]:
+    """Return what the launcher is told of every command."""
+    return {
+        "argv": [os.fsencode(argument) for argument in argv],
+        "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        "cwd": cwd,
+        "parent": os.getpid(),
+        "limits": dict(limits),
+        "machine": machine(),
+        "fresh": FRESH,
+        "lifeline": None,
+    }
+
+
+def _require(rules: Rules | None, decide: Decide | None, tree: Tree | None) -> None:
     supports = [] if rules is None else [landlock.available()]
     supports += [] if decide is None else [watcher.available()]
+    supports += [] if tree is None else [namespaces.available()]
     for support in supports:
         if support.why_not is not None:
             raise Refused(
@@ -159,6 +175,7 @@ class _Launch:
         self._given = given
         self._rules = rules
         self._shown = os.fsdecode(executable)
+        self._lifeline: int | None = None
         self._ours, self._theirs = socket.socketpair()
         for end in (self._ours, self._theirs):  # whatever timeout this process has by default
             end.setblocking(True)
@@ -167,12 +184,16 @@ class _Launch:
         """Start the launcher."""
         rules = None if self._rules is None else self._ruleset(self._rules)
         described = os.memfd_create("launch", os.MFD_CLOEXEC)
+        held = None
         try:
+            if self._given["tree"] is not None:
+                held, self._lifeline = os.pipe2(os.O_CLOEXEC)
+                self._given["lifeline"] = held
             with open(described, "wb", closefd=False) as file:
                 file.write(marshal.dumps(self._given | {"socket": self._theirs.fileno(), "ruleset": rules}))
             os.lseek(described, 0, os.SEEK_SET)
             folder = self._given["cwd"]
-            lent = [one for one in (rules, folder) if isinstance(one, int)]
+            lent = [one for one in (rules, folder, held) if isinstance(one, int)]
             passed = [described, self._theirs.fileno(), *lent]
             arguments = [sys.executable, "-I", "-S", _LAUNCHER, str(described)]
             return subprocess.Popen(
@@ -182,7 +203,7 @@ class _Launch:
             raise self._refusal("CONFINEMENT_FAILED", error.errno or 0, "starting the launcher") from None
         finally:
             self._theirs.close()
-            for descriptor in (described, rules):
+            for descriptor in (described, rules, held):
                 if descriptor is not None:
                     os.close(descriptor)
 
@@ -194,13 +215,20 @@ class _Launch:
 
     def go(self, command: RunningCommand, decide: Decide | None, report: Callable[[BaseException], None]) -> None:
         """Wait until the confinement is on, watch, and let the command run; returns when it does."""
-        word, number = (*self._hear(), "")[:2]
+        words = self._hear()
+        if words[0] == "pids" and self._lifeline is not None:
+            command.seclude(int(words[1]), int(words[2]), self._lifeline)
+            self._lifeline = None
+            words = self._hear()
+        word, number = (*words, "")[:2]
         if word == "listener" and decide is not None:
             try:
                 listener = pidfd_getfd(command.pid, int(number))
             except OSError as error:
                 raise self._refusal("CONFINEMENT_FAILED", error.errno or 0, "taking over the watch") from None
-            command.watch(Watcher(listener, launcher=command.pid, decide=decide, report=report))
+            secluded = self._given["tree"] is not None
+            watching = Watcher(listener, launcher=command.pid, decide=decide, report=report, secluded=secluded)
+            command.watch(watching)
         elif word != "ready":
             raise self._refusal("CONFINEMENT_FAILED", errno.ECHILD, "starting the launcher")
         command.lend_terminal()
@@ -213,7 +241,7 @@ class _Launch:
         message = b""
         while not message.endswith(b"\n"):
             try:
-                part = self._ours.recv(4096)
+                part = self._ours.recv(1)  # messages are short, and two may come at once
             except ConnectionResetError:
                 part = b""
             if not part:
@@ -241,6 +269,8 @@ class _Launch:
     def close(self) -> None:
         self._ours.close()
         self._theirs.close()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
 
 
 class RunningCommand:
@@ -252,6 +282,10 @@ class RunningCommand:
     def __init__(self, process: subprocess.Popen[bytes], *, mark: str, terminal: Terminal | None) -> None:
         """Take charge of a process that leads its own group; `start` does."""
         self._process = process
+        self._pid = process.pid
+        self._first: int | None = None
+        self._lifeline: int | None = None
+        self._is_reaped = False
         self._mark = mark
         self._terminal = terminal
         self._watcher: Watcher | None = None
@@ -264,7 +298,12 @@ class RunningCommand:
     @property
     def pid(self) -> int:
         """The command's process, which is the number of its group too."""
-        return self._process.pid
+        return self._pid
+
+    @property
+    def is_secluded(self) -> bool:
+        """Whether it has namespaces of its own."""
+        return self._first is not None
 
     @property
     def returncode(self) -> int | None:
@@ -277,6 +316,19 @@ class RunningCommand:
     def streams(self) -> tuple[IO[bytes] | None, IO[bytes] | None, IO[bytes] | None]:
         """Our ends of stdin, stdout and stderr, where they are pipes."""
         return self._process.stdin, self._process.stdout, self._process.stderr
+
+    def seclude(self, first: int, pid: int, lifeline: int) -> None:
+        """Take charge of a command in namespaces, in place of what made them; `start` does.
+
+        Args:
+            first: the first process of its namespace of processes.
+            pid: the command's own.
+            lifeline: our end of the pipe with which the first process ends.
+        """
+        self._first, self._lifeline = first, lifeline
+        os.close(self._handle)
+        self._pid, self._handle = pid, os.pidfd_open(pid)
+        self._process.wait()
 
     def watch(self, watching: Watcher) -> None:
         """Have a watcher that ends with the command; `start` does."""
@@ -334,13 +386,13 @@ class RunningCommand:
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the command's process group, as a terminal does; nothing happens when nobody is left."""
-        if self._process.returncode is None:
+        if not self._is_over:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def descendants(self) -> set[int]:
         """Return all processes of the command that live, also those that left its group or their parents."""
-        return members(self.pid, self._mark, self._groups())
+        return members_of(self._first) if self._first is not None else members(self.pid, self._mark, self._groups())
 
     def kill_group(self) -> bool:
         """Kill the command and all that it started, wherever it went; tell whether nobody was left.
@@ -349,9 +401,16 @@ class RunningCommand:
         """
         if self._watcher is not None:
             self._watcher.refuse_all()
-        if self._process.returncode is not None:  # it was waited for, and its number may be another's by now
+        if self._is_over:
             return True
+        if self._first is not None:
+            return end_namespace(self._first)
         return end_all(self.pid, self._mark, self._groups)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether it was waited for, so that its number may be another's by now."""
+        return self._is_reaped or (self._first is None and self._process.returncode is not None)
 
     def _groups(self) -> frozenset[int]:
         return frozenset() if self._watcher is None else self._watcher.groups
@@ -363,8 +422,11 @@ class RunningCommand:
                 return
             self._is_closed = True
         self.kill_group()
-        self._process.wait()
-        self._code = self._process.returncode if self._code is None else self._code
+        if self._first is None:
+            self._process.wait()
+            self._code = self._process.returncode if self._code is None else self._code
+        else:
+            self._reap(self._first)
         self._take_terminal_back()
         if self._watcher is not None:
             self._watcher.close()
@@ -373,6 +435,17 @@ class RunningCommand:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+
+    def _reap(self, first: int) -> None:
+        """Wait for the command and then for the first process, which the kernel keeps until nobody is left."""
+        if self._code is None:
+            self._code = self._exit_code(0)
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+        for pid in (self._pid, first):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        self._is_reaped = True
 
     def _take_terminal_back(self) -> None:
         with self._lock:

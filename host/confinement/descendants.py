@@ -1,7 +1,8 @@
 """All processes that a command started, also those that left its group, its session or their parents, and their end.
 
 Three things tell them: the groups and sessions that the watcher saw them enter, the parents that are still there, and
-a mark in the environment that the command began with. The mark is enough for daemons that nobody watched.
+a mark in the environment that the command began with. The mark is enough for daemons that nobody watched. A command in
+a namespace of processes needs none of this: whatever it started is in there, and ends with the namespace.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 import psutil
 
-__all__ = ["MARK", "RUN", "end_all", "end_orphans", "is_of", "members", "new_mark"]
+__all__ = ["MARK", "RUN", "end_all", "end_namespace", "end_orphans", "is_of", "members", "members_of", "new_mark"]
 
 MARK: Final = "WORLDPROTOCOL_COMMAND"
 """The environment variable that marks a command and what it starts."""
@@ -61,6 +62,44 @@ def members(root: int, mark: str, groups: Iterable[int]) -> set[int]:
                 found.add(child)
                 ahead.append(child)
     return {pid for pid in found if pid != os.getpid() and _lives(pid)}
+
+
+def members_of(first: int) -> set[int]:
+    """Return the processes that live in a namespace of processes, without the first.
+
+    Args:
+        first: the first process of the namespace, which was not waited for.
+    """
+    wanted = _namespace(first)
+    found = {pid for pid in psutil.pids() if pid != first and wanted is not None and _namespace(pid) == wanted}
+    return {pid for pid in found if _lives(pid)}
+
+
+def end_namespace(first: int, *, patience_s: float = 5.0) -> bool:
+    """Kill all processes of a namespace by killing its first, and wait until the kernel has.
+
+    Args:
+        first: the first process of the namespace, which was not waited for.
+        patience_s: how long to look for survivors, in seconds.
+
+    Returns:
+        Whether nobody was left.
+    """
+    until = time.monotonic() + patience_s
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(first, signal.SIGKILL)
+    while members_of(first):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _namespace(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
 
 
 def is_of(groups: Collection[int], pid: int) -> bool:

@@ -1,10 +1,16 @@
-"""Becomes a command: puts the confinement on, waits until it may go, and executes.
+"""Becomes a command: makes its namespaces, puts the confinement on, waits until it may go, and executes.
 
 Run as ``python -I -S launcher.py N``, where N is the file descriptor of the specification: a mapping that `marshal`
 wrote in the same interpreter. Only the standard library is imported, and as little of it as can be: `json`, `signal`
 or `typing` would cost more time than all the rest.
 
-The supervisor and this process talk over one socket. To the supervisor go ``listener N`` with the number of the
+Where the command has namespaces of its own, this process makes them and the tree of files in them, and then two
+children: the first process of the namespace of processes, with whose end the kernel ends all that are in it, and the
+command, which is a child of the supervisor. The first process ends when the supervisor does, or lets go of the pipe
+``lifeline``.
+
+The supervisor and this process talk over one socket. To the supervisor go ``pids N M`` with the numbers of these two
+processes, as the supervisor counts, where there are namespaces; then ``listener N`` with the number of the
 descriptor that the kernel asks its questions on, ``ready``, or ``failed CODE ERRNO WHAT``; back comes one byte, "go".
 The supervisor takes the listener by itself: after the filter is on, sending it would be a call to ask about. The socket
 is closed on exec, so its end is the sign that the command runs.
@@ -30,8 +36,30 @@ _NEW_LISTENER = 1 << 3
 _WAIT_KILLABLE = 1 << 5
 _LANDLOCK_RESTRICT_SELF = 446
 _SIGNALS_PYTHON_IGNORES = (13, 25)  # SIGPIPE, SIGXFSZ
-_SIGINT = 2
+_SIGCHLD = 17
 _SET_MASK = 2
+
+_LANDLOCK_ADD_RULE = 445
+_MOUNT_SETATTR = 442
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CLONE_PARENT = 0x8000
+_NEW_USER = 0x10000000
+_NAMESPACES = 0x2C020000  # mounts, host name, System V and POSIX IPC, processes
+_NEW_NETWORK = 0x40000000
+_BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 1 << 18
+_NOSUID, _NODEV, _NOEXEC = 2, 4, 8
+_AT_RECURSIVE = 0x8000
+_ATTR_READ_ONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+_DETACH = 2
+_PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _CLEAR_ALL = 4, 24, 47, 4
+_CAPABILITY_VERSION = 0x20080522
+_LAST_CAPABILITY = 63
+_KEPT_CAPABILITIES = 0x800005FB  # of root: owners, modes, signals, users, low ports, capabilities of files
+_STAGES = (b"/tmp", b"/run", b"/mnt", b"/var", b"/opt")
+_COVERS = b"/dev/.covers"
+_EINVAL = 22
 
 
 class Failed(Exception):
@@ -48,7 +76,9 @@ def main(specification: int) -> None:
     Args:
         specification: a file descriptor that the mapping is read from: ``socket`` (descriptor), ``argv``, ``env``,
             ``executable`` (bytes), ``cwd`` (bytes or descriptor), ``parent`` (process), ``limits`` (by number: soft and
-            hard), ``ruleset`` (descriptor or None), ``filter`` (a BPF program or None), ``machine``.
+            hard), ``ruleset`` (descriptor or None), ``filter`` (a BPF program or None), ``machine``, ``tree`` (see
+            `host.confinement.tree`, or None), ``lifeline`` (descriptor or None), ``fresh`` (what Landlock grants at
+            places that are made anew).
     """
     with open(specification, "rb") as file:
         given = marshal.loads(file.read())
@@ -58,17 +88,25 @@ def main(specification: int) -> None:
     try:
         if not tie(libc, given["parent"]):
             return
-        listener = confine(libc, given)
-        tell(connection, "ready" if listener is None else f"listener {listener}")
-        if os.read(connection, 1) != b"g":
-            return
-        if listener is not None:
-            os.close(listener)
-        default_signals(libc)
-        execute(given)
+        if given["tree"] is not None:
+            seclude(libc, given)
+        become(libc, given)
     except Failed as failed:
         code, error, what = failed.args
         tell(connection, f"failed {code} {error} {what}")
+
+
+def become(libc: Any, given: dict[str, Any]) -> None:
+    """Put the confinement on, wait for the word, and execute."""
+    connection = given["socket"]
+    listener = confine(libc, given)
+    tell(connection, "ready" if listener is None else f"listener {listener}")
+    if os.read(connection, 1) != b"g":
+        return
+    if listener is not None:
+        os.close(listener)
+    default_signals(libc)
+    execute(given)
 
 
 def tie(libc: Any, parent: int) -> bool:
@@ -100,6 +138,8 @@ def confine(libc: Any, given: dict[str, Any]) -> int | None:
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
         raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up new privileges")
     if ruleset is not None:
+        if given["tree"] is not None:
+            grant(libc, ruleset, given["fresh"])
         if libc.syscall(ctypes.c_long(_LANDLOCK_RESTRICT_SELF), ctypes.c_long(ruleset), ctypes.c_long(0)):
             raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "adopting the Landlock rules")
         os.close(ruleset)
@@ -129,6 +169,223 @@ def install(libc: Any, program: bytes, seccomp: int) -> int:
     raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "installing the seccomp filter")
 
 
+def seclude(libc: Any, given: dict[str, Any]) -> None:
+    """Make the namespaces; returns in the command's process, which is a child of the supervisor."""
+    tree, connection = given["tree"], given["socket"]
+    folder = given["cwd"]
+    if isinstance(folder, int):  # its name in the new tree; that it is the same folder is looked at there
+        folder = os.readlink(b"/proc/self/fd/%d" % folder)
+    leave(libc, tree["network"])
+    stage = build(libc, tree)
+    ready, made = os.pipe()
+    first = os.fork()
+    if first == 0:
+        be_first(libc, given, stage, made)
+    os.close(made)
+    error = os.read(ready, 1)
+    os.close(ready)
+    if error != b"\0":
+        raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
+    enter(libc, given["machine"], stage)
+    go, told = os.pipe()
+    command = libc.syscall(
+        ctypes.c_long(_CLONE[given["machine"]]), ctypes.c_long(_CLONE_PARENT | _SIGCHLD), *[None] * 4
+    )
+    if command < 0:
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "making the command's process")
+    if command:
+        tell(connection, f"pids {first} {command}")
+        os.write(told, b"g")
+        os._exit(0)
+    os.close(told)
+    os.read(go, 1)
+    os.close(go)
+    os.close(given["lifeline"])
+    os.setpgid(0, 0)
+    if libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0))):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
+    drop(libc, given["machine"], _KEPT_CAPABILITIES)
+    given["cwd"] = place(given["cwd"], folder)
+
+
+def leave(libc: Any, network: bool) -> None:
+    """Leave the machine's namespaces; who has no privileges takes one of users for it."""
+    wanted = _NAMESPACES | (0 if network else _NEW_NETWORK)
+    user, group = os.geteuid(), os.getegid()
+    if libc.unshare(wanted):
+        if libc.unshare(wanted | _NEW_USER):
+            raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "making namespaces")
+        try:
+            for name, text in (
+                ("setgroups", "deny"),
+                ("uid_map", f"{user} {user} 1"),
+                ("gid_map", f"{group} {group} 1"),
+            ):
+                with open(f"/proc/self/{name}", "w") as file:
+                    file.write(text)
+        except OSError as error:
+            raise Failed("CONFINEMENT_FAILED", error.errno or 0, "mapping the user") from None
+    if not network:
+        raise_loopback()
+
+
+def raise_loopback() -> None:
+    """Let the command's own network have the address 127.0.0.1, with nobody behind it."""
+    import fcntl
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            fcntl.ioctl(asking, 0x8914, b"lo".ljust(16, b"\0") + b"\x41".ljust(24, b"\0"))  # SIOCSIFFLAGS: up, running
+        except OSError as error:
+            raise Failed("CONFINEMENT_FAILED", error.errno or 0, "raising the loopback device") from None
+
+
+def build(libc: Any, tree: dict[str, Any]) -> bytes:
+    """Mount the tree, and return where; /proc is still missing in it."""
+    mount(libc, b"none", b"/", None, _RECURSIVE | _PRIVATE)
+    sources = [(path, changes, source(path)) for path, changes in tree["mounts"]]
+    stage = next((path for path in _STAGES if os.path.isdir(path)), b"/")
+    mount(libc, b"tmpfs", stage, b"tmpfs", _NOSUID | _NODEV, b"mode=0755")
+    for path in (b"/proc", b"/dev", b"/dev/pts", b"/dev/shm", _COVERS, _COVERS + b"/folder", *tree["folders"]):
+        os.makedirs(stage + path, exist_ok=True)
+    empty(stage + _COVERS + b"/file")
+    for path, changes, opened in sources:
+        if opened is None:
+            continue
+        target = stage + path
+        if not os.path.lexists(target):
+            if os.path.isdir(b"/proc/self/fd/%d" % opened):
+                os.makedirs(target)
+            else:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                empty(target)
+        mount(libc, b"/proc/self/fd/%d" % opened, target, None, _BIND | _RECURSIVE)
+        is_device = path.startswith(b"/dev/")
+        attributes = _ATTR_NOSUID | (0 if is_device else _ATTR_NODEV) | (0 if changes else _ATTR_READ_ONLY)
+        restrict(libc, target, attributes)
+        os.close(opened)
+    links = [*tree["links"], (b"/dev/ptmx", b"pts/ptmx"), (b"/dev/fd", b"/proc/self/fd")]
+    links += [(b"/dev/" + name, b"/proc/self/fd/%d" % at) for at, name in enumerate((b"stdin", b"stdout", b"stderr"))]
+    for path, text in links:
+        if not os.path.lexists(stage + path):
+            os.makedirs(os.path.dirname(stage + path), exist_ok=True)
+            os.symlink(text, stage + path)
+    for path in tree["files"]:
+        if not os.path.lexists(stage + path):
+            empty(stage + path)
+    for path in tree["covers"]:
+        if os.path.lexists(stage + path):
+            kind = b"/folder" if os.path.isdir(stage + path) else b"/file"
+            mount(libc, stage + _COVERS + kind, stage + path, None, _BIND)
+            restrict(libc, stage + path, _ATTR_READ_ONLY)
+    mount(libc, b"devpts", stage + b"/dev/pts", b"devpts", _NOSUID | _NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
+    mount(libc, b"tmpfs", stage + b"/dev/shm", b"tmpfs", _NOSUID | _NODEV, b"mode=1777")
+    return stage
+
+
+def source(path: bytes) -> int | None:
+    """Open what is to be mounted; None where it is gone, or where a link has come to be on the way to it."""
+    try:
+        opened = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if os.readlink(b"/proc/self/fd/%d" % opened) == path:
+        return opened
+    os.close(opened)
+    return None
+
+
+def empty(path: bytes) -> None:
+    """Make an empty file that is closed to all but its owner."""
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC, 0o400))
+
+
+def mount(libc: Any, what: bytes, where: bytes, kind: bytes | None, flags: int, more: bytes | None = None) -> None:
+    """Mount, or fail."""
+    if libc.mount(what, where, kind, ctypes.c_ulong(flags), more):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), f"mounting {os.fsdecode(where)}")
+
+
+def restrict(libc: Any, where: bytes, attributes: int) -> None:
+    """Set attributes of a mount and of those in it."""
+    described = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)  # struct mount_attr
+    at = (ctypes.c_long(-100), where, ctypes.c_long(_AT_RECURSIVE), described, ctypes.c_long(32))
+    if libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *at):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), f"restricting {os.fsdecode(where)}")
+
+
+def be_first(libc: Any, given: dict[str, Any], stage: bytes, made: int) -> None:
+    """Be the first process of the namespace until the supervisor lets go; never returns."""
+    try:
+        os.setsid()
+        libc.signal(_SIGCHLD, ctypes.c_void_p(1))  # ignored, so that orphans vanish by themselves
+        failed = libc.mount(b"proc", stage + b"/proc", b"proc", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), None)
+        error = ctypes.get_errno() if failed else 0
+        os.write(made, bytes([min(error, 255)]))
+        lifeline = given["lifeline"]
+        os.closerange(0, lifeline)
+        os.closerange(lifeline + 1, 65536)
+        drop(libc, given["machine"], 0)
+        libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
+        os.read(lifeline, 1)
+    finally:
+        os._exit(0)
+
+
+def enter(libc: Any, machine: str, stage: bytes) -> None:
+    """Make the tree the root, and let go of the old one."""
+    os.chdir(stage)
+    if libc.syscall(ctypes.c_long(_PIVOT_ROOT[machine]), b".", b".") or libc.umount2(b".", _DETACH):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "entering the tree")
+    os.chdir(b"/")
+    described = (ctypes.c_uint64 * 4)(_ATTR_READ_ONLY, 0, 0, 0)
+    at = (ctypes.c_long(-100), b"/", ctypes.c_long(0), described, ctypes.c_long(32))
+    if libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *at):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "closing the tree")
+
+
+def drop(libc: Any, machine: str, kept: int) -> None:
+    """Give up capabilities for good, and be open to the supervisor's look."""
+    for number in range(_LAST_CAPABILITY + 1):
+        if not kept >> number & 1:
+            libc.prctl(_PR_CAPBSET_DROP, *map(ctypes.c_ulong, (number, 0, 0, 0)))  # beyond the last it fails
+    libc.prctl(_PR_CAP_AMBIENT, *map(ctypes.c_ulong, (_CLEAR_ALL, 0, 0, 0)))
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    low, high = kept & 0xFFFFFFFF, kept >> 32
+    values = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    if libc.syscall(ctypes.c_long(_CAPSET[machine]), header, values):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up capabilities")
+    libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+
+
+def place(given: Any, folder: bytes) -> bytes:
+    """Return the working directory's name in the tree.
+
+    Where a descriptor was given and a folder is mounted, it has to be that one.
+    """
+    if isinstance(given, int):
+        try:
+            there, meant = os.stat(folder), os.fstat(given)
+        except OSError as error:
+            raise Failed("NOT_A_FOLDER", error.errno or 0, "entering the folder") from None
+        if (there.st_dev, there.st_ino) != (meant.st_dev, meant.st_ino) and there.st_dev != os.stat(b"/").st_dev:
+            raise Failed("NOT_A_FOLDER", _EINVAL, "entering the folder")
+        os.close(given)
+    return folder
+
+
+def grant(libc: Any, ruleset: int, fresh: list[tuple[bytes, int]]) -> None:
+    """Add what was made anew to the Landlock rules."""
+    for path, access in fresh:
+        at = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        described = ctypes.create_string_buffer(access.to_bytes(8, sys.byteorder) + at.to_bytes(4, sys.byteorder), 12)
+        rule = (ctypes.c_long(ruleset), ctypes.c_long(1), described, ctypes.c_long(0))
+        if libc.syscall(ctypes.c_long(_LANDLOCK_ADD_RULE), *rule):
+            raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "granting what was made anew")
+        os.close(at)
+
+
 def default_signals(libc: Any) -> None:
     """Undo what this interpreter did to signals, and block none: the command starts as it would without us."""
     for number in _SIGNALS_PYTHON_IGNORES:
@@ -154,8 +411,35 @@ def tell(connection: int, message: str) -> None:
         return
 
 
+def attempt(machine: str) -> int:
+    """Make namespaces with an empty tree, for nobody; return the exit code, and print what could not be done."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    lifeline, held = os.pipe()
+    given = {"lifeline": lifeline, "machine": machine}
+    try:
+        leave(libc, False)
+        stage = build(libc, {"mounts": [], "covers": [], "folders": [], "files": [], "links": []})
+        ready, made = os.pipe()
+        first = os.fork()
+        if first == 0:
+            be_first(libc, given, stage, made)
+        os.close(made)
+        error = os.read(ready, 1)
+        os.close(held)
+        os.waitpid(first, 0)
+        if error != b"\0":
+            raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
+        enter(libc, machine, stage)
+    except Failed as failed:
+        os.write(1, f"{failed.args[2]} failed ({os.strerror(failed.args[1])})".encode())
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
     try:
+        if sys.argv[1] == "try":
+            os._exit(attempt(sys.argv[2]))
         main(int(sys.argv[1]))
     except KeyboardInterrupt:
         os._exit(130)

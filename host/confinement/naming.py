@@ -2,8 +2,8 @@
 
 A name starts at a folder that is open, or at a root; every link on the way is followed there. That holds for names
 whose absolute form would be longer than the kernel takes, for folders that may be used and not be reached from above,
-and for processes that see another tree than this one. Only "there is none" (ENOENT, ENOTDIR) counts as absence: a name that
-cannot be looked up for any other reason is unknown, and whoever asked must refuse.
+and for processes that see another tree than this one. Only "there is none" (ENOENT, ENOTDIR) counts as absence: a name
+that cannot be looked up for any other reason is unknown, and whoever asked must refuse.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from world.klis.predicate import Predicate
 from world.klis.resource import Resource
 from world.klis.triple import Triple
 
-__all__ = ["Place", "Runtime", "rules_for"]
+__all__ = ["Place", "Runtime", "rules_for", "single_names"]
 
 _CONSUME: Final = Access.READ | Access.EXECUTE
 _CHANGE: Final = _CONSUME | Access.WRITE
@@ -100,6 +100,11 @@ class Runtime:
             private=(SHARED_MEMORY, *map(os.fsencode, private)),
         )
 
+    @property
+    def named(self) -> tuple[bytes, ...]:
+        """All places as they were named, links in them included."""
+        return (*self.execute, *self.read, *self.devices, *self.private)
+
     def grants(self) -> Iterator[tuple[bytes, Access]]:
         """Yield real paths, and what is granted there."""
         for paths, access in (
@@ -158,6 +163,25 @@ def rules_for(triples: Iterable[Triple], workspace: Place, runtime: Runtime) -> 
     for path, access in wide.items():
         _add(exact, path, access)
     return Rules(exact, _ports(declared), tuple(widened))
+
+
+def single_names(triples: Iterable[Triple], workspace: Place) -> dict[bytes, set[bytes]]:
+    """Return the folders in which single names are made, removed or renamed, each with these names.
+
+    Args:
+        triples: the manifest's.
+        workspace: whose root is ``FILE:/``.
+    """
+    names: dict[bytes, set[bytes]] = {}
+    for triple in triples:
+        if triple.resource.type != "FILE":
+            continue
+        found = _find(workspace, triple.resource)
+        makes = triple.predicate in (Predicate.MUTATES, Predicate.PROVIDES) and found.kind == "missing"
+        if found.above is not None and (makes or triple.predicate in (Predicate.DELETES, Predicate.RENAMES)):
+            name = found.path.removeprefix(found.above).lstrip(b"/").partition(b"/")[0]
+            names.setdefault(found.above, set()).add(name)
+    return names
 
 
 @dataclass(frozen=True, slots=True)

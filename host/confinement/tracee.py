@@ -17,7 +17,7 @@ from typing import Final
 
 from host.confinement.calls import Address, Call
 from host.confinement.kernel import pidfd_getfd, read_memory
-from host.confinement.naming import Named, Unknowable, View, find, held
+from host.confinement.naming import Named, Unknowable, View, find, held, here
 from host.confinement.syscalls import Shape
 
 __all__ = ["Tracee", "Unreadable", "bound_to", "read_call", "signed"]
@@ -48,13 +48,15 @@ class Tracee:
 
     Args:
         pid: of the thread, as this process sees it.
+        secluded: whether it sees another tree of files than this process.
     """
 
-    __slots__ = ("_proc", "pid")
+    __slots__ = ("_proc", "_secluded", "pid")
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, secluded: bool = False) -> None:
         """Look at nothing yet."""
         self.pid = pid
+        self._secluded = secluded
         self._proc = b"/proc/%d/" % pid
 
     def memory(self, address: int, size: int) -> bytes:
@@ -119,15 +121,26 @@ class Tracee:
         Raises:
             Unreadable: EBADF, or whatever keeps the name from being looked up, but for its absence.
         """
-        with self._opened(b"root") as root:
-            view = View(root, self._itself)
-            try:
+        try:
+            with self._opened(b"root") as root:
+                view = View(root, self._itself, is_ours=not self._secluded)
                 if name.startswith(b"/"):
-                    return find(view, name, follow=follow)
-                with self._opened(_place(folder)) as start:
-                    return find(view, name, start=start, follow=follow)
-            except Unknowable as unknowable:
-                raise Unreadable(unknowable.errno) from None
+                    found = find(view, name, follow=follow)
+                else:
+                    with self._opened(_place(folder)) as start:
+                        found = find(view, name, start=start, follow=follow)
+            return self._hidden(found, follow) if self._secluded and found is not None else found
+        except Unknowable as unknowable:
+            raise Unreadable(unknowable.errno) from None
+
+    @staticmethod
+    def _hidden(found: Named, follow: bool) -> Named:
+        """Return what a name that does not exist in the thread's tree leads to in ours: that is what was tried."""
+        if found.is_there:
+            return found
+        with here() as view:
+            ours = find(view, found.path, follow=follow)
+        return found if ours is None or not ours.is_there else Named(ours.path, ours.mode, found.link or ours.link)
 
     def file(self, descriptor: int) -> Named | None:
         """Return where an opened file is, or None for what has no name: a pipe, a socket, a removed file."""
@@ -149,9 +162,18 @@ class Tracee:
         finally:
             os.close(handle)
 
-    def _itself(self, _: bytes) -> bytes:
-        """Return what ``/proc/self`` is for this thread."""
-        return b"%d" % self.pid
+    def _itself(self, name: bytes) -> bytes:
+        """Return what ``/proc/self`` or ``/proc/thread-self`` is for this thread, in its own numbers."""
+        process, thread = self._number(b"NStgid:"), self._number(b"NSpid:")
+        return b"%d" % process if name == b"self" else b"%d/task/%d" % (process, thread)
+
+    def _number(self, field: bytes) -> int:
+        """Return the innermost of the numbers that a field of the thread's status tells."""
+        try:
+            with open(self._proc + b"status", "rb") as file:
+                return next(int(line.split()[-1]) for line in file if line.startswith(field))
+        except (OSError, StopIteration, ValueError):
+            raise Unreadable(errno.ESRCH) from None
 
     def socket(self, descriptor: int) -> socket.socket:
         """Return our own handle of a socket; whatever its owner does with the descriptor, it is this one.

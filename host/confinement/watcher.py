@@ -47,6 +47,7 @@ _USER_NOTIF: Final = 0x7FC00000
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _PERFORMED: Final = -1
 """In place of an errno: the supervisor has done itself what was asked for."""
+_FIRST: Final = 1
 _GONE: Final = frozenset({errno.ENOENT, errno.EINTR})
 
 
@@ -77,18 +78,26 @@ class Watcher:
         listener: the descriptor that the kernel asks on; it belongs to the watcher from now on.
         launcher: the process whose calls pass until it has asked to execute the command.
         decide: says what to do with a call. It runs in the watcher's thread, so calls of the whole command wait for it.
+        secluded: whether the command has namespaces of its own, so that it names no process but its own.
         report: is told what ``decide`` raised; the call was denied with EACCES then. Also what keeps the watcher from
             hearing of calls: it has ended then, and all calls fail. Either way the command should be ended.
     """
 
     def __init__(
-        self, listener: int, *, launcher: int, decide: Decide, report: Callable[[BaseException], None]
+        self,
+        listener: int,
+        *,
+        launcher: int,
+        decide: Decide,
+        report: Callable[[BaseException], None],
+        secluded: bool = False,
     ) -> None:
         """Start to answer."""
         self._listener = listener
         self._launcher: int | None = launcher
         self._decide = decide
         self._report = report
+        self._secluded = secluded
         self._calls = watched(MACHINES[machine()])
         self._aims = aimed(MACHINES[machine()])
         self._groups = {numbers[MACHINES[machine()].column]: name for name, numbers in GROUPS.items()}
@@ -173,7 +182,7 @@ class Watcher:
             return 0
         if shape.name == "listen":
             return self._listen(number, pid, call, arguments)
-        calls = list(read_call(Tracee(pid), syscall, shape, arguments))
+        calls = list(read_call(Tracee(pid, secluded=self._secluded), syscall, shape, arguments))
         if not self._waits(number):
             return errno.EINTR
         return next((error for asked in calls if (error := self._verdict(asked))), 0)
@@ -205,6 +214,8 @@ class Watcher:
         named = [signed(arguments[index]) for index in aim.processes]
         if kind == aim.user:
             return errno.EPERM
+        if self._secluded:  # numbers are those of its own namespace, in which the first process alone is ours
+            return errno.EPERM if _FIRST in named else 0
         if kind == aim.group:
             return 0 if named[0] in (0, *self._known) else errno.EPERM
         return next((error for one in named if (error := self._standing(one))), 0)
@@ -227,6 +238,8 @@ class Watcher:
         """Note a new group or session; a group of somebody else is refused, as its end would not be this one's."""
         if self._decide is _refuse:
             return errno.EACCES
+        if self._secluded:  # whatever it is in, it ends with the namespace, and groups of others are not in there
+            return 0
         own = Tracee(pid).process()
         if name == "setsid":
             self._known.add(own)

@@ -36,6 +36,9 @@ SATISFIED_BY: Final[Mapping[Predicate, frozenset[Predicate]]] = {
 }
 """Which declared predicates satisfy an observed one."""
 
+_ANYTHING: Final = frozenset(Predicate)
+"""Whatever may be done to all below a folder, its names may be listed for it."""
+
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
@@ -133,7 +136,7 @@ class Declaration:
         """Tell whether a side effect lies within the declaration; a subtree only where all of it is declared."""
         if seen.address is not None:
             return seen.address in self._hosts
-        if seen.looks and seen.resource.key in self._above:
+        if seen.looks and (seen.resource.key in self._above or self._covers(seen.resource, _ANYTHING)):
             return True
         return self._covers(seen.resource, SATISFIED_BY[seen.predicate])
 

@@ -93,6 +93,12 @@ _QUOTE: Final = "if that came from a pattern that the shell replaced, quote the 
 @click.option("--permissive", is_flag=True, help="Warn, and widen the scope by leases: deadlocks can form. For trying.")
 @click.option("--keep", is_flag=True, help="Leave what a command did that failed without a violation.")
 @click.option("--unconfined", is_flag=True, help="Do not confine it; what it did is found in the content alone.")
+@click.option(
+    "--require",
+    multiple=True,
+    type=click.Choice(["namespaces", "landlock"]),
+    help="Refuse to run it where this wall does not hold it.",
+)
 @click.option("--trace", is_flag=True, help="Also trace it with strace, for the record.")
 @click.option("--allow-read", multiple=True, metavar="PATH", help="It may read this, outside of the workspace.")
 @click.option("--no-compare", is_flag=True, help="Do not compare the content of the workspace before and after.")
@@ -138,7 +144,7 @@ def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[st
     from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
     from worldprotocol.runs.governed import Wishes
 
-    check_can_be_confined(unconfined=asked["unconfined"])
+    check_can_be_confined(unconfined=asked["unconfined"], require=asked["require"])
     manifest = _manifest(world, asked)
     wishes = Wishes(
         mode="permissive" if asked["permissive"] else "strict",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final
 
-from host.confinement import Access, Rules, RunningCommand, landlock, start, watcher
+from host.confinement import Access, Rules, RunningCommand, Tree, landlock, namespaces, rules_for, start, watcher
 from host.confinement.descendants import RUN
 from host.observation import Operations, tracing
 from host.observation.operations import printable
@@ -96,7 +96,12 @@ def confinement() -> Confinement:
     why_not = walls.why_not or eyes.why_not
     if why_not is not None:
         return Confinement(why_not=why_not)
-    return Confinement((f"landlock {walls.abi}", "seccomp watcher", "content"), None, (*walls.not_held, *eyes.not_held))
+    apart = namespaces.available()
+    held_by = (f"landlock {walls.abi}", "seccomp watcher", "content")
+    gaps = (*walls.not_held, *eyes.not_held)
+    if apart.why_not is not None:
+        return Confinement(held_by, None, (*gaps, f"what else exists on this machine ({apart.why_not})"))
+    return Confinement(("namespaces", *held_by), None, gaps)
 
 
 def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishes: CommandWishes) -> CommandResult:
@@ -181,9 +186,9 @@ class _Running:
         )  # whoever asks it sees what children do: nothing has to be taken for granted of them
         env = {**(os.environ if wishes.env is None else wishes.env), "TMPDIR": private, RUN: self._run.run_id}
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
-        rules = None
+        rules = tree = None
         if not wishes.unconfined:
-            rules = self._rules(found, private)
+            rules, tree = self._walls(found, private, [wishes.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
         traced, trace = self._traced(argv, private)
         with _handling(lambda number, _: self.signal(number)):  # before it is there: it may be quick
@@ -192,6 +197,7 @@ class _Running:
                 cwd=wishes.cwd or os.getcwd(),
                 env=env,
                 rules=rules,
+                tree=tree,
                 decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
                 report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
                 unconfined=wishes.unconfined,
@@ -209,8 +215,8 @@ class _Running:
                     self._read_trace(trace, found or argv[0])
         return code if code >= 0 else 128 - code
 
-    def _rules(self, command: str | None, private: str) -> Rules:
-        """Return what the kernel lets it do: what was declared.
+    def _walls(self, command: str | None, private: str, folders: Sequence[str]) -> tuple[Rules, Tree | None]:
+        """Return what the kernel lets it do, and what exists for it: what was declared.
 
         In permissive mode that may be widened on the way, and the kernel's rules cannot: it holds the workspace alone
         then, and what is in it only the watcher.
@@ -221,8 +227,11 @@ class _Running:
             everything = premises.workspace.resource_at(b"", subtree=True)
             wider = (Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES)
             triples = (*triples, *(Triple(one, everything) for one in wider))
-        rules = premises.rules(triples, command=command, private=[private], execute=self._wishes.read)
-        return rules if run.watch.is_strict else replace(rules, net_ports=None)
+        runtime = premises.needed(command=command, private=[private], execute=self._wishes.read)
+        rules = rules_for(triples, premises.workspace, runtime)
+        if not run.watch.is_strict:
+            rules = replace(rules, net_ports=None)
+        return rules, premises.tree(triples, runtime, rules, folders)
 
     def _traced(self, argv: Sequence[str], private: str) -> tuple[Sequence[str], int | None]:
         """Return what is run, and the descriptor of the trace."""
@@ -295,13 +304,25 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
             signal.signal(number, earlier)
 
 
-def check_can_be_confined(*, unconfined: bool) -> None:
+def check_can_be_confined(*, unconfined: bool, require: Sequence[str] = ()) -> None:
     """Refuse before anything is asked for, where a command should be confined and cannot be.
+
+    Args:
+        unconfined: whether it is to run as it is.
+        require: walls that have to hold it: ``namespaces``, ``landlock``.
 
     Raises:
         Refused: ``CONFINEMENT_UNAVAILABLE``.
     """
     found = confinement()
+    missing = [wall for wall in require if unconfined or not any(one.startswith(wall) for one in found.held_by)]
+    if missing:
+        why = "it is to run unconfined" if unconfined else "; ".join([*found.gaps, found.why_not or ""]).strip("; ")
+        raise Refused(
+            "CONFINEMENT_UNAVAILABLE",
+            f"The command would not be held by {' and '.join(missing)}, which --require asks for: {why}. Run it where "
+            "the kernel has it, or leave --require out.",
+        )
     if found.why_not is not None and not unconfined:
         raise Refused(
             "CONFINEMENT_UNAVAILABLE",

@@ -1,0 +1,241 @@
+"""From rules to the tree of files that exists for a command: what is granted, and nothing else.
+
+What the rules grant is mounted at its own name, read-only unless it may be changed. Where single names are made or
+removed, their folder has to be mounted, and everything else in it is covered. In folders of the workspace that only
+lead somewhere, the names of what was not declared are shown as empty files and folders, so that a command that looks
+for them goes on to try, and the watcher tells what it tried. The engine's own files are covered wherever they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from host.confinement.landlock import Access, Rules
+from host.confinement.rules import Place, Runtime, single_names
+from host.system_paths import SHARED_MEMORY, is_below
+from world.klis.predicate import Predicate
+from world.klis.triple import Triple
+
+__all__ = ["FRESH", "Tree", "tree_for"]
+
+_CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
+_FRESH: Final = (b"/proc", SHARED_MEMORY, b"/dev/pts", b"/dev/ptmx")
+"""What is made anew for each command."""
+FRESH: Final = [
+    (b"/", int(Access.LIST)),
+    (b"/proc", int(Access.READ)),
+    (SHARED_MEMORY, int(Access.READ | Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER)),
+    (b"/dev/pts", int(Access.READ | Access.WRITE | Access.CONTROL)),
+]
+"""What Landlock grants there: in the tree, the names of all that exists may be listed."""
+_MAX_NAMES: Final = 4_096
+"""Names of undeclared files that are shown; further ones are not there."""
+_MAX_LINKS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What exists for a command.
+
+    Args:
+        mounts: absolute real paths, with whether they may be changed; folders before what is in them.
+        covers: absolute paths in mounts that are covered by something empty.
+        folders: folders that only lead somewhere.
+        files: names of files that are shown and are empty.
+        links: absolute paths of links, with their texts.
+        network: whether it has the network of this machine; otherwise one of its own, with nobody else in it.
+    """
+
+    mounts: tuple[tuple[bytes, bool], ...] = ()
+    covers: tuple[bytes, ...] = ()
+    folders: tuple[bytes, ...] = ()
+    files: tuple[bytes, ...] = ()
+    links: tuple[tuple[bytes, bytes], ...] = ()
+    network: bool = True
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what `host.confinement.launcher` reads."""
+        return {
+            "mounts": list(self.mounts),
+            "covers": list(self.covers),
+            "folders": list(self.folders),
+            "files": list(self.files),
+            "links": list(self.links),
+            "network": self.network,
+        }
+
+
+def tree_for(
+    triples: Iterable[Triple],
+    workspace: Place,
+    runtime: Runtime,
+    rules: Rules,
+    *,
+    private: Iterable[bytes] = (),
+    folders: Iterable[bytes] = (),
+) -> Tree:
+    """Return the tree for a command that is held to rules.
+
+    Args:
+        triples: the manifest's, as the rules were made of.
+        workspace: whose root is ``FILE:/``.
+        runtime: as the rules were made of.
+        rules: what is granted.
+        private: absolute paths of the engine's own files and folders.
+        folders: absolute real paths that are to be there at least as empty folders: the working directory, the home.
+    """
+    declared = list(triples)
+    frames = single_names(declared, workspace)
+    whole = {path for path, access in rules.grants.items() if access & Access.MAKE and path not in frames}
+    if any(triple.predicate is Predicate.RENAMES for triple in declared):
+        frames = _together(frames, rules, workspace.root_bytes)
+    frames = {path: names for path, names in frames.items() if not _is_within(path, whole)}
+    making = _Making(rules.grants, frames, workspace.root_bytes)
+    making.mount()
+    for named in runtime.named:
+        making.follow(named)
+    for path in private:
+        making.cover(os.path.realpath(path))
+    for path in (workspace.root_bytes, *folders):
+        making.lead(path)
+    making.show()
+    return making.tree(network=rules.net_ports != frozenset())
+
+
+def _together(frames: dict[bytes, set[bytes]], rules: Rules, root: bytes) -> dict[bytes, set[bytes]]:
+    """Return the folders with one above them all: a name moves only within one mount."""
+    changed = {path for path, access in rules.grants.items() if access & _CHANGING and is_below(path, root)}
+    common = os.path.commonpath([*frames, *changed])
+    return {common: set(), **frames} if os.path.isdir(common) else frames
+
+
+class _Making:
+    """A tree on its way."""
+
+    def __init__(self, grants: Mapping[bytes, Access], frames: Mapping[bytes, set[bytes]], root: bytes) -> None:
+        self._grants = {path: access for path, access in grants.items() if access & ~Access.LIST}
+        self._frames = frames
+        self._root = root
+        self._mounts: dict[bytes, bool] = {}
+        self._covers: set[bytes] = set()
+        self._folders: set[bytes] = set()
+        self._files: set[bytes] = set()
+        self._links: dict[bytes, bytes] = {}
+
+    def mount(self) -> None:
+        """Mount what is granted, and cover what lies beside it in the folders of single names."""
+        for path in sorted({*self._grants, *self._frames}):
+            if any(is_below(path, fresh) for fresh in _FRESH) or not os.path.lexists(path):
+                continue
+            changes = path in self._frames or bool(self._grants[path] & _CHANGING)
+            above = _nearest(path, self._mounts)
+            if above is None or (changes and not self._mounts[above]):
+                self._mounts[path] = changes
+            elif not changes and above in self._frames and not self._moves(path):
+                self._mounts[path] = False
+        for frame in self._frames:
+            if _nearest(os.path.dirname(frame), self._frames) is None:
+                self._cover_beside(frame)
+
+    def _moves(self, path: bytes) -> bool:
+        folder, name = os.path.split(path)
+        return name in self._frames.get(folder, ())
+
+    def _cover_beside(self, folder: bytes) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = entry.path
+                if path in self._grants or self._moves(path) or entry.is_symlink():
+                    if path in self._frames:
+                        self._cover_beside(path)
+                elif entry.is_dir() and self._leads(path):
+                    self._cover_beside(path)
+                else:
+                    self._covers.add(path)
+
+    def _leads(self, path: bytes) -> bool:
+        return any(is_below(other, path) for other in (*self._grants, *self._frames))
+
+    def follow(self, named: bytes) -> None:
+        """Keep the links on the way to a place as they are."""
+        at, ahead, links = b"", named.split(b"/")[::-1], 0
+        while ahead and links < _MAX_LINKS:
+            name = ahead.pop()
+            if name in (b"", b"."):
+                continue
+            if name == b"..":
+                at = os.path.dirname(at)
+                continue
+            place = at + b"/" + name
+            try:
+                text = os.readlink(place)
+            except OSError:
+                at = place
+                continue
+            links += 1
+            if _nearest(place, self._mounts) is None:
+                self._links[place] = text
+            at = b"" if text.startswith(b"/") else at
+            ahead.extend(text.split(b"/")[::-1])
+
+    def cover(self, path: bytes) -> None:
+        """Cover something where it would be seen."""
+        if _nearest(path, self._mounts) is not None and os.path.lexists(path) and not os.path.islink(path):
+            self._covers.add(path)
+
+    def lead(self, path: bytes) -> None:
+        """Have a folder there, though it may be empty."""
+        if _nearest(path, self._mounts) is None and os.path.isdir(path):
+            self._folders.add(path)
+
+    def show(self) -> None:
+        """Show the names in the folders of the workspace that lead to what is mounted."""
+        leading = {self._root, *(path for path in self._folders if is_below(path, self._root))}
+        for path in (*self._mounts, *self._folders):
+            while is_below(path, self._root) and path != self._root:
+                path = os.path.dirname(path)
+                leading.add(path)
+        for folder in sorted(leading):
+            if _nearest(folder, self._mounts) is None and os.path.isdir(folder):
+                self._folders.add(folder)
+                self._show_names(folder)
+
+    def _show_names(self, folder: bytes) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.path in self._mounts or len(self._files) + len(self._folders) > _MAX_NAMES:
+                    continue
+                if entry.is_symlink():
+                    self._links[entry.path] = os.readlink(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    self._folders.add(entry.path)
+                else:
+                    self._files.add(entry.path)
+
+    def tree(self, *, network: bool) -> Tree:
+        covers = sorted(path for path in self._covers if _nearest(os.path.dirname(path), self._covers) is None)
+        return Tree(
+            tuple(sorted(self._mounts.items())),
+            tuple(covers),
+            tuple(sorted(self._folders)),
+            tuple(sorted(self._files)),
+            tuple(sorted(self._links.items())),
+            network,
+        )
+
+
+def _is_within(path: bytes, folders: Iterable[bytes]) -> bool:
+    return any(is_below(path, folder) for folder in folders)
+
+
+def _nearest(path: bytes, places: Iterable[bytes]) -> bytes | None:
+    """Return the innermost of some places that a path lies in, or None."""
+    known = places if isinstance(places, dict | set) else set(places)
+    while path not in known:
+        if path in (b"/", b""):
+            return None
+        path = os.path.dirname(path)
+    return path
