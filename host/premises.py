@@ -94,10 +94,9 @@ class Premises:
 
     @property
     def readable(self) -> tuple[bytes, ...]:
-        """What belongs to the system and may be read without being declared, absolute."""
-        modules = (path for path in self.runtime.modules if self.workspace.relative(path) is None)
+        """What a command may read without its being declared, absolute."""
         own = os.path.join(self.workspace.root_bytes, PRIVATE, IGNORE)
-        return (*self.runtime.read, *modules, *([own] if os.path.exists(own) else []))
+        return (*self.runtime.for_commands().read, *([own] if os.path.exists(own) else []))
 
     @property
     def writable(self) -> tuple[bytes, ...]:
@@ -120,7 +119,7 @@ class Premises:
             read: further places that may be read without being declared.
             write: further places where everything is allowed, such as a folder for temporary files.
         """
-        runtime = self.runtime.with_more(read=read, write=write)
+        runtime = (self.runtime.for_commands() if confined else self.runtime).with_more(read=read, write=write)
         hosts = [host for host, _ in declaration.hosts]
         return Operations(self.workspace, runtime=runtime, hosts=hosts, confined=confined)
 
@@ -146,7 +145,9 @@ class Premises:
             return start(argv, env=env, rules=None, decide=None, unconfined=True, **more)
         private = [env["TMPDIR"]] if "TMPDIR" in env else []
         command = shutil.which(argv[0], path=env.get("PATH"))
-        operations = self.operations(watch.declaration, confined=True, write=private)
+        operations = self.operations(
+            watch.declaration, confined=True, read=[] if command is None else [command], write=private
+        )
         triples, runtime = watch.declaration.triples, self.needed(command=command, private=private)
         rules = rules_for(triples, self.workspace, runtime)
         tree = self.tree(triples, runtime, rules, [more["cwd"], env.get("HOME", "/")])

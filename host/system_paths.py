@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DEVICES", "PROGRAMS", "SHARED_MEMORY", "is_below"]
+__all__ = ["DEVICES", "KERNEL", "PROGRAMS", "SETTINGS", "SHARED_MEMORY", "is_below"]
 
 PROGRAMS: Final = (b"/usr", b"/lib", b"/lib64", b"/lib32", b"/bin", b"/sbin", b"/opt", b"/nix/store", b"/snap")
 """Programs and their libraries."""
+
+SETTINGS: Final = tuple(
+    b"/etc/" + name
+    for name in (
+        *(b"ld.so.cache", b"ld.so.conf", b"ld.so.conf.d", b"ld.so.preload", b"alternatives"),
+        *(b"nsswitch.conf", b"hosts", b"host.conf", b"hostname", b"resolv.conf", b"gai.conf", b"networks"),
+        *(b"protocols", b"services", b"rpc", b"ethertypes", b"passwd", b"group", b"shells", b"login.defs"),
+        *(b"localtime", b"timezone", b"adjtime", b"locale.alias", b"locale.conf", b"default/locale", b"locale.gen"),
+        *(b"ssl/certs", b"ssl/openssl.cnf", b"ca-certificates", b"ca-certificates.conf", b"pki/ca-trust"),
+        *(b"pki/tls/certs", b"pki/tls/cert.pem", b"pki/tls/openssl.cnf", b"crypto-policies"),
+        *(b"os-release", b"lsb-release", b"debian_version", b"redhat-release", b"alpine-release", b"mtab", b"magic"),
+        *(b"magic.mime", b"mime.types", b"terminfo", b"inputrc", b"profile", b"profile.d", b"bash.bashrc", b"bashrc"),
+        *(b"fonts", b"xdg", b"gitconfig", b"gitattributes", b"vim", b"perl", b"python3"),
+        *(b"skel", b"manpath.config", b"xattr.conf", b"selinux/config", b"pkcs11"),
+    )
+)
+"""Settings that libraries and interpreters read; the rest of ``/etc`` is the machine's."""
+
+KERNEL: Final = (b"/proc", b"/sys/devices/system/cpu", b"/sys/fs/cgroup")
+"""What the kernel tells every program: processes, the list of processors, the control groups."""
 
 DEVICES: Final = tuple(
     b"/dev/" + name for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"pts")

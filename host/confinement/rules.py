@@ -18,7 +18,7 @@ from typing import Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 from host.confinement.landlock import Access, Rules
-from host.system_paths import DEVICES, PROGRAMS, SHARED_MEMORY, is_below
+from host.system_paths import DEVICES, KERNEL, PROGRAMS, SETTINGS, SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
 from world.klis.resource import Resource
 from world.klis.triple import Triple
@@ -30,7 +30,6 @@ _CHANGE: Final = _CONSUME | Access.WRITE
 _ALL: Final = _CHANGE | Access.MAKE | Access.REMOVE | Access.REFER
 _OF_ONES_OWN: Final = Access.REMOVE | Access.REFER
 """What a command may do to what it made itself: which files these are, the watcher knows."""
-_SETTINGS: Final = (b"/etc", b"/proc", b"/sys/devices/system/cpu", b"/sys/fs/cgroup", b"/etc/resolv.conf")
 _NAME_RESOLUTION: Final = 53
 _PORTS: Final = {
     "http": 80,
@@ -87,7 +86,7 @@ class Runtime:
         """Return what this system's programs and this interpreter need.
 
         Args:
-            command: what will be run; its folder is readable too, as programs have their parts beside them.
+            command: what will be run; its file may be read and executed, and nothing beside it.
             private: folders to do everything in, such as one for temporary files.
             read: further folders of the operator's, to read below.
             execute: further folders of the operator's, to read and execute below, such as tools in a home directory.
@@ -95,7 +94,7 @@ class Runtime:
         python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
         return cls(
             execute=(*PROGRAMS, *map(os.fsencode, python), *_places_of(command), *map(os.fsencode, execute)),
-            read=(*_SETTINGS, *map(os.fsencode, read)),
+            read=(*SETTINGS, *KERNEL, *map(os.fsencode, read)),
             devices=DEVICES,
             private=(SHARED_MEMORY, *map(os.fsencode, private)),
         )
@@ -118,15 +117,12 @@ class Runtime:
 
 
 def _places_of(command: str | bytes | None) -> list[bytes]:
-    """Return a command's own folder and that of the file behind it, or the file alone where that would be too much."""
+    """Return a command's file, under its name and under that of the file behind it."""
     found = None if command is None else shutil.which(os.fsdecode(command))
     if found is None:
         return []
     named = os.fsencode(os.path.abspath(found))
-    real = os.path.realpath(named)
-    home = os.path.realpath(os.path.expanduser(b"~"))
-    folders = (os.path.dirname(named), os.path.dirname(real))
-    return [real, *(folder for folder in folders if folder.count(b"/") > 1 and not is_below(home, folder))]
+    return [named, os.path.realpath(named)]
 
 
 def rules_for(triples: Iterable[Triple], workspace: Place, runtime: Runtime) -> Rules:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from host.confinement.naming import HERE, Named, Unknowable, find, here
-from host.system_paths import DEVICES, PROGRAMS, SHARED_MEMORY, is_below
+from host.system_paths import DEVICES, KERNEL, PROGRAMS, SETTINGS, SHARED_MEMORY, is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from world.errors import Refused
 from world.klis.observation import Seen, outside_resource
@@ -52,25 +52,35 @@ class RuntimePaths:
         write: absolute paths below which nothing is observed.
         private: absolute paths of files and folders that no agent may touch, wherever they lie.
         modules: folders of importable code; outside of the workspace they may be read, inside they are its content.
+        named: those of ``read`` that the operator named.
+        searched: folders whose names an interpreter looks for, though the walls show it none of them.
     """
 
     read: tuple[bytes, ...] = ()
     write: tuple[bytes, ...] = ()
     private: tuple[bytes, ...] = ()
     modules: tuple[bytes, ...] = ()
+    named: tuple[bytes, ...] = ()
+    searched: tuple[bytes, ...] = ()
 
     @classmethod
     def standard(
         cls, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = (), private: Iterable[str | Path] = ()
     ) -> RuntimePaths:
         """Return the paths of this system and this interpreter, with more of the operator's."""
-        python = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))}
         return cls(
-            read=(*_SYSTEM, *_real(python), *_real(read)),
+            read=(*_SYSTEM, *_python(), *_real(read)),
             write=(*_USABLE, *_real(write)),
             private=_real(private),
             modules=_real(path for path in sys.path if os.path.isabs(path)),
+            named=_real(read),
         )
+
+    def for_commands(self) -> RuntimePaths:
+        """Return the paths of a process of its own: programs, libraries and their settings, but no code of ours."""
+        settings = _real(map(os.fsdecode, SETTINGS))
+        read = (*PROGRAMS, *settings, *KERNEL, *_python(), *self.named)
+        return replace(self, read=read, modules=(), searched=self.modules)
 
     def with_more(self, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = ()) -> RuntimePaths:
         """Return these paths and more."""
@@ -95,6 +105,11 @@ class RuntimePaths:
             (True, True): _prefixes(one for one in self.write if not is_below(root, one)),
             (False, True): _prefixes(one for one in inside if not is_below(root, one)),
         }
+
+
+def _python() -> tuple[bytes, ...]:
+    """Return the folders of this interpreter and of its libraries."""
+    return _real({sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))})
 
 
 def _prefixes(folders: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -137,6 +152,7 @@ class Operations:
         self._freed = paths.freed(workspace.root_bytes)
         self._private = _prefixes((*paths.private, os.path.join(workspace.root_bytes, PRIVATE)))
         self._below = _prefixes([workspace.root_bytes])
+        self._searched = frozenset(paths.searched)
         own = os.path.join(workspace.root_bytes, PRIVATE)
         self._for_git = frozenset({own, os.path.join(own, IGNORE)})
         self._hosts = tuple(sorted(set(hosts)))
@@ -331,7 +347,7 @@ class Operations:
         """Return what doing something to a file is, whether or not it is there."""
         real = named.path
         place = real + b"/"
-        if predicate is Predicate.CONSUMES and real in self._for_git:
+        if predicate is Predicate.CONSUMES and (real in self._for_git or (looks and real in self._searched)):
             return []
         is_engines = place.startswith(self._private)
         if not is_engines:

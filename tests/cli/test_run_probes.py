@@ -141,3 +141,59 @@ def test_a_long_way_to_what_was_declared_is_allowed(realm: Realm) -> None:
     code = f"TARGET = {str(realm.folder / 'a.txt')!r}{FAR}print(open(target).read())"
     ended, out, err = attempt(realm, code, "--reads", "a.txt")
     assert not CONFINED or (ended, out) == (0, "declared\n\n"), err
+
+
+# What is read without being declared
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+@pytest.mark.parametrize(
+    "name", ["checkpoint.key", "keys/bot.pem", ".env", "world.toml", "world.db", "../backup.db", "operator.py"]
+)
+def test_no_secret_of_the_realm_or_of_its_operator_is_readable(realm: Realm, tmp_path: Path, name: str) -> None:
+    """The workspace is a folder of the realm's, and the command starts in the realm's folder's workspace."""
+    work = realm.folder / "work"
+    work.mkdir()
+    (work / "a.txt").write_text("declared\n")
+    config = realm.folder / "world.toml"
+    config.write_text(config.read_text() + '\n[workspace]\nroot = "work"\n')
+    target = realm.folder / name
+    target.parent.mkdir(exist_ok=True)
+    if not target.exists():
+        target.write_text("SECRET\n")
+    inside = type(realm)(work)
+    code = f"print(open({str(target.resolve())!r}, 'rb').read()[:200])"
+    modules = str(realm.folder)
+    variables = {"WORLD_CONFIG": str(config), "WORLD_LOG": str(realm.folder / "world.db")}
+    path = environment()["PYTHONPATH"] + os.pathsep + modules
+    ended, out, err = attempt(inside, code, "--reads", "a.txt", **variables, PYTHONPATH=path)
+    assert out == ""
+    assert not CONFINED or (ended, "Agent attempted CONSUMES" in err) == (VIOLATED, True), err
+
+
+@pytest.mark.parametrize("name", [".ssh/id_ed25519", ".netrc", ".aws/credentials"])
+def test_no_secret_at_home_is_readable(realm: Realm, tmp_path: Path, name: str) -> None:
+    home = tmp_path / "home"
+    (home / name).parent.mkdir(parents=True)
+    (home / name).write_text("SECRET\n")
+    code = f"import os; print(open(os.path.expanduser('~/{name}')).read())"
+    ended, out, err = attempt(realm, code, "--reads", "a.txt", HOME=str(home))
+    assert "SECRET" not in out
+    assert not CONFINED or (ended, "lies outside of the workspace" in err) == (VIOLATED, True), err
+
+
+@pytest.mark.parametrize("name", ["/etc/shadow", "/etc/ssh", "/etc/fstab"])
+def test_of_the_machines_settings_only_those_of_libraries_are_readable(realm: Realm, name: str) -> None:
+    code = f"import os; os.open({name!r}, 0)"
+    ended, _, err = attempt(realm, code, "--reads", "a.txt")
+    assert not CONFINED or ended == (VIOLATED if os.path.exists(name) else 1), err
+    assert attempt(realm, "open('/etc/passwd'); open('/etc/nsswitch.conf')", "--reads", "a.txt")[0] in (0, REFUSED)
+
+
+def test_the_environment_is_empty_but_for_what_is_named(realm: Realm) -> None:
+    code = "import os; print(sorted(name for name in os.environ if 'TOKEN' in name), os.environ.get('TZ'))"
+    given = {"API_TOKEN": "SECRET", "OTHER_TOKEN": "SECRET", "TZ": "UTC"}
+    if CONFINED:
+        assert attempt(realm, code, "--reads", "a.txt", **given)[1] == "[] UTC\n"
+        named = ("--env", "API_TOKEN", "--env", "MY_TOKEN=mine", "--env", "NO_TOKEN")
+        assert attempt(realm, code, "--reads", "a.txt", *named, **given)[1] == "['API_TOKEN', 'MY_TOKEN'] UTC\n"

@@ -101,6 +101,9 @@ _QUOTE: Final = "if that came from a pattern that the shell replaced, quote the 
 )
 @click.option("--trace", is_flag=True, help="Also trace it with strace, for the record.")
 @click.option("--allow-read", multiple=True, metavar="PATH", help="It may read this, outside of the workspace.")
+@click.option(
+    "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable that it gets beside PATH, HOME and such."
+)
 @click.option("--no-compare", is_flag=True, help="Do not compare the content of the workspace before and after.")
 @click.option("--require-signature", is_flag=True, help="Accept a signed manifest only.")
 @click.option("--by", metavar="ID", help="The caller; the agent itself unless it is a --manifest.")
@@ -162,7 +165,9 @@ def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[st
             "production."
         )
     begun = world.host.begin(manifest, wishes)
-    how = CommandWishes(unconfined=asked["unconfined"], trace=asked["trace"], read=asked["allow_read"])
+    how = CommandWishes(
+        unconfined=asked["unconfined"], trace=asked["trace"], read=asked["allow_read"], passes=asked["env"]
+    )
     return run_command(begun, world.host.premises, argv, how)
 
 

@@ -33,6 +33,14 @@ __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
+PASSED_ENV: Final = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR"),
+        *("FORCE_COLOR", "COLUMNS", "LINES", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE"),
+    }
+)
+"""Variables of the environment that a confined command gets without their being named, beside ``LC_*``."""
+
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that the command gets in our place."""
 
@@ -45,8 +53,9 @@ class CommandWishes:
         unconfined: neither Landlock nor the watcher; only the content is compared.
         trace: also run it under ``strace``, unconfined or not, and record what it saw.
         cwd: its working directory; None is the current one.
-        env: its environment; None is this process's.
+        env: its whole environment; None is ``PASSED_ENV`` of this process's, or all of it where it is unconfined.
         read: further places outside of the workspace that it may read.
+        passes: further variables of this process's environment by name, or ``NAME=VALUE``.
     """
 
     unconfined: bool = False
@@ -54,6 +63,7 @@ class CommandWishes:
     cwd: str | None = None
     env: Mapping[str, str] | None = None
     read: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +191,14 @@ class _Running:
     def run(self, argv: Sequence[str], private: str) -> int:
         """Start the command and wait for its end; returns its exit code as a shell tells it."""
         wishes, declaration = self._wishes, self._run.watch.declaration
-        self._operations = self._premises.operations(
-            declaration, confined=True, read=wishes.read, write=[private]
-        )  # whoever asks it sees what children do: nothing has to be taken for granted of them
-        env = {**(os.environ if wishes.env is None else wishes.env), "TMPDIR": private, RUN: self._run.run_id}
+        env = {**self._environment(), "TMPDIR": private, RUN: self._run.run_id}
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
+        self._operations = self._premises.operations(
+            declaration,
+            confined=not wishes.unconfined,
+            read=[*wishes.read, *([found] if found else [])],
+            write=[private],
+        )  # whoever asks it sees what children do: nothing has to be taken for granted of them
         rules = tree = None
         if not wishes.unconfined:
             rules, tree = self._walls(found, private, [wishes.cwd or os.getcwd(), env.get("HOME", "/")])
@@ -214,6 +227,19 @@ class _Running:
                 if trace is not None:
                     self._read_trace(trace, found or argv[0])
         return code if code >= 0 else 128 - code
+
+    def _environment(self) -> dict[str, str]:
+        """Return the environment: all of it as it was given, else those of this process's that tell no secret."""
+        if self._wishes.env is not None:
+            return dict(self._wishes.env)
+        if self._wishes.unconfined:
+            return dict(os.environ)
+        kept = {name: os.environ[name] for name in os.environ if name in PASSED_ENV or name.startswith("LC_")}
+        for one in self._wishes.passes:
+            name, given, value = one.partition("=")
+            if given or name in os.environ:
+                kept[name] = value if given else os.environ[name]
+        return kept
 
     def _walls(self, command: str | None, private: str, folders: Sequence[str]) -> tuple[Rules, Tree | None]:
         """Return what the kernel lets it do, and what exists for it: what was declared.

@@ -13,4 +13,5 @@ export GIT_OPTIONAL_LOCKS=0 # git status and git diff look without writing to .g
 cd "$here/project"
 # shellcheck disable=SC2086 # GOVERN holds several words
 exec worldctl --config "$here/world.toml" run --manifest "$manifest" --by coder --wait 300 --retry \
+  --env GIT_OPTIONAL_LOCKS \
   --report "$here/last-run.json" ${AGENT_HOME:+--allow-read "$AGENT_HOME"} ${GOVERN:-} -- "$@"
