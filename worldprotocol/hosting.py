@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from host.builtin.notes import prune_notes
 from host.confinement.descendants import end_orphans
+from host.confinement.private import remove_left
 from host.premises import Premises
 from world.clock import IdSource
 from world.errors import Refused
@@ -156,8 +157,12 @@ class Hosting:
             return [(name, one.started.worker) for name, one in realm.proposals.items() if one.started is not None]
 
         for proposal_id, worker in self._protocol.archive.peek(begun):
-            if self._protocol.is_gone(worker) and end_orphans(proposal_id) is None:
+            if not self._protocol.is_gone(worker):
+                continue
+            if end_orphans(proposal_id) is None:
                 _LOGGER.warning("Proposal %s: processes of its effects cannot be ended.", proposal_id)
+            else:
+                remove_left(proposal_id)
 
     def look_after(self) -> None:
         """Do what is due in the workspace: end what was cut off, and remove what nobody needs any more."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -22,6 +21,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from host.builtin.children import Child, Ended
 from host.builtin.ground import EFFECT_CANCELLED, Fault, Params, answering, fits, last_look
 from host.builtin.places import FilePath, looking, subtree_of, telling
+from host.confinement.private import private_folder
 from host.effects import MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
 from world.errors import Refused
 from world.klis.resource import canonical_resource
@@ -87,8 +87,8 @@ def _touches(params: ProcessRun) -> list[tuple[str, str]]:
 @answering
 def _run(params: ProcessRun, call: EffectCallInfo) -> Any:
     command = params.command
-    with tempfile.TemporaryDirectory(prefix="worldprotocol-", ignore_cleanup_errors=True) as private:
-        ended = _lived(params, call, {**_environment(params, call), "TMPDIR": os.path.realpath(private)})
+    with private_folder(call.proposal_id) as private:
+        ended = _lived(params, call, {**_environment(params, call), "TMPDIR": private})
     told = _told(ended)
     name = os.path.basename(command[0])
     if ended.why == "cancelled":

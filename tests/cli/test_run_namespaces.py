@@ -16,13 +16,10 @@ from typing import Any
 
 import pytest
 
-from host.confinement import namespaces
 from tests.cli.realm import COMMAND, Realm, environment
-from tests.cli.test_run_probes import CONFINED, VIOLATED, attempt, realm, secret, template
+from tests.cli.test_run_probes import CONFINED, SECLUDED, VIOLATED, attempt, realm, secret, template
 
 __all__ = ["realm", "secret", "template"]
-
-SECLUDED = CONFINED and namespaces.available().why_not is None
 
 
 def record(realm: Realm) -> dict[str, Any]:

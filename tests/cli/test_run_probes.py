@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from host.confinement import namespaces
 from tests.cli.forked import run
 from tests.cli.inside import Inside
-from tests.cli.realm import Realm, environment, founded
+from tests.cli.realm import COMMAND, Realm, environment, founded
 from worldprotocol.runs.command import confinement
 
 CONFINED = confinement().why_not is None
+SECLUDED = CONFINED and namespaces.available().why_not is None
 PYTHON = os.path.realpath(sys.executable)
 REFUSED, VIOLATED = 125, 120
 
@@ -197,3 +200,76 @@ def test_the_environment_is_empty_but_for_what_is_named(realm: Realm) -> None:
         assert attempt(realm, code, "--reads", "a.txt", **given)[1] == "[] UTC\n"
         named = ("--env", "API_TOKEN", "--env", "MY_TOKEN=mine", "--env", "NO_TOKEN")
         assert attempt(realm, code, "--reads", "a.txt", *named, **given)[1] == "['API_TOKEN', 'MY_TOKEN'] UTC\n"
+
+
+# Swaps, control calls, descriptors, leftovers
+
+
+SWAP = """
+import os, _thread, time
+os.chdir('d')
+open('mine', 'w').close()
+names = ('mine', TARGET)
+over = []
+def swap():
+    turn = 0
+    while not over:
+        turn += 1
+        try:
+            os.symlink(names[turn % 2], 'new')
+            os.rename('new', 'link')
+        except OSError: pass
+_thread.start_new_thread(swap, ())
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    for how in (lambda: os.chmod('link', 0o777), lambda: os.utime('link', (1, 1)), lambda: os.truncate('link', 0),
+                lambda: print(open('link').read(), end='')):
+        try: how()
+        except OSError: pass
+over.append(1)
+"""
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+def test_a_name_that_is_swapped_during_a_call_leads_to_nothing_undeclared(realm: Realm, secret: Path) -> None:
+    """Where there are namespaces: elsewhere mode, times and owner are the watcher's alone, which reads names once."""
+    (realm.folder / "d").mkdir()
+    before = shape(secret)
+    code = f"TARGET = {str(secret)!r}{SWAP}"
+    _, out, _ = attempt(realm, code, "--writes", "d/**", "--deletes", "d/**")
+    assert "SECRET" not in out
+    if SECLUDED:
+        assert shape(secret) == before
+
+
+@pytest.mark.parametrize("request_number", [0xC0045877, 0xC0045878, 0x8004587D, 0x40086602])
+def test_nothing_is_done_to_a_whole_file_system(realm: Realm, request_number: int) -> None:
+    """FIFREEZE, FITHAW, EXT4_IOC_SHUTDOWN (0x8004587D) and FS_IOC_SETFLAGS, with an argument that none would take."""
+    code = f"""
+import errno, fcntl
+try: fcntl.ioctl(open('a.txt'), {request_number}, 0)
+except OSError as error: print(errno.errorcode[error.errno])
+"""
+    if CONFINED:
+        assert attempt(realm, code, "--reads", "a.txt")[:2] == (0, "EPERM\n")
+
+
+def test_what_a_killed_engine_left_of_temporary_files_goes_with_the_next_start(realm: Realm) -> None:
+    code = "import os, time; print(os.environ['TMPDIR'], flush=True); time.sleep(600)"
+    argv = [*COMMAND, "run", "--agent", "eve", "--reads", "a.txt", "--", PYTHON, "-I", "-S", "-c", code]
+    with subprocess.Popen(argv, cwd=realm.folder, env=environment(), stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        folder = running.stdout.readline().strip()
+        running.kill()
+    if CONFINED:
+        assert os.path.isdir(folder)
+        realm("settle")
+        assert not os.path.exists(folder)
+
+
+def test_who_may_remove_a_tree_may_list_it(realm: Realm) -> None:
+    (realm.folder / "t/sub").mkdir(parents=True)
+    (realm.folder / "t/sub/x").write_text("x")
+    if CONFINED:
+        realm("run", "--agent", "eve", "--deletes", "t/**", "--", "rm", "-rf", "t")
+        assert not (realm.folder / "t").exists()

@@ -124,6 +124,17 @@ def test_no_descriptor_of_ours_is_left_open(ground, held):
     assert (code, out) == (0, b"['0', '1', '2', '3']\n")  # the last is the listing itself
 
 
+@pytest.mark.requirement("KO-5.2")
+@pytest.mark.parametrize("at", ["stdin", "stdout", "stderr"])
+def test_an_open_folder_is_not_handed_on(ground, held, at):
+    """Names below an inherited folder would lead around the command's own tree: such a command is not started."""
+    folder = os.open(ground.outside, os.O_RDONLY)
+    try:
+        assert refusal(ground, ["true"], **held, **{at: folder}).code == "CONFINEMENT_FAILED"
+    finally:
+        os.close(folder)
+
+
 def test_signals_are_as_they_are_without_us(ground, held):
     looked = ["/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]
     without_us = subprocess.run(looked, capture_output=True, check=True).stdout

@@ -126,6 +126,11 @@ def test_sockets_are_of_families_whose_addresses_are_judged(kind, name):
     options = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
     for family in (1, 2, 10):
         assert answer(code, kind.audit, number, family, 1 | options, 0) == ALLOWED
+    for family in (2, 10):
+        for protocol in (132, 136, 262, 1):  # SCTP, UDP-Lite, MPTCP, ICMP
+            assert answer(code, kind.audit, number, family, 1 | options, protocol) == denied
+        assert answer(code, kind.audit, number, family, 1 | options, 6) == ALLOWED
+        assert answer(code, kind.audit, number, family, 2, 17) == ALLOWED
         assert answer(code, kind.audit, number, family, 2, 0) == ALLOWED
     for family in (2, 10):
         assert answer(code, kind.audit, number, family, 3 | options, 1) == denied
@@ -145,6 +150,18 @@ def test_sending_without_an_address_needs_no_answer(kind):
     assert answer(code, kind.audit, number, 3, 1, 1, 0, 1 << 32, 16) == NOTIFY
 
 
+def test_nothing_is_sent_with_the_opening_of_a_connection(kind):
+    """TCP fast open connects past connect, at which the walls look."""
+    code, refused = program(kind), ERRNO | errno.EOPNOTSUPP
+    numbers = {name: number for number, (name, _) in watched(kind).items()}
+    for name, flags in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
+        arguments = [3, 1, 1, 1, 1, 16]
+        arguments[flags] = 0x20000000 | 0x4000
+        assert answer(code, kind.audit, numbers[name], *arguments) == refused
+        arguments[flags] = 0x4000
+        assert answer(code, kind.audit, numbers[name], *arguments) == NOTIFY
+
+
 def test_other_conventions_and_ways_around_are_closed(kind):
     code = program(kind)
     other = MACHINES["aarch64" if kind is MACHINES["x86_64"] else "x86_64"]
@@ -153,10 +170,20 @@ def test_other_conventions_and_ways_around_are_closed(kind):
     assert answer(code, kind.audit, 425) == ERRNO | errno.ENOSYS
     assert answer(code, kind.audit, 429) == ERRNO | errno.EPERM
     ioctl = ARGUED["ioctl"][kind.column]
-    for request in (0x5412, 0x541C, 0x40086602, 0x401C5820, 0x40806685):
+    freezes = (0xC0045877, 0xC0045878, 0xC0185879, 0x8004587D, 0x587D)  # FIFREEZE, FITHAW, FITRIM, *_IOC_SHUTDOWN
+    for request in (0x5412, 0x541C, 0x40086602, 0x401C5820, 0x40806685, *freezes, 0, 0xFFFFFFFF):
         assert answer(code, kind.audit, ioctl, 0, request) == ERRNO | errno.EPERM
         assert answer(code, kind.audit, ioctl, 0, request | 1 << 32) == ERRNO | errno.EPERM
-    for request in (0x5401, 0x80086601, 0x801C581F):  # also to read the flags of files
+    for request in (
+        0x5401,
+        0x5413,
+        0x541B,
+        0x5421,
+        0x5451,
+        0x40049409,
+        0x80086601,
+        0x801C581F,
+    ):  # also to read the flags of files
         assert answer(code, kind.audit, ioctl, 0, request) == ALLOWED
     if kind.foreign is not None:
         assert answer(code, kind.audit, kind.foreign | 2) == ERRNO | errno.ENOSYS

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from host.confinement import Access, Rules, RunningCommand, Tree, landlock, namespaces, rules_for, start, watcher
 from host.confinement.descendants import RUN
+from host.confinement.private import private_folder
 from host.observation import Operations, tracing
 from host.observation.operations import printable
 from host.observation.system_calls import judged_by
@@ -34,10 +34,10 @@ __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
 PASSED_ENV: Final = frozenset(
-    {
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR"),
-        *("FORCE_COLOR", "COLUMNS", "LINES", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE"),
-    }
+    (
+        "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR COLUMNS LINES "
+        "PYTHONIOENCODING PYTHONUTF8 PYTHONDONTWRITEBYTECODE"
+    ).split()
 )
 """Variables of the environment that a confined command gets without their being named, beside ``LC_*``."""
 
@@ -140,7 +140,7 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
         command=[printable(os.fsencode(argument)) for argument in argv],
     )
     try:
-        with _private_folder() as private:
+        with private_folder(run.run_id) as private:
             code = running.run(argv, private)
     except BaseException as error:
         with _undisturbed():
@@ -295,16 +295,6 @@ class _Running:
             return False
         path = os.path.join(self._premises.workspace.root_bytes, relative)
         return not any(is_below(path, place) for place in self._granted)
-
-
-@contextmanager
-def _private_folder() -> Iterator[str]:
-    """Give a command a folder of its own for temporary files, outside of the workspace."""
-    folder = os.path.realpath(tempfile.mkdtemp(prefix="worldprotocol-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Final
 
 from host.backups import Restored
 from host.confinement.descendants import end_orphans
+from host.confinement.private import remove_left
 from host.premises import Premises
 from world.errors import Refused
 from world.events import RunClosed, RunOpened, RunRolledBack
@@ -61,6 +62,7 @@ def recover_runs(protocol: WorldProtocol, leases: Leases, premises: Premises) ->
             if end_orphans(opened.run_id) is None:
                 _LOGGER.warning("Run %s: its processes cannot be ended, so it is left open.", opened.run_id)
                 continue
+            remove_left(opened.run_id)
             _end(protocol, leases, premises, opened)
             done.append(read_verification(protocol.archive, opened.run_id))
     return done
