@@ -33,12 +33,11 @@ __all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
-PASSED_ENV: Final = frozenset(
-    (
-        "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR COLUMNS LINES "
-        "PYTHONIOENCODING PYTHONUTF8 PYTHONDONTWRITEBYTECODE"
-    ).split()
-)
+_PASSED: Final = """
+PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR COLUMNS LINES
+PYTHONIOENCODING PYTHONUTF8 PYTHONDONTWRITEBYTECODE
+"""
+PASSED_ENV: Final = frozenset(_PASSED.split())
 """Variables of the environment that a confined command gets without their being named, beside ``LC_*``."""
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -195,7 +194,7 @@ class _Running:
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
         self._operations = self._premises.operations(
             declaration,
-            confined=not wishes.unconfined,
+            confined=True,
             read=[*wishes.read, *([found] if found else [])],
             write=[private],
         )  # whoever asks it sees what children do: nothing has to be taken for granted of them
