@@ -320,14 +320,15 @@ def be_first(libc: Any, given: dict[str, Any], stage: bytes, made: int) -> None:
     try:
         os.setsid()
         libc.signal(_SIGCHLD, ctypes.c_void_p(1))  # ignored, so that orphans vanish by themselves
+        os.chdir(stage)  # so that nothing of the old tree can be reached through this process
         failed = libc.mount(b"proc", stage + b"/proc", b"proc", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), None)
         error = ctypes.get_errno() if failed else 0
+        drop(libc, given["machine"], 0)
+        libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
         os.write(made, bytes([min(error, 255)]))
         lifeline = given["lifeline"]
         os.closerange(0, lifeline)
         os.closerange(lifeline + 1, 65536)
-        drop(libc, given["machine"], 0)
-        libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
         os.read(lifeline, 1)
     finally:
         os._exit(0)
