@@ -11,12 +11,24 @@ import io
 import random
 import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-__all__ = ["ADVICE", "HARMLESS", "NAMES", "PLAIN", "Impurity", "Kind", "of_builtin", "of_event", "of_function"]
+__all__ = [
+    "ADVICE",
+    "HARMLESS",
+    "NAMES",
+    "PLAIN",
+    "Impurity",
+    "Kind",
+    "of_builtin",
+    "of_event",
+    "of_function",
+    "seeded_in",
+]
 
 Kind = str
 """Which part of the outside is reached: a key of ``ADVICE``."""
@@ -228,6 +240,7 @@ _TRUSTED_CALLERS: Final = frozenset({"_strptime"})
 
 _GLOBAL_RANDOM: Final = getattr(random.seed, "__self__", None)
 """The generator behind the functions of ``random``, which the whole process shares."""
+_ALSO_SHARED: Final = "random.Random (made or seeded before the call)"
 
 PLAIN: Final = frozenset(
     {str, bytes, bytearray, int, float, complex, bool, list, tuple, dict, set, frozenset, re.Pattern, re.Match}
@@ -241,12 +254,14 @@ NAMES: Final = frozenset(name.rpartition(".")[2] for _, name in _PYTHON_FUNCTION
 """Names without which no Python function is impure: most calls are told by them."""
 
 
-def of_builtin(function: Any, caller: FrameType) -> Impurity | None:
+def of_builtin(function: Any, caller: FrameType, seeded: Collection[int] = ()) -> Impurity | None:
     """Tell what is impure about calling a built-in function or method.
 
     Args:
         function: what is about to be called.
         caller: the frame that calls it.
+        seeded: ids of the random generators that the watched call itself gave a seed; the values of all others
+            depend on what was drawn before.
     """
     owner = getattr(function, "__self__", None)
     if isinstance(owner, ModuleType):
@@ -261,7 +276,7 @@ def of_builtin(function: Any, caller: FrameType) -> Impurity | None:
         return None
     if owner is None:
         return None
-    return _of_method(owner, name)
+    return _of_method(owner, name, seeded)
 
 
 def _of_module(module: str, name: str) -> Impurity | None:
@@ -286,9 +301,11 @@ def _of_os(name: str) -> Impurity:
     return Impurity("processes" if name.startswith(_PROCESSES) else "files", what)
 
 
-def _of_method(owner: object, name: str) -> Impurity | None:
+def _of_method(owner: object, name: str, seeded: Collection[int]) -> Impurity | None:
     if owner is _GLOBAL_RANDOM:
         return Impurity("randomness", f"random.{name}")
+    if isinstance(owner, random.Random):
+        return None if id(owner) in seeded else Impurity("randomness", _ALSO_SHARED)
     if isinstance(owner, io.IOBase):
         if isinstance(owner, (io.StringIO, io.BytesIO)):
             return None
@@ -296,6 +313,12 @@ def _of_method(owner: object, name: str) -> Impurity | None:
         return Impurity("output" if is_output else "files", f"{type(owner).__name__}.{name}")
     kind = _MODULES.get(type(owner).__module__)
     return None if kind is None else Impurity(kind, f"{type(owner).__qualname__}.{name}")
+
+
+def seeded_in(frame: FrameType) -> random.Random | None:
+    """Return the random generator that a Python function, which is about to begin, gives a seed; None for others."""
+    owner = frame.f_locals.get("self") if frame.f_code is random.Random.seed.__code__ else None
+    return owner if isinstance(owner, random.Random) and owner is not _GLOBAL_RANDOM else None
 
 
 def of_function(frame: FrameType) -> Impurity | None:

@@ -15,10 +15,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from random import Random
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from projections.purity import HARMLESS, NAMES, PLAIN, Impurity, Kind, of_builtin, of_event, of_function
+from projections.purity import HARMLESS, NAMES, PLAIN, Impurity, Kind, of_builtin, of_event, of_function, seeded_in
 from world.references import FILE_MODULE_PREFIX
 
 __all__ = ["Found", "place_of", "watched"]
@@ -86,11 +87,12 @@ _installed = False
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """What one run did on its thread."""
+    """What one run did on its thread; ``seeded`` are the random generators that it gave a seed, by id."""
 
     base: FrameType | None
     but: frozenset[Kind]
     found: list[Found] = field(default_factory=list)
+    seeded: dict[int, Random] = field(default_factory=dict)
     active: bool = False
 
     def run(self, call: Callable[[], Any]) -> Any:
@@ -121,11 +123,14 @@ class _Watch:
         if event == "c_call":
             if arg in HARMLESS or type(getattr(arg, "__self__", None)) in PLAIN:
                 return  # what nearly every call is
-            found = of_builtin(arg, frame)
+            found = of_builtin(arg, frame, self.seeded)
         elif event == "call":
             if frame.f_code.co_name not in NAMES:
                 return
             found, caller = of_function(frame), frame.f_back
+            generator = seeded_in(frame) if found is None else None
+            if generator is not None:
+                self.seeded[id(generator)] = generator
         else:
             return
         if found is not None and self.active:

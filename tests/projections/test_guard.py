@@ -119,6 +119,7 @@ IMPURE: list[tuple[str, str, Callable[[ProjectionRequest], Any]]] = [
     ("randomness", "random.getrandbits", lambda req: random.choice([1, 2])),
     ("randomness", "random.seed", lambda req: random.seed(5)),
     ("randomness", "random.Random", lambda req: random.Random().random()),
+    ("randomness", "random.Random (made or seeded before the call)", lambda req: SHARED_RANDOM.random()),
     ("randomness", "os.urandom", lambda req: os.urandom(4)),
     ("randomness", "os.urandom", lambda req: random.SystemRandom().random()),
     ("randomness", "secrets.token_hex", lambda req: secrets.token_hex()),
@@ -250,7 +251,6 @@ COUNT: Iterator[int] = iter(range(10_000))
     [
         lambda req: IntentBody(type="t", input=next(COUNT)),
         lambda req: IntentBody(type=f"t{next(COUNT)}"),
-        lambda req: {"kind": "none", "reason": str(SHARED_RANDOM.random())},
         lambda req: IntentBody(type="t") if next(COUNT) % 2 else None,
         lambda req: {"kind": "intent", "body": {"type": "t", "scopeProposal": {"allowedPaths": [f"a{next(COUNT)}"]}}},
         lambda req: 1 // (next(FAILING)) and None,

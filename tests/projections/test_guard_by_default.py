@@ -52,12 +52,16 @@ CLICK = {
 }
 REQUEST = ProjectionRequest("5c" * 32, VIEW, ANN, SourceEvent.read(CLICK))
 
+SHARED = random.Random(4)
+
 REACHED: list[tuple[str, str, Callable[[], Any]]] = [
     ("clock", "time.time", lambda: time.time()),
     ("clock", "datetime.now", lambda: datetime.now(UTC)),
     ("clock", "date.today", lambda: date.today()),  # noqa: DTZ011
     ("randomness", "random.random", lambda: random.random()),
     ("randomness", "uuid.uuid4", lambda: uuid.uuid4()),
+    ("randomness", "random.Random (made or seeded before the call)", lambda: SHARED.random()),
+    ("randomness", "random.Random (made or seeded before the call)", lambda: SHARED.choice([1, 2])),
     ("network", "socket.__new__", lambda: socket.socket()),
     ("network", "socket.getaddrinfo", lambda: socket.create_connection(("localhost", 9))),
     ("files", "open('/dev/null')", lambda: open("/dev/null")),  # noqa: SIM115
