@@ -275,8 +275,8 @@ def test_the_table_of_modules_is_in_step() -> None:
 
 
 def test_each_version_in_the_changelog_has_each_heading_once() -> None:
-    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)[1:]
-    found = [re.findall(r"^### (.+)$", version, flags=re.M) for version in versions]
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    found = [re.findall(r"^### (.+)$", version, flags=re.MULTILINE) for version in versions]
     assert found
     assert [name for names in found for name, count in Counter(names).items() if count > 1] == []
 
