@@ -206,7 +206,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"              when   {one['when']}"
         for name, value in one.get("reads", {}).items():
             yield f"              reads  {name} = {_shown(value)}"
-        if "because" in one and "reads" not in one:
+        if "because" in one and not {"reads", "when"} <= one.keys():  # else these two say it
             yield f"              why    {one['because']}"
         yield from _again(one.get("answeredFrom"))
         if "scope" in one:
