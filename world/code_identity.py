@@ -278,7 +278,7 @@ class _Walk:
         for at, name in enumerate(chain):
             if not self._is_own(module):
                 return self._outside(module, ".".join(chain[at:]))
-            known = module.__dict__.get(name, _MISSING)
+            known = self._attribute(module, name)
             if not isinstance(known, ModuleType):
                 return self._name_label(module, name)
             module = known
@@ -327,8 +327,15 @@ class _Walk:
             return self._outside_named(told.module, told.name or "")
         if told.name is None:
             return self._along(other, chain)
-        inner = other.__dict__.get(told.name, _MISSING)
+        inner = self._attribute(other, told.name)
         return self._along(inner, chain) if isinstance(inner, ModuleType) else self._name_label(other, told.name)
+
+    def _attribute(self, module: ModuleType, name: str) -> Any:
+        """Return an attribute of a module; of a package, also a submodule that was not imported so far."""
+        known = module.__dict__.get(name, _MISSING)
+        if known is not _MISSING or not hasattr(module, "__path__") or not self._is_own(module):
+            return known
+        return self._module(module, Import(f"{module.__name__}.{name}", 0, None)) or _MISSING
 
     def _module(self, module: ModuleType, told: Import) -> ModuleType | None:
         """Return the module that an import statement names; None for one of another distribution not imported so far.

@@ -103,11 +103,15 @@ def at_most(limit: int, extra: dict[str, int]) -> Any:
 @logged
 def order(ctx: ActionContext, new: Order) -> Any:
     """Order."""
+    import shopkit.latest
+
+    from . import later
     from .late import late
 
     if new.count > 5:
         ctx.fail("MANY", label(new.count))
     yielded = Money().worth() + total(new) + prices.price("tea") + alias.inner.cost() + CUTS[0] + late()
+    yielded += later.COST + shopkit.latest.COST
     return [set_("stock", {"n": yielded + registry.HANDLERS["x"](1)})]
 
 
@@ -128,6 +132,8 @@ FILES = {
     "deep/__init__.py": "from . import inner\n",
     "deep/inner.py": "def cost():\n    return 8\n",
     "late.py": "def late():\n    return 1\n",
+    "later.py": "COST = 3\n",
+    "latest.py": "COST = 4\n",
     "registry.py": (
         "HANDLERS = {}\n\n\ndef register(name):\n    def add(function):\n        HANDLERS[name] = function\n"
         "        return function\n\n    return add\n"
@@ -209,6 +215,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package
         pytest.param("impl.py", "of them", "of those", id="re-exported name"),
         pytest.param("deep/inner.py", "8", "9", id="alias of a package"),
         pytest.param("late.py", "1", "2", id="import in a function"),
+        pytest.param("later.py", "3", "5", id="submodule imported from its package in a function"),
+        pytest.param("latest.py", "4", "5", id="submodule imported by its full name in a function"),
         pytest.param("handlers.py", "n + 1", "n + 2", id="function in a registry"),
     ],
 )
@@ -216,6 +224,15 @@ def test_a_change_of_what_an_action_reaches_changes_its_identity(
     package: Package, file: str, old: str, new: str
 ) -> None:
     assert package.changed(file, old, new) == {"action:order"}
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_what_was_imported_before_makes_no_difference_to_an_identity(package: Package) -> None:
+    before = package.sources()
+    package.domain()
+    importlib.import_module("shopkit.later")
+    importlib.import_module("shopkit.latest")
+    assert importlib.import_module("shopkit.main").shop.sources() == before
 
 
 @pytest.mark.requirement("CARD-replay")
