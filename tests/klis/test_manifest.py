@@ -244,6 +244,13 @@ def test_text_that_is_no_json_object_is_malformed(told: Any) -> None:
         "{a: " * 20,
         "? [a]\n: b",
         "a: !!python/object:os.system x",
+        "a: !!timestamp x",
+        "a: !!bool x",
+        "a: !!int ''",
+        "a: !!str 5",
+        "a: ! b",
+        "!!map {a: 1}",
+        "<<: {a: 1}",
         "a: 2020-99-99",
         "a: 2020-01-01",
         "a: .nan",
@@ -256,6 +263,15 @@ def test_text_that_is_no_json_object_is_malformed(told: Any) -> None:
 )
 def test_yaml_beyond_json_is_malformed(text: str | bytes) -> None:
     assert refusal(text, yaml=True).code == "MALFORMED_SCHEMA"
+
+
+@pytest.mark.requirement("KM-6.1")
+def test_a_merge_cannot_repeat_a_key_of_a_yaml_manifest() -> None:
+    told = yaml.safe_dump(document("MUTATES FILE:/a")) + "<<: {agent_id: other}\n"
+    refused = refusal(told, yaml=True)
+    assert refused.code == "MALFORMED_SCHEMA"
+    assert "merge" in refused.message
+    assert "line" in refused.message
 
 
 def test_the_limits_are_named() -> None:

@@ -191,7 +191,7 @@ def manifest_document(text: str | bytes, *, yaml: bool = False) -> dict[str, Any
     """Return the document of a manifest's text; whether it is a manifest is for ``read_manifest``.
 
     Args:
-        text: JSON, or YAML without aliases and repeated keys, at most ``MAX_MANIFEST_CHARS`` long.
+        text: JSON, or YAML without aliases, tags, merges and repeated keys, at most ``MAX_MANIFEST_CHARS`` long.
         yaml: whether it is YAML.
 
     Raises:
@@ -328,6 +328,8 @@ class _StrictLoader(_Loader):  # type: ignore[misc]  # the compiled one where it
     def construct_mapping(self, node: pyyaml.MappingNode, deep: bool = False) -> Any:
         seen: set[str] = set()
         for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise pyyaml.constructor.ConstructorError(None, None, "a merge; write its keys out", key.start_mark)
             if str(key.value) in seen:
                 raise pyyaml.constructor.ConstructorError(None, None, f"a second {key.value!r:.60}", key.start_mark)
             seen.add(str(key.value))
@@ -335,13 +337,18 @@ class _StrictLoader(_Loader):  # type: ignore[misc]  # the compiled one where it
 
 
 def _read_yaml(text: str | bytes) -> Any:
-    """Read one YAML document of the JSON kind: no aliases, which can make a small text huge, and no repeated keys."""
+    """Read one YAML document of the JSON kind.
+
+    It has no aliases, which can make a small text huge, no tags, no merges and no repeated keys.
+    """
     try:
         depth = 0
         for event in pyyaml.parse(text, _Loader):
             line = 1 if event.start_mark is None else event.start_mark.line + 1
             if isinstance(event, pyyaml.AliasEvent):
                 raise Refused("MALFORMED_YAML", f"An alias at line {line}: write it out; a manifest has no aliases.")
+            if getattr(event, "tag", None) is not None:
+                raise Refused("MALFORMED_YAML", f"A tag at line {line}: leave it out; a manifest has no tags.")
             depth += isinstance(event, pyyaml.CollectionStartEvent) - isinstance(event, pyyaml.CollectionEndEvent)
             if depth > _MAX_YAML_DEPTH:
                 raise Refused("MALFORMED_YAML", f"It is nested more than {_MAX_YAML_DEPTH} deep at line {line}.")
