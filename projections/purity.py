@@ -8,6 +8,7 @@ to.
 from __future__ import annotations
 
 import io
+import os
 import random
 import re
 import sys
@@ -24,6 +25,7 @@ __all__ = [
     "PLAIN",
     "Impurity",
     "Kind",
+    "is_settled",
     "of_builtin",
     "of_event",
     "of_function",
@@ -205,6 +207,8 @@ _EVENTS: Final[dict[str, Kind]] = {
     "builtins.input": "files",
     "time.sleep": "clock",
     "sys.addaudithook": "interpreter",
+    "sys.setprofile": "interpreter",
+    "sys.settrace": "interpreter",
 }
 _EVENT_FAMILIES: Final[dict[str, Kind]] = {
     "ctypes": "interpreter",
@@ -237,6 +241,14 @@ _EVENT_FAMILIES: Final[dict[str, Kind]] = {
 # What parses dates reads the names of days and months from the clock's module; the time itself it does not
 # read.
 _TRUSTED_CALLERS: Final = frozenset({"_strptime"})
+
+_SETTLED: Final[dict[str, frozenset[Kind]]] = {
+    "pydantic.plugin._loader": frozenset({"environment", "files"}),
+    "zoneinfo._common": frozenset({"files"}),
+    "zoneinfo._tzpath": frozenset({"files"}),
+}
+"""What modules of libraries read whenever they are used, as content of the library: the plugins of pydantic, and the
+time zone database, which is part of Python's library as that of Unicode is."""
 
 _GLOBAL_RANDOM: Final = getattr(random.seed, "__self__", None)
 """The generator behind the functions of ``random``, which the whole process shares."""
@@ -334,6 +346,16 @@ def of_function(frame: FrameType) -> Impurity | None:
     return _PYTHON_FUNCTIONS.get((module, name)) if isinstance(module, str) else None
 
 
+def is_settled(found: Impurity, module: object) -> bool:
+    """Tell whether a module of a library may reach this, whoever uses it.
+
+    Args:
+        found: what is reached.
+        module: the name of the module whose code reaches it.
+    """
+    return isinstance(module, str) and found.kind in _SETTLED.get(module, ())
+
+
 def of_event(event: str, args: tuple[Any, ...]) -> Impurity | None:
     """Tell what is impure about an audit event (PEP 578).
 
@@ -342,6 +364,8 @@ def of_event(event: str, args: tuple[Any, ...]) -> Impurity | None:
         args: what the interpreter says about it.
     """
     kind = _EVENTS.get(event)
+    if event == "open" and _reads_time_zone(args):  # opened by code in C, which has no frame of its own
+        return None
     if kind is not None:
         return Impurity(kind, f"open({repr(args[0])[:200]})" if event == "open" and args else event)
     family, dot, name = event.partition(".")
@@ -351,3 +375,12 @@ def of_event(event: str, args: tuple[Any, ...]) -> Impurity | None:
         return _of_os(name)
     kind = _EVENT_FAMILIES.get(family)
     return None if kind is None else Impurity(kind, event)
+
+
+def _reads_time_zone(args: tuple[Any, ...]) -> bool:
+    """Tell whether a file is opened to read it that is one of the time zone database."""
+    library = sys.modules.get("zoneinfo")
+    if library is None or len(args) < 2 or not isinstance(args[0], str) or args[1] not in ("r", "rb"):
+        return False
+    path = os.path.normpath(args[0])
+    return any(path.startswith(f"{folder}{os.sep}") for folder in library.TZPATH)

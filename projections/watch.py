@@ -19,7 +19,18 @@ from random import Random
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from projections.purity import HARMLESS, NAMES, PLAIN, Impurity, Kind, of_builtin, of_event, of_function, seeded_in
+from projections.purity import (
+    HARMLESS,
+    NAMES,
+    PLAIN,
+    Impurity,
+    Kind,
+    is_settled,
+    of_builtin,
+    of_event,
+    of_function,
+    seeded_in,
+)
 from world.references import FILE_MODULE_PREFIX
 
 __all__ = ["Found", "place_of", "watched"]
@@ -105,8 +116,9 @@ class _Watch:
         profile = sys.getprofile()
         _pause_collecting()  # finalizers of objects of others would seem to be the projection's doing
         try:
-            _here.watch, self.active = self, True
+            _here.watch = self
             sys.setprofile(self.on_profile)
+            self.active = True
             return call()
         finally:
             self.active = False
@@ -144,7 +156,7 @@ class _Watch:
                 self.object_to(found, sys._getframe(2))
 
     def object_to(self, found: Impurity, caller: FrameType | None) -> None:
-        """Note something impure and end the run, unless an import does it or its kind is let be."""
+        """Note something impure and end the run, unless its kind is let be or an import or a settled library does it."""
         if found.kind in self.but:
             return
         where = ""
@@ -152,6 +164,8 @@ class _Watch:
         while frame is not None and frame is not self.base:
             code = frame.f_code
             if (code.co_filename, code.co_name) == _IMPORTING and found.kind not in _NEVER_BY_IMPORT:
+                return
+            if is_settled(found, frame.f_globals.get("__name__")):
                 return
             where = where or _told(frame, frame.f_lineno)
             frame = frame.f_back

@@ -22,6 +22,7 @@ import threading
 import time
 import urllib.request
 import uuid
+import zoneinfo
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
@@ -29,10 +30,12 @@ from functools import partial
 from pathlib import Path
 from time import monotonic as the_clock
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter, create_model
 
 from projections import (
     FunctionProjection,
@@ -164,6 +167,7 @@ IMPURE: list[tuple[str, str, Callable[[ProjectionRequest], Any]]] = [
     ("mutation", "what it was given", lambda req: object.__setattr__(req.snapshot, "data", None)),
     ("mutation", "what it was given", lambda req: req.source.__dict__.update(event_id="other")),
     ("interpreter", "sys.setprofile", lambda req: sys.setprofile(None)),
+    ("interpreter", "sys.setprofile", lambda req: partial(sys.setprofile, None)()),
     ("interpreter", "sys.settrace", lambda req: sys.settrace(None)),
     ("interpreter", "sys.addaudithook", lambda req: sys.addaudithook(lambda *_: None)),
 ]
@@ -310,6 +314,44 @@ def test_a_pure_projection_answers_under_guard_as_it_does_without():
     guarded_answer = guarded(form, REQUEST)
     assert isinstance(guarded_answer, Selected)
     assert guarded_answer == ask(form, REQUEST)
+
+
+class Reply(BaseModel):
+    later: Later | None = None
+
+
+class Later(BaseModel):
+    n: int
+
+
+def uses_models(req: ProjectionRequest) -> Any:
+    """Complete a model on its first use, make one, and adapt a type."""
+    made = create_model("Made", n=(int, 1))
+    return Nothing(
+        f"{Reply.model_validate({'later': {'n': 1}})} {made()} {TypeAdapter(list[int]).validate_python([1])}"
+    )
+
+
+def uses_time_zones(req: ProjectionRequest) -> Any:
+    """Read a time zone of which nothing is kept from an earlier use."""
+    return Nothing(datetime(2020, 7, 1, tzinfo=ZoneInfo.no_cache("Europe/Berlin")).isoformat())
+
+
+@pytest.mark.requirement("INT-9.1", "INT-11.1", "INV-P4")
+@pytest.mark.parametrize(
+    ("function", "answer"),
+    [(uses_models, "later=Later(n=1) n=1 [1]"), (uses_time_zones, "2020-07-01T00:00:00+02:00")],
+)
+def test_what_libraries_read_of_their_own_is_no_impurity(function, answer):
+    assert guarded(called("pure", function), REQUEST) == Nothing(answer)
+
+
+@pytest.mark.requirement("INV-P3")
+def test_a_time_zone_file_may_be_read_and_not_changed(tmp_path, monkeypatch):
+    (tmp_path / "Zone").write_bytes(b"x")
+    monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path),))
+    for path, mode in ((tmp_path / "Zone", "ab"), (tmp_path / ".." / "other", "rb")):
+        refused("PROJECTION_IMPURE", partial(guarded, called("p", lambda req, p=path, m=mode: open(p, m)), REQUEST))  # noqa: SIM115
 
 
 def test_a_module_that_starts_something_while_it_is_imported_is_refused(tmp_path, monkeypatch):
