@@ -156,7 +156,7 @@ class _Watch:
                 self.object_to(found, sys._getframe(2))
 
     def object_to(self, found: Impurity, caller: FrameType | None) -> None:
-        """Note something impure and end the run, unless its kind is let be or an import or a settled library does it."""
+        """Note something impure and end the run, unless it is let be: by kind, in an import, in a settled library."""
         if found.kind in self.but:
             return
         where = ""
