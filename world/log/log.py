@@ -190,7 +190,8 @@ class EventLog(LogReader):
             StorageFull: ``STORAGE_FULL``.
             Refused: ``LOG_READ_ONLY``, ``STREAM_CONFLICT``, ``VIEW_CHANGED``.
             DamagedLog: the stored log contradicts what this object saw before.
-            WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement of the commit was lost.
+            WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement of the commit was lost; ``LOG_MOVED``
+                when the log's file is not under its name any more.
         """
         with self._exclusive():
             opening = self._begin()

@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from world.errors import DamagedLog, LogBusy, Refused, StorageFull, WorldProtocolError
+from world.log.opened_files import OpenedFiles, identity
 from world.log.sqlite_reading import Readers, ReadOnlyReaders, fetch
 from world.log.store import (
     Batch,
@@ -43,6 +44,9 @@ _UNWRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _NOT_OURS: Final = ("no such table", "no such column", "unsupported file format")  # the schema was changed
 _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter for what the driver says about a bad schema
 _SCHEMA_BYTES: Final = 1 << 16  # our schema stands on the first page
+_OPEN_ATTEMPTS: Final = 3  # to open a file that is being replaced
+_NOT_STORED: Final = "Nothing of the commit was stored"
+_NOT_ACKNOWLEDGED: Final = "The commit is in the file that was opened, or in its -wal, and was not acknowledged"
 _SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -72,6 +76,7 @@ class SqliteStore(Store):
         self._patience_s = busy_timeout_ms / 1000
         self._mutex = threading.RLock()  # guards the only connection of a database in memory
         self._writer: sqlite3.Connection | None = None
+        self._files: OpenedFiles | None = None  # of a file that is open for writing
         self._commits_of_others = 0  # SQLite's data_version of the writing connection
         self._polite_until = 0.0
         if path != MEMORY:
@@ -91,10 +96,29 @@ class SqliteStore(Store):
         level = "FULL" if durability == "full" else "NORMAL"
         self._patiently(self._writer, f"PRAGMA synchronous={level}")  # reads the schema, so it needs a lock
         if self._path != MEMORY:
-            self._patiently(self._writer, "SELECT count(*) FROM sqlite_schema")
+            self._note_companions()
             self._readers = Readers(self._path)
 
     def _connect(self) -> sqlite3.Connection:
+        """Open the connection for writing, and note which file it has opened."""
+        if self._path == MEMORY:
+            return self._connect_once()
+        for _ in range(_OPEN_ATTEMPTS):
+            before = identity(self._path)
+            connection = self._connect_once()
+            self._files = OpenedFiles(self._path)
+            if before is None or before == identity(self._path):
+                return connection
+            connection.close()
+        raise LogBusy("LOG_BUSY", f"{self._path} is being replaced; try again.", path=self._path)
+
+    def _note_companions(self) -> None:
+        """Note ``-wal`` and ``-shm``, which SQLite opens with the first read in WAL mode."""
+        self._patiently(self._own(), "SELECT count(*) FROM sqlite_schema")
+        if self._files is not None:
+            self._files.note_companions()
+
+    def _connect_once(self) -> sqlite3.Connection:
         name = MEMORY if self._path == MEMORY else file_uri(self._path, "rw" if _holds(self._path) else "rwc")
         connection = sqlite3.connect(
             name, uri=self._path != MEMORY, timeout=0, isolation_level=None, check_same_thread=False
@@ -109,6 +133,8 @@ class SqliteStore(Store):
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         """See ``Store.query``."""
+        if self._files is not None:
+            self._files.refuse_moved()
         try:
             if self._readers is not None:
                 return self._readers.query(sql, parameters)
@@ -124,7 +150,9 @@ class SqliteStore(Store):
             try:
                 self._patiently(self._own(), "BEGIN IMMEDIATE")
                 yield self._own().cursor()
+                self._check_files(_NOT_STORED)
                 self._patiently(self._own(), "COMMIT")  # before WAL is on, readers can be in the way
+                self._check_files(_NOT_ACKNOWLEDGED)
             except sqlite3.Error as error:
                 raise self.translate(error) from error
             finally:
@@ -136,6 +164,7 @@ class SqliteStore(Store):
             return
         try:
             self._patiently(self._own(), "PRAGMA journal_mode=WAL")
+            self._note_companions()
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
@@ -144,6 +173,8 @@ class SqliteStore(Store):
         self._mutex.acquire()
         try:
             writer = self._own()
+            if self._files is not None:
+                self._files.refuse_moved()
             if time.monotonic() < self._polite_until:
                 time.sleep(_PAUSE_S)
             self._patiently(writer, "BEGIN IMMEDIATE")
@@ -174,7 +205,13 @@ class SqliteStore(Store):
             writer.execute(sql.insert_head.sql, batch.head)
             if batch.chunks:
                 writer.executemany(sql.insert_chunk.sql, batch.chunks)
+        self._check_files(_NOT_STORED)
         writer.execute("COMMIT")
+        self._check_files(_NOT_ACKNOWLEDGED)  # it may have been moved since the check before
+
+    def _check_files(self, consequence: str) -> None:
+        if self._files is not None:
+            self._files.check(consequence)
 
     def end(self) -> None:
         """See ``Store.end``."""

@@ -132,7 +132,8 @@ class Store(ABC):
 
         Raises:
             Refused: ``STREAM_CONFLICT``; nothing was committed.
-            WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement was lost, so that both may be.
+            WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement was lost, so that both may be;
+                ``LOG_MOVED`` when a file that was opened is not the one under its name.
         """
 
     @abstractmethod

@@ -1,0 +1,93 @@
+"""The files of an open SQLite log, and whether their names still lead to them.
+
+A program that renames, replaces or deletes the file of an open log, or its ``-wal`` or ``-shm``, leaves SQLite
+writing to files that are under another name or none. SQLite in WAL mode does not check for that. So device and
+inode of each are noted when it is opened, and compared before and after every commit. The real path of the file
+is compared too: SQLite puts ``-wal`` and ``-shm`` beside it, and a file that became a link has others.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NoReturn
+
+from world.errors import WorldProtocolError
+
+_Identity = tuple[int, int]
+
+_COMPANIONS: Final = ("-wal", "-shm")
+
+
+class OpenedFiles:
+    """Device and inode of a SQLite file and its companions as of when they were opened; safe from any thread."""
+
+    def __init__(self, path: str) -> None:
+        """Note the file under a path, which a connection has just opened.
+
+        Args:
+            path: the file; a relative path starts at the current working directory.
+        """
+        self._path = os.path.abspath(path)
+        self._real = os.path.realpath(path)
+        self._file = identity(self._path)
+        self._expected = [(self._real, self._file)]  # names that must lead to a file without a link as last part
+        self._moved: str | None = None
+
+    def note_companions(self) -> None:
+        """Note ``-wal`` and ``-shm``, which a connection has opened; one that does not exist is not compared."""
+        known = {name for name, _ in self._expected}
+        for name in (self._real + companion for companion in _COMPANIONS):
+            if name not in known and (found := identity(name)) is not None:
+                self._expected.append((name, found))
+
+    def refuse_moved(self) -> None:
+        """Refuse everything once a file was found moved.
+
+        Raises:
+            WorldProtocolError: ``LOG_MOVED``.
+        """
+        if self._moved is not None:
+            raise _error(self._path, self._moved, "This process does nothing more with the log")
+
+    def check(self, consequence: str) -> None:
+        """Compare the files under the names with those that were opened.
+
+        Args:
+            consequence: what became of the commit, as a clause for the error's message.
+
+        Raises:
+            WorldProtocolError: ``LOG_MOVED`` when a name leads to another file or to none; from then on
+                ``refuse_moved`` raises as well.
+        """
+        for name, opened in self._expected:
+            if _found_at(name, follow=False) != opened:
+                self._fail(name, consequence)
+        if self._real != self._path and identity(self._path) != self._file:
+            self._fail(self._path, consequence)
+
+    def _fail(self, name: str, consequence: str) -> NoReturn:
+        self._moved = name
+        raise _error(self._path, name, consequence)
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """Return device and inode of the file that a path leads to; None where there is none."""
+    return _found_at(path, follow=True)
+
+
+def _found_at(path: str, *, follow: bool) -> _Identity | None:
+    try:
+        status = os.stat(path, follow_symlinks=follow)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _error(path: str, name: str, consequence: str) -> WorldProtocolError:
+    return WorldProtocolError(
+        "LOG_MOVED",
+        f"{name} is not the file any more that was opened as part of the log {path}: it was renamed, replaced or "
+        f"deleted. {consequence}. Put the file and its -wal back, or decide which file is the log, then open it again.",
+        path=path,
+        moved=name,
+    )
