@@ -32,7 +32,7 @@ import msgspec
 from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
 from world.events import Event, decode_event
-from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, open_log, parse_address
+from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, masked, open_log, parse_address
 from world.log.merkle import Frontier
 from world.log.url import MEMORY
 from world.uniqueness import Repeats
@@ -201,7 +201,7 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
     if parse_address(address).path == MEMORY:
         raise Refused(
             "INVALID_ADDRESS",
-            f"{address!r} is a log in memory, which would be gone when the import ends; name a file or a server.",
+            f"{masked(address)!r} is a log in memory, which would end with the import; name a file or a server.",
         )
     with tempfile.TemporaryFile() as spool:
         lines = source if source.seekable() else spool

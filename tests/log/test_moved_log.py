@@ -87,6 +87,12 @@ def append(log: EventLog, text: str = "x") -> None:
         transaction.append([NewEvent("s", "t", 1, b'"%s"' % text.encode())])
 
 
+def append_and_move(log: EventLog, path: Path, move: Move) -> None:
+    with log.write() as transaction:
+        transaction.append([NewEvent("s", "t", 1, b'"late"')])
+        move(path)
+
+
 def states(path: Path) -> set[str]:
     """Return what another program finds in the file under a name."""
     with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as database:
@@ -131,9 +137,8 @@ def test_a_log_that_is_moved_during_its_commit_is_not_acknowledged(path: Path, m
     """The file is moved in the transaction, after the lock was taken."""
     with open_log(str(path), create=True) as log:
         append(log)
-        with pytest.raises(WorldProtocolError) as caught, log.write() as transaction:
-            transaction.append([NewEvent("s", "t", 1, b'"late"')])
-            move(path)
+        with pytest.raises(WorldProtocolError) as caught:
+            append_and_move(log, path, move)
         assert caught.value.code == "LOG_MOVED"
 
 

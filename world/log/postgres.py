@@ -26,6 +26,7 @@ from world.errors import DamagedLog, LogBusy, Refused, StorageFull, WorldProtoco
 from world.log.statements import events_query
 from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range, newest
 from world.log.tables import Statement, dialect
+from world.log.url import masked
 
 LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
 _MIGRATION_LOCK: Final = 0  # the second half; logs have their ids there
@@ -92,7 +93,7 @@ class PostgresStore(Store):
             WorldProtocolError: ``LOG_UNAVAILABLE`` when the server cannot be reached.
         """
         super().__init__("postgresql", read_only=read_only)
-        self._where = url.render_as_string(hide_password=True)
+        self._where = masked(url.render_as_string(hide_password=True))
         _, self._arguments = dialect("postgresql").create_connect_args(url)
         settings = {
             "lock_timeout": str(busy_timeout_ms),

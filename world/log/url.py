@@ -2,13 +2,17 @@
 
 Examples: ``world.db``, ``sqlite:///data/world.db#audit``, ``sqlite:///:memory:``,
 ``postgresql://user@host/db#main``. The name is what follows the last ``#``; without one it is ``main``.
+
+An address may hold a password, in the authority or in an option. ``masked`` hides it; everything that shows an
+address to people uses it.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
+from urllib.parse import unquote_plus
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -19,13 +23,22 @@ DEFAULT_NAME: Final = "main"
 MEMORY: Final = ":memory:"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MASK: Final = "***"
+"""Stands where a password was."""
+
+_IS_URL: Final = re.compile(r"[^/@?#]*://|postgres[a-z0-9+]*:", re.IGNORECASE)
+_USER: Final = re.compile(r"(/*[^:@/?#]*:).*@", re.DOTALL)
+_SECRET: Final = re.compile(r"pass|pwd|secret|token|scram|key", re.IGNORECASE)
+_OPTION: Final = re.compile(r"([?&;]+)([^?&;=]*)=", re.DOTALL)
+_LOG_NAME: Final = re.compile(r"#[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+
 _SQLITE = ("sqlite", "sqlite+pysqlite")
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
 Backend = Literal["sqlite", "postgresql"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Address:
     """Where a log is kept.
 
@@ -43,10 +56,43 @@ class Address:
 
     def store(self) -> str:
         """Return the store's address for people, without a password."""
-        return self.path if self.url is None else self.url.render_as_string(hide_password=True)
+        return self.path if self.url is None else masked(self.url.render_as_string(hide_password=True))
+
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"
 
     def __str__(self) -> str:
         return f"{self.store()}#{self.name}"
+
+
+def masked(address: str) -> str:
+    """Return an address with ``***`` for every password in it; an address without one stays as it is.
+
+    Hidden are what stands between the first ``:`` and the last ``@`` of a URL's authority, and the values of options
+    whose names contain ``pass``, ``pwd``, ``secret``, ``token``, ``scram`` or ``key``, percent-encoded names too. Where
+    a separator is written unencoded in a password, more is hidden than the password, never less.
+
+    Args:
+        address: as it was given; it may be malformed. A file's path stays as it is.
+    """
+    start = _IS_URL.match(address)
+    if start is None:
+        return address
+    scheme, rest = address[: start.end()], address[start.end() :]
+    secret = _first_secret(rest)
+    if secret is None:
+        return scheme + _USER.sub(rf"\1{MASK}@", rest, count=1)
+    name = _LOG_NAME.search(rest)
+    shown = _USER.sub(rf"\1{MASK}@", rest[:secret], count=1)
+    return f"{scheme}{shown}{MASK}{name.group() if name and name.start() >= secret else ''}"
+
+
+def _first_secret(rest: str) -> int | None:
+    """Return where the value of the first option with a secret begins; all after it is hidden."""
+    for option in _OPTION.finditer(rest):
+        if _SECRET.search(re.sub(r"\s", "", unquote_plus(option.group(2)))):
+            return option.end()
+    return None
 
 
 def parse_address(text: str) -> Address:
@@ -59,27 +105,35 @@ def parse_address(text: str) -> Address:
     if not mark:
         base, name = text, DEFAULT_NAME
     if not _NAME.fullmatch(name):
-        raise _invalid(text, f"the log's name {name!r} must be letters, digits, '.', '_' or '-'")
+        told = "after the last '#'" if _IS_URL.match(base) else repr(name)  # part of a password with a '#' in it
+        rule = "must be letters, digits, '.', '_' or '-'; in a password, write %23 for #"
+        raise _invalid(text, f"the log's name {told} {rule}")
     if "://" not in base:
+        if _IS_URL.match(base):
+            raise _invalid(text, "a server is written postgresql://...")
         if not base or "\x00" in base:
             raise _invalid(text, "it names no file")
         return Address("sqlite", name, path=base)
     try:
         url = make_url(base)
     except (ArgumentError, ValueError):
-        raise _invalid(text.partition("://")[0] + "://...", "it is no database URL") from None
-    return _from_url(url, name)
+        raise _invalid(text, "it is no database URL") from None
+    return _from_url(url, name, text)
 
 
-def _from_url(url: URL, name: str) -> Address:
+def _from_url(url: URL, name: str, text: str) -> Address:
     if url.drivername in _SQLITE:
         if url.host or url.query:
-            raise _invalid(str(url), "a SQLite URL is sqlite:///path, with neither host nor options")
+            raise _invalid(text, "a SQLite URL is sqlite:///path, with neither host nor options")
         return Address("sqlite", name, path=url.database or MEMORY)
     if url.drivername in _POSTGRES:
+        if "@" in (url.host or ""):
+            raise _invalid(text, "its server's name has an '@' in it; write %40 for an @ in a password")
+        if re.search("[;=]", url.database or ""):
+            raise _invalid(text, "its database's name has a ';' or '=' in it; options follow a '?'")
         return Address("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
-    raise _invalid(str(url), f"logs are kept in SQLite (sqlite) or PostgreSQL (postgresql), not {url.drivername}")
+    raise _invalid(text, f"logs are kept in SQLite (sqlite) or PostgreSQL (postgresql), not {url.drivername}")
 
 
-def _invalid(text: str, reason: str, **details: Any) -> Refused:
-    return Refused("INVALID_ADDRESS", f"{text!r} is no address of a log: {reason}.", **details)
+def _invalid(text: str, reason: str) -> Refused:
+    return Refused("INVALID_ADDRESS", f"{masked(text)!r} is no address of a log: {reason}.")

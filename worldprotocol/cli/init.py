@@ -43,6 +43,7 @@ def init(
     The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
     """
     from world.errors import Refused
+    from world.log.url import masked
     from worldprotocol.config import CONFIG_NAME
     from worldprotocol.facade import World
 
@@ -65,18 +66,27 @@ def init(
         except Refused as refused:
             if refused.code != "ALREADY_FOUNDED":
                 raise
-            why = f"{config.log_address} holds a realm already; nothing was changed. Act on it, or name another --log."
-            raise Refused(refused.code, why, log=config.log_address) from None
+            shown = masked(config.log_address)
+            why = f"{shown} holds a realm already; nothing was changed. Act on it, or name another --log."
+            raise Refused(refused.code, why, log=shown) from None
     with world:
         told = {
             "config": str(target),
-            "log": config.log_address,
+            "log": masked(config.log_address),
             "worldId": world.branch().head,
             "schemaHash": world.realm().schema_hash,
             "policies": sorted(world.realm().policies),
         }
-    target.write_text(_toml(config), encoding="utf-8")
+    _write_private(target, _toml(config))
     desk.out.tell(told, f"Founded {told['log']} with world {told['worldId'][:12]}; {target} composes it.")
+
+
+def _write_private(target: Path, text: str) -> None:
+    """Write a file that its owner alone can read: the log's address may hold a password."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o600)  # a file that was there keeps its mode otherwise
+        file.write(text)
 
 
 @contextmanager
