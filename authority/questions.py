@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from authority.words import listed
 from world.decision import HUMAN_ANSWER, Quorum, RuleAnswer, RuleOutcome, Ruling
+from world.new_ids import ANY_HUMAN
 
 TIME_LIMIT: Final = "time limit"
 """What stands for a rule's name where the time was over."""
@@ -24,7 +25,7 @@ PEOPLE_ASKED: Final = "people asked"
 OF_PEOPLE: Final = frozenset({HUMAN_ANSWER, TIME_LIMIT, PEOPLE_ASKED})
 """What stands for rules' names in outcomes that no rule made."""
 
-ANYBODY: Final = "*"
+ANYBODY: Final = ANY_HUMAN
 """Among ids of actors: any human."""
 
 NOBODY_ELSE: Final = "only the proposer is asked, and nobody answers for a proposal of their own"

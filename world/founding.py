@@ -27,6 +27,7 @@ from world.events import (
 from world.fitting import misfit
 from world.identity import content_id, state_hash, world_id
 from world.klis_in_force import configure_klis
+from world.new_ids import check_new_id
 from world.proposal import INGRESS
 from world.work import LINEAGE_STREAM, REALM_STREAM, Work
 
@@ -135,8 +136,14 @@ def end_open_proposals(work: Work) -> None:
 
 
 def register(work: Work, actor: ActorRef, by: str) -> None:
-    """Make an actor known; raises ``Refused`` ``ACTOR_MISMATCH`` where its kind would change."""
+    """Register an actor, or change the name and meta of one.
+
+    Raises:
+        Refused: ``INVALID_ID`` for a new id outside the alphabet, ``ACTOR_MISMATCH`` where the kind would change.
+    """
     known = work.realm.actors.get(actor.actor_id)
+    if known is None:
+        check_new_id("actor", actor.actor_id)
     if known is not None and known["kind"] != actor.kind:
         raise Refused(
             "ACTOR_MISMATCH",

@@ -6,21 +6,25 @@ Sources: WP-decision, WP-bind, WP-epoch, INT-13.3; design section 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from world.actor import ActorRef
 from world.arbitration import arbitrate, decide, is_arbitrated, supersede, wanted_by
 from world.canonical import canonical_bytes
-from world.decision import HumanAnswer, Ruling
+from world.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
 from world.errors import Refused
 from world.events import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
 from world.frozen import freeze
 from world.needs import declared_manifest
+from world.new_ids import ANY_HUMAN
 from world.overruling import not_adopted, overruled
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
 from world.shadowing import shadow
 from world.work import LINEAGE_STREAM, Work
+
+_VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
+"""Answers that count as a vote."""
 
 
 def judge(work: Work, proposal_id: str) -> None:
@@ -76,17 +80,36 @@ def _check_size(work: Work, ruling: Ruling, given: HumanAnswer) -> None:
 
 
 def _check_mentioned(work: Work, proposal: Proposal, given: HumanAnswer) -> None:
-    """Check what only the log knows: whether a delegate is registered, and a reply has a question."""
-    if given.to is not None and given.to not in work.realm.actors:
+    """Check what a recheck does not: the delegate, and that a reply has a question.
+
+    Logs exist in which a delegation to ``*`` or to an actor that had voted was recorded; their rulings are rechecked as
+    they were made.
+    """
+    if given.to is not None and (why := _why_no_delegate(work, proposal, given.to)) is not None:
         raise Refused(
             "DELEGATION_REFUSED",
-            f"{given.by.actor_id!r} cannot hand the answer on: {given.to!r} is not registered (`worldctl actor add`).",
+            f"{given.by.actor_id!r} cannot hand the answer on: {why}.",
             actor_id=given.by.actor_id,
             to=given.to,
         )
     is_proposer = given.by.actor_id == proposal.submitted.actor["actorId"]
     if given.choice == "reply" and is_proposer and not proposal.open_questions:
         raise Refused("NO_OPEN_QUESTION", "Nobody asked anything that was not replied to.", actor_id=given.by.actor_id)
+
+
+def _why_no_delegate(work: Work, proposal: Proposal, to: str) -> str | None:
+    """Return why an actor cannot be asked by a delegation, None where it can."""
+    if to == ANY_HUMAN:
+        return "`*` stands for any human, and a seat is handed to one actor"
+    if to not in work.realm.actors:
+        return f"{to!r} is not registered (`worldctl actor add`)"
+    trace = () if proposal.asked is None else proposal.asked.trace
+    answers = {outcome.answer for outcome in trace if _is_answer_of(outcome, to)}
+    return f"{to!r} has voted on this proposal" if answers & _VOTES else None
+
+
+def _is_answer_of(outcome: RuleOutcome, actor_id: str) -> bool:
+    return outcome.rule == HUMAN_ANSWER and outcome.source.partition(":")[2] == actor_id
 
 
 def expire(work: Work) -> None:

@@ -18,6 +18,7 @@ from world.klis.manifest import Manifest, read_manifest
 from world.klis.session import Rank
 from world.klis.signature import key_id, verify
 from world.klis_in_force import configure_klis, know_types
+from world.new_ids import check_new_id
 from world.work import Work
 
 __all__ = ["Leasing", "authenticate"]
@@ -83,6 +84,7 @@ class Leasing:
 
         Raises:
             Refused: ``NOT_FOUNDED``, ``UNAUTHENTICATED`` with what to do, ``MANIFEST_REPLAYED``, ``PROPOSAL_HOLDS``,
+                ``INVALID_ID`` for an agent or session that is new and named outside the alphabet,
                 and what ``read_manifest`` and ``Desk.request`` refuse.
         """
 
@@ -95,6 +97,7 @@ class Leasing:
                 yaml=yaml,
                 on_the_way=run_id is not None,
             )
+            _check_new_ids(work, asked.agent_id, asked.session_id)
             _refuse_proposals(work, asked.session_id)
             _refuse_proposals(work, request_id)
             return work.desk().request(
@@ -180,11 +183,12 @@ class Leasing:
             priority: a timestamp in ms; None is now.
 
         Raises:
-            Refused: ``INVALID_PRIORITY``.
+            Refused: ``INVALID_PRIORITY``, ``INVALID_ID``.
         """
 
         def command(work: Work) -> Rank:
             _prepare(work, by)
+            _check_new_ids(work, agent_id)
             return work.desk().register(agent_id, work.klis_now, priority=priority, by=by)
 
         return self._do(command)
@@ -198,7 +202,7 @@ class Leasing:
             by: whom the record names.
 
         Raises:
-            Refused: ``INVALID_KEY``, ``KEY_EXISTS``.
+            Refused: ``INVALID_KEY``, ``KEY_EXISTS``, ``INVALID_ID``.
         """
         if len(public_key) != _KEY_BYTES:
             raise Refused("INVALID_KEY", f"An Ed25519 public key has 32 bytes; this one has {len(public_key)}.")
@@ -206,6 +210,7 @@ class Leasing:
 
         def command(work: Work) -> str:
             _prepare(work, by)
+            _check_new_ids(work, agent_id)
             work.desk().register_key(agent_id, name, b64encode(public_key).decode(), work.klis_now, by=by)
             return name
 
@@ -289,6 +294,15 @@ def _prepare(work: Work, by: str) -> None:
     if work.realm.klis.settings is None:
         configure_klis(work, by)
     know_types(work, by)
+
+
+def _check_new_ids(work: Work, agent_id: str, session_id: str | None = None) -> None:
+    """Refuse ids outside the alphabet, of an agent that is not recorded yet, or of a session of it."""
+    klis = work.realm.klis
+    if agent_id not in klis.agents and agent_id not in work.realm.actors:
+        check_new_id("agent", agent_id)
+    if session_id is not None and (agent_id, session_id) not in klis.sessions:
+        check_new_id("session", session_id)
 
 
 def _refuse_proposals(work: Work, name: str | None) -> None:
