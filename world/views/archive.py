@@ -149,6 +149,20 @@ class Archive:
         told = statement(name, self._log.backend)
         return [tuple(row) for row in self._log.query(told, of_log=self._log.log_id, **values)]
 
+    def check_complete(self) -> None:
+        """Compare the index's rows of worlds, branches and proposals with the number of events that make them.
+
+        What lists rows calls it, so that lost rows are not shown as an empty or a shorter list.
+
+        Raises:
+            Refused: ``INDEX_NOT_CURRENT``; see ``rows``.
+            DamagedLog: ``INDEX_DAMAGED`` where rows are missing, or there are too many.
+        """
+        [counts] = self.rows("counts")
+        for name, found, made in zip(("worlds", "branches", "proposals"), counts[::2], counts[1::2], strict=True):
+            if found != made:
+                raise _index_damaged(f"it holds {found} {name}, and the events make {made}")
+
     def _is_current(self) -> bool:
         view = self._log.view_state(VIEW_NAME)
         return view is not None and view.live and view.version == VIEW_VERSION

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Text, bindparam, delete, func, insert, select, update
 
 from world.log import Statement, compiled
+from world.log.tables import EVENTS
 from world.log.url import Backend
 from world.views.index_tables import (
     BRANCHES,
@@ -46,6 +47,30 @@ def _after_update() -> Any:
     )
 
 
+def _counts() -> Any:
+    """Return the query for the rows of three tables, each with the number of events that make one.
+
+    Both are of one moment. Of the events it reads the index on streams, and the rows of the lineage.
+    """
+
+    def rows(table: Any) -> Any:
+        return select(func.count()).select_from(table).where(table.c.log_id == _LOG).scalar_subquery()
+
+    def events(*conditions: Any) -> Any:
+        mine = EVENTS.c.log_id == _LOG
+        return select(func.count()).select_from(EVENTS).where(mine, *conditions).scalar_subquery()
+
+    def of_lineage(topic: str) -> Any:
+        return events(EVENTS.c.stream == "lineage", EVENTS.c.topic == topic)
+
+    others = [EVENTS.c.stream != name for name in ("realm", "lineage", "klis")]
+    others += [EVENTS.c.stream.not_like(f"{kind}:%") for kind in ("projection", "run")]
+    first = events(EVENTS.c.version == 1, *others)
+    return select(
+        rows(WORLDS), of_lineage("world.sealed"), rows(BRANCHES), of_lineage("branch.created"), rows(PROPOSALS), first
+    )
+
+
 def _line() -> Any:
     """Return the query for a world and its ancestors, newest first, at most so many."""
     columns = (_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
@@ -65,6 +90,7 @@ def _descendants() -> Any:
 
 
 _SOURCES: Final[Mapping[str, Any]] = {
+    "counts": _counts(),
     "line": _line(),
     "descendants": _descendants(),
     "worlds_upto": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)

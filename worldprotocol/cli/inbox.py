@@ -28,6 +28,7 @@ def inbox(desk: Desk, person: str | None, at: str | None) -> None:
     from worldprotocol.requests import waiting_in
 
     with desk.look() as world:
+        world.archive.check_complete()
         then = looked_at(world, at)
         realm = then.realm()
         asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))

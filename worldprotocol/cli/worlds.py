@@ -27,6 +27,7 @@ def worlds(desk: Desk, branch: str | None, limit: int, at: str | None) -> int:
     from world.views.lineage import heads_at
 
     with desk.look() as world:
+        world.archive.check_complete()
         upto = world.log.head().size if at is None else point_of(world, at).position
         heads = heads_at(world.archive, upto)
         if branch is None:
