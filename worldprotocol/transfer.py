@@ -32,9 +32,10 @@ import msgspec
 from world.canonical import canonical_bytes
 from world.errors import DamagedLog, Refused
 from world.events import Event, decode_event
-from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, masked, open_log, parse_address
+from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, open_log, parse_address
 from world.log.merkle import Frontier
 from world.log.url import MEMORY
+from world.masking import masked
 from world.uniqueness import Repeats
 from world.views.index import WorldIndex
 from worldprotocol.redaction import Redaction

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from world.errors import WorldProtocolError
 from world.log import open_log, parse_address
-from world.log.url import MASK, masked
+from world.masking import MASK, masked
 from worldprotocol.cli.run import run
 
 COUNTER = {

@@ -12,7 +12,7 @@ from world.log.merkle import verify_consistency, verify_inclusion
 from world.log.tables import Statement, compiled
 from world.log.transaction import Transaction
 from world.log.tree import ConsistencyProof, InclusionProof
-from world.log.url import Address, masked, parse_address
+from world.log.url import Address, parse_address
 from world.log.values import MAX_EVENT_BYTES, Finding, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact
 from world.log.views import PersistedView, ViewCursor, ViewState
 
@@ -38,7 +38,6 @@ __all__ = [
     "event_leaf",
     "is_intact",
     "list_logs",
-    "masked",
     "open_log",
     "parse_address",
     "rebuild_view",

@@ -26,7 +26,7 @@ from world.errors import DamagedLog, LogBusy, Refused, StorageFull, WorldProtoco
 from world.log.statements import events_query
 from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range, newest
 from world.log.tables import Statement, dialect
-from world.log.url import masked
+from world.masking import masked
 
 LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
 _MIGRATION_LOCK: Final = 0  # the second half; logs have their ids there

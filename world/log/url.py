@@ -3,7 +3,7 @@
 Examples: ``world.db``, ``sqlite:///data/world.db#audit``, ``sqlite:///:memory:``,
 ``postgresql://user@host/db#main``. The name is what follows the last ``#``; without one it is ``main``.
 
-An address may hold a password, in the authority or in an option. ``masked`` hides it; everything that shows an
+An address may hold a password, in the authority or in an option. ``world.masking`` hides it; everything that shows an
 address to people uses it.
 """
 
@@ -12,26 +12,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final, Literal
-from urllib.parse import unquote_plus
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from world.errors import Refused
+from world.masking import URL_START, masked
 
 DEFAULT_NAME: Final = "main"
 MEMORY: Final = ":memory:"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-MASK: Final = "***"
-"""Stands where a password was."""
-
-_IS_URL: Final = re.compile(r"[^/@?#]*://|postgres[a-z0-9+]*:", re.IGNORECASE)
-_USER: Final = re.compile(r"(/*[^:@/?#]*:).*@", re.DOTALL)
-_SECRET: Final = re.compile(r"pass|pwd|secret|token|scram|key", re.IGNORECASE)
-_OPTION: Final = re.compile(r"([?&;]+)([^?&;=]*)=", re.DOTALL)
-_LOG_NAME: Final = re.compile(r"#[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
-
 _SQLITE = ("sqlite", "sqlite+pysqlite")
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
@@ -65,36 +56,6 @@ class Address:
         return f"{self.store()}#{self.name}"
 
 
-def masked(address: str) -> str:
-    """Return an address with ``***`` for every password in it; an address without one stays as it is.
-
-    Hidden are what stands between the first ``:`` and the last ``@`` of a URL's authority, and the values of options
-    whose names contain ``pass``, ``pwd``, ``secret``, ``token``, ``scram`` or ``key``, percent-encoded names too. Where
-    a separator is written unencoded in a password, more is hidden than the password, never less.
-
-    Args:
-        address: as it was given; it may be malformed. A file's path stays as it is.
-    """
-    start = _IS_URL.match(address)
-    if start is None:
-        return address
-    scheme, rest = address[: start.end()], address[start.end() :]
-    secret = _first_secret(rest)
-    if secret is None:
-        return scheme + _USER.sub(rf"\1{MASK}@", rest, count=1)
-    name = _LOG_NAME.search(rest)
-    shown = _USER.sub(rf"\1{MASK}@", rest[:secret], count=1)
-    return f"{scheme}{shown}{MASK}{name.group() if name and name.start() >= secret else ''}"
-
-
-def _first_secret(rest: str) -> int | None:
-    """Return where the value of the first option with a secret begins; all after it is hidden."""
-    for option in _OPTION.finditer(rest):
-        if _SECRET.search(re.sub(r"\s", "", unquote_plus(option.group(2)))):
-            return option.end()
-    return None
-
-
 def parse_address(text: str) -> Address:
     """Read a log's address.
 
@@ -105,11 +66,11 @@ def parse_address(text: str) -> Address:
     if not mark:
         base, name = text, DEFAULT_NAME
     if not _NAME.fullmatch(name):
-        told = "after the last '#'" if _IS_URL.match(base) else repr(name)  # part of a password with a '#' in it
+        told = "after the last '#'" if URL_START.match(base) else repr(name)  # part of a password with a '#' in it
         rule = "must be letters, digits, '.', '_' or '-'; in a password, write %23 for #"
         raise _invalid(text, f"the log's name {told} {rule}")
     if "://" not in base:
-        if _IS_URL.match(base):
+        if URL_START.match(base):
             raise _invalid(text, "a server is written postgresql://...")
         if not base or "\x00" in base:
             raise _invalid(text, "it names no file")

@@ -43,7 +43,7 @@ def init(
     The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
     """
     from world.errors import Refused
-    from world.log.url import masked
+    from world.masking import masked
     from worldprotocol.config import CONFIG_NAME
     from worldprotocol.facade import World
 
