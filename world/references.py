@@ -18,6 +18,7 @@ from typing import Any
 
 from world.canonical import sha256_hex
 from world.errors import Refused
+from world.named_modules import admit, why_not_admitted
 
 FILE_MODULE_PREFIX = "_worldprotocol_"
 """How the names of modules begin that were loaded from a bare file."""
@@ -28,7 +29,8 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
 
     Args:
         reference: ``package.module:attribute`` or ``file.py:attribute``; the attribute may be dotted.
-        base: the folder that relative file names start from; None is the current folder.
+        base: the folder that relative file names start from, and that the named module may be imported from where it
+            is found nowhere else (``world.named_modules``); None is the current folder, and no folder for modules.
 
     Raises:
         Refused: ``BAD_REFERENCE`` for another form, ``NOT_LOADED`` when the module or attribute is missing or its
@@ -41,6 +43,8 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
             f"{reference!r} names nothing: write package.module:attribute or path/to/file.py:attribute.",
             reference=reference,
         )
+    if base is not None:
+        admit([reference], base)
     try:
         module = (
             _file_module(((base or Path()) / module_name).resolve())
@@ -53,7 +57,8 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
     except BaseException as error:  # somebody else's code may raise anything, SystemExit too
         raise Refused(
             "NOT_LOADED",
-            f"{reference!r} could not be loaded: {type(error).__name__}: {error}.",
+            f"{reference!r} could not be loaded: {type(error).__name__}: {error}."
+            f"{why_not_admitted(error, reference, base) if base is not None else ''}",
             reference=reference,
         ) from error
 

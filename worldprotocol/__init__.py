@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -40,16 +40,6 @@ if TYPE_CHECKING:
 
 _PACKAGES: Final = ("world", "projections", "authority", "host")  # installed beside this one
 _HOME: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-
-
-def clash_in(folder: str) -> str | None:
-    """Return a sentence about the first module in a folder that would shadow a package of this project, or None.
-
-    Args:
-        folder: a folder that is, or is about to be, on the path that modules are imported from.
-    """
-    found = (_clash(name, PathFinder.find_spec(name, [folder])) for name in (*_PACKAGES, "worldprotocol"))
-    return next((told for told in found if told is not None), None)
 
 
 def _refuse_clashes() -> None:

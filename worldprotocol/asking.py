@@ -178,7 +178,7 @@ def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
     for reference in references:
         registry.load(reference, base=folder)
     if given not in registry.names() and ":" in given:
-        return policy_from_reference(given)
+        return policy_from_reference(given, base=None if ".py:" in given else folder)
     return registry.get(given)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
+from authority import Policy, PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host, find_effects
 from host.backups import Backups
 from host.effects import WholeRegistry
@@ -368,10 +368,7 @@ def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) ->
 def _add_policy(registry: PolicyRegistry, given: Any, folder: Path | None) -> str:
     if isinstance(given, Policy):
         return registry.add(given).name
-    reference = str(given)
-    if folder is not None and (is_policy_file(reference) or reference.partition(":")[0].endswith(".py")):
-        reference = str(folder / reference)
-    return registry.load(reference).name
+    return registry.load(str(given), base=folder).name
 
 
 def _projections(
@@ -400,10 +397,7 @@ def _effects(given: Iterable[Any], folder: Path | None) -> EffectRegistry:
     if isinstance(given, WholeRegistry):
         return given
     several = list(given)
-    references = [str(one) for one in several if isinstance(one, str)]
-    registry = find_effects(
-        [str(folder / one) if folder and one.partition(":")[0].endswith(".py") else one for one in references]
-    )
+    registry = find_effects([str(one) for one in several if isinstance(one, str)], base=folder)
     for one in several:
         if not isinstance(one, str):
             registry.add(one)

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -35,6 +36,8 @@ MAX_WAITING: Final = 4
 
 TELLS_S: Final = 0.1
 """Seconds after which the system's count of idle time, kept in hundredths, tells something."""
+
+SAFE_PATH: Final = "PYTHONSAFEPATH"
 
 PRELOADED: Final = ("worldprotocol.backtest", "worldprotocol.recheck_log", "authority.policyfile")
 
@@ -90,7 +93,8 @@ def in_order(begin: Callable[[], Callable[[T], R]], tasks: Sequence[T], jobs: in
             mine, its = context.Pipe()
             process = context.Process(target=_work, args=(its, begin, Path.cwd()), daemon=True)
             sharing.workers.append(_Worker(process, mine))
-            process.start()
+            with _safe_path():
+                process.start()
             its.close()  # so that this end tells when the process is gone
         yield from sharing.results()
     finally:
@@ -180,9 +184,28 @@ def _context() -> Any:
     return context
 
 
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start interpreters that do not search the current folder; what these start in turn is not affected.
+
+    multiprocessing runs them with ``-c``, which puts the current folder first on their path, until they take over the
+    path of this process. Only the environment can prevent that.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
+
+
 def _work(connection: Connection[Any, Any], begin: Callable[[], Callable[[T], R]], folder: Path) -> None:
     """Do tasks until nobody wants any more results; whoever began this process ends it on Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.pop(SAFE_PATH, None)
     try:
         os.chdir(folder)
         do = begin()

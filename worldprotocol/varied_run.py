@@ -1,5 +1,7 @@
 """One run of a varied recheck, as a process of its own: told what to do by JSON on stdin, see ``varying``.
 
+``varying`` starts it with the path that modules are imported from, which it sets before it imports this module.
+
 It says one line of JSON for each divergence, and how far it came in the last one. What the code at hand prints goes
 to stderr.
 """
@@ -58,14 +60,9 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
         told = json.load(sys.stdin.buffer)
-        sys.path[:] = told["path"]
         if told["locale"] is not None:
             locale.setlocale(locale.LC_ALL, told["locale"])
         try:
             _recheck(told, out)
         except WorldProtocolError as error:
             print(json.dumps({"error": error.to_dict()}, default=str), file=out)
-
-
-if __name__ == "__main__":
-    main()

@@ -38,6 +38,9 @@ ZONES: Final = ("WPA-14", "WPB+12", "WPC-5:45", "WPD+3:30")
 PREFERRED: Final = ("tr_TR", "de_DE", "ja_JP")
 """Locales that are taken first where there are any: dotless letters, other sorting, other dates."""
 
+START: Final = "import sys; sys.path[:] = sys.argv[1:]; from worldprotocol.varied_run import main; main()"
+"""What a run executes: it imports from where this process does, and from nowhere else."""
+
 NOTHING: Final = "nothing"
 
 
@@ -213,10 +216,9 @@ def _one(run: Run, setup: Setup, upto: int | None, processes: set[subprocess.Pop
         "upto": upto,
         "order": run.order,
         "locale": next(iter(run.variables.values())) if run.varied == "locale" else None,
-        "path": sys.path,
     }
     environment = {**os.environ, "PYTHONHASHSEED": "0", **run.variables}
-    command = [sys.executable, "-m", "worldprotocol.varied_run"]
+    command = [sys.executable, "-P", "-c", START, *sys.path]  # -P: the current folder is not searched
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as process:
         processes.add(process)

@@ -25,6 +25,7 @@ from world.errors import Refused
 from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
 from world.klis.resource import Resource, canonical_resource
+from world.named_modules import admitted_packages
 
 __all__ = ["Operations", "RuntimePaths", "printable"]
 
@@ -72,7 +73,7 @@ class RuntimePaths:
             read=(*_SYSTEM, *_python(), *_real(read)),
             write=(*_USABLE, *_real(write)),
             private=_real(private),
-            modules=_real(path for path in sys.path if os.path.isabs(path)),
+            modules=_real(path for path in (*sys.path, *admitted_packages()) if os.path.isabs(path)),
             named=_real(read),
         )
 

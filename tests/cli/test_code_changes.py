@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOMAIN = """
 from pydantic import BaseModel, Field
 from world.core import Domain, set_
-from helping import added
+from reach.helping import added
 
 
 class State(BaseModel):
@@ -51,9 +51,10 @@ def reset(ctx):
 @pytest.fixture
 def reaching(tmp_path: Path) -> Realm:
     realm = Realm(tmp_path)
-    (tmp_path / "domain.py").write_text(DOMAIN)
-    (tmp_path / "helping.py").write_text("def added(one, other):\n    return one + other\n")
-    realm("init", "--domain", "domain.py:counter")
+    (tmp_path / "reach").mkdir()
+    (tmp_path / "reach" / "domain.py").write_text(DOMAIN)
+    (tmp_path / "reach" / "helping.py").write_text("def added(one, other):\n    return one + other\n")
+    realm("init", "--domain", "reach.domain:counter")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
     realm("submit", "add", "--actor", "ann", "--input", '{"by": 2}')
     return realm
@@ -76,10 +77,10 @@ def rewrite(realm: Realm, file: str, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "differs"),
     [
-        ("domain.py", 'return STEP["by"]', 'return 3 * STEP["by"]', True),
-        ("domain.py", '{"by": 1}', '{"by": 2}', True),
-        ("domain.py", "le=100", "le=99", False),
-        ("helping.py", "one + other", "one - other", True),
+        ("reach/domain.py", 'return STEP["by"]', 'return 3 * STEP["by"]', True),
+        ("reach/domain.py", '{"by": 1}', '{"by": 2}', True),
+        ("reach/domain.py", "le=100", "le=99", False),
+        ("reach/helping.py", "one + other", "one - other", True),
     ],
     ids=["helper", "constant", "model", "module"],
 )
@@ -103,8 +104,8 @@ def test_a_change_of_what_an_action_reaches_is_reported(
 
 @pytest.mark.requirement("CARD-replay")
 def test_layout_and_comments_are_no_change(reaching: Realm) -> None:
-    rewrite(reaching, "domain.py", 'return STEP["by"]', '# by how much\n    return (STEP["by"])')
-    rewrite(reaching, "helping.py", "other):\n", 'other):\n    """Add them."""\n')
+    rewrite(reaching, "reach/domain.py", 'return STEP["by"]', '# by how much\n    return (STEP["by"])')
+    rewrite(reaching, "reach/helping.py", "other):\n", 'other):\n    """Add them."""\n')
     found = domain_check(reaching)["found"]
     assert f"Python {platform.python_version()}" in found
     assert f"pydantic {metadata.version('pydantic')}" in found
@@ -117,7 +118,8 @@ def test_another_version_of_a_distribution_is_named(reaching: Realm) -> None:
     assert adopted["pydantic"] == metadata.version("pydantic")
     package = reaching.folder / "site-packages"
     (package / "helping").mkdir(parents=True)
-    (reaching.folder / "helping.py").rename(package / "helping" / "__init__.py")
+    (reaching.folder / "reach" / "helping.py").rename(package / "helping" / "__init__.py")
+    rewrite(reaching, "reach/domain.py", "from reach.helping", "from helping")
     info = package / "helping_kit-1.5.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: helping-kit\nVersion: 1.5\n")

@@ -105,21 +105,21 @@ def test_no_module_of_a_user_is_run_to_find_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_worldctl_in_a_folder_with_such_a_file_names_it_before_it_acts(tmp_path: Path, name: str) -> None:
+def test_worldctl_acts_in_a_folder_with_such_a_file_and_does_not_run_it(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('it was run')\n")
-    said = Realm(tmp_path)("init", "--domain", f"{COUNTER}:counter", code=2)
-    assert f"{tmp_path / f'{name}.py'} has the name of the package {name!r}" in said.err
-    assert f"Rename {name}.py" in said.err
-    assert "[MODULE_SHADOWED]" in said.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.py"]
-
-
-def test_worldctl_looks_at_a_log_whatever_lies_beside_it(tmp_path: Path) -> None:
     realm = Realm(tmp_path)
     realm("init", "--domain", f"{COUNTER}:counter")
-    (tmp_path / "world.py").touch()
+    realm("actor", "add", "ann", "--kind", "human")
     assert realm("--json", "state").json["data"]["sold"] == 0
-    assert "Rename world.py" in realm("actor", "add", "ann", "--kind", "human", code=2).err
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_reference_to_a_module_of_our_name_says_which_file_to_rename(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text("raise SystemExit('it was run')\n")
+    said = Realm(tmp_path)("init", "--domain", f"{name}:shop", code=2)
+    assert "[NOT_LOADED]" in said.err
+    assert f"comes before {tmp_path / f'{name}.py'}. Rename {tmp_path / f'{name}.py'}" in said.err
+    assert "it was run" not in said.err
 
 
 def test_no_page_and_no_example_uses_a_name_of_ours() -> None:

@@ -16,6 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: what was typed after ``worldctl``; None is ``sys.argv``.
     """
+    from worldprotocol.cli.isolation import isolate
+
+    isolate()
     import gc
     import sys
 

@@ -79,12 +79,12 @@ def _domain(desk: Desk) -> Domain | None:
     """Return the domain at hand; where there is none, what the log holds of its schema has to do."""
     from world.errors import Refused
     from worldprotocol.assemble import load_any_domain
-    from worldprotocol.cli.opening import make_importable
+    from worldprotocol.cli.opening import admit_code
 
     config = desk.settings()
     if config.domain is None:
         return None
-    make_importable(config.folder)
+    admit_code(desk, config)
     try:
         return load_any_domain(config.domain, base=config.folder)
     except Refused as refused:

@@ -19,7 +19,7 @@ from world.realm import Realm
 from world.views.audit import table_faults, unreadable
 from world.views.index import VIEW_NAME, VIEW_VERSION
 from world.views.leases import Lack, lacks
-from worldprotocol.cli.opening import make_importable
+from worldprotocol.cli.opening import admit_code
 from worldprotocol.cli.options import Desk
 from worldprotocol.config import Config
 from worldprotocol.facade import World
@@ -246,7 +246,7 @@ def _code(desk: Desk) -> Iterator[Check]:
     if config.domain is None:
         yield Check("domain", False, "no configuration names one", "go to the realm's folder, or name --config")
         return
-    make_importable(config.folder)
+    admit_code(desk, config)
     with World.look(desk.address()) as world:
         realm = world.realm()
     yield _domain(config, realm)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from world.errors import Refused
 from worldprotocol.assemble import load_any_domain
-from worldprotocol.cli.opening import make_importable
+from worldprotocol.cli.opening import admit_code
 from worldprotocol.past_values import PastValuesReader
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def past_values(desk: Desk, archive: Archive) -> PastValuesReader:
         config = desk.settings()
         if config.domain is None:
             return PastValuesReader(archive, None)
-        make_importable(config.folder)
+        admit_code(desk, config)
         domain = load_any_domain(config.domain, base=config.folder)
         return PastValuesReader(archive, domain, config.chosen_limits())
     except Refused as refused:

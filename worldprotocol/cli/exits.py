@@ -24,7 +24,6 @@ USAGE_CODES: Final = frozenset(
         "LOCAL_PREDICATE",
         "LOG_NOT_FOUND",
         "MANIFEST_TOO_LARGE",
-        "MODULE_SHADOWED",
         "NOT_A_DIRECT_INTENT",
         "NOT_A_DOMAIN",
         "NOT_A_LOG",
@@ -45,6 +44,7 @@ USAGE_CODES: Final = frozenset(
         "UNKNOWN_BINDING",
         "UNKNOWN_RESOURCE_TYPE",
         "UNSUPPORTED_TYPE",
+        "UNTRUSTED_CODE",
     }
 )
 """Codes, beside those that begin with INVALID or MALFORMED, of what is wrong whatever the log holds."""

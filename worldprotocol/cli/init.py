@@ -57,9 +57,6 @@ def init(
         config = config.model_copy(update={"klis": {"authentication": authentication}})
     config.chosen_limits()
     initial = None if data is None else _data(data)
-    from worldprotocol.cli.opening import make_importable
-
-    make_importable(where)
     with made_folder(where), desk.progress("Founding") as progress:
         try:
             world = World.from_config(config, create=True, data=initial, by=by, progress=progress)

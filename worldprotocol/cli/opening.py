@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from world.clock import SystemClock
 from world.errors import Refused
-from worldprotocol import clash_in
+from world.named_modules import admit
 from worldprotocol.assemble import premises_of
+from worldprotocol.cli.trust import refuse_untrusted
 from worldprotocol.config import CONFIG_NAME, Config, WorkspaceConfig, read_config
 from worldprotocol.facade import World
 
@@ -36,7 +36,7 @@ def settings_of(desk: Desk) -> Config:
 
 
 def composed(desk: Desk) -> Config:
-    """Return the configuration of a realm that is to be acted on; its folder's modules can be imported afterwards.
+    """Return the configuration of a realm that is to be acted on; the modules that it names can be imported afterwards.
 
     Raises:
         Refused: ``NO_CONFIG`` when no domain is known at all, ``INVALID_CONFIG``.
@@ -50,22 +50,21 @@ def composed(desk: Desk) -> Config:
                 "its configuration with --config, or make one with `worldctl init`.",
             )
         config.parts()  # which says where to name one
-    make_importable(config.folder)
+    admit_code(desk, config)
     return config
 
 
-def make_importable(folder: Path) -> None:
-    """Let references such as ``shop.domain:shop`` name modules of the realm's folder and of the current one.
+def admit_code(desk: Desk, config: Config) -> None:
+    """Let the references of a configuration name modules of its folder, where its code is the operator's own.
 
     Raises:
-        Refused: ``MODULE_SHADOWED`` for a module there that has the name of a package of this project.
+        Refused: ``UNTRUSTED_CODE`` for code that another user may have written, unless --trust was given;
+            ``NOT_LOADED`` for a name that another configuration has in this process.
     """
-    for path in (str(Path.cwd()), str(folder.resolve())):
-        shadowed = clash_in(path)
-        if shadowed is not None:
-            raise Refused("MODULE_SHADOWED", shadowed, folder=path)
-        if path not in sys.path:
-            sys.path.insert(0, path)
+    references = [*filter(None, [config.domain]), *config.projections, *config.policies, *config.effects]
+    if not desk.trust:
+        refuse_untrusted(Path(desk.config or CONFIG_NAME), config.folder, references)
+    admit(references, config.folder)
 
 
 def parts_of(config: Config, progress: Callable[[int, int], None]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class Desk:
         self.json = json
         self.paranoid = False
         self.quiet = False
+        self.trust = False
 
     def settings(self) -> Config:
         """Return what ``world.toml`` says, or the defaults where there is none and none was named.
@@ -127,6 +128,13 @@ def global_options() -> list[click.Parameter]:
         ),
         _option(["--json"], "json", "Print JSON: one document, or a line each for streams.", is_flag=True),
         _option(["--paranoid"], "paranoid", "Ask every projection twice, under guard.", is_flag=True),
+        _option(
+            ["--trust"],
+            "trust",
+            "Load the code that the configuration names though another user may write it.",
+            is_flag=True,
+            envvar="WORLD_TRUST",
+        ),
         _option(["--quiet", "-q"], "quiet", "Print no progress and no remarks.", is_flag=True),
     ]
 

@@ -59,10 +59,10 @@ def _at_hand(desk: Desk) -> tuple[dict[str, str], dict[str, str]]:
     """Return the hashes of the policies at hand by name, and why others could not be loaded by their references."""
     from authority import PolicyRegistry
     from world.errors import Refused
-    from worldprotocol.cli.opening import make_importable
+    from worldprotocol.cli.opening import admit_code
 
     config = desk.settings()
-    make_importable(config.folder)
+    admit_code(desk, config)
     registry = PolicyRegistry.installed()
     found: dict[str, str] = {}
     faults: dict[str, str] = {}

@@ -91,10 +91,10 @@ def _in_force(changes: Sequence[Change]) -> list[str]:
 def at_hand(desk: Desk) -> Callable[[str], Policy]:
     """Return what gives the policy at hand of a name, a file or a reference."""
     from worldprotocol.asking import policy_named
-    from worldprotocol.cli.opening import make_importable
+    from worldprotocol.cli.opening import admit_code
 
     config = desk.settings()
-    make_importable(config.folder)
+    admit_code(desk, config)
     return lambda given: policy_named(given, config.policies, config.folder)
 
 

@@ -43,14 +43,14 @@ def test(
     rules.cases.toml (or .yaml, .json) beside it, those of rules.py:house in house.cases.toml or rules.cases.toml.
     Needs no log, but for --from. Exit code 1 when something differs.
     """
-    from worldprotocol.cli.opening import make_importable
+    from worldprotocol.cli.opening import admit_code
 
     if given is not None and len(files) != 1:
         raise click.UsageError("--cases FILE goes with the one policy that these cases test.")
     if proposal is not None and files:
         raise click.UsageError("--from prints the case of one proposal, and takes no FILE.")
     config = desk.settings()
-    make_importable(config.folder)
+    admit_code(desk, config)
     if proposal is not None:
         return _print_case(desk, config, proposal, form)
     suites = _suites(config, files, None if given is None else Path(given))
