@@ -51,6 +51,7 @@ _NO_CODES = frozenset(
         "WORLDPROTOCOL_RUN",
         "WORLD_BRANCH",
         "WORLD_CONFIG",
+        "WORLD_TRUST",
         "WORLD_HEIGHT",
         "WORLD_ID",
         "WORLD_LOG",

@@ -153,16 +153,16 @@ def test_identities_of_the_first_kind_are_compared_by_their_own_rule(tmp_path: P
     realm = Realm(tmp_path)
     realm("import", str(ROOT / "tests" / "golden" / "garden.jsonl"))
     for folder in ("golden", "cli"):
-        shutil.copytree(ROOT / "tests" / folder, tmp_path / "tests" / folder, ignore=shutil.ignore_patterns("*.pyc"))
+        shutil.copytree(ROOT / "tests" / folder, tmp_path / "mine" / folder, ignore=shutil.ignore_patterns("*.pyc"))
     (tmp_path / "world.toml").write_text(
-        'domain = "tests.golden.garden:garden"\npolicies = ["tests.golden.garden:rules"]\n'
-        'projections = ["tests.golden.garden:sensor"]\n'
+        'domain = "mine.golden.garden:garden"\npolicies = ["mine.golden.garden:rules"]\n'
+        'projections = ["mine.golden.garden:sensor"]\n'
     )
     assert [one["code"] for one in realm("recheck", "--json", code=1).json["divergences"]] == ["POLICY_CHANGED"]
     found = next(one for one in realm("doctor", "--json", code=1).json["checks"] if one["check"] == "domain")
     assert found["ok"]
     assert "of its code only each function's own source was recorded" in found["found"]
-    file = "tests/golden/garden.py"
+    file = "mine/golden/garden.py"
     rewrite(realm, file, "class Plant(BaseModel):\n", "class Plant(BaseModel, frozen=True):\n")
     assert [one["code"] for one in realm("recheck", "--json", code=1).json["divergences"]] == ["POLICY_CHANGED"]
     rewrite(realm, file, "is planted", "was planted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.realm import COUNTER, environment, sale
+from tests.cli.realm import COUNTER, Realm, environment, sale
+from world.errors import Refused
 from worldprotocol.cli.table import COMMANDS
+from worldprotocol.cli.trust import refuse_untrusted
 
 MODULES = (
     "html", "json", "typing", "logging", "pkgutil", "multiprocessing", "rich", "yaml", "sqlalchemy", "click",
@@ -45,7 +48,7 @@ ARGUMENTS = {
     "lease heartbeat": "01 --agent bot --session one",
     "lease release": "01 --agent bot --session one",
     "lease revoke": "01 --reason tried",
-    "run": "--agent bot --creates html.py -- true",
+    "run": "--agent bot --creates /made.py -- true",
     "backups show": "01",
     "backups restore": "01",
     "keys new": "bot.key",
@@ -53,19 +56,19 @@ ARGUMENTS = {
     "keys revoke": "bot --reason tried",
     "show": "HEAD",
     "diff": "1 HEAD",
-    "bisect": "--good 1 --bad HEAD 'data.sold == 0'",
+    "bisect": "--path sold --becomes 1",
     "trace": "{proposal}",
     "blame": "sold",
     "explain": "{proposal}",
     "report": "-o report.html",
     "recheck": "--jobs 2 --vary order --runs 2",
-    "whatif": "--without 8",
+    "whatif": "--from 8 --policy house",
     "checkpoint keygen": "example.com/shop",
     "export": "exported.jsonl",
     "import": "exported.jsonl",
     "salvage": "-o saved.db",
     "simulate": "--steps 20",
-    "id": "intent",
+    "id": "intent-key",
     "klis sign": "--key bot.key",
     "klis verify": "--public bot.key.pub",
 }
@@ -127,13 +130,22 @@ class Site:
         return self.mark.read_text().splitlines() if self.mark.exists() else []
 
 
+SCRIPT = "from worldprotocol.cli import main\nif __name__ == '__main__':\n    main()\n"
+YAML = "id: urn:test:idle\nversion: 1.0.0\nstate: {fields: {}}\nactions: {rest: {flow: {kind: halt}}}\n"
+
+
+def counter_without_future() -> str:
+    """Return the text of the counter's domain, to be put behind other lines."""
+    return COUNTER.read_text().replace("from __future__ import annotations\n", "")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     top = tmp_path_factory.mktemp("planted")
     site = Site(top / "realm", top / "elsewhere", top / "executed", top / "bin" / "worldctl")
     for folder in (site.realm / "shop", site.cwd, site.script.parent):
         folder.mkdir(parents=True)
-    site.script.write_text("from worldprotocol.cli import main\nmain()\n")
+    site.script.write_text(SCRIPT)
     (site.realm / "shop" / "__init__.py").touch()
     (site.realm / "shop" / "domain.py").write_text(
         "from shop import prices\n" + COUNTER.read_text().replace("from __future__ import annotations\n", "")
@@ -163,8 +175,123 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.mark.parametrize("name", EVERY)
 def test_no_command_runs_a_planted_file(site: Site, name: str) -> None:
     arguments = ARGUMENTS.get(name, "").replace("{proposal}", "0")
-    done = site.run(*name.split(), *shlex.split(arguments))
+    done = site.run(*name.split(), *shlex.split(arguments), cwd=site.realm if name == "run" else None)
     assert site.executed() == []
     assert "Traceback" not in done.stderr
+    assert "No such option" not in done.stderr
+    assert "Invalid value" not in done.stderr
     assert done.returncode in {0, 1, 2, 120}, done.stderr
     assert "MODULE_SHADOWED" not in done.stderr
+
+
+def test_commands_do_their_work_beside_planted_files(site: Site) -> None:
+    for words in (
+        ["settle"],
+        ["doctor"],
+        ["policy", "list"],
+        ["recheck", "--jobs", "2"],
+        ["state"],
+        ["log"],
+        ["verify"],
+    ):
+        done = site.run(*words)
+        assert done.returncode == 0, done.stderr
+    assert site.executed() == []
+
+
+@pytest.mark.parametrize("name", ["html", "json", "world"])
+def test_a_file_that_a_governed_command_made_is_not_run_by_the_next_commands(tmp_path: Path, name: str) -> None:
+    """The realm is YAML and TOML alone, so no Python has to be loaded at all."""
+    (tmp_path / "domain.yaml").write_text(YAML)
+    script = tmp_path.parent / f"{tmp_path.name}-worldctl"
+    script.write_text(SCRIPT)
+    site = Site(tmp_path, tmp_path, tmp_path / "executed", script)
+    founded = [sys.executable, str(script), "init", "--domain", "domain.yaml"]
+    subprocess.run(founded, cwd=tmp_path, env=environment(), check=True, capture_output=True)
+    (tmp_path / f"{name}.py").write_text("open('executed', 'a').write(__file__)\n")
+    for words in (
+        ["settle"],
+        ["doctor"],
+        ["policy", "list"],
+        ["recheck"],
+        ["whatif", "--from", "1"],
+        ["submit", "x"],
+    ):
+        site.run(*words)
+        site.run(*words, PYTHONPATH=f":{environment()['PYTHONPATH']}")  # its empty entry is the current folder
+    assert site.executed() == []
+
+
+def test_a_module_beside_the_named_one_is_not_imported_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+    realm = Realm(tmp_path)
+    (tmp_path / "helping.py").write_text("open('executed', 'a').write(__file__)\n")
+    (tmp_path / "shop.py").write_text("import helping\n")
+    for reference in ("shop:shop", "shop.py:shop"):
+        said = realm("init", "--domain", reference, code=2)
+        assert "[NOT_LOADED]" in said.err
+        assert (
+            f"{tmp_path / 'helping.py'} is not imported, since no reference of the configuration names it" in said.err
+        )
+        assert "from shop import helping" in said.err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_package_without_init_is_loaded_where_a_reference_names_it(tmp_path: Path) -> None:
+    (tmp_path / "realm" / "shop").mkdir(parents=True)
+    (tmp_path / "realm" / "shop" / "domain.py").write_text("from shop.prices import TEA\n" + counter_without_future())
+    (tmp_path / "realm" / "shop" / "prices.py").write_text("TEA = 1\n")
+    realm = Realm(tmp_path)
+    realm("init", "realm", "--domain", "shop.domain:counter")
+    assert realm("--config", "realm/world.toml", "--json", "state").json["data"]["sold"] == 0
+
+
+def test_a_module_of_the_folder_never_comes_before_one_of_python(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("raise SystemExit('it was run')\n")
+    said = Realm(tmp_path)("init", "--domain", "code:shop", code=2)
+    assert f"comes before {tmp_path / 'code.py'}. Rename" in said.err
+    assert "it was run" not in said.err
+
+
+def foreign(tmp_path: Path) -> Realm:
+    """Return a founded realm whose domain is Python."""
+    (tmp_path / "shop.py").write_text(COUNTER.read_text())
+    realm = Realm(tmp_path)
+    realm("init", "--domain", "shop:counter")
+    return realm
+
+
+COMMANDS_WITH_CODE = (["settle"], ["recheck"], ["whatif", "--from", "3"], ["policy", "list"], ["policy", "test"])
+
+
+@pytest.mark.parametrize("changed", ["world.toml", "shop.py", "."])
+def test_code_that_others_may_write_needs_trust(tmp_path: Path, changed: str) -> None:
+    realm = foreign(tmp_path)
+    (tmp_path / changed).chmod(0o777)
+    (tmp_path / "shop.py").write_text("open('executed', 'a').write('x')\n" + counter_without_future())
+    for words in COMMANDS_WITH_CODE:
+        said = realm(*words, code=2)
+        assert "can be written by every user" in said.err
+        assert "pass --trust (or set WORLD_TRUST=1)" in said.err
+        assert "[UNTRUSTED_CODE]" in said.err
+    found = next(one for one in realm("doctor", "--json", code=1).json["checks"] if one["check"] == "code")
+    assert "[UNTRUSTED_CODE]" in found["found"]
+    for words in (["log"], ["show", "HEAD"], ["state"], ["verify"], ["replay"], ["export"]):
+        realm(*words)
+    assert not (tmp_path / "executed").exists()
+    realm("--trust", "settle")
+    assert (tmp_path / "executed").exists()
+    realm("settle", WORLD_TRUST="1")
+
+
+def test_code_of_another_user_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = tmp_path / "shop.py"
+    code.touch()
+    references = ["shop.py:shop", "rules.toml"]
+    refuse_untrusted(tmp_path / "world.toml", tmp_path, references)
+    if os.geteuid() == 0:
+        os.chown(code, 65534, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    with pytest.raises(Refused, match=r"belongs to .* which would run as you"):
+        refuse_untrusted(tmp_path / "world.toml", tmp_path, references)
+    refuse_untrusted(tmp_path / "world.toml", tmp_path, ["shop.yaml", "rules.toml"])

@@ -27,11 +27,13 @@ def lint(desk: Desk, policies: tuple[str, ...], *, strict: bool) -> int:
     there are errors.
     """
     from authority.loading import policy_from_reference
+    from worldprotocol.cli.opening import admit_code
     from worldprotocol.cli.output import counted
     from worldprotocol.cli.policy_show import at_hand
     from worldprotocol.linting import Linting
 
     config = desk.settings()
+    admit_code(desk, config)
     load = at_hand(desk) if policies else partial(policy_from_reference, base=config.folder)
     linting = Linting(load, _schema(desk, config), _realm(desk))
     found = [(one, linting.findings(one)) for one in policies or config.policies]
