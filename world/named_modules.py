@@ -8,9 +8,7 @@ installed distribution, or of a program that uses the engine as a library is alw
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -27,7 +25,6 @@ class _Finder:
 
     def __init__(self) -> None:
         self.folders: dict[str, str] = {}
-        self.changing = threading.Lock()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -50,15 +47,14 @@ def admit(references: Iterable[str], base: Path) -> None:
     Raises:
         Refused: ``NOT_LOADED`` where a module of that name was loaded from the folder of another configuration.
     """
-    folder = os.path.realpath(base)
+    folder = str(base.resolve())
     for name in {_top(one) for one in references} - {""}:
         if candidate(name, base) is None:
             continue
-        with _finder.changing:
-            _refuse_another(name, folder)
-            _finder.folders[name] = folder
-            if _finder not in sys.meta_path:
-                sys.meta_path.append(_finder)
+        _refuse_another(name, folder)
+        _finder.folders[name] = folder
+        if _finder not in sys.meta_path:
+            sys.meta_path.append(_finder)
 
 
 def admitted_packages() -> tuple[str, ...]:
@@ -69,7 +65,7 @@ def admitted_packages() -> tuple[str, ...]:
 
 def candidate(name: str, base: Path) -> str | None:
     """Return the file or package folder of a top-level name in a folder; None where there is none."""
-    spec = _spec_in(name, os.path.realpath(base))
+    spec = _spec_in(name, str(base.resolve()))
     if spec is None:
         return None
     return spec.submodule_search_locations[0] if spec.submodule_search_locations else spec.origin
@@ -107,21 +103,21 @@ def _top(reference: str) -> str:
     """Return the top-level name of ``package.module:attribute``; empty for files and for what is no reference."""
     module, colon, _ = reference.rpartition(":")
     top = module.partition(".")[0]
-    return top if colon and top.isidentifier() and not module.endswith(".py") and os.sep not in module else ""
+    return top if colon and top.isidentifier() and not module.endswith(".py") else ""
 
 
 def _spec_in(name: str, folder: str) -> ModuleSpec | None:
     spec = PathFinder.find_spec(name, [folder])
     if spec is not None and spec.loader is None and spec.submodule_search_locations is not None:
         # A folder without __init__.py: a plain list, for the path of a namespace package would follow sys.path.
-        spec.submodule_search_locations = [os.path.join(folder, name)]
+        spec.submodule_search_locations = [str(Path(folder, name))]
     return spec
 
 
 def _is_from(module: ModuleType, place: str) -> bool:
     file = getattr(module, "__file__", None)
     paths = [*getattr(module, "__path__", []), *([file] if file else [])]
-    return any(os.path.realpath(one) == place for one in paths)
+    return any(Path(one).resolve() == Path(place).resolve() for one in paths)
 
 
 def _refuse_another(name: str, folder: str) -> None:

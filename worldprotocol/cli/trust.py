@@ -2,7 +2,7 @@
 
 Foreign is what a user other than this one and root owns, or may write: by the mode for others, or for a group, unless
 that is the owner's private group. Looked at are the configuration's file and folder, the files that its references
-name, their folders, and all modules of the packages that they name. Folders above are not, nor are access control lists.
+name, their folders, and all modules of the packages that they name. Folders above and access control lists are not.
 """
 
 from __future__ import annotations
