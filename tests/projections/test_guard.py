@@ -350,8 +350,12 @@ def test_what_libraries_read_of_their_own_is_no_impurity(function, answer):
 def test_a_time_zone_file_may_be_read_and_not_changed(tmp_path, monkeypatch):
     (tmp_path / "Zone").write_bytes(b"x")
     monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path),))
+
+    def opens(path: Path, mode: str) -> Any:
+        return lambda req: path.open(mode)
+
     for path, mode in ((tmp_path / "Zone", "ab"), (tmp_path / ".." / "other", "rb")):
-        refused("PROJECTION_IMPURE", partial(guarded, called("p", lambda req, p=path, m=mode: open(p, m)), REQUEST))  # noqa: SIM115
+        refused("PROJECTION_IMPURE", partial(guarded, called("p", opens(path, mode)), REQUEST))
 
 
 def test_a_module_that_starts_something_while_it_is_imported_is_refused(tmp_path, monkeypatch):
