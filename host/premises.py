@@ -150,8 +150,15 @@ class Premises:
         )
         triples, runtime = watch.declaration.triples, self.needed(command=command, private=private)
         rules = rules_for(triples, self.workspace, runtime)
-        tree = self.tree(triples, runtime, rules, [more["cwd"], env.get("HOME", "/")])
-        return start(argv, env=env, rules=rules, tree=tree, decide=judged_by(watch, operations), **more)
+        decide = judged_by(watch, operations)
+        if not namespaces.are_missing():
+            tree = self.tree(triples, runtime, rules, [more["cwd"], env.get("HOME", "/")])
+            try:
+                return start(argv, env=env, rules=rules, tree=tree, decide=decide, **more)
+            except Refused as refused:
+                if "namespaces" not in refused.details or namespaces.available().why_not is None:
+                    raise
+        return start(argv, env=env, rules=rules, decide=decide, **more)
 
     def needed(self, *, command: str | None, private: Iterable[str], execute: Iterable[str] = ()) -> Runtime:
         """Return what a command needs to run at all.
@@ -166,8 +173,8 @@ class Premises:
 
     def tree(
         self, triples: Iterable[Triple], runtime: Runtime, rules: Rules, folders: Iterable[str | bytes | int]
-    ) -> Tree | None:
-        """Return what exists for a command in namespaces of its own, None where the kernel lets us make none.
+    ) -> Tree:
+        """Return what exists for a command in namespaces of its own.
 
         Args:
             triples: what was declared.
@@ -175,8 +182,6 @@ class Premises:
             rules: made of both.
             folders: that are there at least, by path or by descriptor.
         """
-        if namespaces.available().why_not is not None:
-            return None
         named = (f"/proc/self/fd/{one}" if isinstance(one, int) else one for one in folders)
         own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
         there = [os.path.realpath(os.fsencode(one)) for one in named]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from host.confinement import landlock, namespaces, watcher
+from host.confinement import landlock, watcher
 from host.confinement.bpf import program
 from host.confinement.calls import Decide
 from host.confinement.descendants import MARK, end_all, end_namespace, members, members_of, new_mark
@@ -75,11 +75,12 @@ def start(
 
     Raises:
         Refused: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``NOT_A_FOLDER``, ``CONFINEMENT_UNAVAILABLE`` (this
-            system has no Landlock or no way to watch, and it was asked for), ``CONFINEMENT_FAILED``.
+            system has no Landlock or no way to watch, and it was asked for), ``CONFINEMENT_FAILED`` (where that was
+            before the namespaces were made, its details have ``namespaces``).
     """
     if unconfined:
         rules = decide = tree = None
-    _require(rules, decide, tree)
+    _require(rules, decide)
     if isinstance(cwd, int):
         folder = b"/proc/self/fd/%d" % cwd
         executable = _below(_find(argv, folder, env), folder)
@@ -125,10 +126,9 @@ def _given(
     }
 
 
-def _require(rules: Rules | None, decide: Decide | None, tree: Tree | None) -> None:
+def _require(rules: Rules | None, decide: Decide | None) -> None:
     supports = [] if rules is None else [landlock.available()]
     supports += [] if decide is None else [watcher.available()]
-    supports += [] if tree is None else [namespaces.available()]
     for support in supports:
         if support.why_not is not None:
             raise Refused(
@@ -176,6 +176,7 @@ class _Launch:
         self._rules = rules
         self._shown = os.fsdecode(executable)
         self._lifeline: int | None = None
+        self._is_secluded = False
         self._ours, self._theirs = socket.socketpair()
         for end in (self._ours, self._theirs):  # whatever timeout this process has by default
             end.setblocking(True)
@@ -217,6 +218,7 @@ class _Launch:
         """Wait until the confinement is on, watch, and let the command run; returns when it does."""
         words = self._hear()
         if words[0] == "pids" and self._lifeline is not None:
+            self._is_secluded = True
             command.seclude(int(words[1]), int(words[2]), self._lifeline)
             self._lifeline = None
             words = self._hear()
@@ -260,7 +262,8 @@ class _Launch:
             "COMMAND_NOT_EXECUTABLE": f"{self._shown!r} cannot be executed ({why}); {_SCRIPT_HINT}, and what is run "
             "must be declared or belong to the system.",
         }.get(code, f"The command was not started, as it could not be confined: {what} failed ({why}).")
-        return Refused(code, message, command=self._shown, errno=error)
+        namespaces = {"namespaces": "not made"} if self._given["tree"] is not None and not self._is_secluded else {}
+        return Refused(code, message, command=self._shown, errno=error, **namespaces)
 
     def _folder(self) -> str:
         folder = self._given["cwd"]

@@ -89,7 +89,10 @@ def main(specification: int) -> None:
         if not tie(libc, given["parent"]):
             return
         if given["tree"] is not None:
-            seclude(libc, given)
+            try:
+                seclude(libc, given)
+            except OSError as error:
+                raise Failed("CONFINEMENT_FAILED", error.errno or 0, "making the tree of files") from None
         become(libc, given)
     except Failed as failed:
         code, error, what = failed.args
@@ -431,6 +434,9 @@ def attempt(machine: str) -> int:
         if error != b"\0":
             raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
         enter(libc, machine, stage)
+    except OSError as error:
+        os.write(1, f"making the tree of files failed ({error.strerror})".encode())
+        return 1
     except Failed as failed:
         os.write(1, f"{failed.args[2]} failed ({os.strerror(failed.args[1])})".encode())
         return 1

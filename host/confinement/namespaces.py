@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +15,26 @@ from host.confinement.kernel import IS_LINUX, machine
 from host.confinement.landlock import Support
 from host.confinement.syscalls import MACHINES
 
-__all__ = ["available"]
+__all__ = ["are_missing", "available"]
 
 _LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
 _PATIENCE_S: Final = 30.0
+_found: Final[list[Support]] = []
 
 
-@cache
 def available() -> Support:
-    """Return whether commands can have namespaces of their own; ``abi`` is 1 when they can."""
+    """Return whether commands can have namespaces of their own; ``abi`` is 1 when they can. It is tried once."""
+    if not _found:
+        _found.append(_tried())
+    return _found[0]
+
+
+def are_missing() -> bool:
+    """Tell whether it is known that there are none; nothing is tried, as that takes as long as a command's start."""
+    return bool(_found) and _found[0].why_not is not None
+
+
+def _tried() -> Support:
     if not IS_LINUX:
         return Support(0, "Namespaces are a part of Linux, and this is another system.")
     if machine() not in MACHINES:

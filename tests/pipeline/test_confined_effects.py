@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from host.confinement import namespaces, tree
+from host.confinement.landlock import Support
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from worldprotocol.runs.command import confinement
@@ -33,3 +35,29 @@ def test_a_command_of_a_proposal_cannot_do_what_the_proposal_was_not_granted(tmp
         fine = world.act("ann", "run", {**granted, "steps": [step("process.run", argv=["touch", "x"], cwd="/in")]})
         assert (fine.status, contents(root)) == ("completed", {"in": "/", "in/x": ""})
     check_log(address, domain=workshop)
+
+
+def test_where_the_kernel_makes_no_namespaces_a_command_is_held_by_the_other_walls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that cannot be made stands for a kernel that makes no namespaces: either is found out by trying."""
+    monkeypatch.setattr(namespaces, "_found", [])
+    monkeypatch.setattr(namespaces, "_tried", lambda: Support(0, "There are none."))
+    impossible = {
+        "network": False,
+        "mounts": [],
+        "covers": [],
+        "folders": [b"/" + b"n" * 256],
+        "files": [],
+        "links": [],
+    }
+    monkeypatch.setattr(tree.Tree, "to_wire", lambda _: impossible)
+    root = tmp_path / "ws"
+    (root / "in").mkdir(parents=True)
+    with a_workshop(str(tmp_path / "w.db"), root) as world:
+        granted = {"mutates": ["FILE:/in/*"], "provides": ["PROCESS:touch"]}
+        for name in ("x", "y"):
+            plan = {**granted, "steps": [step("process.run", argv=["touch", name], cwd="/in")]}
+            assert world.act("ann", "run", plan).status == "completed"
+            assert (root / "in" / name).exists()
+    assert namespaces.are_missing() is (confinement().why_not is None)

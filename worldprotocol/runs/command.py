@@ -256,7 +256,8 @@ class _Running:
         rules = rules_for(triples, premises.workspace, runtime)
         if not run.watch.is_strict:
             rules = replace(rules, net_ports=None)
-        return rules, premises.tree(triples, runtime, rules, folders)
+        secluded = namespaces.available().why_not is None
+        return rules, premises.tree(triples, runtime, rules, folders) if secluded else None
 
     def _traced(self, argv: Sequence[str], private: str) -> tuple[Sequence[str], int | None]:
         """Return what is run, and the descriptor of the trace."""
