@@ -91,8 +91,8 @@ def main(specification: int) -> None:
         if given["tree"] is not None:
             try:
                 seclude(libc, given)
-            except OSError as error:
-                raise Failed("CONFINEMENT_FAILED", error.errno or 0, "making the tree of files") from None
+            except OSError as missing:
+                raise Failed("CONFINEMENT_FAILED", missing.errno or 0, "making the tree of files") from None
         become(libc, given)
     except Failed as failed:
         code, error, what = failed.args
