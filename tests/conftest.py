@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs with SIGINT ignored, and child processes of the tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 pytest_plugins = [
     "pytester",
     "tests.plugins.examples",
