@@ -43,6 +43,9 @@ KIND: Final = "tree-1"
 ENGINE: Final = frozenset({"world", "projections", "authority", "host", "worldprotocol"})
 """The packages of this distribution."""
 
+MAX_IMPORTS: Final = 10
+"""Times at most that an identity is made again because making it imported a module."""
+
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 _MISSING: Final = object()
@@ -66,19 +69,34 @@ def identity_of(
 ) -> Identity | None:
     """Return the identity of a function's code; None where its source is not at hand.
 
+    Where what the function reaches cannot be analysed, it is one of the first kind: the hash of its own source.
+
     Args:
         function: a function, a method, or an object that is called like one.
         models: classes that belong to it, such as the model of its input.
         without: types whose instances are no part of it, since they have an identity of their own: a domain.
     """
+    try:
+        found = _all_reached(function, models, without)
+    except Exception:  # noqa: BLE001 - code that is nested too deeply, for instance; it must not keep a realm from opening
+        found = None
+    own = own_source_hash(function) if found is None else None
+    return found if own is None else Identity(own, {})
+
+
+def _all_reached(function: Callable[..., Any], models: tuple[type, ...], without: tuple[type, ...]) -> Identity | None:
     written = _written(function)
     if written is None:
         return None
-    innermost = inspect.unwrap(written)
-    walk = _Walk(getattr(innermost, "__globals__", {}).get("__name__", ""), without)
-    if not walk.has_source(written):
+    home = getattr(inspect.unwrap(written), "__globals__", {}).get("__name__", "")
+    if not _Walk(home, without).has_source(written):
         return None
-    return walk.identity(function, models)
+    for _ in range(MAX_IMPORTS):  # what was imported on the way may bind names that were passed before
+        walk = _Walk(home, without)
+        found = walk.identity(function, models)
+        if not walk.has_imported:
+            break
+    return found
 
 
 def own_source_hash(function: Callable[..., Any]) -> str | None:
@@ -183,6 +201,10 @@ class _Walk:
         self._found: dict[Any, str] = {}
         self._pending: list[tuple[str, Callable[[], dict[str, Any]]]] = []
         self._held: list[Any] = []
+        self._trees: dict[str, Tree | None] = {}
+        self._names_without: dict[str, tuple[str, ...]] = {}
+        self.has_imported = False
+        self.failed: Exception | None = None
         self._telling = _Values(self)
 
     def identity(self, function: Any, models: tuple[type, ...]) -> Identity:
@@ -192,6 +214,8 @@ class _Walk:
         while self._pending:
             label, edges_of = self._pending.pop()
             entries.append(digest([label, edges_of()]))
+        if self.failed is not None:
+            raise self.failed
         text = f"{KIND}:{digest([root, sorted(set(entries))])}"
         return Identity(text, dict(sorted(self._distributions.items())))
 
@@ -212,7 +236,7 @@ class _Walk:
         tree = self._tree(function)
         nodes = [] if tree is None else tree.function(function.__code__)
         if tree is None or not nodes:
-            return f"without source: {function.__qualname__}"
+            return f"without source: {own_source_hash(function) or function.__qualname__}"
         held = telling.bound(function)
         label = digest([normalised(nodes, self._left_out(module)), held])
         cells = function.__code__.co_freevars
@@ -223,7 +247,7 @@ class _Walk:
         module = sys.modules.get(kind.__module__ or "")
         if module is None or not self._is_own(module):
             return self._outside(module, kind.__qualname__)
-        tree = tree_of(module)
+        tree = self._tree_of(module)
         nodes = [] if tree is None else tree.nodes.get(kind.__qualname__, [])
         if tree is None or not nodes:
             return f"without source: {kind.__qualname__}"
@@ -234,9 +258,14 @@ class _Walk:
 
         return self._take((kind,), digest(normalised(nodes, self._left_out(module))), edges)
 
+    def _tree_of(self, module: ModuleType) -> Tree | None:
+        if module.__name__ not in self._trees:
+            self._trees[module.__name__] = tree_of(module)
+        return self._trees[module.__name__]
+
     def _tree(self, function: FunctionType) -> Tree | None:
         module = sys.modules.get(function.__globals__.get("__name__", ""))
-        return None if module is None else tree_of(module)
+        return None if module is None else self._tree_of(module)
 
     # Names of modules
 
@@ -244,7 +273,7 @@ class _Walk:
         """Return the label of a whole module, all of whose names are reached."""
         if not self._is_own(module):
             return self._outside(module)
-        names = [] if (tree := tree_of(module)) is None else tree.names()
+        names = [] if (tree := self._tree_of(module)) is None else tree.names()
         return self._take(
             (module.__name__, "*"), "module", lambda: {name: self._name_label(module, name) for name in names}
         )
@@ -253,15 +282,13 @@ class _Walk:
         """Return the labels of what nodes of a module reach by name."""
         edges: dict[str, Any] = {}
         for node in nodes:
-            local = imports_in(node)
+            local, read = imports_in(node), chains(node)
             for name in sorted(free_names(node, cells) - local.keys()):
-                found = [self._reached(module, tree, name, chain) for chain in sorted(chains(node, name) or {()})]
+                found = [self._reached(module, tree, name, chain) for chain in sorted(read.get(name, {()}))]
                 edges.setdefault(name, set()).update(one for one in found if one)
             for name, told in local.items():
-                chained = chains(node, name) or {()}
-                edges.setdefault(f"import {name}", set()).update(
-                    self._imported(module, told, chain) for chain in chained
-                )
+                found = [self._imported(module, told, chain) for chain in sorted(read.get(name, {()}))]
+                edges.setdefault(f"import {name}", set()).update(found)
         return {name: sorted(labels) for name, labels in edges.items() if labels}
 
     def _reached(self, module: ModuleType, tree: Tree, name: str, chain: tuple[str, ...]) -> str:
@@ -293,7 +320,7 @@ class _Walk:
             return "without"
         if isinstance(known, ModuleType):
             return self.module_label(known)
-        tree = tree_of(module)
+        tree = self._tree_of(module)
         if tree is None:
             return f"without source: {name}"
         statements = tree.bound.get(name, [])
@@ -356,9 +383,11 @@ class _Walk:
             is_installed = not _INSTALLED.isdisjoint(PurePath(origin).parts)
             if not origin or (is_installed and name.partition(".")[0] != self._top):
                 return None
-            return importlib.import_module(name)
+            found = importlib.import_module(name)
         except Exception:  # noqa: BLE001 - a module may raise anything; the function could not import it either
             return None
+        self.has_imported = True
+        return found
 
     # What is own, and what is not
 
@@ -388,8 +417,12 @@ class _Walk:
             self._distributions |= {owner: _version(owner) for owner in owners} or {top: "unknown"}
         return f"outside: {module}.{name}".rstrip(".")
 
-    def _left_out(self, module: ModuleType) -> list[str]:
-        return [name for name, value in module.__dict__.items() if isinstance(value, self._without)]
+    def _left_out(self, module: ModuleType) -> tuple[str, ...]:
+        """Return the names of a module that hold what is left out; decorators of theirs are no part of the code."""
+        if module.__name__ not in self._names_without:
+            names = (name for name, value in list(module.__dict__.items()) if isinstance(value, self._without))
+            self._names_without[module.__name__] = tuple(sorted(names))
+        return self._names_without[module.__name__]
 
     def _take(self, key: Any, label: str, edges_of: Callable[[], dict[str, Any]], *, keep: Any = None) -> str:
         """Note a piece of code once, with what gives its edges later; return its label."""
@@ -422,7 +455,11 @@ class _Values(Telling):
 
     def _code(self, value: Any, _: Telling) -> Any:
         if isinstance(value, FunctionType):
-            return self._walk.function_label(value, self)
+            try:
+                return self._walk.function_label(value, self)
+            except Exception as error:
+                self._walk.failed = error  # what cannot be told of a value is left out, but code must not be
+                raise
         fields = {name: told for name, told in self.fields(value).items() if name not in functools.WRAPPER_ASSIGNMENTS}
         return {"type": self.type_of(value), "fields": fields}
 

@@ -1,8 +1,8 @@
 """Python source as syntax trees: what a module binds to its names, and which names a piece of it reads.
 
 A normalised tree is the syntax tree without positions, comments, docstrings and ``pass``, as a text that is the same in
-every version of Python. So it changes with the meaning of the code and not with its layout. Nothing is executed here.
-Source: design section 6.
+every version of Python, and of which the hash is kept. So it changes with the meaning of the code and not with its
+layout. Nothing is executed here. Source: design section 6.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import inspect
 import symtable
 import textwrap
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Final
+
+from world.canonical import sha256_hex
 
 __all__ = ["Import", "Statement", "Tree", "chains", "free_names", "imports_in", "normalised", "root_of", "tree_of"]
 
@@ -25,6 +27,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
+MAX_NESTING: Final = 100
+"""Levels of a syntax tree at most; a limit of its own, since that of Python depends on what runs around it."""
+
+CACHED: Final = 16_384
+"""Nodes of which it is remembered what they read, since functions of one domain reach the same ones."""
+
 _AROUND: Final = "_worldprotocol_around"
 _LEFT_OUT: Final = frozenset({"ctx", "kind", "type_comment", "lineno", "col_offset", "end_lineno", "end_col_offset"})
 
@@ -96,7 +104,7 @@ def tree_of(module: ModuleType) -> Tree | None:
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Tree:
     found, module = Tree(), ast.parse(text)
-    _index(found, module, "")
+    _index(found, module)
     flat = list(_flat(module.body, ()))
     for statement in flat:
         if isinstance(statement.node, _IMPORTS):
@@ -115,15 +123,16 @@ def _parsed(text: str) -> Tree:
     return found
 
 
-def _index(found: Tree, node: ast.AST, prefix: str) -> None:
+def _index(found: Tree, module: ast.Module) -> None:
     """Note functions and classes under the names that their code objects have."""
-    for child in ast.iter_child_nodes(node):
-        inner = prefix
-        if isinstance(child, (*_DEFINITIONS, ast.Lambda)):
-            name = prefix + ("<lambda>" if isinstance(child, ast.Lambda) else child.name)
-            found.nodes[name].append(child)
-            inner = f"{name}." if isinstance(child, ast.ClassDef) else f"{name}.<locals>."
-        _index(found, child, inner)
+    pending: list[tuple[ast.AST, str]] = [(module, "")]
+    while pending:
+        node, prefix = pending.pop()
+        if isinstance(node, (*_DEFINITIONS, ast.Lambda)):
+            name = prefix + ("<lambda>" if isinstance(node, ast.Lambda) else node.name)
+            found.nodes[name].append(node)
+            prefix = f"{name}." if isinstance(node, ast.ClassDef) else f"{name}.<locals>."
+        pending += [(child, prefix) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
 def _flat(body: Sequence[ast.stmt], heads: tuple[ast.expr, ...]) -> Iterator[Statement]:
@@ -184,11 +193,12 @@ def root_of(node: ast.AST) -> str:
 
 def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and what is in it, without the insides of functions and classes."""
-    yield node
-    if isinstance(node, (*_DEFINITIONS, ast.Lambda)):
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _own_scope(child)
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        yield one
+        if not isinstance(one, (*_DEFINITIONS, ast.Lambda)):
+            pending += ast.iter_child_nodes(one)
 
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
@@ -202,6 +212,7 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
             yield top, Import(top, 0, None)
 
 
+@lru_cache(maxsize=CACHED)
 def imports_in(node: ast.AST) -> dict[str, Import]:
     """Return what the import statements within functions and classes of a node bind, by name."""
     return {name: told for one in ast.walk(node) if isinstance(one, _IMPORTS) for name, told in _imports(one)}
@@ -210,7 +221,8 @@ def imports_in(node: ast.AST) -> dict[str, Import]:
 # Names
 
 
-def free_names(node: ast.AST, cells: Collection[str] = ()) -> set[str]:
+@lru_cache(maxsize=CACHED)
+def free_names(node: ast.AST, cells: tuple[str, ...] = ()) -> set[str]:
     """Return the names that a statement or a lambda reads from its module, or from the builtins.
 
     Args:
@@ -219,7 +231,11 @@ def free_names(node: ast.AST, cells: Collection[str] = ()) -> set[str]:
 
     Returns:
         Names in its annotations that are written as texts are among them.
+
+    Raises:
+        RecursionError: for code that is nested too deeply.
     """
+    _check_nesting(node)
     text = textwrap.indent(ast.unparse(node), " ")
     table = symtable.symtable(f"def {_AROUND}({', '.join(sorted(cells))}):\n{text}\n", "<code>", "exec")
     own = {node.name} if isinstance(node, _DEFINITIONS) else set()
@@ -266,34 +282,48 @@ def _names_of(text: str) -> set[str]:
         return set()
 
 
-def chains(node: ast.AST, name: str) -> set[tuple[str, ...]]:
-    """Return the attributes that a node reads of a name, each chain from the name on; empty for the name itself."""
-    found: set[tuple[str, ...]] = set()
-
-    def visit(one: ast.AST, above: tuple[str, ...]) -> None:
+@lru_cache(maxsize=CACHED)
+def chains(node: ast.AST) -> Mapping[str, set[tuple[str, ...]]]:
+    """Return the attributes that a node reads of each name: chains from the name on, empty for the name itself."""
+    found: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
+    pending: list[tuple[ast.AST, tuple[str, ...]]] = [(node, ())]
+    while pending:
+        one, above = pending.pop()
         if isinstance(one, ast.Attribute):
-            visit(one.value, (one.attr, *above))
-            return
-        if isinstance(one, ast.Name) and one.id == name:
-            found.add(above)
-        for child in ast.iter_child_nodes(one):
-            visit(child, ())
-
-    visit(node, ())
-    return found
+            pending.append((one.value, (one.attr, *above)))
+            continue
+        if isinstance(one, ast.Name):
+            found[one.id].add(above)
+        pending += [(child, ()) for child in ast.iter_child_nodes(one)]
+    return dict(found)
 
 
 # Text
 
 
-def normalised(nodes: Iterable[ast.AST], without: Collection[str] = ()) -> str:
-    """Return trees as a text that layout, comments and docstrings do not change.
+def normalised(nodes: Iterable[ast.AST], without: tuple[str, ...] = ()) -> str:
+    """Return the hash of each tree, one a line, which layout, comments and docstrings do not change.
 
     Args:
         nodes: statements and expressions.
         without: names; a decorator that begins with one of them is left out.
     """
-    return "\n".join(_text(node, without) for node in nodes)
+    return "\n".join(_node_text(node, without) for node in nodes)
+
+
+@lru_cache(maxsize=CACHED)
+def _node_text(node: ast.AST, without: tuple[str, ...]) -> str:
+    _check_nesting(node)
+    return sha256_hex(_text(node, without).encode("utf-8", "surrogatepass"))
+
+
+def _check_nesting(node: ast.AST) -> None:
+    """Refuse a tree that is too deep, wherever it is analysed; raises ``RecursionError``."""
+    level, depth = [node], 0
+    while level:
+        level, depth = [child for one in level for child in ast.iter_child_nodes(one)], depth + 1
+        if depth > MAX_NESTING:
+            raise RecursionError(f"the code is nested more than {MAX_NESTING} levels deep")
 
 
 def _text(value: object, without: Collection[str]) -> str:

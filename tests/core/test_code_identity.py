@@ -419,6 +419,20 @@ def test_no_value_that_a_function_holds_keeps_it_from_having_an_identity() -> No
         assert str(domain.sources()["computed:one"]).startswith("tree-1:"), at
 
 
+def test_code_that_cannot_be_analysed_has_the_identity_of_its_own_source(tmp_path: Path) -> None:
+    found = []
+    for number in (1, 2):
+        file = tmp_path / f"deep{number}.py"
+        file.write_text(
+            'from world.core import Domain\nd = Domain("urn:t", version="1.0.0", state={"fields": {}})\n'
+            f'@d.computed("one", deps=[])\ndef one(data):\n    return {" + ".join([str(number)] * 101)}\n'
+        )
+        found.append(load_reference(f"{file}:d"))
+    assert all(len(one.sources()["computed:one"]) == 64 for one in found)
+    assert found[0].changed(found[0].sources()) == ()
+    assert found[0].changed(found[1].sources()) == ("computed:one",)
+
+
 def test_functions_on_one_line_are_told_apart() -> None:
     domain = Domain("urn:t", version="1.0.0", state={"fields": {}})
     one, two = (lambda data: 1), (lambda data: 2)
