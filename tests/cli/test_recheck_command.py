@@ -18,6 +18,7 @@ from tests.cli.realm import COUNTER, Realm, founded, sale
 from tests.patience import PATIENCE_S
 from worldprotocol import stretches
 from worldprotocol.recheck_log import Setup, recheck_log
+from worldprotocol.recheck_results import Changed
 
 FICKLE = Path(__file__).resolve().parent / "fickle.py"
 
@@ -154,3 +155,19 @@ def test_ctrl_c_ends_the_processes(tmp_path: Path) -> None:
         for pipe in (started.stdin, started.stdout, started.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+@pytest.mark.requirement("CARD-replay")
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (Changed(False, (), ()), "neither schema nor code of the domain nor policies have changed"),
+        (Changed(False, (), (), is_whole=False), "what the functions call was not recorded"),
+        (Changed(False, ("action:sell",), (), is_whole=False), "the code of action:sell changed"),
+        (Changed(False, (), (), ("lib 2 (1 when adopted)",)), "the distribution lib 2 (1 when adopted) changed"),
+    ],
+)
+def test_a_recheck_claims_unchanged_code_only_where_all_of_it_was_compared(changed: Changed, words: str) -> None:
+    assert words in str(changed)
+    assert ("nor code of the domain" in str(changed)) == (changed == Changed(False, (), ()))
+    assert ("codeCompared" in changed.to_wire()) is not changed.is_whole
