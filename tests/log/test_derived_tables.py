@@ -107,6 +107,15 @@ def test_each_derived_table_is_missed_by_verify_and_made_again(address: str, wor
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-log")
+def test_each_derived_table_that_was_dropped_is_made_again(address: str, worldctl: Worldctl) -> None:
+    before = [worldctl(address, *look) for look in LOOKS]
+    for table in DERIVED:
+        rows(address, table, "DROP TABLE {table}")
+        assert worldctl(address, "verify")[0] != 0, table
+        _is_mended(worldctl, address, before)
+
+
+@pytest.mark.requirement("CARD-audit", "CARD-log")
 def test_all_derived_tables_lost_together_are_made_again(address: str, worldctl: Worldctl) -> None:
     content = {table: _content(address, table) for table in DERIVED}
     before = [worldctl(address, *look) for look in LOOKS]

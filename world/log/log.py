@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from world.errors import Refused
 from world.extras import missing_extra
-from world.log.migration import find_log, log_names
+from world.log.migration import find_log, log_names, make_derived_tables
 from world.log.reading import BATCH_BYTES, READ_BATCH, LogReader, next_limit
 from world.log.store import BUSY_TIMEOUT_MS, Durability, Opening, Store
 from world.log.transaction import Memory, Transaction
@@ -115,6 +115,7 @@ def rebuild_view(
         DamagedLog: the events themselves are damaged.
     """
     with open_log(address, busy_timeout_ms=busy_timeout_ms) as log:
+        make_derived_tables(log._store)
         log._tree.mend_chunks()
         mend_view(log._store, log.log_id, view)
         log._view = view

@@ -7,7 +7,7 @@ open a new store at the same moment do not race.
 from __future__ import annotations
 
 from world.log.store import Cursor, Store, check_format, lost_tables, not_a_log, not_found
-from world.log.tables import FORMAT, FORMAT_VERSION, METADATA, STORE, creation, readable_view
+from world.log.tables import CHUNKS, FORMAT, FORMAT_VERSION, METADATA, STORE, VIEWS, creation, readable_view
 
 
 def log_names(store: Store) -> dict[str, int]:
@@ -47,6 +47,16 @@ def find_log(store: Store, name: str, *, create: bool) -> int:
         raise not_found(store.describe(), name, list(names))
     store.settle()
     return names[name]
+
+
+def make_derived_tables(store: Store) -> None:
+    """Create the tables of the store that follow from the events, ``wp_chunk`` and ``wp_view``, where they are lost."""
+    lost = frozenset({CHUNKS.name, VIEWS.name}) - _tables(store)
+    if not lost:
+        return
+    with store.migrating() as cursor:
+        for sql in creation(METADATA, store.backend, only=lost):
+            cursor.execute(sql)
 
 
 def _tables(store: Store) -> set[str]:

@@ -152,11 +152,19 @@ def dialect(backend: Backend) -> Dialect:
 
 
 @cache
-def creation(metadata: MetaData, backend: Backend) -> Sequence[str]:
-    """Return the SQL that makes the tables and indexes of a metadata object, in order of dependence."""
+def creation(metadata: MetaData, backend: Backend, *, only: frozenset[str] | None = None) -> Sequence[str]:
+    """Return the SQL that makes the tables and indexes of a metadata object, in order of dependence.
+
+    Args:
+        metadata: the tables.
+        backend: whose SQL.
+        only: names of the tables to make; None is all.
+    """
     spoken = dialect(backend)
     statements: list[str] = []
     for table in metadata.sorted_tables:
+        if only is not None and table.name not in only:
+            continue
         statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=spoken)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         statements += [str(CreateIndex(i, if_not_exists=True).compile(dialect=spoken)) for i in indexes]
