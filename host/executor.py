@@ -218,7 +218,7 @@ class Host:
                 )
             )
         watch = None
-        if told.declared is not None:
+        if told.declared is not None and (told.declaration_required or self._premises is not None):
             actor = order.intent.meta.origin.actor.actor_id
             watch = Watch(Declaration(actor, order.proposal_id, told.declared))
         try:

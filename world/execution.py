@@ -288,17 +288,21 @@ def _call_of(work: Work, proposal: Proposal, requirement: Requirement) -> Effect
         fencing_token=max((lease.token for lease in leases), default=0),
         types=klis.types,
         lower_case=klis.in_force.lower_case,
+        declaration_required=klis.in_force.manifest_rules >= 2,
     )
 
 
 def _declared(work: Work, proposal: Proposal) -> tuple[Triple, ...] | None:
     """Return what was declared and what was leased: a manifest may name more than one predicate of a resource.
 
-    None is for a proposal that was decided without arbitration, because its log had no KLIS settings then.
+    None is for a proposal that was decided without arbitration, because its log had no KLIS settings then, and, under
+    the rules of manifests of version 1, for one without leases.
     """
     if work.realm.klis.settings is None:
         return None
     leased = leased_by(work.realm, proposal)
+    if not leased and work.realm.klis.in_force.manifest_rules < 2:
+        return None
     try:
         manifest = manifest_of(work, proposal, proposal.approved_scope)
     except Refused:  # it was read before the grant; an expression that gives something else now widens nothing

@@ -210,6 +210,8 @@ class EffectCall:
     Args:
         declared: what the proposal's manifest declares, empty where it declares nothing: all that the effect may
             touch (KM-2.2). None where no declaration is required: the log has no KLIS settings.
+        declaration_required: whether an effect may touch only what is declared also where there is no workspace; False
+            in a log whose settings record the rules of manifests of version 1.
         attempt: which making of this effect it is, from 1.
         requested_at: when the effect was first requested, ms since 1970.
         fencing_token: of the proposal's leases, larger than that of every earlier grant; 0 without leases.
@@ -226,6 +228,7 @@ class EffectCall:
     why_over: Callable[[], tuple[str, str] | None] = field(default=lambda: None, compare=False)
     types: ResourceTypes = field(default=STANDARD, compare=False)
     lower_case: bool = False
+    declaration_required: bool = True
 
 
 @dataclass(frozen=True, slots=True)

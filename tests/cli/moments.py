@@ -108,13 +108,13 @@ def _scenes(world: World, root: Path) -> None:
     world.shadow("strict")
     world.act("bot", "pay", {"amount": 15})
     asked = world.act("bot", "pay", {"amount": 30})
-    key = world.leases.desk.register_key("bot", KEY, by="operator")
     with world.host.session(agent="bot", session="one", writes=["/made"]):
         (root / "made").touch()
     world.decide(asked.proposal_id, "approve", by="ann")
     session = world.host.session(agent="bot", session="one", reads=["/made"])
     with suppress(ScopeViolationError), session:
         (root / "other").touch()
+    key = world.leases.desk.register_key("bot", KEY, by="operator")  # from here on it has to sign
     world.leases.desk.revoke_key(key, by="operator", reason="lost")
     world.shadow(None)
     world.adopt_policy("strict")

@@ -90,14 +90,3 @@ def test_hidden_events_are_counted_nowhere(realm: Realm) -> None:
     for asked in (["--since", "1h ago"], ["--until", "2030-01-01"], ["--at", "main"], ["--at", "01"]):
         assert "give --at a position" in realm("report", "--redact", "actors", *asked, code=2).err
     assert realm("report", "--redact", "actors", "--at", "5", "--json").json["window"]["upto"] == 5
-
-
-def test_without_its_package_the_command_says_what_to_install(realm: Realm) -> None:
-    (realm.folder / "jinja2.py").write_text("raise ImportError('not here')")
-    try:
-        said = realm.start("report")
-        _, told = said.communicate()
-    finally:
-        (realm.folder / "jinja2.py").unlink()
-    assert said.returncode == 2
-    assert "pip install 'world-protocol[report]'" in told

@@ -23,6 +23,7 @@ from world.events import DecisionMade, ExecutionStarted, ProposalFailed, Request
 from world.verify import verify
 from worldprotocol.facade import World
 from worldprotocol.recheck import open_to_recheck, recheck
+from worldprotocol.runs.governed import Wishes
 from worldprotocol.transfer import export_log, import_log
 
 pytestmark = pytest.mark.requirement("KM-3", "KO-3")
@@ -311,12 +312,15 @@ def test_a_session_depends_on_what_exists_when_it_begins(realm: World, root: Pat
         "agent_id": "ann",
         "scope": [{"predicate": "DEPENDS_ON", "resource": "FILE:/a.txt"}],
     }
-    with realm.host.session(agent="ann", manifest=manifest):
+    with realm.host.session(agent="ann", manifest=manifest, wishes=Wishes(by="ann")):
         pass
     (opened,) = of(realm, RunOpened)
     assert opened.existence == [{"resource": "FILE:/a.txt", "exists": True}]
     (root / "a.txt").unlink()
-    with pytest.raises(Refused) as refused, realm.host.session(agent="ann", manifest={**manifest, "session_id": "s2"}):
+    with (
+        pytest.raises(Refused) as refused,
+        realm.host.session(agent="ann", manifest={**manifest, "session_id": "s2"}, wishes=Wishes(by="ann")),
+    ):
         raise AssertionError("it began")
     assert refused.value.code == "RESOURCE_ABSENT"
     assert list(realm.realm().klis.leases) == []

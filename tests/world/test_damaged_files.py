@@ -225,8 +225,12 @@ def rename(value: Any, path: tuple[str | int, ...]) -> None:
     value[f"{path[-1]}x"] = value.pop(path[-1])
 
 
+UNUSUAL = {"request.withdrawn"}
+"""Topics whose only part is optional and in none of these logs; tests/pipeline/test_existence.py changes that part."""
+
+
 @pytest.mark.requirement("CARD-audit")
-@pytest.mark.parametrize("topic", sorted(SHAPES))
+@pytest.mark.parametrize("topic", sorted(SHAPES.keys() - UNUSUAL))
 @pytest.mark.slow
 def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
     original: Path, governed: Path, tmp_path: Path, worldctl: Run, topic: str

@@ -55,14 +55,14 @@ def _check_separator(command: click.Command, ctx: click.Context, args: list[str]
         click.UsageError: with the reason.
     """
     own = args[: args.index("--")] if "--" in args else args
+    if "--help" in own:
+        return
     try:
         told, _, _ = command.make_parser(ctx).parse_args(list(own))
     except click.BadOptionUsage as error:
         if "--" not in args:
             raise
         raise click.UsageError(f"{error.message} '--' follows in its place; {_QUOTE}", ctx) from None
-    if told.get("help"):
-        return
     words = [*told["argv"]] if isinstance(told.get("argv"), list | tuple) else []
     if words and "--" in args:
         raise click.UsageError(f"{words[0]!r} before '--' belongs to no option; {_QUOTE}", ctx)

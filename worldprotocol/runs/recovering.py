@@ -167,7 +167,7 @@ def _nobody_else(
     if not places:
         yield []
         return
-    session = f"recovery of {opened.run_id}"
+    session = f"recovery:{opened.run_id}"
     with leases.acquire(
         agent=opened.agent_id, session=session, resources=list(places), timeout=0, run_id=opened.run_id
     ) as held:

@@ -46,7 +46,7 @@ CHECKED_WITH: Final = ("domain", "policies", "projections", "folder")
 PLAYED: Final = "PLAYED_DIFFERENTLY"
 
 _OF_CODE: Final[Mapping[str, frozenset[str]]] = {
-    "domain.adopted": frozenset({"sources"}),
+    "domain.adopted": frozenset({"sources", "distributions"}),
     "policy.adopted": frozenset({"policy", "previous"}),
     "shadow.configured": frozenset({"policy"}),
 }
@@ -355,7 +355,7 @@ def _difference(recorded: World, position: int, then: dict[str, Any], now: dict[
     if now is None:
         words = "The test ends before this event; played again, nothing more happens."
         return Found(position, then["topic"], PLAYED, words, (), about(event_at(recorded, position)))
-    before, after = _without_code(then), _without_code(now)
+    before, after = _without_code(then), _without_new_settings(then, _without_code(now))
     if before == after:
         return None
     values = ("", before, after) if then["topic"] == now["topic"] else ("topic", then["topic"], now["topic"])
@@ -368,6 +368,13 @@ def _without_code(wire: dict[str, Any]) -> dict[str, Any]:
     left_out = _OF_CODE.get(wire["topic"], frozenset())
     plain: dict[str, Any] = _nameless({name: one for name, one in wire.items() if name not in left_out})
     return plain
+
+
+def _without_new_settings(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return an event without the settings that the release which recorded the other one did not have."""
+    if now["topic"] != "klis.configured" or then["topic"] != now["topic"]:
+        return now
+    return {**now, "settings": {name: one for name, one in now["settings"].items() if name in then["settings"]}}
 
 
 def _nameless(value: Any, *, is_outcome: bool = False) -> Any:
