@@ -18,8 +18,6 @@ from host import Failed, handler
 from projections import Nothing, projection
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
-from world.klis.settings import KlisSettings
-from world.limits import Limits
 from worldprotocol.facade import World
 
 FOLDER = Path(__file__).parent
@@ -167,10 +165,7 @@ def the_same_worker() -> Iterator[None]:
 def record(address: str) -> World:
     """Found a garden and play its scenes; the caller closes it."""
     clock = ManualClock(START, 10)
-    settings = KlisSettings.recorded({})  # of the time when the log was recorded
-    kept = parts(clock=clock, ids=SequentialIds("garden"), limits=Limits(klis=settings))
-    world = World.create(address, domain=garden, **kept)
-    clock.now_ms()  # when the log was recorded, the policy was adopted by a command of its own
+    world = World.create(address, domain=garden, **parts(clock=clock, ids=SequentialIds("garden")))
     world.register("ann", "human", binding={"kind": "auto_approve"}, name="Ann")
     world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "garden"}, meta={"team": "beds"})
     world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"], "timeoutMs": 1_000})

@@ -11,18 +11,40 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from tests.golden import harbour
+from tests.golden import garden, harbour
 from tests.golden.garden import FOLDER, record, record_portable
 from world.canonical import canonical_bytes
+from world.clock import ManualClock
 from world.events import DecisionMade, VerdictGiven, WorldSealed
+from world.klis.settings import KlisSettings
+from world.limits import Limits
 from world.log.merkle import Frontier
 from world.log.values import event_leaf
 from world.replay import replay
 from worldprotocol.facade import World
 from worldprotocol.transfer import export_log
 
-RECORDED = {"garden-leased": record, "ledger-leased": record_portable, "harbour": harbour.record}
+
+class AsThen:
+    """Founds the garden as the release did that recorded it; the module of the garden itself stays as it was."""
+
+    @staticmethod
+    def create(address: str, *, clock: ManualClock, **given: Any) -> World:
+        """Found it with the settings of then; the policy was adopted by a command of its own, later by one step."""
+        world = World.create(address, clock=clock, limits=Limits(klis=KlisSettings.recorded({})), **given)
+        clock.now_ms()
+        return world
+
+
+def record_leased(address: str) -> World:
+    """Play the scenes of the garden with leases; the caller closes it."""
+    with mock.patch.object(garden, "World", AsThen):
+        return record(address)
+
+
+RECORDED = {"garden-leased": record_leased, "ledger-leased": record_portable, "harbour": harbour.record}
 """The logs as they are recorded today; ``garden`` and ``ledger`` are from before there were leases."""
 
 FORGED = "garden-forged"
