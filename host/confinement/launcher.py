@@ -172,6 +172,18 @@ def install(libc: Any, program: bytes, seccomp: int) -> int:
     raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "installing the seccomp filter")
 
 
+def start_first(libc: Any, given: dict[str, Any], stage: bytes) -> tuple[int, bytes]:
+    """Start the first process of the namespaces; return its id, and the byte that it reported: zero, or an errno."""
+    ready, made = os.pipe()
+    first = os.fork()
+    if first == 0:
+        be_first(libc, given, stage, made)
+    os.close(made)
+    error = os.read(ready, 1)
+    os.close(ready)
+    return first, error
+
+
 def seclude(libc: Any, given: dict[str, Any]) -> None:
     """Make the namespaces; returns in the command's process, which is a child of the supervisor."""
     tree, connection = given["tree"], given["socket"]
@@ -180,13 +192,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
         folder = os.readlink(b"/proc/self/fd/%d" % folder)
     leave(libc, tree["network"])
     stage = build(libc, tree)
-    ready, made = os.pipe()
-    first = os.fork()
-    if first == 0:
-        be_first(libc, given, stage, made)
-    os.close(made)
-    error = os.read(ready, 1)
-    os.close(ready)
+    first, error = start_first(libc, given, stage)
     if error != b"\0":
         raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
     enter(libc, given["machine"], stage)
@@ -423,12 +429,7 @@ def attempt(machine: str) -> int:
     try:
         leave(libc, False)
         stage = build(libc, {"mounts": [], "covers": [], "folders": [], "files": [], "links": []})
-        ready, made = os.pipe()
-        first = os.fork()
-        if first == 0:
-            be_first(libc, given, stage, made)
-        os.close(made)
-        error = os.read(ready, 1)
+        first, error = start_first(libc, given, stage)
         os.close(held)
         os.waitpid(first, 0)
         if error != b"\0":
