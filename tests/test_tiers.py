@@ -58,6 +58,7 @@ def ran(project: pytest.Pytester, profile: str, *arguments: str, fails: bool = F
     return done.stdout, seen.read_text().split()
 
 
+@pytest.mark.slow
 def test_two_quick_runs_look_at_the_same_examples(project: pytest.Pytester) -> None:
     first, second = (ran(project, "quick") for _ in range(2))
     assert first[1] == second[1]

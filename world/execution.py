@@ -296,7 +296,8 @@ def _declared(work: Work, proposal: Proposal) -> tuple[Triple, ...] | None:
     """Return what was declared and what was leased: a manifest may name more than one predicate of a resource.
 
     None is for a proposal that was decided without arbitration, because its log had no KLIS settings then, and, under
-    the rules of manifests of version 1, for one without leases.
+    the rules of manifests of version 1, for one without leases. No other proposal has a manifest and no verdict:
+    another domain is adopted only when every approved proposal has ended (``OPEN_PROPOSALS``).
     """
     if work.realm.klis.settings is None:
         return None

@@ -449,6 +449,7 @@ endless = Policy("endless", [thinks_for_ever])
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_backtest_with_all_its_processes_in_the_middle_of_a_rule(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         for _ in range(4):

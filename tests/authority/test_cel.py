@@ -233,6 +233,7 @@ for text in ("base.data.m.exists(k, 7 / base.data.m[k] == 7)", "base.data.m.all(
 """
 
 
+@pytest.mark.slow
 def test_every_process_goes_through_a_map_in_the_same_order_and_uses_the_same_words():
     root = Path(__file__).resolve().parents[2]
     said = [

@@ -60,6 +60,7 @@ def rulings() -> str:
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-replay", "WP-bind")
+@pytest.mark.slow
 def test_judging_is_the_same_twice_and_in_other_processes_with_other_seeds() -> None:
     here = rulings()
     assert rulings() == here

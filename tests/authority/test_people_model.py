@@ -298,6 +298,7 @@ VOTES = st.builds(
 @settings(max_examples=200)
 @given(BEGINNINGS, st.lists(DOINGS, min_size=4, max_size=14))
 @pytest.mark.requirement("WP-bind", "WP-decision", "INT-13.3")
+@pytest.mark.slow
 def test_whatever_people_say_comes_to_what_the_model_says(model, doings):
     play(model, doings)
     if model.verdict != "wait":
@@ -308,6 +309,7 @@ def test_whatever_people_say_comes_to_what_the_model_says(model, doings):
 @settings(max_examples=200)
 @given(VOTES, st.lists(st.one_of(AGREE, AGREE, DISAGREE, DELEGATE, HAND_UP), min_size=6, max_size=14))
 @pytest.mark.requirement("WP-bind", "INT-13.3")
+@pytest.mark.slow
 def test_votes_stand_beside_each_other_and_the_scope_is_what_all_who_approve_have_in_common(model, doings):
     play(model, doings)
 

@@ -191,6 +191,7 @@ JSON = st.recursive(
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])
 @settings(max_examples=40)
 @given(data=st.dictionaries(st.text(max_size=8), JSON, max_size=4), told=JSON)
+@pytest.mark.slow
 def test_a_case_that_is_written_reads_as_what_it_was(form: Any, data: Any, told: Any, tmp_path_factory: Any) -> None:
     wanted = {
         **WANTED,
@@ -366,6 +367,7 @@ CONDITIONS = st.fixed_dictionaries(
 @pytest.mark.requirement("CARD-policy")
 @settings(max_examples=80)
 @given(conditions=CONDITIONS, data=st.data())
+@pytest.mark.slow
 def test_a_told_history_answers_as_that_of_the_log_does(realm: World, conditions: dict[str, Any], data: Any) -> None:
     known = proposals(realm)
     keys = [realm.proposal(proposal_id).intent.intent_key for _, proposal_id in known]

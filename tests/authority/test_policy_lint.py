@@ -290,6 +290,7 @@ def within(one: IntentScope | None, other: IntentScope | None) -> bool:
 @pytest.mark.requirement("CARD-policy")
 @settings(max_examples=150)
 @given(st.lists(RULE, min_size=2, max_size=4))
+@pytest.mark.slow
 def test_a_rule_that_never_matters_can_be_left_out_and_nothing_is_decided_otherwise(
     drawn: list[dict[str, Any]],
 ) -> None:

@@ -116,6 +116,7 @@ def rechecked(folder: Path, *policies: Policy) -> Rechecked:
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-replay", "WP-decision")
+@pytest.mark.slow
 def test_rulings_of_a_policy_file_that_was_replaced_are_rechecked_by_the_rules_of_then(tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["rules.toml"]\n')

@@ -67,6 +67,7 @@ def noting() -> Callable[[int], int]:
     return noted
 
 
+@pytest.mark.slow
 def test_results_come_in_the_order_of_their_tasks_from_several_processes_in_this_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_process_that_is_killed_is_told_and_an_error_in_one_is_raised_here() -
         list(in_order(partial(beginning, 0), range(9), 1))
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_processes_in_the_middle_of_what_never_ends() -> None:
     command = [sys.executable, "-c", HANGING]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

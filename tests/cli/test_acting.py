@@ -163,6 +163,7 @@ def test_init_takes_a_policy_file_from_the_current_folder(tmp_path):
         (["inbox", "--frobnicate"], 2, "USAGE"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_wrong_is_one_sentence_and_one_exit_code(template, arguments, code, word):
     said = Realm(template)(*arguments, "--json", code=code)
     assert said.json["error"]["code"] == word
@@ -231,6 +232,7 @@ def test_source_events_go_through_the_projections(realm):
     assert realm("submit", "--actor", "ann", "--source", json.dumps(source), "--json").json["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_the_inbox_says_who_waits_for_whom_and_people_answer(realm):
     given = sale("bot", count=3) + sale("kid") + sale("bot", count=4) + sale("kid", count=2)
     lines = realm("submit", "--intents", "-", given=given).lines

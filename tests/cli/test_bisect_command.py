@@ -156,6 +156,7 @@ def test_the_world_where_a_value_came_is_told_with_who_and_why(counting: tuple[I
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_a_command_is_asked_with_the_state_on_stdin_and_in_a_file(counting: tuple[Inside, list[str]]) -> None:
     realm, made = counting
     before = (realm.folder / "world.db").read_bytes()
@@ -167,6 +168,7 @@ def test_a_command_is_asked_with_the_state_on_stdin_and_in_a_file(counting: tupl
     assert not (realm.folder / "state.json").exists()
 
 
+@pytest.mark.slow
 def test_worlds_that_cannot_be_tested_are_stepped_around_or_named(counting: tuple[Inside, list[str]]) -> None:
     realm, made = counting
     around = realm("bisect", "--json", *command({"6": 0, "5": 125, "8": 125, "4": 125})).json

@@ -84,6 +84,7 @@ def rewrite(realm: Realm, file: str, old: str, new: str) -> None:
     ],
     ids=["helper", "constant", "model", "module"],
 )
+@pytest.mark.slow
 def test_a_change_of_what_an_action_reaches_is_reported(
     reaching: Realm, file: str, old: str, new: str, differs: bool
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_change_of_what_an_action_reaches_is_reported(
 
 
 @pytest.mark.requirement("CARD-replay")
+@pytest.mark.slow
 def test_layout_and_comments_are_no_change(reaching: Realm) -> None:
     rewrite(reaching, "reach/domain.py", 'return STEP["by"]', '# by how much\n    return (STEP["by"])')
     rewrite(reaching, "reach/helping.py", "other):\n", 'other):\n    """Add them."""\n')
@@ -113,6 +115,7 @@ def test_layout_and_comments_are_no_change(reaching: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-replay")
+@pytest.mark.slow
 def test_another_version_of_a_distribution_is_named(reaching: Realm) -> None:
     adopted = reaching("log", "--topic", "domain.adopted", "--json").lines[0]["state"]["distributions"]
     assert adopted["pydantic"] == metadata.version("pydantic")
@@ -149,6 +152,7 @@ def test_another_version_of_a_distribution_is_named(reaching: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-replay")
+@pytest.mark.slow
 def test_identities_of_the_first_kind_are_compared_by_their_own_rule(tmp_path: Path) -> None:
     realm = Realm(tmp_path)
     realm("import", str(ROOT / "tests" / "golden" / "garden.jsonl"))

@@ -60,6 +60,7 @@ def roles(told: Any) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.requirement("CARD-policy", "WP-decision")
+@pytest.mark.slow
 def test_a_rejection_is_explained_rule_by_rule_with_what_the_conditions_read(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         done = world.act("bot", "sell", {"item": "cake", "count": 4})
@@ -95,6 +96,7 @@ def test_a_rejection_is_explained_rule_by_rule_with_what_the_conditions_read(tmp
 
 
 @pytest.mark.requirement("CARD-policy")
+@pytest.mark.slow
 def test_a_condition_that_does_not_hold_and_the_default_are_told(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         world.register("eve", "agent", binding=BOUND)
@@ -150,6 +152,7 @@ def asked(realm: Realm, action: str, given: Any, *words: str, actor: str = "bot"
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-audit")
+@pytest.mark.slow
 def test_a_hypothetical_case_is_judged_and_nothing_is_recorded(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         size = world.log.head().size
@@ -174,6 +177,7 @@ def test_a_hypothetical_case_is_judged_and_nothing_is_recorded(tmp_path: Path) -
 
 
 @pytest.mark.requirement("CARD-policy")
+@pytest.mark.slow
 def test_another_policy_is_asked_by_its_file(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / "strict.toml").write_text(RULES.replace("<= 5", "<= 2").replace('name = "till"', 'name = "strict"'))

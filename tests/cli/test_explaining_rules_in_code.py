@@ -61,6 +61,7 @@ def sold(folder: Path, file: str, text: str, policy: str, count: int) -> str:
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-audit")
+@pytest.mark.slow
 def test_a_rule_in_python_is_told_with_its_line_and_its_values(tmp_path: Path) -> None:
     proposal = sold(tmp_path, "till_rules.py", PYTHON, "till_rules.py:till", 4)
     realm = Realm(tmp_path)

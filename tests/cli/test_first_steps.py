@@ -235,6 +235,7 @@ with World.open_or_create("room.db", domain=room, policies=[Policy("door", [ever
 """
 
 
+@pytest.mark.slow
 def test_a_strangers_program_is_told_what_to_do(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False

@@ -40,6 +40,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.requirement("CARD-log", "CARD-audit")
 @pytest.mark.parametrize(("command", "statement"), LOST)
+@pytest.mark.slow
 def test_missing_rows_of_the_index_are_named_and_not_shown_as_nothing(
     address: str, capsys: pytest.CaptureFixture[str], command: str, statement: str
 ) -> None:

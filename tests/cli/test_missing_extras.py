@@ -104,6 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("extra", PACKAGES)
+@pytest.mark.slow
 def test_a_missing_extra_is_one_line_that_says_what_to_install(folder: Path, extra: str) -> None:
     commands = [(command, code) for needs, command, code in COMMANDS if needs == extra]
     calls = [call for needs, call in CALLS if needs == extra]

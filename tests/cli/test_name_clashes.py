@@ -72,6 +72,7 @@ def test_a_package_of_our_name_is_found_as_its_folder(tmp_path: Path) -> None:
     assert "Rename world" in last_line(err)
 
 
+@pytest.mark.slow
 def test_a_folder_of_our_name_without_modules_shadows_nothing(tmp_path: Path) -> None:
     (tmp_path / "world").mkdir()
     (tmp_path / "world" / "map.txt").touch()
@@ -105,6 +106,7 @@ def test_no_module_of_a_user_is_run_to_find_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.slow
 def test_worldctl_acts_in_a_folder_with_such_a_file_and_does_not_run_it(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('it was run')\n")
     realm = Realm(tmp_path)

@@ -275,6 +275,7 @@ MISLED = [
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize(("table", "column"), MISLED)
 @pytest.mark.parametrize("value", ["x", 5, -1, None])
+@pytest.mark.slow
 def test_an_index_that_was_changed_at_one_place_is_noticed_where_it_matters(
     garden: Inside, tmp_path: Path, table: str, column: str, value: str | int | None
 ) -> None:

@@ -97,6 +97,7 @@ def opened(realm: Realm) -> World:
 
 
 @pytest.mark.requirement("WP-restore", "CARD-audit")
+@pytest.mark.slow
 def test_a_value_by_a_function_that_changed_since_is_marked(realm: Realm) -> None:
     told = state(realm)
     assert told["computed"] == OF_ONE
@@ -112,6 +113,7 @@ def test_a_value_by_a_function_that_changed_since_is_marked(realm: Realm) -> Non
 
 
 @pytest.mark.requirement("WP-restore", "CARD-audit")
+@pytest.mark.slow
 def test_the_mark_goes_with_the_adoption_that_was_in_force(realm: Realm) -> None:
     write(realm, ("ADDED = 1", "ADDED = 5"))
     realm("adopt")
@@ -121,6 +123,7 @@ def test_the_mark_goes_with_the_adoption_that_was_in_force(realm: Realm) -> None
 
 
 @pytest.mark.requirement("WP-restore", "WP-schema")
+@pytest.mark.slow
 def test_a_world_of_an_earlier_schema_shows_the_values_of_that_schema(realm: Realm) -> None:
     write(realm, ("ADDED = 1", "ADDED = 5"), factor=10, version="2.0.0")
     realm("adopt")
@@ -154,6 +157,7 @@ def test_the_facade_gives_past_worlds_the_values_of_their_own_schema(realm: Real
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_bisect_marks_a_value_by_other_code_and_asks_each_schema_for_its_own(realm: Realm) -> None:
     asked = ("bisect", "--path", "computed.more", "--becomes")
     told = realm(*asked, "4", "--json").json

@@ -87,6 +87,8 @@ def leaves(name: str, found: click.Command) -> Iterator[str]:
 
 
 EVERY = [leaf for name, entry in COMMANDS.items() for leaf in leaves(name, entry.load())]
+FEW = {"settle", "doctor", "policy list", "recheck", "whatif", "submit", "run"}
+"""The commands that executed a planted file once; the quick tests run these, ``make test-all`` runs every one."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 @pytest.mark.requirement("CARD-audit")
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
+)
 def test_no_command_runs_a_planted_file(site: Site, name: str) -> None:
     arguments = ARGUMENTS.get(name, "").replace("{proposal}", "0")
     done = site.run(*name.split(), *shlex.split(arguments), cwd=site.realm if name == "run" else None)
@@ -184,6 +188,7 @@ def test_no_command_runs_a_planted_file(site: Site, name: str) -> None:
     assert "MODULE_SHADOWED" not in done.stderr
 
 
+@pytest.mark.slow
 def test_commands_do_their_work_beside_planted_files(site: Site) -> None:
     for words in (
         ["settle"],
@@ -200,6 +205,7 @@ def test_commands_do_their_work_beside_planted_files(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["html", "json", "world"])
+@pytest.mark.slow
 def test_a_file_that_a_governed_command_made_is_not_run_by_the_next_commands(tmp_path: Path, name: str) -> None:
     """The realm is YAML and TOML alone, so no Python has to be loaded at all."""
     (tmp_path / "domain.yaml").write_text(YAML)
@@ -264,6 +270,7 @@ COMMANDS_WITH_CODE = (["settle"], ["recheck"], ["whatif", "--from", "3"], ["poli
 
 
 @pytest.mark.parametrize("changed", ["world.toml", "shop.py", "."])
+@pytest.mark.slow
 def test_code_that_others_may_write_needs_trust(tmp_path: Path, changed: str) -> None:
     realm = foreign(tmp_path)
     (tmp_path / changed).chmod(0o777)

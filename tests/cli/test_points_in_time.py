@@ -198,6 +198,7 @@ CUTS: Final = [("till", "policy.retired", 0), ("harbour", "verdict.given", 6), (
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
 @pytest.mark.parametrize(("name", "topic", "number"), CUTS)
+@pytest.mark.slow
 def test_at_tells_what_the_log_told_when_it_ended_there(
     name: str, topic: str, number: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def note(realm: Realm, actor: str, *words: str) -> str | None:
 
 
 @pytest.mark.requirement("CARD-policy")
+@pytest.mark.slow
 def test_the_note_says_what_a_real_proposal_would_meet(realm: Realm) -> None:
     assert note(realm, "owl") is note(realm, "owl", "--policy", "shop") is note(realm, "ann") is None
     own = "a proposal would be judged by the actor's own policy, shop as it was adopted"
@@ -62,6 +63,7 @@ def test_the_note_says_what_a_real_proposal_would_meet(realm: Realm) -> None:
         ([], '{"body": ["sell"]}', "INVALID_VALUE"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_asked_is_refused_with_a_code(realm: Realm, words: list[str], given: str, code: str) -> None:
     said = realm("policy", "ask", "--actor", "owl", "--intent", "-", *words, "--json", given=given, code=2)
     assert said.json["error"]["code"] == code

@@ -19,6 +19,7 @@ def doctor(realm: Realm, code: int = 0) -> tuple[bool, str]:
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-audit")
+@pytest.mark.slow
 def test_a_shadow_is_turned_on_compared_and_turned_off(tmp_path: Path) -> None:
     realm = founded(tmp_path)
     assert realm("policy", "shadow", "show").out.splitlines()[0] == "shadowing now: nobody"

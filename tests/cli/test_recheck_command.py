@@ -39,6 +39,7 @@ def positions(realm: Realm, topic: str) -> list[int]:
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-audit")
+@pytest.mark.slow
 def test_what_a_step_depends_on_is_found_by_varying_it(fickle: Realm) -> None:
     before = hashlib.sha256((fickle.folder / "world.db").read_bytes()).hexdigest()
     said = fickle("recheck", "--runs", "1", "--vary", "hashseed,order,locale,timezone", code=1).out
@@ -58,6 +59,7 @@ def test_what_a_step_depends_on_is_found_by_varying_it(fickle: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-replay")
+@pytest.mark.slow
 def test_what_makes_no_difference_is_said_too(fickle: Realm) -> None:
     upto = str(min(positions(fickle, "proposal.completed")))
     told = fickle("recheck", "--runs", "1", "--vary", "locale", "--upto", upto, "--json").json
@@ -66,6 +68,7 @@ def test_what_makes_no_difference_is_said_too(fickle: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-audit")
+@pytest.mark.slow
 def test_the_first_difference_is_shown_with_both_values_and_with_what_changed(tmp_path: Path) -> None:
     realm = founded(tmp_path)
     realm("submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 2}')
@@ -107,6 +110,7 @@ def crowd(tmp_path: Path) -> Realm:
 
 
 @pytest.mark.requirement("CARD-replay")
+@pytest.mark.slow
 def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(crowd: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
     def in_turn(begin: Any, tasks: list[Any], jobs: int) -> Iterator[Any]:
         workers = [begin() for _ in range(jobs)]
@@ -126,6 +130,7 @@ def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(crowd: Realm, mo
 
 
 @pytest.mark.requirement("CARD-replay")
+@pytest.mark.slow
 def test_several_processes_come_to_what_one_comes_to(crowd: Realm) -> None:
     broken(crowd, 'return [set_("sold", 0), set_(f"stock')
     one, two = (crowd("recheck", "--jobs", jobs, "--json", code=1).json for jobs in ("1", "2"))
@@ -133,6 +138,7 @@ def test_several_processes_come_to_what_one_comes_to(crowd: Realm) -> None:
     assert [found["code"] for found in one["divergences"]] == ["CODE_CHANGED", "EXECUTION_DIVERGED"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_processes(tmp_path: Path) -> None:
     realm = founded(tmp_path)
     realm("submit", "--intents", "-", given=sale("bot") * 6)

@@ -26,6 +26,7 @@ def content(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_a_page_is_written_and_the_log_stays_as_it_is(realm: Realm) -> None:
     before = content(realm.folder)
     said = realm("report", "-o", "page.html")
@@ -79,6 +80,7 @@ def test_a_report_is_about_the_log_as_it_stood_and_counts_what_lies_in_its_time(
 
 
 @pytest.mark.requirement("KM-7.3")
+@pytest.mark.slow
 def test_hidden_events_are_counted_nowhere(realm: Realm) -> None:
     page = realm("report", "--redact", "inputs", "--redact", "actors").out
     assert ">ann<" not in page

@@ -97,6 +97,7 @@ def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(realm: Realm
         (["./docs"], 126, "COMMAND_NOT_EXECUTABLE"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_run_has_an_exit_code_of_its_own_and_leaves_no_lease(
     realm: Realm, command: list[str], code: int, said: str
 ) -> None:
@@ -128,6 +129,7 @@ def test_what_is_refused_is_not_run(realm: Realm, words: list[str], said: str) -
     assert realm("runs", "--json").json == []
 
 
+@pytest.mark.slow
 def test_stdout_stdin_and_stderr_are_the_commands_own(realm: Realm) -> None:
     done = subprocess.run(
         [*COMMAND, "run", "--agent", "old", "--reads", "a.txt", "--", "sh", "-c", r"cat; printf '\0\377'; echo e >&2"],
@@ -145,6 +147,7 @@ def test_stdout_stdin_and_stderr_are_the_commands_own(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KO-4")
+@pytest.mark.slow
 def test_the_verification_log_is_written_where_it_is_wished(realm: Realm) -> None:
     told = run(realm, "--reads", "a.txt", "--report", "report.json", script="cat a.txt")
     assert told.out == "one\n"
@@ -237,6 +240,7 @@ def test_what_was_declared_and_not_used_is_told_and_is_no_violation(realm: Realm
 
 
 @pytest.mark.requirement("KO-4")
+@pytest.mark.slow
 def test_a_signed_manifest_says_all(realm: Realm) -> None:
     made = realm("keys", "new", "old.pem", "--json").json
     realm("keys", "register", "old", made["publicKey"])
@@ -261,6 +265,7 @@ def test_a_signed_manifest_says_all(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KM-2.1", "KM-5")
+@pytest.mark.slow
 def test_a_manifest_in_yaml_is_taken_from_a_file_and_from_stdin(realm: Realm) -> None:
     text = "ver: '1.0'\nsession_id: s\nagent_id: old\nscope:\n  - {predicate: MUTATES, resource: FILE:/a.txt}\n"
     (realm.folder / "m.yaml").write_text(text)
@@ -387,6 +392,7 @@ def test_what_an_unconfined_command_did_is_found_in_the_content_and_undone_as_fa
 
 
 @pytest.mark.requirement("KO-5.2")
+@pytest.mark.slow
 def test_what_others_changed_under_their_leases_is_not_the_commands_doing(realm: Realm) -> None:
     realm("lease", "acquire", "FILE:/a.txt", "--agent", "young", "--session", "y", "--ttl-ms", "600000")
     running = started(realm, "--unconfined", "--writes", "src/**", script="echo ready; read line; echo 2 > src/x.py")
@@ -484,6 +490,7 @@ def test_two_commands_that_touch_different_places_run_at_once(realm: Realm) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.slow
 def test_a_signal_to_worldctl_is_the_commands(realm: Realm, number: signal.Signals) -> None:
     word = number.name.removeprefix("SIG")
     script = f"trap 'echo got {word}; exit 5' {word}; echo ready; read line; while read line; do :; done"
@@ -496,6 +503,7 @@ def test_a_signal_to_worldctl_is_the_commands(realm: Realm, number: signal.Signa
     assert last(realm)["exitCode"] == 5
 
 
+@pytest.mark.slow
 def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: Realm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line")
     running.send_signal(signal.SIGTERM)
@@ -505,6 +513,7 @@ def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: Realm) -> Non
 
 
 @pytest.mark.requirement("KO-3.3")
+@pytest.mark.slow
 def test_a_command_whose_lease_is_revoked_is_ended(realm: Realm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line; echo three > a.txt")
     (lease,) = [one for one in realm("lease", "list", "--json").json if one["resource"] == "FILE:/a.txt"]
@@ -559,6 +568,7 @@ def test_a_command_whose_worldctl_was_killed_is_ended_and_undone_by_the_next(
 
 
 @pytest.mark.requirement("KO-7")
+@pytest.mark.slow
 def test_the_backup_is_there_before_the_command_may_change_anything(realm: Realm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo ready; read line; echo two > a.txt")
     (info,) = realm("backups", "list", "--json").json

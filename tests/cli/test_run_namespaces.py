@@ -37,6 +37,7 @@ def test_which_walls_held_is_recorded(realm: Realm) -> None:
 
 
 @pytest.mark.parametrize("wall", ["namespaces", "landlock"])
+@pytest.mark.slow
 def test_who_requires_a_wall_is_refused_where_there_is_none(realm: Realm, wall: str) -> None:
     there = SECLUDED if wall == "namespaces" else CONFINED
     ended = realm(
@@ -166,6 +167,7 @@ while True:
 
 @pytest.mark.requirement("KO-3.3")
 @pytest.mark.parametrize("how", ["ends", "is killed with its engine"])
+@pytest.mark.slow
 def test_a_daemon_that_forgot_where_it_came_from_ends_with_the_command(realm: Realm, how: str) -> None:
     waits = "" if how == "ends" else "import time; time.sleep(600)"
     code = DAEMON.replace(

@@ -94,6 +94,7 @@ CHANGES = {
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.slow
 def test_a_name_whose_absolute_form_is_too_long_is_judged_by_where_it_leads(
     realm: Realm, secret: Path, change: str
 ) -> None:
@@ -129,6 +130,7 @@ def test_no_daemon_is_talked_to_by_a_name_whose_absolute_form_is_too_long(realm:
 @pytest.mark.parametrize(
     ("name", "mode"), [("world.db", "r"), ("world.db", "r+"), ("world.toml", "a"), ("other.txt", "r")]
 )
+@pytest.mark.slow
 def test_who_may_make_one_file_reaches_no_other_of_its_folder_by_a_long_name(
     realm: Realm, name: str, mode: str
 ) -> None:
@@ -186,6 +188,7 @@ def test_no_secret_at_home_is_readable(realm: Realm, tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", ["/etc/shadow", "/etc/ssh", "/etc/fstab"])
+@pytest.mark.slow
 def test_of_the_machines_settings_only_those_of_libraries_are_readable(realm: Realm, name: str) -> None:
     code = f"import os; os.open({name!r}, 0)"
     ended, _, err = attempt(realm, code, "--reads", "a.txt")
@@ -243,6 +246,7 @@ def test_a_name_that_is_swapped_during_a_call_leads_to_nothing_undeclared(realm:
 
 
 @pytest.mark.parametrize("request_number", [0xC0045877, 0xC0045878, 0x8004587D, 0x40086602])
+@pytest.mark.slow
 def test_nothing_is_done_to_a_whole_file_system(realm: Realm, request_number: int) -> None:
     """FIFREEZE, FITHAW, EXT4_IOC_SHUTDOWN (0x8004587D) and FS_IOC_SETFLAGS, with an argument that none would take."""
     code = f"""

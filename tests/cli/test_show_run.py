@@ -44,6 +44,7 @@ def runs(realm: Realm, *words: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("KO-4")
+@pytest.mark.slow
 def test_runs_are_listed_newest_first_and_can_be_chosen(realm: Realm) -> None:
     told = runs(realm)
     assert [(one["agentId"], one["outcome"], one["exitCode"]) for one in told[:1]] == [("other", "failed", 3)]

@@ -162,6 +162,7 @@ def test_the_effect_and_the_proposal_can_be_named_by_their_beginnings(realm: Rea
     assert "completed" in realm("resolve", told["proposalId"][:30], *words).out
 
 
+@pytest.mark.slow
 def test_what_is_not_in_doubt_cannot_be_resolved_or_called_off(tmp_path: Path) -> None:
     realm = founded(tmp_path)
     assert realm("stuck").err.strip() == "No effect is in doubt."

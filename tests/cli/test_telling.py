@@ -64,6 +64,7 @@ def test_the_list_has_heads_and_its_json_has_the_leaf_hashes(template):
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.slow
 def test_ctrl_c_ends_following_quietly(template, more):
     running = Realm(template).start("log", "--follow", *more)
     assert running.stdout is not None

@@ -60,6 +60,7 @@ def until(running: subprocess.Popen[str], seen: Any) -> None:
 
 
 @pytest.mark.requirement("KP-5a", "KP-3a")
+@pytest.mark.slow
 def test_a_proposal_in_the_queue_says_behind_whom_it_waits(realm: Realm) -> None:
     said = put(realm, "bot").out
     assert "evaluating: sell by bot" in said
@@ -87,6 +88,7 @@ def test_a_proposal_in_the_queue_says_behind_whom_it_waits(realm: Realm) -> None
 
 
 @pytest.mark.requirement("KP-5a", "KP-3c")
+@pytest.mark.slow
 def test_a_proposal_that_died_says_when_it_is_tried_again(realm: Realm) -> None:
     told = put(realm, "ann", "--json").json
     name, leases = told["proposalId"], told["leases"]
@@ -109,6 +111,7 @@ def test_a_proposal_that_died_says_when_it_is_tried_again(realm: Realm) -> None:
 
 
 @pytest.mark.parametrize("actor", ["bot", "ann"])
+@pytest.mark.slow
 def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: Realm, actor: str) -> None:
     given = ("--actor", actor, "--input", '{"item": "tea"}')
     running = realm.start("submit", "sell", *given, "--wait", "600", "--json")
@@ -123,18 +126,21 @@ def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: Realm, ac
     assert realm("waits", "--json").json == {"waits": [], "circles": [], "retrying": []}
 
 
+@pytest.mark.slow
 def test_submit_lets_leases_expire_while_it_waits(realm: Realm) -> None:
     let_go(realm)
     held(realm, "nightly", "--ttl-ms", "1500")
     assert put(realm, "bot", "--wait", "600", "--json").json["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_wait_that_is_too_long_ends_as_if_nobody_had_waited(realm: Realm) -> None:
     assert put(realm, "bot", "--wait", "0.3", "--json").json["leases"]["state"] == "queued"
     for wrong in ("-1", "nan", "soon"):
         assert "--wait" in put(realm, "bot", "--wait", wrong, code=2).err
 
 
+@pytest.mark.slow
 def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm: Realm) -> None:
     let_go(realm)
     running = realm.start("submit", "sell", "--actor", "kid", "--input", '{"item": "tea"}', "--wait", "600", "--json")
@@ -145,6 +151,7 @@ def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm:
     assert (running.returncode, json.loads(out)["status"]) == (1, "rejected")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: Realm) -> None:
     running = realm.start("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--wait", "600")
     until(running, lambda: realm("waits", "--json").json["waits"])
@@ -156,6 +163,7 @@ def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: Realm) -> N
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_lines_that_wait_come_last_and_each_comes_once(realm: Realm) -> None:
     lines = sale("bot") + sale("nobody") + sale("ann")
     (realm.folder / "lines.jsonl").write_text(lines)

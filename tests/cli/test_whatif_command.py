@@ -34,6 +34,7 @@ def realm(tmp_path: Path) -> Realm:
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
+@pytest.mark.slow
 def test_dropping_a_proposal_tells_what_changes_and_touches_nothing(realm: Realm, tmp_path: Path) -> None:
     before = of_log(realm)
     first = realm("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]
@@ -53,6 +54,7 @@ def test_dropping_a_proposal_tells_what_changes_and_touches_nothing(realm: Realm
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: Realm, tmp_path: Path) -> None:
     first = realm("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]
     assert "FILE_EXISTS" in realm("whatif", "--drop", first, "-o", "world.db", "--json", code=1).err
@@ -75,6 +77,7 @@ def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: Realm, tm
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_it_begins_after_the_point_that_is_named(realm: Realm, tmp_path: Path) -> None:
     (tmp_path / "never.toml").write_text(NEVER)
     by_bot = realm("log", "--topic", "proposal.submitted", "--json").lines[1]
@@ -87,6 +90,7 @@ def test_it_begins_after_the_point_that_is_named(realm: Realm, tmp_path: Path) -
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-policy")
+@pytest.mark.slow
 def test_another_policy_and_an_inserted_intent(realm: Realm, tmp_path: Path) -> None:
     before = of_log(realm)
     (tmp_path / "never.toml").write_text(NEVER)
@@ -107,6 +111,7 @@ def test_another_policy_and_an_inserted_intent(realm: Realm, tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_nothing_is_inserted_before_the_branch_begins(realm: Realm, tmp_path: Path) -> None:
     early = {"actor": "ann", "type": "sell", "input": {"item": "tea", "count": 1}, "at": 1_000}
     (tmp_path / "early.jsonl").write_text(json.dumps(early) + "\n")

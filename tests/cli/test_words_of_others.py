@@ -144,6 +144,7 @@ def said(realm: Realm, *arguments: str, code: int = 0) -> str:
     return told.out
 
 
+@pytest.mark.slow
 def test_no_command_prints_words_of_actors_rules_or_data_as_they_are(realm: Realm) -> None:
     def submit(key: str, code: int) -> str:
         line = json.dumps({"actor": "bot", "type": "note", "input": {"key": key, "words": FORGED}, "note": FORGED})
@@ -183,6 +184,7 @@ def test_no_command_prints_words_of_actors_rules_or_data_as_they_are(realm: Real
     said(realm, *found)
 
 
+@pytest.mark.slow
 def test_data_that_are_printed_as_json_for_people_are_the_data_and_steer_nothing(realm: Realm) -> None:
     line = json.dumps({"actor": "ann", "type": "note", "input": {"key": "data", "words": FORGED}})
     realm("submit", "--intents", "-", given=line)

@@ -103,6 +103,7 @@ def unconfined(tmp_path: Path) -> User:
 
 
 @pytest.mark.requirement("KO-3", "KO-3.3", "KO-5.2")
+@pytest.mark.slow
 def test_a_shell_script_is_governed_as_the_page_says(user: User) -> None:
     user.follow(SCRIPT)
     notes = user.folder / "script" / "notes"
@@ -111,6 +112,7 @@ def test_a_shell_script_is_governed_as_the_page_says(user: User) -> None:
     assert sorted(path.name for path in notes.iterdir()) == ["people.txt", "todo.txt"]
 
 
+@pytest.mark.slow
 def test_a_script_that_goes_too_far_leaves_what_it_declared_as_it_was(user: User) -> None:
     folder = user.folder / "script"
     assert user.types("python ../found.py", folder)[0] == 0
@@ -147,6 +149,7 @@ def test_where_nothing_confines_them_commands_are_judged_by_what_they_left(uncon
 
 
 @pytest.mark.requirement("KO-4")
+@pytest.mark.slow
 def test_the_record_of_a_careless_agent_says_what_it_tried_and_what_was_given_back(user: User) -> None:
     the_record_of_a_careless_agent(user)
 
@@ -167,6 +170,7 @@ def the_record_of_a_careless_agent(user: User) -> None:
         assert read_verification(world.archive, told["runId"]).to_wire() == told
 
 
+@pytest.mark.slow
 def test_a_coding_agent_reads_its_settings_and_remembers_at_home(user: User) -> None:
     settings, state = user.home / ".config/coding-agent", user.home / ".local/state/coding-agent"
     settings.mkdir(parents=True)
@@ -177,6 +181,7 @@ def test_a_coding_agent_reads_its_settings_and_remembers_at_home(user: User) -> 
     assert (state / "last.txt").read_text() == "mended a greeting\n"
 
 
+@pytest.mark.slow
 def test_what_stands_at_home_beside_what_was_named_is_closed_to_a_coding_agent(user: User) -> None:
     (user.home / "secret.txt").write_text("key\n")
     assert user.types("python ../found.py")[0] == 0
@@ -207,6 +212,7 @@ def test_every_run_of_a_coding_agent_is_a_session_of_its_own(user: User) -> None
     assert len(sessions) == 2
 
 
+@pytest.mark.slow
 def test_founding_twice_changes_nothing(user: User) -> None:
     folder = user.folder / "script"
     first, second = (user.types("python ../found.py", folder) for _ in range(2))

@@ -28,6 +28,7 @@ def programs(request: pytest.FixtureRequest, tmp_path: Path, told: list[tuple[bo
 
 
 @pytest.mark.requirement("KO-5.2", "KO-4")
+@pytest.mark.slow
 def test_two_programs_lose_no_entry_of_each_other(
     programs: Programs, told: list[tuple[bool, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,6 +49,7 @@ def test_two_programs_lose_no_entry_of_each_other(
 
 
 @pytest.mark.requirement("KO-3", "KO-3.3", "KO-4")
+@pytest.mark.slow
 def test_what_a_third_did_beyond_its_scope_is_stopped_or_found_and_its_other_changes_are_given_back(
     programs: Programs, told: list[tuple[bool, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,7 @@ def by_disguise(port: int) -> None:
     [by_socket, by_datagram, by_message, by_http_client, by_urlopen, by_loop, by_disguise],
     ids=lambda way: way.__name__,
 )
+@pytest.mark.slow
 def test_a_connection_that_was_not_declared_is_not_made(site: Site, server: Server, way: Callable[[int], None]) -> None:
     with blocked(f"127.0.0.1:{server.port}"), site.session("CONSUMES URL:http://127.0.0.1:1/*", "MUTATES /*"):
         way(server.port)

@@ -207,6 +207,7 @@ def meanwhile(act: Callable[[int], None]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_files_that_vanish_while_they_are_saved_are_no_hindrance(place: Workspace) -> None:
     make(place.root, {f"d/{number}/x": "x" for number in range(30)})
 
@@ -391,6 +392,7 @@ def test_a_folder_of_backups_that_is_none_is_refused_and_nothing_is_written(
     assert os.listdir(tmp_path / "outside") == []
 
 
+@pytest.mark.slow
 def test_without_the_right_to_write_or_read_the_refusal_says_what_to_do() -> None:
     assert as_somebody_else(_back_up_without_rights) == (
         "BACKUP_FAILED True /secret could not be saved: permission is denied; give this user the right to it. []"

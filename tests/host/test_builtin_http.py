@@ -214,6 +214,7 @@ def test_a_redirected_request_keeps_or_changes_its_method_as_the_standard_says(s
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
+@pytest.mark.slow
 def test_the_time_limit_is_for_all_of_it_however_slowly_a_server_drips(server: Server, path: str) -> None:
     answer = failed(get(server, path, timeoutMs=300))  # the server itself would go on for many minutes
     assert (answer.code, answer.retryable) == ("HTTP_TIMED_OUT", True)

@@ -122,6 +122,7 @@ def test_a_missing_command_and_one_that_may_not_run_are_told_apart(files: Files)
     assert failed(run(files, "./odd")).code == "PROCESS_NOT_EXECUTABLE"
 
 
+@pytest.mark.slow
 def test_of_huge_output_the_end_is_kept_and_every_answer_can_be_recorded(files: Files) -> None:
     told = python(files, "import sys\nfor i in range(400000): print(i); print(i, file=sys.stderr)")
     assert told["stdoutTruncated"]
@@ -163,6 +164,7 @@ AWAY = pytest.mark.parametrize("away", [False, True], ids=["in the group", "in a
 
 
 @AWAY
+@pytest.mark.slow
 def test_grandchildren_are_killed_when_the_time_is_over(files: Files, away: bool) -> None:
     code = STARTS.format(body=WRITES, away=away, then="time.sleep(600)")
     for timeout_ms in (1_000, 10_000, 100_000):  # a longer limit where the grandchild had not begun yet

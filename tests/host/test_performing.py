@@ -303,6 +303,7 @@ def test_a_timeout_raised_by_a_handler_itself_is_told_from_the_hosts() -> None:
     assert error_of(performed(times_out)).code == "EFFECT_RAISED"
 
 
+@pytest.mark.slow
 def test_too_many_hanging_handlers_stop_further_ones_until_one_ends(released: threading.Event) -> None:
     workers = Workers(max_abandoned=2)
 
@@ -360,6 +361,7 @@ def child(limit_ms: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
+@pytest.mark.slow
 def test_a_handler_that_hangs_does_not_keep_the_process_alive() -> None:
     with child(20) as process:
         told, errors = process.communicate(timeout=PATIENCE_S)

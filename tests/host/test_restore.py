@@ -298,6 +298,7 @@ def test_a_rollback_may_be_repeated(place: Workspace) -> None:
     assert backups.restore("one") == Restored([], [], [], "one")
 
 
+@pytest.mark.slow
 def test_without_the_right_to_write_a_directory_it_is_restored_all_the_same() -> None:
     done = as_somebody_else(_restore_in_closed_directories)
     assert done == "d/a=a closed=0o500"
@@ -319,6 +320,7 @@ def _restore_in_closed_directories(folder: Path) -> str:
         return f"d/a={(place.root / 'd/a').read_text()} closed={stat.S_IMODE(os.stat(place.root / 'd').st_mode):#o}"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_restored_is_told_and_the_rest_is_done() -> None:
     assert as_somebody_else(_restore_what_is_too_large) == "['/large'] large=x small=ours again=[]"
 
@@ -375,6 +377,7 @@ def test_a_damaged_content_is_named_and_nothing_is_changed(place: Workspace, dam
 
 
 @given(at=st.integers(0, 100_000))
+@pytest.mark.slow
 def test_a_flipped_bit_in_a_set_is_always_found(at: int) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
@@ -520,6 +523,7 @@ class Vandal:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 1 << 32), whole=st.booleans(), rounds=st.integers(1, 3))
+@pytest.mark.slow
 def test_whatever_is_done_to_a_tree_it_comes_back_and_nothing_outside_changes(
     seed: int, whole: bool, rounds: int
 ) -> None:

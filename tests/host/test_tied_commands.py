@@ -43,6 +43,7 @@ def can_confine() -> bool:
 
 @pytest.mark.requirement("KO-3.3")
 @pytest.mark.parametrize("how", ["unconfined", *(["confined"] if can_confine() else [])])
+@pytest.mark.slow
 def test_a_command_is_killed_with_the_engine_that_started_it(ground: Ground, how: str) -> None:
     told = json.dumps([str(ROOT), *sys.path])
     engine = subprocess.Popen([sys.executable, "-c", ENGINE, told, how, str(ground.root)], stdout=subprocess.PIPE)

@@ -110,6 +110,7 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nothing_out(place, ws, attack
 
 
 @pytest.mark.parametrize("target", ["../outside/secret", "{outside}/secret"])
+@pytest.mark.slow
 def test_a_file_that_is_swapped_for_a_link_leads_nothing_out(place, ws, target):
     ws.write(b"file", b"")
     (place / "ws" / "link").symlink_to(target.format(outside=place / "outside"))
@@ -136,6 +137,7 @@ def test_a_file_that_is_swapped_for_a_link_leads_nothing_out(place, ws, target):
     assert everything(place / "outside") == before
 
 
+@pytest.mark.slow
 def test_a_walk_and_a_removal_never_stray_through_a_swapped_folder(place, ws):
     (place / "outside" / "sub").mkdir()
     (place / "outside" / "sub" / "private").write_text("private")
@@ -171,6 +173,7 @@ def test_one_of_many_who_create_a_file_wins(ws):
     assert [entry.name for entry in ws.list()] == [b"new"]
 
 
+@pytest.mark.slow
 def test_a_reader_sees_the_old_content_or_the_new_one(ws):
     contents = [bytes([number]) * 100_000 for number in range(5)]
     ws.write(b"a", contents[0])
@@ -203,6 +206,7 @@ def test_what_never_stands_still_is_told_as_unreadable(place, ws, monkeypatch):
 
 
 @pytest.mark.parametrize("other", ["link", "folder", "pipe", "socket"])
+@pytest.mark.slow
 def test_a_look_goes_on_when_a_file_becomes_something_else(place, ws, other):
     ws.write(b"file", b"inside")
     swapped = place / "ws" / "other"

@@ -422,6 +422,7 @@ def test_a_folder_that_may_be_written_but_not_listed_can_be_written_to(place, ws
     assert ws.read(b"drop/letter") == b"hello"
 
 
+@pytest.mark.slow
 def test_a_tree_of_any_depth_is_made_walked_and_removed_with_few_descriptors(ws):
     depth = 3_000  # deeper than a path may be long, and than there may be descriptors
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -432,6 +432,7 @@ def test_a_command_or_function_that_nobody_knows_is_never_nothing(name):
         *["a;" * 8_000, "<<a\n" * 4_000, "f(a=f(a=" * 24 + "1" + ")" * 48, "`" * 16_000, "x=y(1);" * 2_000],
     ],
 )
+@pytest.mark.slow
 def test_long_and_hostile_texts_take_work_in_proportion_to_their_length(text):
     calls = 0
 

@@ -245,6 +245,7 @@ def test_nonces_are_remembered_as_long_as_a_signature_may_be_old(office: Office)
         assert (("ann", "n0") in office.ledger.nonces) is (number < 2)
 
 
+@pytest.mark.slow
 def test_a_huge_scope_is_granted_whole_or_not_at_all(office: Office) -> None:
     wanted = [f"MUTATES FILE:/huge/{number}" for number in range(10_000)]
     verdict = office.ask("bob", *wanted)

@@ -106,6 +106,7 @@ def is_oldest(game: Game, who: Who) -> bool:
 @pytest.mark.requirement("KP-5a", "KP-7", "KM-2.2")
 @quickly
 @given(games)
+@pytest.mark.slow
 def test_agents_are_never_told_of_two_leases_in_force_that_exclude_each_other(played: Any) -> None:
     ages, steps = played
     game = Game(ages)
@@ -117,6 +118,7 @@ def test_agents_are_never_told_of_two_leases_in_force_that_exclude_each_other(pl
 @pytest.mark.requirement("KP-3b")
 @quickly
 @given(games)
+@pytest.mark.slow
 def test_waits_go_from_old_to_young_and_never_in_a_circle(played: Any) -> None:
     ages, steps = played
     game = Game(ages)
@@ -129,6 +131,7 @@ def test_waits_go_from_old_to_young_and_never_in_a_circle(played: Any) -> None:
 @pytest.mark.requirement("KP-3b")
 @quickly
 @given(games)
+@pytest.mark.slow
 def test_who_waits_for_a_turn_behind_an_older_one_holds_nothing(played: Any) -> None:
     ages, steps = played
     game = Game(ages)
@@ -142,6 +145,7 @@ def test_who_waits_for_a_turn_behind_an_older_one_holds_nothing(played: Any) -> 
 @pytest.mark.requirement("KP-3c", "KP-3d")
 @quickly
 @given(games)
+@pytest.mark.slow
 def test_the_oldest_open_request_never_dies_and_gets_nearer_with_every_lease_that_ends(played: Any) -> None:
     ages, steps = played
     game = Game(ages)
@@ -167,6 +171,7 @@ def test_the_oldest_open_request_never_dies_and_gets_nearer_with_every_lease_tha
 @pytest.mark.requirement("KP-5a")
 @quickly
 @given(games, st.sampled_from(AGENTS), wanted_triples(), st.booleans())
+@pytest.mark.slow
 def test_wait_and_die_change_nothing_but_the_queue(played: Any, agent: str, wanted: Any, queue: bool) -> None:
     ages, steps = played
     game = Game(ages)
@@ -206,6 +211,7 @@ def test_a_priority_never_changes(played: Any, again: list[tuple[str, int]]) -> 
 @pytest.mark.requirement("KP-4a")
 @quickly
 @given(games)
+@pytest.mark.slow
 def test_lease_ids_are_unique_for_ever_and_tokens_only_grow(played: Any) -> None:
     ages, steps = played
     game = Game(ages)

@@ -139,6 +139,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
+@pytest.mark.slow
 def test_both_implementations_find_the_same_forged_logs() -> None:
     told, both = differences(leased(), CHANGES, random.Random(7))
     assert told == []

@@ -89,6 +89,7 @@ def ends(table: str) -> list[str]:
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-log")
+@pytest.mark.slow
 def test_each_derived_table_is_missed_by_verify_and_made_again(address: str, worldctl: Worldctl) -> None:
     content = {table: _content(address, table) for table in DERIVED}
     assert [table for table, found in content.items() if not found] == []
@@ -107,6 +108,7 @@ def test_each_derived_table_is_missed_by_verify_and_made_again(address: str, wor
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-log")
+@pytest.mark.slow
 def test_each_derived_table_that_was_dropped_is_made_again(address: str, worldctl: Worldctl) -> None:
     before = [worldctl(address, *look) for look in LOOKS]
     for table in DERIVED:
@@ -116,6 +118,7 @@ def test_each_derived_table_that_was_dropped_is_made_again(address: str, worldct
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-log")
+@pytest.mark.slow
 def test_all_derived_tables_lost_together_are_made_again(address: str, worldctl: Worldctl) -> None:
     content = {table: _content(address, table) for table in DERIVED}
     before = [worldctl(address, *look) for look in LOOKS]

@@ -210,6 +210,7 @@ def test_an_event_beyond_the_limit_is_refused(log_url: str) -> None:
         assert log.head().size == 1
 
 
+@pytest.mark.slow
 def test_large_events_are_read_in_small_batches(log: EventLog) -> None:
     large = b'"' + b"x" * 3_000_000 + b'"'
     append(log, *(event(state=large) for _ in range(12)))

@@ -41,6 +41,7 @@ def child(folder: Path, *, mounted: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["a small file system", "a limit on the size of files"])
+@pytest.mark.slow
 def test_a_disk_without_room_is_said_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
     """Where no file system may be mounted, both cases use the limit on the size of files."""
     told = child(tmp_path, mounted=kind == "a small file system" and can_mount())

@@ -65,6 +65,7 @@ def test_processes_that_create_one_store_together_do_not_race(shared_log_url: st
         assert verify_tree(log) == []
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_log_and_both_make_progress(shared_log_url: str) -> None:
     open_log(shared_log_url, create=True).close()
     writers = [start(shared_log_url, name, "150") for name in ("a", "b")]
@@ -79,6 +80,7 @@ def test_two_processes_write_one_log_and_both_make_progress(shared_log_url: str)
     assert turns >= 4
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     path = str(tmp_path / "world.db")
     acknowledged = 0
@@ -124,6 +126,7 @@ def test_a_reader_beside_eight_writers_misses_no_event(shared_log_url: str) -> N
     finish(reader)
 
 
+@pytest.mark.slow
 def test_a_read_beside_writing_processes_is_always_a_whole_beginning(shared_log_url: str) -> None:
     with open_log(shared_log_url, create=True) as log:
         writers = [start(shared_log_url, f"writer-{number}", "60") for number in range(2)]
@@ -145,6 +148,7 @@ def _look_until(log: EventLog, size: int) -> list[int]:
     return looks
 
 
+@pytest.mark.slow
 def test_a_log_moves_between_processes_in_turns(shared_log_url: str) -> None:
     with open_log(shared_log_url, create=True) as log:
         for turn in range(3):

@@ -420,6 +420,7 @@ def test_a_forged_copy_on_a_freed_page_is_not_taken_for_the_event(paged: Path, t
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_what_was_committed_to_a_damaged_write_ahead_log_comes_out(tmp_path: Path) -> None:
     place = crashed(tmp_path)
     wal = place.with_name("world.db-wal")
@@ -458,6 +459,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_whatever_happened_to_a_file_every_claim_holds(
     original: Path, tmp_path: Path, committed: dict[int, dict[str, Any]], seed: int
 ) -> None:

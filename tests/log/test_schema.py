@@ -112,6 +112,7 @@ def told(address: str) -> tuple[str, ...]:
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_tables_that_differ_are_named_and_a_rebuild_puts_the_index_right(address: str) -> None:
     assert verified(address).ok
     sql(address, FOREIGN)
@@ -129,6 +130,7 @@ def test_tables_that_differ_are_named_and_a_rebuild_puts_the_index_right(address
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_what_differs_in_the_tables_of_the_log_is_named_with_a_way_out(address: str) -> None:
     changes = [*FOR_GOOD, *(ON_SQLITE if parse_address(address).backend == "sqlite" else ON_POSTGRES)]
     for statements, _ in changes:

@@ -59,6 +59,7 @@ def test_a_log_is_closed_though_the_worker_cannot_be(log_url: str, monkeypatch: 
     follower.join(PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_a_process_whose_closing_fails_ends_with_those_who_follow_its_log(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FOLLOWED, str(tmp_path / "w.db")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

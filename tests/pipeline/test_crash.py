@@ -109,6 +109,7 @@ def check_journal(world: World, made: Counter[str], kind: str) -> None:
 
 
 @pytest.mark.requirement("CARD-log")
+@pytest.mark.slow
 def test_two_processes_write_one_log_and_both_make_progress(shared_log_url: str, tmp_path: Path) -> None:
     open_shop(shared_log_url, clock=SystemClock(), ids=SystemIds()).close()
     script = (

@@ -341,6 +341,7 @@ def test_what_has_not_begun_makes_no_effect_once_it_is_called_off(address: str) 
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same process", "another"])
+@pytest.mark.slow
 def test_an_effect_under_way_is_given_up_and_may_touch_nothing_any_more(address: str, elsewhere: bool) -> None:
     raised: list[BaseException] = []
 

@@ -127,6 +127,7 @@ def test_a_realm_is_founded_with_its_policies_in_one_commit(log_url: str):
         assert list(world.realm().policies) == ["house"]
 
 
+@pytest.mark.slow
 def test_processes_that_found_one_realm_together_all_go_on_with_it(shared_log_url: str):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     processes = [
@@ -155,6 +156,7 @@ def test_processes_that_found_one_realm_together_all_go_on_with_it(shared_log_ur
         assert world.data()["sold"] == 3
 
 
+@pytest.mark.slow
 def test_worldctl_init_founds_realms_in_postgres_by_name_and_only_once(postgres_database: str, tmp_path: Path):
     realm = Realm(tmp_path)
     for name in ("", "#audit"):

@@ -147,6 +147,7 @@ def test_sums_are_those_of_all_that_was_proposed_before(units: list[list[tuple[s
 
 
 @pytest.mark.requirement("CARD-policy")
+@pytest.mark.slow
 def test_every_database_gives_the_same_sums(log_url: str) -> None:
     amounts: list[Any] = [5, 0.1, None, 7, 95, 60, 0.2, *range(100)]
     with opened(log_url) as world:

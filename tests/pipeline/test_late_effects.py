@@ -140,6 +140,7 @@ def test_what_was_in_doubt_and_lost_its_leases_meanwhile_ends_failed_whatever_be
 # Time limits
 
 
+@pytest.mark.slow
 def test_a_handler_that_took_too_long_may_touch_nothing_any_more(address: str) -> None:
     told: list[Any] = []
 
@@ -158,6 +159,7 @@ def test_a_handler_that_took_too_long_may_touch_nothing_any_more(address: str) -
         assert told == [True]
 
 
+@pytest.mark.slow
 def test_a_second_attempt_does_not_bring_the_first_back_to_life(address: str) -> None:
     told: list[Any] = []
 

@@ -119,6 +119,7 @@ class StoredGame(Game):
     ages=st.permutations(range(len(AGENTS))),
     steps=st.one_of(st.lists(moves(), min_size=8, max_size=30), st.lists(contended_moves(), min_size=8, max_size=30)),
 )
+@pytest.mark.slow
 def test_memory_replay_and_database_agree_move_by_move(
     request: pytest.FixtureRequest, backend: str, ages: list[int], steps: list[Ask | Move]
 ) -> None:

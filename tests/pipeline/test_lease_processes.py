@@ -48,6 +48,7 @@ def ended(world: World) -> dict[str, str]:
 
 
 @pytest.mark.requirement("KP-5a", "KP-3d", "KM-2.2", "CARD-log")
+@pytest.mark.slow
 def test_processes_that_share_a_log_are_never_granted_the_same_thing_at_once(
     shared_log_url: str, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def left_half_done(address: str, root: Path, *, idempotent: bool) -> str:
 # An engine that was killed
 
 
+@pytest.mark.slow
 def test_what_a_command_of_a_killed_engine_had_started_is_ended_before_anybody_takes_over(
     address: str, root: Path
 ) -> None:
@@ -132,6 +133,7 @@ def number_in(file: Path, engine: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.requirement("KO-3")
+@pytest.mark.slow
 def test_a_handler_that_was_given_up_writes_into_no_file_by_what_it_still_has_open(address: str, root: Path) -> None:
     opened, may_go, over = threading.Event(), threading.Event(), threading.Event()
 
@@ -156,6 +158,7 @@ def test_a_handler_that_was_given_up_writes_into_no_file_by_what_it_still_has_op
     check_log(address, domain=workshop)
 
 
+@pytest.mark.slow
 def test_files_are_put_anew_also_where_a_later_attempt_answered_in_time(address: str, root: Path) -> None:
     over = threading.Event()
 

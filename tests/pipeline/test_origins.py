@@ -171,6 +171,7 @@ def test_only_systems_issue_direct_intents_and_jobs_have_names(world: World) -> 
         assert caught.value.code == "NOT_A_DIRECT_INTENT"
 
 
+@pytest.mark.slow
 def test_the_command_line_holds_full_intents_to_their_origins(tmp_path: Path) -> None:
     realm: Realm = founded(tmp_path)
     realm("actor", "add", "cron", "--kind", "system", "--auto-approve")

@@ -127,6 +127,7 @@ def acted_in_time(world: World, actor: str) -> str:
 
 @pytest.mark.requirement("WP-exec")
 @pytest.mark.parametrize("how", ["loop", "stubborn", "computed"])
+@pytest.mark.slow
 def test_an_action_that_never_ends_fails_its_proposal_and_frees_the_lock(log_url: str, how: str) -> None:
     with opened(log_url) as world:
         ended = world.act("ann", "count", {"hang": how})
@@ -148,6 +149,7 @@ def test_an_action_that_never_ends_after_an_effect_fails_its_proposal(log_url: s
 
 @pytest.mark.requirement("CARD-policy")
 @pytest.mark.parametrize("how", ["rule", "history"])
+@pytest.mark.slow
 def test_a_rule_that_never_ends_refuses_and_those_behind_it_are_not_asked(log_url: str, how: str) -> None:
     with opened(log_url) as world:
         refused = world.act("bob", "count", {"hang": how})
@@ -164,6 +166,7 @@ def test_a_rule_that_never_ends_refuses_and_those_behind_it_are_not_asked(log_ur
 
 
 @pytest.mark.parametrize("paranoid", [False, True])
+@pytest.mark.slow
 def test_a_projection_that_never_ends_is_refused_by_name(shared_log_url: str, paranoid: bool) -> None:
     address = shared_log_url
     with opened(address, paranoid=paranoid) as world:

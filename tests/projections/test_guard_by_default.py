@@ -91,6 +91,7 @@ def records(world: World) -> list[ProjectionRecorded]:
 
 @pytest.mark.requirement("INT-9.2", "INT-11.1", "INV-P1", "INV-P5", "INT-12.1")
 @pytest.mark.parametrize(("kind", "attempt", "reach"), REACHED, ids=[one[1] for one in REACHED])
+@pytest.mark.slow
 def test_an_impure_projection_is_refused_and_recorded_with_what_it_reached_and_where(
     log_url: str, kind: str, attempt: str, reach: Callable[[], Any]
 ) -> None:
@@ -286,6 +287,7 @@ def test_what_was_recorded_without_a_guard_is_rechecked_by_what_it_answers(log_u
 
 
 @pytest.mark.requirement("INT-12.2", "INT-9.2")
+@pytest.mark.slow
 def test_a_log_with_a_refusal_replays_verifies_and_rechecks(tmp_path: Path) -> None:
     (tmp_path / "luck.py").write_text(
         "import random\n"

@@ -263,6 +263,7 @@ def test_who_lost_the_leases_is_stopped_and_touches_nothing_any_more(tmp_path: P
 
 
 @pytest.mark.requirement("KO-3.3")
+@pytest.mark.slow
 def test_a_run_whose_process_vanished_is_given_back_at_the_next_start(tmp_path: Path, root: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; from tests.runs.realm import opened\n"
@@ -325,6 +326,7 @@ def test_without_a_workspace_there_are_no_governed_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("KP-4b")
+@pytest.mark.slow
 def test_the_leases_of_a_run_live_on_for_as_long_as_it_works(tmp_path: Path, root: Path) -> None:
     with opened(tmp_path, clock=ManualClock(1_000, 10)) as world:  # which heartbeats move, however late they are
         with world.host.session(agent="ann", writes=["/src/**"], wishes=Wishes(ttl_ms=300)) as session:

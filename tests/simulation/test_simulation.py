@@ -65,6 +65,7 @@ print(sha256(repr(simulate(5, {STEPS}, scenario).image).encode()).hexdigest())
     "KP-3d", "KP-4a", "KP-4b", "KP-4c", "KP-5a", "INT-6.1.2", "INT-13.5",
 )  # fmt: skip
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.slow
 def test_whatever_happens_everything_holds(seed: int) -> None:
     came = simulated(seed)
     assert came.violation is None, f"{came.violation}; again: worldctl simulate --seed {seed} --steps {STEPS}"
@@ -81,6 +82,7 @@ def test_every_kind_of_step_comes_up_and_finds_something_to_act_on() -> None:
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-tests")
+@pytest.mark.slow
 def test_a_seed_gives_the_same_bytes_in_every_process() -> None:
     images = {sha256(repr(simulated(5).image).encode()).hexdigest()}
     environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(ROOT)}
@@ -207,6 +209,7 @@ def test_many_seeds_end_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatc
     assert [one.violation is None for one in ran] == [True] * (len(ran) - 1) + [False]
 
 
+@pytest.mark.slow
 def test_many_seeds_run_in_several_processes() -> None:
     told: list[tuple[int, int]] = []
     ran = list(run_seeds(range(4), 20, DEPOT, processes=2, progress=lambda *at: told.append(at)))

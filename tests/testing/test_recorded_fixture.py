@@ -231,6 +231,7 @@ def test_scenes_that_an_exception_left_prove_nothing(project: Project, is_record
 
 @pytest.mark.requirement("CARD-tests")
 @pytest.mark.parametrize("second", ["proposal='00'", "proposal='0', code='EXECUTION_DIVERGED'"])
+@pytest.mark.slow
 def test_two_markers_stand_for_two_divergences(project: Project, second: str) -> None:
     project.recorded().change("have - input.count)", "have - 2 * input.count)")
     test = ("import pytest\n" + TEST).partition("        assert world.data()")[0]

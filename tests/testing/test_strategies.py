@@ -59,6 +59,7 @@ READERS: dict[str, tuple[st.SearchStrategy[Any], Any]] = {
 
 @pytest.mark.requirement("CARD-tests")
 @pytest.mark.parametrize("name", READERS)
+@pytest.mark.slow
 def test_a_value_comes_back_from_its_wire_form(name: str) -> None:
     made, read = READERS[name]
 
@@ -117,6 +118,7 @@ def frozen(event: Event) -> dict[str, Any]:
 
 @pytest.mark.requirement("CARD-tests", "CARD-log")
 @pytest.mark.parametrize("topic", sorted(TOPICS))
+@pytest.mark.slow
 def test_an_event_of_every_topic_is_recorded_and_read_back(topic: str) -> None:
     @settings(max_examples=8)
     @given(wp.events(topic))
@@ -169,6 +171,7 @@ def imports(path: Path, name: str) -> bool:
     return any(one == name or one.startswith(f"{name}.") for names in found for one in names)
 
 
+@pytest.mark.slow
 def test_hypothesis_is_imported_by_the_strategies_alone_and_they_by_nobody() -> None:
     roof = list((ROOT / "worldprotocol").rglob("*.py"))
     assert {path.name for path in roof if imports(path, "hypothesis")} == {"strategies.py", "event_strategies.py"}

@@ -68,6 +68,7 @@ def held_kb(folder: Path, commands: list[list[str]]) -> list[int]:
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
+@pytest.mark.slow
 def test_reading_ten_times_as_much_takes_no_more_memory(folder: Path) -> None:
     short, long = (held_kb(folder / str(events), COMMANDS) for events in (SHORT, LONG))
     more = {command[0]: one - other for command, one, other in zip(COMMANDS, long, short, strict=True)}
@@ -75,6 +76,7 @@ def test_reading_ten_times_as_much_takes_no_more_memory(folder: Path) -> None:
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
+@pytest.mark.slow
 def test_rechecking_ten_times_as_much_takes_no_more_memory(folder: Path) -> None:
     short, long = (held_kb(folder / name, [["recheck", "--jobs", "1"]]) for name in ("short", "long"))
     assert long[0] - short[0] < MOST_KB

@@ -116,6 +116,7 @@ def test_an_imported_log_has_the_same_rows_and_checkpoints(long_line: str, tmp_p
 
 
 @pytest.mark.requirement("WP-restore")
+@pytest.mark.slow
 def test_any_past_world_is_restored_in_a_bounded_number_of_steps(long_line: str, tmp_path: Path) -> None:
     with open_log(long_line, read_only=True) as log:
         worlds = [event.world_id for event in sealed_worlds(log)][::7]
@@ -149,6 +150,7 @@ def test_what_was_appended_without_the_index_gets_its_checkpoints_when_it_is_ope
 
 
 @pytest.mark.requirement("WP-restore", "WP-lineage")
+@pytest.mark.slow
 def test_checkpoints_of_all_branches_and_failures_hold_what_was_sealed(shared_log_url: str) -> None:
     with record(shared_log_url) as world:
         expected = {

@@ -94,6 +94,7 @@ def test_counts_in_memory_are_those_of_the_index(
             assert counts.count(position + 1, own, **conditions) == expected
 
 
+@pytest.mark.slow
 def test_what_came_after_the_first_question_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "world.db"
     with World.create(file, domain=counter, policies=[house], durability="normal") as world:

@@ -124,6 +124,7 @@ def test_sentences_and_positions_about_rows_that_were_changed(
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_sentences_and_positions_about_bytes_that_were_changed(
     original: Path, tmp_path: Path, said: Callable[..., str]
 ) -> None:

@@ -318,6 +318,7 @@ def test_a_lost_table_of_the_index_is_a_finding_and_is_made_again(address: str, 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("text", ["{", "", "[]", "null", "7", '{"beds": NaN}', '{"beds":' * 5_000, "caf\u00e9\ud800"])
 @pytest.mark.parametrize("helper", ["checkpoint", "ledger"])
+@pytest.mark.slow
 def test_a_copy_beside_the_log_that_cannot_be_read_names_the_way_out(
     address: str, worldctl: Run, helper: str, text: str
 ) -> None:

@@ -41,6 +41,7 @@ def begin(world: World, run: RunOpened) -> None:
 
 
 @pytest.mark.requirement("WP-restore", "CARD-replay")
+@pytest.mark.slow
 def test_an_index_that_is_made_again_holds_the_same(tmp_path: Path) -> None:
     path = tmp_path / "w.db"
     with World.create(path, domain=counter, clock=ManualClock(1), ids=SequentialIds()) as world:

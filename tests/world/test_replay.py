@@ -94,6 +94,7 @@ def test_progress_ends_with_all_events(world: World) -> None:
         ("branch.switched", b'{"at":1,"branch":"main","by":"x","epoch":9}', "BAD_EPOCH"),
     ],
 )
+@pytest.mark.slow
 def test_the_first_event_that_cannot_be_is_named(shared_log_url: str, topic: str, state: bytes, code: str) -> None:
     record(shared_log_url).close()
     with open_log(shared_log_url) as log:

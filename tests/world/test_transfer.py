@@ -62,6 +62,7 @@ def test_tree_heads_stand_in_long_files_and_are_kept(tmp_path: Path) -> None:
         assert list(log.heads()) == heads
 
 
+@pytest.mark.slow
 def test_an_import_goes_on_where_the_log_is_a_beginning_of_the_file(tmp_path: Path) -> None:
     address = str(tmp_path / "world.db")
     realm = Realm(address)

@@ -83,6 +83,7 @@ def test_a_sound_log_has_no_findings_on_any_backend(log_url: str) -> None:
     ],
 )
 @pytest.mark.parametrize("position", [1, 20, 44])
+@pytest.mark.slow
 def test_an_event_changed_in_the_file_is_named(address: str, sql: str, position: int) -> None:
     change(address, sql, key(position))
     report = verified(address)
