@@ -245,7 +245,7 @@ def pruned(judged: Iterable[Judged], pruning: Pruning) -> list[Judged]:
     kept = [one for one in judged if pruning.keeps(one[1].status)]
     if pruning.sort == "type_lex":
         kept.sort(key=_by_type)
-    return kept if pruning.max_actions is None else kept[: pruning.max_actions]
+    return kept[: pruning.max_actions]
 
 
 def _by_type(judged: Judged) -> Any:

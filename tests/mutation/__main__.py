@@ -11,6 +11,7 @@ import argparse
 import signal
 import sys
 import time
+from types import FrameType
 
 from tests.mutation import named, sample
 from tests.mutation.baseline import load
@@ -18,6 +19,7 @@ from tests.mutation.scratch import ROOT, workers
 from tests.plugins.conformance_report import MUTATION_SCORE, load_mutation_score
 
 SCORE = ROOT / MUTATION_SCORE
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -30,12 +32,20 @@ def main() -> int:
     parser.add_argument("--only", help="only modules, or named mutations, with this text in their name")
     parser.add_argument("--write", action="store_true", help=f"write {MUTATION_SCORE}")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the copies are removed then as well
+    for number in ENDING:
+        signal.signal(number, _interrupt)
     try:
         return _run(asked)
     except KeyboardInterrupt:
         print("\nInterrupted; the scratch copies are removed.", file=sys.stderr)
         return 130
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End the run; from then on nothing interrupts the removal of processes and copies."""
+    for one in ENDING:
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _run(asked: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """Mutants of a module: its source with one small change, made by the operators of mutmut.
 
-Not mutated, because no test should notice it: annotations, docstrings, ``__all__``, decorators, types handed to
-``cast``, ``strict`` of ``zip``, options of dataclass fields, and the wording and details of errors (every argument of
-an error after its code).
+Not mutated, because no test should notice it: annotations and names for types, docstrings, ``__all__``, decorators,
+types handed to ``cast``, ``strict`` of ``zip``, options of dataclass fields, and the wording and details of errors
+(every argument of an error after its code).
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ ERRORS = frozenset({"Refused", "DamagedLog", "Diverged", "ErrorValue", "ValueErr
 
 WORDING_FIRST = frozenset({"ValueError", "TypeError", "print"})
 """Those of them whose first argument is wording as well."""
+
+TYPES = frozenset({"Callable", "Mapping", "Sequence", "Generator", "dict", "list", "set", "tuple"})
+"""What may be subscripted to name a type, and is never used for anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class _Finder(cst.CSTVisitor):
             isinstance(one.target, cst.Name) and one.target.value == "__all__" for one in node.targets
         ):
             return False
+        if isinstance(node, cst.Assign) and _is_type(node.value):
+            return False
         if isinstance(node, cst.Call) and self._visit_call(node):
             return False
         self._mutate(node)
@@ -97,6 +102,11 @@ class _Finder(cst.CSTVisitor):
                 # The other replacements of a text differ from the first one in spelling only.
                 for mutated in made[:1] if operator is operator_string else made:
                     self.found.append((node, mutated))
+
+
+def _is_type(value: cst.BaseExpression) -> bool:
+    """Tell whether a value is a type that only annotations use, such as ``Callable[[int], str]``."""
+    return isinstance(value, cst.Subscript) and isinstance(value.value, cst.Name) and value.value.value in TYPES
 
 
 def count(source: str) -> int:

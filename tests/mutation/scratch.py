@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol")
@@ -27,6 +29,16 @@ def copy_project(place: Path) -> None:
     shutil.copytree(ROOT, place, ignore=SKIPPED)
     for package in PACKAGES:
         compileall.compile_dir(place / package, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Kill a process with every process below it, whatever their sessions, and wait for it."""
+    if process.poll() is None:
+        below = psutil.Process(process.pid).children(recursive=True)
+        for one in (process, *below):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait()
 
 
 class Worker:
@@ -42,6 +54,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for the process that ends them all, see ``stop``
         )
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +74,11 @@ class Worker:
         return answer
 
     def stop(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
+        """End the process and all that its tests started."""
+        end(self._process)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 @contextmanager

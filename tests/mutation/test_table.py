@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
+import time
 import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.mutation.baseline import Baseline
 from tests.mutation.mutants import Mutant, count, make, names
 from tests.mutation.named import Change, load_table
 from tests.mutation.sample import Result, load_settings, score
+from tests.mutation.scratch import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,3 +118,72 @@ def test_the_kept_score_is_that_of_the_settings():
     told = json.loads((ROOT / "docs/mutation-score.json").read_text(encoding="utf-8"))
     assert told["sample"]["modules"] == list(load_settings().modules)
     assert told["named"]["mutations"] == len(load_table())
+
+
+ENDLESS = """
+import os
+import subprocess
+import sys
+
+from changed import PLACE
+
+
+def test_endless():
+    code = "import os, pathlib; pathlib.Path('beside.pid').write_text(str(os.getpid()) + chr(10)); input()"
+    subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True)
+    with open("test.pid", "w") as file:
+        print(os.getpid(), file=file)
+    while PLACE:
+        pass
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    """A worker in a project of one module and a test that never ends and starts a process in another session."""
+    (tmp_path / "tests" / "mutation").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "mutation" / "worker.py", tmp_path / "tests" / "mutation")
+    (tmp_path / "changed.py").write_text("PLACE = 1\n", encoding="utf-8")
+    (tmp_path / "test_endless.py").write_text(ENDLESS, encoding="utf-8")
+    made = Worker(tmp_path)
+    yield made
+    made.stop()
+
+
+def started(place: Path) -> list[psutil.Process]:
+    """Wait until the test and the process that it starts have written their ids, and return both."""
+    found = []
+    for name in ("test.pid", "beside.pid"):
+        while not (place / name).exists() or not (place / name).read_text(encoding="utf-8").endswith("\n"):
+            time.sleep(0.02)
+        found.append(psutil.Process(int((place / name).read_text(encoding="utf-8"))))
+    return found
+
+
+def job(time_limit_s: float) -> dict[str, object]:
+    return {
+        "changes": {"changed.py": "PLACE = 2\n"},
+        "tests": ["test_endless.py"],
+        "options": [],
+        "time_limit_s": time_limit_s,
+    }
+
+
+@pytest.mark.slow
+def test_a_run_that_exceeds_its_limit_ends_with_every_process_it_started(worker, tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.run, job(time_limit_s=10.0))
+        processes = started(tmp_path)
+        assert answer.result()["outcome"] == "timed out"
+    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert (tmp_path / "changed.py").read_text(encoding="utf-8") == "PLACE = 1\n"
+
+
+def test_a_worker_that_is_stopped_in_a_run_ends_with_every_process_it_started(worker, tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(worker.run, job(time_limit_s=600.0))
+        processes = started(tmp_path)
+        worker.stop()
+        with pytest.raises(RuntimeError, match="ended with status"):
+            answer.result()
+    assert not psutil.wait_procs(processes, timeout=60)[1]

@@ -2,22 +2,27 @@
 
 ``python -m tests.mutation.worker`` in the copy reads one job a line from stdin and answers each on stdout, both JSON.
 It imports the libraries that tests need once and nothing of the project, so that a run costs little more than its
-tests. A job is ``{"changes": {path: source}, "tests": [...], "options": [...], "time_limit_s": n}``; the answer is
+tests. When a run ends, also at its time limit, every process that it started is killed.
+
+A job is ``{"changes": {path: source}, "tests": [...], "options": [...], "time_limit_s": n}``; the answer is
 ``{"outcome": "killed" | "survived" | "timed out" | "no tests", "seconds": n, "output": text}``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
-import signal
+import resource
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 LIBRARIES = (
     "hypothesis.internal.conjecture.engine",
@@ -42,6 +47,9 @@ OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-W", "ignore::pyt
 
 OUTPUT_CHARACTERS = 2_000
 
+SET_CHILD_SUBREAPER = 36
+"""Of prctl: a process whose parent ends becomes a child of the worker, so that it can be found (Linux)."""
+
 WRONG_USAGE = 4
 """The exit status of pytest for arguments it cannot use; also where a module that it needs cannot be imported."""
 
@@ -57,6 +65,8 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
     sys.dont_write_bytecode = True
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
 
@@ -77,19 +87,16 @@ def _run(tests: list[str], options: list[str], time_limit_s: float) -> dict[str,
     began, output = time.monotonic(), Path(".mutation-output")
     child = os.fork()
     if child == 0:
-        _test(output, [*tests, *options])
+        _test(output, [*tests, *options], time_limit_s)
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         seconds = time.monotonic() - began
-        if ended:
+        if ended or seconds > time_limit_s:
             break
-        if seconds > time_limit_s:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return {"outcome": "timed out", "seconds": seconds, "output": ""}
         time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # processes that a test left behind
+    _end_all()
+    if not ended:
+        return {"outcome": "timed out", "seconds": seconds, "output": ""}
     code = os.waitstatus_to_exitcode(status)
     text = output.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARACTERS:]
     outcome = {0: "survived", NO_TESTS: "no tests"}.get(code, "killed")
@@ -98,11 +105,24 @@ def _run(tests: list[str], options: list[str], time_limit_s: float) -> dict[str,
     return {"outcome": outcome, "seconds": seconds, "output": text}
 
 
-def _test(output: Path, arguments: list[str]) -> None:
+def _end_all() -> None:
+    """Kill every process below this one, whatever its session."""
+    while below := psutil.Process().children(recursive=True):
+        for process in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def _test(output: Path, arguments: list[str], time_limit_s: float) -> None:
     """Run pytest and end this process with its exit status."""
     code = 1
     try:
         os.setsid()
+        cpu_s = int(time_limit_s) + 60
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, most))  # ends an endless loop even where the worker was killed
         with output.open("w", encoding="utf-8") as told:
             os.dup2(told.fileno(), 1)
             os.dup2(told.fileno(), 2)
