@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from world.canonical import canonical_text, sha256_hex
 from world.core import arithmetic, containers, texts
 from world.core.values import as_array, kind_of, number, same_value, strict_equal, text, tidy, truth
+from world.identity import catalog_hash
 
 TYPES = ["null", *["boolean"] * 2, *["number"] * 3, *["string"] * 3, *["array"] * 2, *["object"] * 2]
 VALUES: list[Any] = [None, True, False, 0, 2, -1.5, "", "ab", "2", [], [1, [2]], {}, {"a": 1, "2": [0]}]
@@ -182,3 +184,16 @@ def test_arithmetic_is_total() -> None:
     assert [arithmetic.lte(*pair) for pair in pairs] == [True, False, True, True, True]
     assert [arithmetic.gt(*pair) for pair in pairs] == [False, True, False, False, False]
     assert [arithmetic.gte(*pair) for pair in pairs] == [False, True, True, False, True]
+
+
+@pytest.mark.requirement("INV-AC2", "INT-7.4.4a")
+def test_the_hash_of_a_catalog_is_that_of_its_definition_whatever_stands_in_it() -> None:
+    values: list[Any] = ["a", "é", "", 1, True, 1.0, None, ["x"], {"k": 1}]
+    for action in values:
+        for status in ("available", "unknown", "unavailable", 5, None):
+            for reason in values:
+                entry = {"type": action, "status": status, "reason": reason if status == "unknown" else None}
+                pruning = {"policy": "drop_unavailable", "includeUnknown": True, "sort": "type_lex", "maxActions": None}
+                told = f"h:{canonical_text([entry, entry])}:{canonical_text(pruning)}"
+                given = {"type": action, "status": status, "reason": reason}
+                assert catalog_hash("h", [given, given]) == sha256_hex(told.encode())
