@@ -15,6 +15,7 @@ from authority.opinions import Heard, Narrow
 from authority.scope import restrict
 from world.decision import RuleAnswer
 from world.intent import IntentScope
+from world.patterns import SCOPE_RULES
 
 COMBINATION: Final = "error, reject, escalate, narrow, approve; else reject"
 """The name of this way to combine, part of every policy's hash: strongest answer first."""
@@ -50,12 +51,13 @@ class Combined:
     is_empty: bool = False
 
 
-def combine(heard: Sequence[Heard], proposed: IntentScope | None) -> Combined:
+def combine(heard: Sequence[Heard], proposed: IntentScope | None, rules: int = SCOPE_RULES) -> Combined:
     """Return what the opinions of several rules, in their order, come to.
 
     Args:
         heard: an opinion, None or a fault for each rule.
         proposed: the scope the intent proposes; None is no restriction.
+        rules: version of the scope rules (``world.patterns``).
 
     Raises:
         Refused: ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` where narrowings cannot be computed.
@@ -67,7 +69,7 @@ def combine(heard: Sequence[Heard], proposed: IntentScope | None) -> Combined:
     if strongest in ("none", "reject", "error"):
         return Combined("reject", strongest, tuple(decisive))
     narrowings = [one for one in heard if type(one) is Narrow]
-    scope = restrict(proposed, [one.scope for one in narrowings]) if narrowings else proposed
+    scope = restrict(proposed, [one.scope for one in narrowings], rules) if narrowings else proposed
     if narrowings and scope is not None and scope.allowed_paths == ():
         empty = tuple(at for at, one in enumerate(heard) if type(one) is Narrow)
         return Combined("reject", "narrow", empty, is_empty=True)

@@ -167,7 +167,7 @@ def expired(case: Case, asked: Ruling, asking: Asking | None = None) -> Ruling:
 def offered_scope(case: Case, trace: Sequence[RuleOutcome]) -> IntentScope | None:
     """Return what can be approved at most: the proposed scope within all narrowings; None is anything."""
     narrowings = [outcome.scope for outcome in trace if outcome.scope is not None]
-    return restrict(case.intent.body.scope_proposal, narrowings)
+    return restrict(case.intent.body.scope_proposal, narrowings, case.scope_rules)
 
 
 def _counted(case: Case, asked: Ruling, answer: HumanAnswer, questions: list[Question]) -> Ruling:
@@ -328,7 +328,7 @@ def _check_scope(case: Case, asked: Ruling, answer: HumanAnswer) -> None:
     offered = offered_scope(case, _asked_with(asked.trace))
     if offered is None or offered.allowed_paths is None:
         return
-    beyond = outside(answer.scope.allowed_paths, offered.allowed_paths)
+    beyond = outside(answer.scope.allowed_paths, offered.allowed_paths, case.scope_rules)
     if beyond:
         raise Refused(
             "SCOPE_NOT_WITHIN",

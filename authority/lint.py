@@ -16,12 +16,13 @@ from authority.lint_facts import OF_WHOLE_NUMBERS, Facts, facts_of
 from authority.lint_terms import constant, implies
 from authority.policy import Policy
 from authority.questions import ANYBODY
-from authority.scope import is_within, parse_pattern
+from authority.scope import is_within
 from world.actor import ActorKind
 from world.core import DomainSchema
 from world.core.fields import ANY, FieldSpec, field_at
 from world.errors import Refused
 from world.paths import Segments, parse_path
+from world.patterns import parse_pattern
 
 MAX_PAIRS: Final = 20_000
 """Pairs of rules that are compared with each other."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar, Final, Literal, final
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,6 +17,8 @@ from authority.words import bounded
 from world.decision import Quorum, RuleAnswer
 from world.errors import Refused
 from world.intent import IntentScope
+from world.patterns import check_number
+from world.sizes import MAX_SCOPE_PATTERNS
 from world.values import Identifier
 
 MAX_ASKED: Final = 100
@@ -76,7 +79,8 @@ class Narrow:
 
     Raises:
         Refused: ``INVALID_OPINION`` for a reason that is no text, or a scope without patterns: who wants to
-            allow nothing rejects. ``INVALID_VALUE`` for patterns that are no texts.
+            allow nothing rejects. ``INVALID_VALUE`` for patterns that are no texts. ``SCOPE_TOO_LARGE`` for more than
+            ``MAX_SCOPE_PATTERNS``; no more than one beyond the limit is taken from an iterable.
     """
 
     scope: IntentScope
@@ -86,8 +90,13 @@ class Narrow:
     def __init__(self, scope: IntentScope | str | Iterable[str], reason: str = "") -> None:
         """Take the scope in any of its forms."""
         if not isinstance(scope, IntentScope):
-            patterns = _several(scope, "Narrow(scope) needs a pattern, several, or an IntentScope.")
+            if isinstance(scope, list | tuple):
+                check_number(len(scope), "Narrow")
+            needed = "Narrow(scope) needs a pattern, several, or an IntentScope."
+            patterns = _several(scope, needed, MAX_SCOPE_PATTERNS)
+            check_number(len(patterns), "Narrow")
             scope = IntentScope.read({"allowedPaths": patterns})
+        check_number(len(scope.allowed_paths or ()), "Narrow")
         if not scope.allowed_paths:
             raise Refused(
                 "INVALID_OPINION",
@@ -127,7 +136,10 @@ class Escalate:
         vote: Vote | None = None,
     ) -> None:
         """Take one id or several."""
-        ids = tuple(dict.fromkeys(_several(to, "Escalate(to) needs ids of actors.")))
+        given = _several(to, "Escalate(to) needs ids of actors.", MAX_SCOPE_PATTERNS)
+        if len(given) > MAX_SCOPE_PATTERNS:
+            raise Refused("INVALID_OPINION", f"An escalation lists {len(given)} ids or more; the limit is {MAX_ASKED}.")
+        ids = tuple(dict.fromkeys(given))
         if len(ids) > MAX_ASKED:
             raise Refused("INVALID_OPINION", f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}.")
         for actor_id in ids:
@@ -187,11 +199,12 @@ def _check_vote(vote: object, ids: tuple[str, ...]) -> None:
         )
 
 
-def _several(given: str | Iterable[str], needed: str) -> list[str]:
+def _several(given: str | Iterable[str], needed: str, most: int) -> list[str]:
+    """Return what was given as a list, with at most one member more than ``most``: that is one too many."""
     if isinstance(given, str):
         return [given]
     try:
-        return list(given)
+        return list(islice(given, most + 1))
     except TypeError:
         raise Refused("INVALID_OPINION", f"{needed} Given was {type(given).__name__}.") from None
 

@@ -97,7 +97,7 @@ class Policy:
             Refused: ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` where scopes cannot be narrowed.
         """
         heard = self._heard(case, time_limit)
-        combined = combine(heard, case.intent.body.scope_proposal)
+        combined = combine(heard, case.intent.body.scope_proposal, case.scope_rules)
         trace = self._trace(heard, combined, asking)
         if combined.verdict == "wait":
             return self._waiting(case, trace, combined, asking)

@@ -21,14 +21,17 @@ from authority.cel_text import Read, WrongCondition, read_path
 from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject, Vote
 from authority.policy import MAX_RULES, Policy
 from authority.policy_text import Place, Written, invalid_file, read_text
-from authority.scope import MAX_PATTERNS, parse_pattern
 from authority.source import RuleSource
 from authority.words import MAX_NAME, MAX_WORDS, is_name
 from world.canonical import canonical_text, digest
 from world.errors import Refused
 from world.frozen import FrozenDict, freeze
 from world.intent import IntentScope
+from world.patterns import parse_pattern
 from world.ports import Case
+
+MAX_PATTERNS: Final = 256
+"""Members of one list of a rule: actions, actors, patterns of a scope."""
 
 MAX_SHOWN: Final = 200
 """Characters of one value that a reason quotes."""

@@ -1,9 +1,6 @@
-r"""The algebra of scope patterns: is one list within another, and what do two lists have in common.
+"""The algebra of scope patterns: is one list within another, and what do two lists have in common.
 
-A pattern means what ``world.patch.scope_allows`` takes it for: ``data.`` in front may be left out, ``*`` is
-one segment, and a pattern covers every place that begins as it does, so that a final ``*`` is the whole
-subtree below and a pattern without a star is that place with everything in it. A literal ``*`` is written
-``\*``.
+What a pattern means, ``world.patterns`` says; version 2 of the scope rules is meant where none is named.
 
 Both questions have exact answers. There are always more names than a list of patterns mentions, so a pattern
 lies within a list only if it lies within one member of it; and two patterns meet in exactly one pattern, or
@@ -13,79 +10,91 @@ not at all. Sources: INT-5.3, INT-13.3; design section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from world.errors import Refused
 from world.intent import IntentScope
-from world.paths import parse_path
+from world.patterns import SCOPE_RULES, Pattern, Trie, format_pattern, parse_pattern
+from world.sizes import MAX_SCOPE_NAMES, MAX_SCOPE_PATTERNS, MAX_SCOPE_STEPS
 
-MAX_PATTERNS: Final = 256
-"""Patterns in a list that is compared with another; with more, the comparison is refused."""
+__all__ = ["intersection", "is_within", "outside", "restrict"]
 
-MAX_NAMES: Final = 2_048
-"""Names in all patterns of such a list together; this bounds a comparison to tens of milliseconds."""
+_LIMITS: Final = {1: (256, 2_048), 2: (MAX_SCOPE_PATTERNS, MAX_SCOPE_NAMES)}
+"""By version of the scope rules: patterns and names of a list that is compared with another.
 
-Segments = tuple[str | None, ...]
-"""A pattern's names below the data; None is the star."""
-
-
-@lru_cache(maxsize=4_096)
-def parse_pattern(pattern: str) -> Segments:
-    """Return the names of a pattern, without ``data``; None stands for ``*``."""
-    names = parse_path(pattern)
-    if names[:1] == ("data",):
-        names = names[1:]
-    return tuple(None if name == "*" else "*" if name == "\\*" else name for name in names)
+Version 1 keeps what it had, because a refusal is part of the ruling that was recorded.
+"""
 
 
-def format_pattern(segments: Segments) -> str:
-    """Return the text that ``parse_pattern`` splits into the same names."""
-    return ".".join(("data", *map(_written, segments)))
-
-
-def is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
+def is_within(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RULES) -> bool:
     """Tell whether every patch that ``inner`` allows is allowed by ``outer`` as well.
 
     Raises:
-        Refused: ``SCOPE_TOO_LARGE`` for lists beyond ``MAX_PATTERNS`` or ``MAX_NAMES``.
+        Refused: ``SCOPE_TOO_LARGE``.
     """
-    return not outside(inner, outer)
+    return not outside(inner, outer, rules)
 
 
-def outside(inner: Iterable[str], outer: Iterable[str]) -> list[str]:
-    """Return the patterns of ``inner`` that reach out of ``outer``; the same refusal as ``is_within``."""
-    wide = [parse_pattern(pattern) for pattern in _bounded(outer)]
-    return [pattern for pattern in _bounded(inner) if not any(_covers(whole, parse_pattern(pattern)) for whole in wide)]
+def outside(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RULES) -> list[str]:
+    """Return the patterns of ``inner`` that reach out of ``outer``.
+
+    Args:
+        inner: patterns.
+        outer: patterns.
+        rules: version of the scope rules.
+
+    Raises:
+        Refused: ``SCOPE_TOO_LARGE`` for lists with more patterns or names than may be compared.
+    """
+    whole = Trie([parse_pattern(pattern, rules) for pattern in _bounded(outer, rules)])
+    beyond = []
+    for pattern in _bounded(inner, rules):
+        if not whole.covers(parse_pattern(pattern, rules)):
+            beyond.append(pattern)
+        _check_steps(whole, rules)
+    return beyond
 
 
-def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
+def intersection(left: Iterable[str], right: Iterable[str], rules: int = SCOPE_RULES) -> tuple[str, ...]:
     """Return patterns that allow exactly what both lists allow, without any that another one covers.
 
     A pattern that already stands in one of the lists keeps its text.
 
+    Args:
+        left: patterns.
+        right: patterns.
+        rules: version of the scope rules.
+
     Raises:
-        Refused: ``SCOPE_TOO_LARGE`` for lists, given or resulting, beyond ``MAX_PATTERNS`` or ``MAX_NAMES``.
+        Refused: ``SCOPE_TOO_LARGE`` for lists, given or resulting, with more patterns or names than may be compared.
     """
-    mine, theirs = _minimal(_bounded(left)), _minimal(_bounded(right))
-    common: dict[Segments, str] = {}
+    mine, theirs = _minimal(_bounded(left, rules), rules), _minimal(_bounded(right, rules), rules)
+    others = list(theirs.items())
+    trie = Trie(theirs)
+    common: dict[Pattern, str] = {}
     for one, text in mine.items():
-        if any(_covers(other, one) for other in theirs):
+        if trie.covers(one):
             common[one] = text
             continue
-        for other, their_text in theirs.items():
+        for at in trie.meeting(one):
+            other, their_text = others[at]
             both = _meet(one, other)
-            if both is not None:
-                common.setdefault(both, their_text if both == other else format_pattern(both))
-    return tuple(_minimal(_bounded(common.values())).values())
+            common.setdefault(both, their_text if both == other else format_pattern(both))
+        _check_steps(trie, rules)
+        if rules >= 2 and len(common) > MAX_SCOPE_PATTERNS:
+            break
+    return tuple(_minimal(_bounded(common.values(), rules), rules).values())
 
 
-def restrict(scope: IntentScope | None, narrowings: Sequence[IntentScope]) -> IntentScope | None:
+def restrict(
+    scope: IntentScope | None, narrowings: Sequence[IntentScope], rules: int = SCOPE_RULES
+) -> IntentScope | None:
     """Return the scope that lies within ``scope`` and within every narrowing.
 
     Args:
         scope: what was proposed; None, or a scope without patterns, is no restriction.
         narrowings: what it is narrowed to; none at all gives ``scope`` itself.
+        rules: version of the scope rules.
 
     Returns:
         The narrower scope. Its patterns are empty where nothing is left.
@@ -100,7 +109,7 @@ def restrict(scope: IntentScope | None, narrowings: Sequence[IntentScope]) -> In
         if result is None or result.allowed_paths is None:
             result = narrowing
             continue
-        common = intersection(narrowing.allowed_paths, result.allowed_paths)
+        common = intersection(narrowing.allowed_paths, result.allowed_paths, rules)
         if common == narrowing.allowed_paths:
             result = narrowing
         elif common != result.allowed_paths:
@@ -108,49 +117,49 @@ def restrict(scope: IntentScope | None, narrowings: Sequence[IntentScope]) -> In
     return result
 
 
-def _minimal(patterns: Iterable[str]) -> dict[Segments, str]:
+def _minimal(patterns: Iterable[str], rules: int) -> dict[Pattern, str]:
     """Return the patterns that no other one covers, each once, with their texts."""
-    texts: dict[Segments, str] = {}
+    texts: dict[Pattern, str] = {}
     for pattern in patterns:
-        texts.setdefault(parse_pattern(pattern), pattern)
-    return {
-        one: text for one, text in texts.items() if not any(other != one and _covers(other, one) for other in texts)
-    }
+        texts.setdefault(parse_pattern(pattern, rules), pattern)
+    trie = Trie(texts)
+    kept = {}
+    for at, (one, text) in enumerate(texts.items()):
+        if not trie.covers(one, but=at):
+            kept[one] = text
+        _check_steps(trie, rules)
+    return kept
 
 
-def _covers(whole: Segments, part: Segments) -> bool:
-    if len(part) < len(whole):
-        return False
-    return all(wanted is None or wanted == name for wanted, name in zip(whole, part, strict=False))
-
-
-def _meet(left: Segments, right: Segments) -> Segments | None:
+def _meet(left: Pattern, right: Pattern) -> Pattern:
+    """Return the pattern of what two patterns have in common, which is something."""
     if len(left) < len(right):
         left, right = right, left
-    common = list(left)
-    for at, name in enumerate(right):
-        if common[at] is None:
-            common[at] = name
-        elif name is not None and name != common[at]:
-            return None
-    return tuple(common)
+    both = (name if wanted is None else wanted for wanted, name in zip(left, right, strict=False))
+    return (*both, *left[len(right) :])
 
 
-def _written(name: str | None) -> str:
-    if name is None:
-        return "*"
-    return "\\*" if name == "*" else name.replace("\\", "\\\\").replace(".", "\\.")
-
-
-def _bounded(patterns: Iterable[str]) -> tuple[str, ...]:
+def _bounded(patterns: Iterable[str], rules: int) -> tuple[str, ...]:
     patterns = tuple(patterns)
-    if len(patterns) > MAX_PATTERNS or sum(len(parse_pattern(pattern)) for pattern in patterns) > MAX_NAMES:
+    max_patterns, max_names = _LIMITS[rules]
+    if len(patterns) > max_patterns or sum(len(parse_pattern(one, rules)) for one in patterns) > max_names:
         raise Refused(
             "SCOPE_TOO_LARGE",
-            f"A scope of {len(patterns)} patterns is too large to be compared; the limit is {MAX_PATTERNS} patterns "
-            f"with {MAX_NAMES} names altogether. Name the common parents instead.",
+            f"A scope of {len(patterns)} patterns is too large to be compared; the limit is {max_patterns} patterns "
+            f"with {max_names} names altogether. Name the common parents instead.",
             patterns=len(patterns),
-            max_patterns=MAX_PATTERNS,
-            max_names=MAX_NAMES,
+            max_patterns=max_patterns,
+            max_names=max_names,
         )
     return patterns
+
+
+def _check_steps(trie: Trie, rules: int) -> None:
+    """Refuse a comparison that goes on for too long: stars of both lists can match in very many ways."""
+    if rules >= 2 and trie.visited > MAX_SCOPE_STEPS:
+        raise Refused(
+            "SCOPE_TOO_LARGE",
+            f"Two scopes cannot be compared in {MAX_SCOPE_STEPS} steps (MAX_SCOPE_STEPS): their `*` match in too many "
+            "ways. Write fewer patterns with `*` in front of a name.",
+            max_steps=MAX_SCOPE_STEPS,
+        )

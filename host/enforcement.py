@@ -13,7 +13,8 @@ from typing import Final, get_args
 from world.errors import Refused
 from world.frozen import freeze
 from world.intent import IntentScope
-from world.patch import Patch, scope_allows
+from world.patch import Patch, allows
+from world.patterns import SCOPE_RULES, compile_scope
 from world.ports import Enforcement
 from world.snapshot import ErrorValue
 
@@ -34,18 +35,19 @@ def check_enforcement(given: str) -> Enforcement:
     return "trusting" if given == "trusting" else "enforcing"
 
 
-def first_outside(scope: IntentScope | None, patches: Iterable[Patch]) -> Patch | None:
+def first_outside(scope: IntentScope | None, patches: Iterable[Patch], rules: int = SCOPE_RULES) -> Patch | None:
     """Return the first patch that touches a place outside the scope, or None.
 
     Args:
         scope: approvedScope; None, and a scope that names no paths, is no restriction. A scope with an
             empty list of paths allows nothing.
         patches: in the order in which they were made.
+        rules: version of the scope rules (``world.patterns``).
     """
     if scope is None or scope.allowed_paths is None:
         return None
-    allowed = scope.allowed_paths
-    return next((patch for patch in patches if not scope_allows(allowed, patch)), None)
+    allowed = compile_scope(scope.allowed_paths, rules)
+    return next((patch for patch in patches if not allows(allowed, patch)), None)
 
 
 def scope_violation(scope: IntentScope, patch: Patch, *, action: str, now: int) -> ErrorValue:

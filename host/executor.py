@@ -164,7 +164,9 @@ class Host:
         if done.error is not None:
             return Outcome("failed", (), done.snapshot, error=done.error)
         scope = order.approved_scope
-        outside = first_outside(scope, done.patches[new:]) if self._enforcement == "enforcing" else None
+        outside = None
+        if self._enforcement == "enforcing":
+            outside = first_outside(scope, done.patches[new:], order.scope_rules)
         if scope is not None and outside is not None:
             action = order.intent.body.type
             return self._failed(order, scope_violation(scope, outside, action=action, now=order.now))

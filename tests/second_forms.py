@@ -266,7 +266,7 @@ def removed(node: Any, names: list[str]) -> Any:
     return node
 
 
-def covers(allowed: Iterable[str], patch: Mapping[str, Any]) -> bool:
+def covers(allowed: Iterable[str], patch: Mapping[str, Any], rules: int) -> bool:
     """Tell whether everything that a patch changes lies within an approved scope."""
     path: list[str | None] = [*names_of(patch["path"])]
     places = [path]
@@ -274,15 +274,39 @@ def covers(allowed: Iterable[str], patch: Mapping[str, Any]) -> bool:
         places = [[*path, name] for name in patch["value"]]
     elif patch["op"] == "unset" and path and INDEX.fullmatch(path[-1] or ""):
         places = [[*path[:-1], None]]  # any element: those behind it move
-    patterns = [names_of(pattern) for pattern in allowed]
-    patterns = [names[1:] if names[:1] == ["data"] else names for names in patterns]
+    patterns = [pattern_of(pattern, rules) for pattern in allowed]
     return all(any(within(place, names) for names in patterns) for place in places)
 
 
-def within(place: list[str | None], pattern: list[str]) -> bool:
+def pattern_of(text: str, rules: int) -> list[str | None]:
+    """Return the names of a scope pattern below the data; None is a star."""
+    names = names_of(text)
+    prefixed = names[:1] == ["data"] and (rules == 1 or len(names) > 1)
+    if rules == 1:
+        stars: list[str | None] = [None if one == "*" else "*" if one == "\\*" else one for one in names]
+    else:
+        written = raw_segments(text)
+        stars = [None if raw == "*" else "*" if raw == "\\*" else one for raw, one in zip(written, names, strict=True)]
+    return stars[1:] if prefixed else stars
+
+
+def raw_segments(text: str) -> list[str]:
+    """Return the segments of a pattern as they are written, with their escapes."""
+    segments, at = [""], 0
+    while at < len(text):
+        size = 2 if text[at] == "\\" and text[at + 1 : at + 2] in ("\\", ".") else 1
+        piece = text[at : at + size]
+        if piece == ".":
+            segments.append("")
+        else:
+            segments[-1] += piece
+        at += size
+    return segments
+
+
+def within(place: list[str | None], pattern: list[str | None]) -> bool:
     """Tell whether a place lies at or below what a pattern names."""
-    names = ["*" if one == "\\*" else one for one in pattern]
-    fit = (one == "*" or name == wanted for one, wanted, name in zip(pattern, names, place, strict=False))
+    fit = (wanted is None or name == wanted for wanted, name in zip(pattern, place, strict=False))
     return len(place) >= len(pattern) and all(fit)
 
 

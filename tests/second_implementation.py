@@ -205,7 +205,10 @@ class Replay:
             data = patched(data, patch)
         allowed = (maker["decision"].get("approvedScope") or {}).get("allowedPaths")
         if maker["enforcement"] == "enforcing" and allowed is not None:
-            must(all(covers(allowed, patch) for patch in patches), "a patch outside of the approved scope")
+            must(
+                all(covers(allowed, patch, maker["rules"]) for patch in patches),
+                "a patch outside of the approved scope",
+            )
         return data, self.worlds[parent][2] + 1
 
     def on_branch_created(self, state: State) -> None:
@@ -246,6 +249,7 @@ class Replay:
         must(intent["meta"]["origin"]["actor"]["actorId"] == actor["actorId"], "an intent of somebody else")
         must(branch is not None and branch["head"] == state["baseWorld"], "its base is not the head")
         must(state["epoch"] == self.epoch, "a wrong epoch")
+        must(state.get("scopeRules", 2) == 2, "unknown scope rules")
         self.attempts[intent["intentKey"]] += 1
         must(state["attempt"] == self.attempts[intent["intentKey"]], "a wrong attempt")
         record = self.announced.pop(state["proposalId"], None)
@@ -254,6 +258,7 @@ class Replay:
             must(selected == (intent["intentId"], intent["intentKey"]), "a record of another intent")
         self.proposals[state["proposalId"]] = {
             "status": "submitted",
+            "rules": state.get("scopeRules", 1),
             "actor": actor["actorId"],
             "branch": state["branch"],
             "key": state["executionKey"],

@@ -56,7 +56,8 @@ from world.identity import (
 )
 from world.klis.authentication import channel_fault
 from world.klis.ledger import KLIS_EVENTS
-from world.patch import Patch, scope_allows
+from world.patch import Patch, allows
+from world.patterns import compile_scope
 from world.proposal import PROPOSAL_EVENTS, Proposal
 from world.realm import Realm
 from world.replay import KnownWorld, Lineages, Step
@@ -518,6 +519,7 @@ class Checks:
         allowed = scope.get("allowedPaths")
         if allowed is None:
             return
+        trie = compile_scope(allowed, maker.scope_rules)
         for wire in event.patches:
-            if not scope_allows(allowed, Patch.from_wire(wire)):
+            if not allows(trie, Patch.from_wire(wire)):
                 self._bad("BAD_EVENT", f"the patch of {wire['path']!r} lies outside of the approved scope")

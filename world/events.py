@@ -160,7 +160,10 @@ class ProjectionRecorded(Event, frozen=True, kw_only=True):
 
 
 class ProposalSubmitted(Event, frozen=True, kw_only=True):
-    """An intent was put forward."""
+    """An intent was put forward.
+
+    ``scope_rules`` is the version of the scope rules (``world.patterns``); absent it is 1.
+    """
 
     TOPIC: ClassVar[str] = "proposal.submitted"
     proposal_id: str
@@ -173,6 +176,7 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
     schema_hash: str
     attempt: int
     trace: Wire | None = None
+    scope_rules: int | None = None
 
 
 class ProposalJudged(Event, frozen=True, kw_only=True):

@@ -243,6 +243,7 @@ def order_of(proposal: Proposal, base: Snapshot) -> Order:
         seed=proposal.started.seed,
         journal=proposal.effect_journal(),
         actor=ActorRef.read(proposal.submitted.actor),
+        scope_rules=proposal.scope_rules,
     )
 
 

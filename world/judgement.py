@@ -18,6 +18,7 @@ from world.frozen import freeze
 from world.needs import declared_manifest
 from world.new_ids import ANY_HUMAN
 from world.overruling import not_adopted, overruled
+from world.patterns import check_number
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
 from world.shadowing import shadow
@@ -52,10 +53,12 @@ def answer(work: Work, proposal_id: str, given: HumanAnswer) -> None:
 
     Raises:
         Refused: ``NOT_WAITING`` when nobody is asked (any more), ``NO_OPEN_QUESTION`` for a reply to none,
-            ``DELEGATION_REFUSED`` to somebody unknown, ``ANSWER_TOO_LARGE``, and what the Authority refuses.
+            ``DELEGATION_REFUSED`` to somebody unknown, ``ANSWER_TOO_LARGE``, ``SCOPE_TOO_LARGE``, and what the
+            Authority refuses.
     """
     proposal, asked = _waiting(work, proposal_id)
     work.require_actor(given.by.actor_id)
+    check_number(0 if given.scope is None else len(given.scope.allowed_paths or ()), "The answer's scope")
     _check_mentioned(work, proposal, given)
     binding = proposal.binding or {}
     ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
@@ -171,6 +174,7 @@ def case_of(work: Work, proposal: Proposal, binding: Mapping[str, Any], history:
         earlier_attempts=told.attempt - 1,
         history=history or work.history(told.proposal_id),
         manifest=_declared(work, proposal),
+        scope_rules=proposal.scope_rules,
     )
 
 

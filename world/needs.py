@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from world.intent import IntentScope
 from world.klis.manifest import ENGINE_ONLY, Manifest, read_manifest
 from world.klis.predicate import Predicate
 from world.klis.settings import KlisSettings
-from world.patch import parse_path
+from world.patterns import SCOPE_RULES, parse_pattern
 from world.proposal import Proposal
 from world.work import Work
 
@@ -49,7 +50,8 @@ def manifest_of(work: Work, proposal: Proposal, scope: IntentScope | None) -> Ma
     """
     settings = work.realm.klis.in_force
     declared = declared_manifest(work, proposal)
-    state = tuple(state_resources(proposal.branch, scope, min(MAX_STATE_DEPTH, settings.max_depth - 1)))
+    most = min(MAX_STATE_DEPTH, settings.max_depth - 1)
+    state = tuple(state_resources(proposal.branch, scope, most, proposal.scope_rules))
     if not state and not declared:
         return None
     whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor["actorId"]}
@@ -71,23 +73,32 @@ def _mutations(state: tuple[str, ...]) -> list[dict[str, str]]:
     return [{"predicate": Predicate.MUTATES.value, "resource": text} for text in state]
 
 
-def state_resources(branch: str, scope: IntentScope | None, most: int = MAX_STATE_DEPTH) -> list[str]:
+def state_resources(
+    branch: str, scope: IntentScope | None, most: int = MAX_STATE_DEPTH, rules: int = SCOPE_RULES
+) -> list[str]:
     """Return the ``STATE:`` subtrees that a scope allows to write on a branch; no scope is the whole state.
 
     A pattern is leased from its first ``*`` upwards, and with at most so many names: ``todos.*.done`` is
     ``STATE:/main/todos/*``.
+
+    Args:
+        branch: the branch's name.
+        scope: the approved scope.
+        most: names of one pattern that its resource keeps.
+        rules: version of the scope rules (``world.patterns``).
     """
     if scope is None or scope.allowed_paths is None:
         return [_state_resource((branch,))]
-    return [_pattern_resource(branch, pattern, most) for pattern in scope.allowed_paths]
+    return [_pattern_resource(branch, pattern, most, rules) for pattern in scope.allowed_paths]
 
 
 @lru_cache(maxsize=16_384)
-def _pattern_resource(branch: str, pattern: str, most: int) -> str:
-    names = parse_path(pattern)
-    if names[:1] == ("data",):
-        names = names[1:]
-    fixed = names[: names.index("*")] if "*" in names else names
+def _pattern_resource(branch: str, pattern: str, most: int, rules: int) -> str:
+    fixed = [
+        name for name in takewhile(lambda name: name is not None, parse_pattern(pattern, rules)) if name is not None
+    ]
+    if rules < 2:
+        fixed = ["\\*" if name == "*" else name for name in fixed]  # how version 1 leased the name `*`
     return _state_resource((branch, *fixed[:most]))
 
 

@@ -5,27 +5,26 @@ scalar into anything: a segment that meets an array is an index that exists (or,
 behind the last element), and objects that are missing on the way are made. ``unset`` of an array element
 removes it.
 
-Scope patterns are written with or without a leading ``data.``. A final ``*`` is the whole subtree below,
-``*`` inside is one segment, and a pattern without a final ``*`` is that place with everything in it.
-Sources: design section 4, INT-5.3.
+What scope patterns mean is in ``world.patterns``. Sources: design section 4, INT-5.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
 from world.errors import Refused
 from world.frozen import MAX_DEPTH, FrozenDict, FrozenList, freeze
 from world.paths import Segments, array_index, format_path, look_up, parse_path
+from world.patterns import SCOPE_RULES, Trie, compile_scope
 
 __all__ = [
     "EMPTY",
     "Patch",
     "PatchOp",
     "Place",
+    "allows",
     "apply_patch",
     "apply_patches",
     "format_path",
@@ -213,30 +212,17 @@ def touched_paths(patch: Patch) -> tuple[Place, ...]:
     return (at,)
 
 
-def scope_allows(patterns: Iterable[str], patch: Patch) -> bool:
+def scope_allows(patterns: Iterable[str], patch: Patch, rules: int = SCOPE_RULES) -> bool:
     r"""Tell whether every place that a patch touches lies within one of the patterns (INT-5.3).
 
     Args:
         patterns: ``data.profile.*``, ``todos.*.done``; a literal ``*`` is written ``\*``.
         patch: what is to be changed.
+        rules: version of the scope rules; see ``world.patterns``.
     """
-    compiled = [_pattern(pattern) for pattern in patterns]
-    return all(any(_covers(pattern, place) for pattern in compiled) for place in touched_paths(patch))
+    return allows(compile_scope(patterns, rules), patch)
 
 
-_ANY: Final = None  # stands for the wildcard, so that it cannot be taken for a key
-_Pattern = tuple[str | None, ...]
-
-
-@lru_cache(maxsize=4_096)
-def _pattern(pattern: str) -> _Pattern:
-    segments = parse_path(pattern)
-    if segments[:1] == ("data",):
-        segments = segments[1:]
-    return tuple(_ANY if name == "*" else "*" if name == "\\*" else name for name in segments)
-
-
-def _covers(pattern: _Pattern, place: Place) -> bool:
-    if len(place) < len(pattern):
-        return False
-    return all(wanted is _ANY or wanted == name for wanted, name in zip(pattern, place, strict=False))
+def allows(scope: Trie, patch: Patch) -> bool:
+    """Tell whether every place that a patch touches lies within one of the patterns of a compiled scope."""
+    return all(scope.covers(place) for place in touched_paths(patch))

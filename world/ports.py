@@ -16,6 +16,7 @@ from world.intent import IntentInstance, IntentScope
 from world.klis.resource import STANDARD, Resource, ResourceTypes
 from world.klis.triple import Triple
 from world.patch import Patch
+from world.patterns import SCOPE_RULES
 from world.snapshot import ErrorValue, Requirement, Snapshot, SnapshotView
 
 Enforcement = Literal["enforcing", "trusting"]
@@ -89,6 +90,7 @@ class Case:
         earlier_attempts: how many proposals carried the same intentKey before.
         history: further questions into the log before this point.
         manifest: the intent manifest, where the action declares one.
+        scope_rules: version of the scope rules that the proposal was submitted under (``world.patterns``).
     """
 
     proposal_id: str
@@ -104,6 +106,7 @@ class Case:
     earlier_attempts: int
     history: History
     manifest: Mapping[str, Any] | None = None
+    scope_rules: int = SCOPE_RULES
 
 
 class Authority(Protocol):
@@ -155,6 +158,7 @@ class Order:
         seed: the random seed frozen for this execution, from the intentId.
         journal: results of the effects made so far, by requirement id.
         actor: who acts, as registered when the intent was submitted; None is whom the intent names.
+        scope_rules: version of the scope rules that the proposal was submitted under (``world.patterns``).
     """
 
     proposal_id: str
@@ -165,6 +169,7 @@ class Order:
     seed: str
     journal: Mapping[str, EffectResult] = field(default_factory=dict)
     actor: ActorRef | None = None
+    scope_rules: int = SCOPE_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,11 @@ class Proposal:
         return self.submitted.proposal_id
 
     @property
+    def scope_rules(self) -> int:
+        """Version of the scope rules by which its patterns are read; see ``world.patterns``."""
+        return self.submitted.scope_rules or 1
+
+    @property
     def branch(self) -> str:
         """The branch it would move."""
         return self.submitted.branch

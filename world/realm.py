@@ -45,6 +45,7 @@ from world.events import (
 )
 from world.frozen import freeze
 from world.klis.ledger import KLIS_EVENTS, Ledger
+from world.patterns import SCOPE_RULES
 from world.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
@@ -352,6 +353,12 @@ def _sealed(realm: Realm, event: WorldSealed) -> None:
 def _submitted(realm: Realm, event: ProposalSubmitted) -> None:
     if event.proposal_id in realm.proposals:
         raise DamagedLog("SUBMITTED_TWICE", f"Proposal {event.proposal_id} was submitted twice.")
+    if event.scope_rules not in (None, SCOPE_RULES):
+        raise DamagedLog(
+            "UNKNOWN_EVENT",
+            f"Proposal {event.proposal_id} has scopeRules {event.scope_rules}; this version reads {SCOPE_RULES}, and "
+            "1 where it is absent. Read the log with a newer version.",
+        )
     realm.proposals[event.proposal_id] = Proposal(event)
 
 

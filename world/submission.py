@@ -20,6 +20,7 @@ from world.frozen import freeze
 from world.intent import IntentInstance
 from world.judgement import judge
 from world.origin import check_direct, check_key, is_direct
+from world.patterns import SCOPE_RULES, check_number
 from world.proposal import Proposal
 from world.realm import Branch
 from world.work import LINEAGE_STREAM, Work
@@ -51,22 +52,24 @@ class Submission:
     record: ProjectionRecorded | None = None
 
 
-def submit(work: Work, asked: Submission, proposal_id: str) -> Proposal:
+def submit(work: Work, asked: Submission, proposal_id: str, *, scope_rules: int = SCOPE_RULES) -> Proposal:
     """Put an intent forward, judge it, and take it as far as it goes without effects or people.
 
     Args:
         work: the unit of work.
         asked: the submission.
         proposal_id: id for the new proposal.
+        scope_rules: version of the scope rules (``world.patterns``); an earlier one for the counterfactual of a
+            proposal that was submitted under it.
 
     Returns:
         The proposal; it lives on in the realm until it has ended.
 
     Raises:
         Refused: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
-            ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``, ``UNKNOWN_BRANCH``,
-            ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of
-            another intent; nothing was changed then.
+            ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``,
+            ``UNKNOWN_BRANCH``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE``
+            for a record of another intent; nothing was changed then.
     """
     intent = asked.intent
     wire = freeze(intent.to_wire())
@@ -91,6 +94,7 @@ def submit(work: Work, asked: Submission, proposal_id: str) -> Proposal:
             schema_hash=work.realm.schema_hash,
             attempt=work.lookup.attempts(intent.intent_key) + 1,
             trace=None if asked.trace is None else dict(asked.trace),
+            scope_rules=None if scope_rules < 2 else scope_rules,
         ),
     )
     proposal = work.realm.proposals[proposal_id]
@@ -117,6 +121,8 @@ def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) ->
             size_bytes=size,
             limit_bytes=work.limits.max_intent_bytes,
         )
+    scope = intent.body.scope_proposal
+    check_number(0 if scope is None else len(scope.allowed_paths or ()), "The intent's scope")
     _check_actor(work, intent.meta.origin.actor)
     check_direct(intent)
     if intent.body.type not in work.domain.schema.actions:

@@ -73,6 +73,7 @@ class Cases:
             submitted_at=told.at,
             earlier_attempts=told.attempt - 1,
             before=before,
+            scope_rules=proposal.scope_rules,
         )
 
     def made(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from authority import COMBINATION, Approve, Asking, Escalate, Narrow, Policy, PythonRule, Reject, rule
 from authority.policy import MAX_RULES
-from authority.scope import MAX_PATTERNS, is_within
+from authority.scope import is_within
 from tests.authority.cases import (
     ASKING,
     NoHistory,
@@ -26,6 +26,7 @@ from tests.authority.cases import (
 from world.canonical import canonical_bytes, digest, read_json
 from world.decision import Ruling
 from world.errors import Refused
+from world.sizes import MAX_SCOPE_PATTERNS
 
 PATTERNS = st.sampled_from(["data.a.*", "data.a.x", "data.*.y", "data.b", "data"])
 SCOPES = st.lists(PATTERNS, min_size=1, max_size=3).map(lambda patterns: scope(*patterns))
@@ -197,7 +198,7 @@ def test_a_rule_that_tries_to_change_the_state_refuses():
 
 
 def test_a_scope_too_large_to_be_narrowed_is_refused_and_never_approved():
-    proposed = scope(*(f"data.p{number}" for number in range(MAX_PATTERNS + 1)))
+    proposed = scope(*(f"data.p{number}" for number in range(MAX_SCOPE_PATTERNS + 1)))
     case = make_case(by_policy(), proposed=proposed)
     ruling = authority_with(policy(Narrow("data.a"))).judge(case)
     assert ruling.verdict == "reject"

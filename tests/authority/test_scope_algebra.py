@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import intersection, is_within, restrict
-from authority.scope import MAX_NAMES, MAX_PATTERNS, format_pattern, outside, parse_pattern
+from authority.scope import outside
 from tests.authority.cases import scope
 from world.errors import Refused
 from world.patch import Patch, format_path, scope_allows, set_
+from world.patterns import format_pattern, parse_pattern
+from world.sizes import MAX_SCOPE_NAMES, MAX_SCOPE_PATTERNS
 from worldprotocol.testing import strategies as wp
 
 NAMES = st.sampled_from(["a", "b", "c", "0", "data", "x.y", "*", "\\"])
@@ -99,7 +101,10 @@ def test_within_is_an_order(first, second, third):
         (["data.a", "other.b"], ["data.a"], False),
         ([], ["data.a"], True),
         (["data.a"], [], False),
-        (["data.*"], ["data"], True),
+        (["data.*"], ["data"], False),
+        (["data"], ["data.*"], True),
+        (["data"], ["data.data"], True),
+        (["data.data.x"], ["data"], True),
     ],
 )
 def test_patterns_lie_within_others_as_people_expect(inner, outer, answer):
@@ -121,7 +126,7 @@ def test_patterns_have_in_common_what_people_expect(left, right, common):
 
 
 def test_a_scope_of_too_many_patterns_is_not_compared():
-    many = [f"data.p{number}" for number in range(MAX_PATTERNS + 1)]
+    many = [f"data.p{number}" for number in range(MAX_SCOPE_PATTERNS + 1)]
     with pytest.raises(Refused) as refused:
         is_within(["data.a"], many)
     assert refused.value.code == "SCOPE_TOO_LARGE"
@@ -130,7 +135,7 @@ def test_a_scope_of_too_many_patterns_is_not_compared():
 
 
 def test_a_scope_of_too_many_names_is_not_compared():
-    deep = [".".join(["*"] * 100 + [f"x{number}"]) for number in range(MAX_NAMES // 100 + 1)]
+    deep = [".".join(["*"] * 100 + [f"x{number}"]) for number in range(MAX_SCOPE_NAMES // 100 + 1)]
     with pytest.raises(Refused) as refused:
         intersection(["data.a"], deep)
     assert refused.value.code == "SCOPE_TOO_LARGE"
@@ -147,7 +152,7 @@ def test_restricting_by_nothing_gives_the_scope_itself():
 def test_restricting_an_unrestricted_scope_gives_the_narrowing_with_its_note():
     narrowing = scope("data.a.*").model_copy(update={"note": "only a"})
     assert restrict(None, [narrowing]) is narrowing
-    assert restrict(scope("data"), [narrowing]) is narrowing
+    assert restrict(scope("data.*"), [narrowing]) is narrowing
 
 
 def test_restricting_several_times_restricts_together():
@@ -157,7 +162,7 @@ def test_restricting_several_times_restricts_together():
 
 
 def test_a_list_within_another_is_what_both_have_in_common_however_long_it_is():
-    many = tuple(f"data.p{number}" for number in range(MAX_PATTERNS))
+    many = tuple(f"data.p{number}" for number in range(MAX_SCOPE_PATTERNS))
     assert intersection(many, ["data.*", "data.*.x"]) == many
     assert intersection(["data.*", "data.*.x"], many) == many
 

@@ -147,7 +147,7 @@ def _number(data: Any, path: str) -> int:
 
 
 def names_of(path: str) -> list[str]:
-    """Return the names of a dotted path; ``data.`` before it is left out by who makes patterns."""
+    """Return the names of a dotted path; ``data.`` before it is left out of patterns."""
     return [part.replace("\\.", ".") for part in _DOT.split(path)] if path else []
 
 
@@ -156,7 +156,7 @@ def within(scope: Sequence[str], path: str) -> bool:
     names = names_of(path)
     for pattern in scope:
         parts = names_of(pattern)
-        parts = parts[1:] if parts[:1] == ["data"] else parts
+        parts = parts[1:] if parts[:1] == ["data"] and len(parts) > 1 else parts
         if len(names) >= len(parts) and all(part in ("*", name) for part, name in zip(parts, names, strict=False)):
             return True
     return False

@@ -261,7 +261,7 @@ class Replaying:
             record=None if record is None or record.proposal_id != name else record,
         )
         try:
-            self._run(lambda work: submit(work, asked, name))
+            self._run(lambda work: submit(work, asked, name, scope_rules=event.scope_rules or 1))
         except Refused as refused:
             self.refused[name] = refused
         else:

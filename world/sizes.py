@@ -1,0 +1,17 @@
+"""Limits of size that cannot be configured: recorded answers depend on them. ``world.limits`` has the others.
+
+Each is checked before the work is done that it bounds, and its refusal names it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_SCOPE_PATTERNS: Final = 10_000
+"""Patterns of one scope: of an intent, of a narrowing by a rule or a person, and of what several have in common."""
+
+MAX_SCOPE_NAMES: Final = 100_000
+"""Names in all patterns of a scope that is compared with another."""
+
+MAX_SCOPE_STEPS: Final = 2_000_000
+"""Nodes of a trie that one comparison of two scopes may visit; at most a few seconds."""
