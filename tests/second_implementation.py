@@ -83,6 +83,8 @@ class Replay:
         must(has_form(state, TOPICS[topic][1] | {"at": (False, "integer")}), "not in the form of its topic")
         must(stream == self.stream_of(topic, state), "in a wrong stream")
         must((self.size == 1) is (topic == "log.founded"), "a log begins with its founding, once")
+        if stream == "klis":
+            self.leases.take_time(topic, state)
         name = "on_" + topic.replace(".", "_")
         step = getattr(self, name, None) or getattr(self.leases, name, None)
         if step is not None:

@@ -10,7 +10,7 @@ from tests.second_forms import must
 NUMBERS = {
     *("max_triples", "max_resource_chars", "max_depth", "min_subtree_depth", "max_waiting", "max_named_conflicts"),
     *("default_ttl_ms", "max_ttl_ms", "max_hold_ms", "backoff_ms", "max_backoff_ms", "max_signature_age_ms"),
-    *("max_proposal_retries", "manifest_rules"),
+    *("max_proposal_retries", "manifest_rules", "max_clock_ahead_ms"),
 }
 PREDICATES = {"PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"}
 KINDS = dict.fromkeys(("FILE", "API_ENDPOINT", "STATE"), "path") | {"URL": "url"}
@@ -36,6 +36,15 @@ class Leases:
         self.leases: dict[str, dict[str, Any]] = {}
         self.waiting: dict[str, tuple[str, str]] = {}
         self.token = 0
+        self.time = 0
+
+    def take_time(self, topic: str, state: State) -> None:
+        """Let lease time go on: to the time of an event of the stream ``klis``, unless that is earlier."""
+        if topic == "clock.confirmed":
+            must(state["leaseTime"] == self.time, "lease time was another")
+            self.time = state["at"]
+        else:
+            self.time = max(self.time, state["at"])
 
     def held_by(self, agent: str, session: str) -> set[tuple[str, bool]]:
         """Return the verdicts that granted what a session holds, each with whether there is a backup."""

@@ -7,14 +7,32 @@ what time it is and which ids come next.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import uuid
-from typing import Protocol
+from functools import cache
+from typing import NamedTuple, Protocol
+
+
+class Boot(NamedTuple):
+    """A reading of a clock that only runs forward, and that no one sets.
+
+    Args:
+        id: what the reading belongs to; readings with different ids cannot be compared.
+        ms: milliseconds since a fixed moment, time in suspension included.
+    """
+
+    id: str
+    ms: int
 
 
 class Clock(Protocol):
-    """Tells the time that events record."""
+    """Returns the time that events record.
+
+    A clock may also have a method ``boot() -> Boot``. The engine takes such a reading with every commit on SQLite, and
+    compares the time that passed by it with the time that passed by ``now_ms`` (``world.recorded_time``).
+    """
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
@@ -34,11 +52,42 @@ class IdSource(Protocol):
 
 
 class SystemClock:
-    """The operating system's wall clock."""
+    """The operating system's wall clock, and its boot clock."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
+
+    def boot(self) -> Boot:
+        """Return the reading of the boot clock.
+
+        On Linux: ``CLOCK_BOOTTIME`` under the id of this boot of the machine, the same for all of its processes.
+        Elsewhere: ``time.monotonic`` under an id of this process, so that only its own commits can be compared.
+        """
+        if sys.platform == "linux" and (boot_id := _linux_boot_id()) is not None:
+            return Boot(boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
+        return Boot(_process_id(os.getpid()), time.monotonic_ns() // 1_000_000)
+
+
+@cache
+def _linux_boot_id() -> str | None:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+@cache
+def _process_id(number: int) -> str:
+    return f"process-{number}-{uuid.uuid4()}"
+
+
+def boot_of(clock: Clock) -> Boot | None:
+    """Return a clock's boot reading; None for a clock that has none."""
+    boot = getattr(clock, "boot", None)
+    reading: Boot | None = None if boot is None else boot()
+    return reading
 
 
 class SystemIds:
@@ -67,24 +116,55 @@ def uuid7(unix_ms: int, entropy: bytes) -> str:
 
 
 class ManualClock:
-    """A clock that moves only when told to, plus ``step_ms`` after every reading."""
+    """A clock that moves only when told to, plus ``step_ms`` after every reading.
 
-    def __init__(self, start_ms: int = 0, step_ms: int = 0) -> None:
+    Moving it forward is time that passes, so its boot clock moves along; ``set_off`` makes it wrong instead.
+    """
+
+    def __init__(self, start_ms: int = 0, step_ms: int = 0, boot_id: str | None = None) -> None:
+        """Begin at a time.
+
+        Args:
+            start_ms: first reading, in milliseconds.
+            step_ms: how far every reading moves the clock, in milliseconds.
+            boot_id: id of its boot readings; None makes one that no other clock has.
+        """
         self._now_ms = start_ms
         self._step_ms = step_ms
+        self._boot = Boot(boot_id or f"manual-{uuid.uuid4()}", 0)
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
         """Return the current reading, in milliseconds."""
         with self._lock:
             now = self._now_ms
-            self._now_ms += self._step_ms
+            self._pass(self._step_ms)
             return now
+
+    def boot(self) -> Boot:
+        """Return how far the clock was moved forward so far."""
+        with self._lock:
+            return self._boot
 
     def advance(self, by_ms: int) -> None:
         """Move the clock; a negative number sets it back, as real clocks sometimes do."""
         with self._lock:
+            self._pass(by_ms)
+
+    def set_off(self, by_ms: int) -> None:
+        """Put the clock wrong by some milliseconds, without time passing."""
+        with self._lock:
             self._now_ms += by_ms
+
+    def reboot(self, after_ms: int = 0) -> None:
+        """Let some milliseconds pass of which the boot clock has no record: it begins again, under another id."""
+        with self._lock:
+            self._now_ms += after_ms
+            self._boot = Boot(f"manual-{uuid.uuid4()}", 0)
+
+    def _pass(self, by_ms: int) -> None:
+        self._now_ms += by_ms
+        self._boot = Boot(self._boot.id, self._boot.ms + max(0, by_ms))
 
 
 class SequentialIds:

@@ -450,6 +450,15 @@ class LeasesRevoked(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class ClockConfirmed(Event, frozen=True, kw_only=True):
+    """An operator confirmed that ``at`` is the time; lease time was ``leaseTime`` and is ``at`` from here on."""
+
+    TOPIC: ClassVar[str] = "clock.confirmed"
+    lease_time: int
+    by: str
+    reason: str
+
+
 class RequestWithdrawn(Event, frozen=True, kw_only=True):
     """A request left the queue without a verdict: ``timeout``, ``cancelled``, or ``terminal`` (it deletes that).
 
@@ -503,6 +512,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     LeasesExpired,
     LeasesRevoked,
     RequestWithdrawn,
+    ClockConfirmed,
     RunOpened,
     RunObserved,
     RunViolated,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from world.errors import Refused
-from world.events import LeaseRenewed, VerdictGiven
+from world.events import ClockConfirmed, LeaseRenewed, VerdictGiven
 from world.klis.authentication import run_fault, why_signature
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.session import Rank
@@ -154,6 +154,25 @@ class Leasing:
             _check_administrator(work, by)
             return work.desk().revoke(_with_whole_proposals(work, ids), work.klis_now, by=by, reason=reason)
 
+        return self._do(command)
+
+    def confirm_clock(self, *, by: str, reason: str) -> ClockConfirmed | None:
+        """Confirm that this process's clock is right, where it is further ahead than the limit allows.
+
+        Returns:
+            What was recorded; None where there is nothing to confirm.
+
+        Raises:
+            Refused: ``NOT_FOUNDED``, ``REASON_MISSING``, ``NOT_AN_ADMINISTRATOR``.
+        """
+
+        def command(work: Work) -> ClockConfirmed | None:
+            _check_founded(work)
+            _check_administrator(work, by)
+            return work.desk().confirm_clock(work.at, by=by, reason=reason) if work.clock.is_ahead(work.at) else None
+
+        command.confirms_clock = True  # type: ignore[attr-defined]  # read by world.protocol
+        command.any_schema = True  # type: ignore[attr-defined]
         return self._do(command)
 
     def withdraw(self, request_id: str, *, reason: str = "cancelled") -> bool:
@@ -321,7 +340,7 @@ def _check_administrator(work: Work, by: str) -> None:
     if by not in known:
         raise Refused(
             "NOT_AN_ADMINISTRATOR",
-            f"{by!r} may revoke nothing; the administrators are {', '.join(known)} ([klis] administrators).",
+            f"{by!r} may not do this; the administrators are {', '.join(known)} ([klis] administrators).",
             by=by,
         )
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from world.arbitration import carry_on, let_time_pass
 from world.canonical import canonical_text
-from world.clock import Clock, IdSource
+from world.clock import Boot, Clock, IdSource, boot_of
 from world.commands import Commands, Projected, Projector
 from world.core import Domain
 from world.errors import Refused
@@ -29,6 +29,7 @@ from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.making import Recording, make_effect
 from world.ports import Authority, Executor
 from world.realm import Realm, fold
+from world.recorded_time import Evidence, GuardedClock, passed_ms
 from world.recovery import recover
 from world.snapshot import Snapshot
 from world.subscribers import Subscribers
@@ -105,6 +106,7 @@ class WorldProtocol(Commands):
         self._limits = limits or Limits()
         self._types = types
         self._realm: Realm | None = None
+        self._recorded_ms: int | None = None  # time of the realm's last event, as far as that is known
         self._snapshots: dict[str, Snapshot] = {}
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
@@ -285,13 +287,17 @@ class WorldProtocol(Commands):
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
         with self._log.write() as transaction:
-            work, rows = self._begin(transaction)
+            confirming = [pending for pending in commands if _confirms_clock(pending)]
+            boot = boot_of(self._clock)
+            work, rows = self._begin(transaction, boot, is_confirmed=bool(confirming))
+            fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
+            asked: list[Task] = []
+            confirmed = _confirm_clock(work, confirming, asked, fits=fits)
             recorded = self._unrecorded[:]
             for done in recorded:
                 fulfil(work, done.task, done.performed)
                 done.tasks, work.tasks = work.tasks, []  # whoever made the effect makes the next one
             left = [task for done in recorded if done.is_left for task in done.tasks]
-            fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
             unsettled = self._unsettled
             if fits:
                 let_time_pass(work)
@@ -299,15 +305,11 @@ class WorldProtocol(Commands):
                 if unsettled or work.realm.is_effect_overdue(work.at):
                     recover(work)
                 carry_on(work)
-            others, work.tasks = left + work.tasks, []
-            outcomes = [_outcome(work, pending, others, fits=fits) for pending in commands]
+            others, work.tasks = left + asked + work.tasks, []
+            others_last = [pending for pending in commands if pending not in confirming]
+            outcomes = confirmed + [_outcome(work, pending, others, fits=fits) for pending in others_last]
             if work.emitted:
-                self._add_checkpoints(work, rows)
-                self._keep_ledger(work, rows)
-                transaction.append(
-                    [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
-                )
-                rows.write(transaction.cursor())
+                self._write(transaction, work, rows, boot)
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -330,11 +332,14 @@ class WorldProtocol(Commands):
                 pending.succeed(result)
         return [(item.position, item.event) for item in work.emitted]
 
-    def _begin(self, transaction: Transaction) -> tuple[Work, IndexRows]:
+    def _begin(self, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool) -> tuple[Work, IndexRows]:
         realm = self._realm
         assert realm is not None
         for logged in transaction.new_events(realm.position):
-            fold(realm, known(logged), logged.position)
+            event = known(logged)
+            fold(realm, event, logged.position)
+            self._recorded_ms = event.at
+        clock = GuardedClock(self._clock, self._evidence(transaction, boot), is_confirmed=is_confirmed)
         rows = IndexRows()
         lookup = UnitLookup(transaction, self._archive, rows)
 
@@ -348,17 +353,38 @@ class WorldProtocol(Commands):
             domain=self._domain,
             authority=self._authority,
             executor=self._executor,
-            clock=self._clock,
+            clock=clock,
             ids=self._ids,
             workers=self._workers,
             limits=self._limits,
             types=self._types,
             snapshots=self._snapshots,
             performing=self._performing,
-            at=self._clock.now_ms(),
+            at=clock.now_ms(),
             on_emit=on_emit,
         )
         return work, rows
+
+    def _write(self, transaction: Transaction, work: Work, rows: IndexRows, boot: Boot | None) -> None:
+        self._add_checkpoints(work, rows)
+        self._keep_ledger(work, rows)
+        transaction.append(
+            [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
+        )
+        rows.write(transaction.cursor())
+        if boot is not None:
+            transaction.note_clocks(boot, work.at)
+        self._recorded_ms = work.emitted[-1].event.at  # forgotten with the realm, should the commit fail
+
+    def _evidence(self, transaction: Transaction, boot: Boot | None) -> Evidence:
+        """Return what the clock is compared with; the time of the last commit is read where no one noted it."""
+        clocks, size = transaction.clocks, transaction.head.size
+        if self._recorded_ms is None and size:
+            (last,) = transaction.new_events(size - 1)
+            self._recorded_ms = known(last).at
+        recorded = self._recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
+        limit = self._realm.klis.in_force.max_clock_ahead_ms if self._realm is not None else 0
+        return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit)
 
     def _add_checkpoints(self, work: Work, rows: IndexRows) -> None:
         """Keep the full state of every so many worlds, so that any past one is near one (WP-restore)."""
@@ -378,7 +404,23 @@ class WorldProtocol(Commands):
     def _forget(self) -> None:
         """Drop what was folded but not committed; it is loaded again before the next command."""
         self._realm = None
+        self._recorded_ms = None
         self._snapshots.clear()
+
+
+def _confirms_clock(pending: Pending[Command, Any]) -> bool:
+    return getattr(pending.command, "confirms_clock", False)
+
+
+def _confirm_clock(
+    work: Work, confirming: list[Pending[Command, Any]], others: list[Task], *, fits: bool
+) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
+    """Run the commands that confirm the clock, before anything else records the time that it reads."""
+    outcomes = [_outcome(work, pending, others, fits=fits) for pending in confirming]
+    for pending, _, error in outcomes:
+        if error is not None:
+            raise _Spoiled(pending, error)
+    return outcomes
 
 
 def _outcome(

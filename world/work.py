@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol, Unpack
 
-from world.clock import Clock, IdSource
+from world.clock import IdSource
 from world.core import Domain, recompute
 from world.errors import Refused
 from world.events import Event, RequestWithdrawn, VerdictGiven, encode_event
@@ -24,6 +24,7 @@ from world.klis.triple import Triple
 from world.limits import Limits
 from world.ports import Authority, Conditions, EffectCall, Executor, Order
 from world.realm import Realm, fold
+from world.recorded_time import GuardedClock
 from world.snapshot import Meta, Requirement, Snapshot, System
 from world.sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
 from world.time_limit import unbroken
@@ -164,7 +165,7 @@ class Work:
     domain: Domain
     authority: Authority
     executor: Executor
-    clock: Clock
+    clock: GuardedClock
     ids: IdSource
     workers: Workers
     limits: Limits
@@ -258,7 +259,11 @@ class Work:
         return self.lookup.checked_state(world_id) if known is None else known.data
 
     def _later(self) -> int:
-        """Look at the clock again, for what is recorded from now on."""
+        """Read the clock again, for what is recorded from now on.
+
+        Raises:
+            Refused: ``CLOCK_AHEAD``.
+        """
         self.at = max(self.at, self.clock.now_ms())
         return self.klis_now
 

@@ -19,6 +19,7 @@ from world.branch_names import check_branch_name
 from world.core import Domain
 from world.decision import HumanAnswer, HumanChoice
 from world.errors import Refused
+from world.events import ClockConfirmed
 from world.founding import adopt_policy, bind, found, register, retire_policy
 from world.intent import IntentInstance, IntentScope
 from world.origin import check_origin
@@ -148,7 +149,7 @@ class World(Looking):
         world = cls._opened(str(address), domain, create=False, **parts)
         try:
             world._check_schema()
-            world.settle()
+            world._settle_at_opening()
         except BaseException:
             world.close()
             raise
@@ -190,6 +191,14 @@ class World(Looking):
         except Refused as refused:
             raise with_a_way_out(refused) from None
         return cls(log, composed, protocol)
+
+    def _settle_at_opening(self) -> None:
+        """Settle, unless the clock is ahead: then every command is refused until it is set right or confirmed."""
+        try:
+            self.settle()
+        except Refused as refused:
+            if refused.code != "CLOCK_AHEAD":
+                raise
 
     def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
         """Found the realm and adopt its policies in one commit: no other process meets the realm without them."""
@@ -263,6 +272,10 @@ class World(Looking):
         """Let a policy at hand judge too, for the record only; None for none. See ``world.shadowing``."""
         chosen = (actors,) if isinstance(actors, str) else tuple(actors)
         return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
+
+    def confirm_clock(self, *, reason: str, by: str = OPERATOR) -> ClockConfirmed | None:
+        """Confirm that this process's clock is right; see ``world.leasing.Leasing.confirm_clock``."""
+        return self._acting.leasing.confirm_clock(by=by, reason=reason)
 
     def adopt_domain(self, *, by: str = OPERATOR) -> bool:
         """Adopt the domain at hand; False when it is in force already. See ``open_to_adopt``."""

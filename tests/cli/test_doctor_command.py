@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.cli.counter import counter
+from tests.cli.counter import counter, house
 from tests.cli.realm import COUNTER, FOUND, Realm, founded, sale
+from world.clock import ManualClock, SystemClock
 from world.klis.settings import AUTHENTICATION, KlisSettings
 from world.limits import Limits
+from world.recorded_time import as_moment
 from worldprotocol import World
 
 
@@ -64,10 +66,27 @@ def test_all_is_well_and_no_byte_changes(realm):
         "rollbacks",
         "runs",
         "authentication",
+        "clock",
     }
     assert all(one["ok"] and "advice" not in one for one in told.values())
     assert "1 wait for people" in told["unsettled"]["found"]
     assert hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest() == before
+
+
+def test_a_jump_of_recorded_time_is_named_with_positions_times_and_how_far(realm):
+    clock = ManualClock(SystemClock().now_ms())
+    with World.open(realm.folder / "world.db", domain=counter, policies=[house], clock=clock) as world:
+        before, size = clock.now_ms(), world.log.head().size
+        world.leases.desk.register_agent("early", by="operator")
+        clock.advance(10 * 365 * 86_400_000)
+        world.leases.desk.register_agent("late", by="operator")
+    [jumped] = [one for one in realm("doctor", "--json", code=1).json["checks"] if one["check"] == "clock"]
+    assert not jumped["ok"]
+    assert (
+        f"recorded time jumps at event {size + 2} from {as_moment(before)} (event {size + 1}) to "
+        f"{as_moment(before + 315_360_000_000)}, by 315360000000 ms, which is still to come" in jumped["found"]
+    )
+    assert "worldctl clock confirm" in jumped["advice"]
 
 
 def test_a_lost_index_is_built_anew(realm):

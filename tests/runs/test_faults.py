@@ -15,7 +15,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
-from world.clock import SystemClock
+from world.clock import Boot, SystemClock
 from world.errors import Refused, ScopeViolationError, StorageFull
 from world.events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
 from world.verify import verify
@@ -38,10 +38,14 @@ TTL_MS = 600_000
 
 
 class Later(SystemClock):
-    """The system's clock, so far ahead that those leases have expired."""
+    """The system's clock, after so much time that those leases have expired."""
 
     def now_ms(self) -> int:
         return super().now_ms() + TTL_MS + 60_000
+
+    def boot(self) -> Boot:
+        name, passed = super().boot()
+        return Boot(name, passed + TTL_MS + 60_000)
 
 
 def of_run(world: World, run_id: str, *kinds: type) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from world.errors import Refused
 from world.events import (
     AgentRegistered,
+    ClockConfirmed,
     Event,
     KeyRegistered,
     KeyRevoked,
@@ -145,6 +146,18 @@ class Desk:
         if key is None or key.revoked:
             raise Refused("UNKNOWN_KEY", f"No key {key_id!r} is in force; `worldctl keys list` shows them.")
         self._emit(KeyRevoked(at=now, key_id=key_id, by=by, reason=reason))
+
+    def confirm_clock(self, now: int, *, by: str, reason: str) -> ClockConfirmed:
+        """Record an operator's statement that ``now`` (ms since 1970) is the time; lease time goes on from there.
+
+        Raises:
+            Refused: ``REASON_MISSING``.
+        """
+        if not reason.strip():
+            raise Refused("REASON_MISSING", "To confirm the clock takes a reason; the log keeps it.")
+        event = ClockConfirmed(at=now, lease_time=self._ledger.clock, by=by, reason=reason)
+        self._emit(event)
+        return event
 
     # Requests
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from world.errors import DamagedLog
 from world.events import (
     AgentRegistered,
+    ClockConfirmed,
     Event,
     KeyRegistered,
     KeyRevoked,
@@ -182,7 +183,8 @@ class Ledger:
         Raises:
             DamagedLog: when the event cannot follow what came before.
         """
-        self.clock = max(self.clock, event.at)
+        if type(event) is not ClockConfirmed:
+            self.clock = max(self.clock, event.at)
         _STEPS[type(event)](self, event)
 
     def copy(self) -> Ledger:
@@ -434,7 +436,17 @@ def _withdrawn(ledger: Ledger, event: RequestWithdrawn) -> None:
     ledger._forget_if_idle(request.session)
 
 
+def _clock_confirmed(ledger: Ledger, event: ClockConfirmed) -> None:
+    if event.lease_time != ledger.clock:
+        raise _damaged(
+            f"The clock was confirmed when lease time was {event.lease_time}, but it was {ledger.clock}.",
+            lease_time=event.lease_time,
+        )
+    ledger.clock = event.at
+
+
 _STEPS: Final[Mapping[type[Event], Callable[[Ledger, Any], None]]] = {
+    ClockConfirmed: _clock_confirmed,
     KlisConfigured: _configured,
     AgentRegistered: _registered,
     KeyRegistered: _key,

@@ -17,6 +17,7 @@ MANIFEST_RULES: Final = 2
 
 _MINUTE = 60_000
 _DAY = 24 * 60 * _MINUTE
+_MAX_CLOCK_AHEAD_MS: Final = 5 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class KlisSettings:
         lower_case: whether paths are compared in lower case, for systems that do (KM-4.2b).
         authentication: what shows that a manifest is its agent's (KM-7.1): ``signed``, ``channel`` or ``open``; see
             ``world.klis.authentication``. None in a log that does not record it, which means ``open``.
+        max_clock_ahead_ms: how far the time of a commit may be beyond what passed since the commit before it
+            (``world.recorded_time``). Not recorded where it is the default.
         manifest_rules: version of the rules by which manifests are read; recorded and not configurable. 1, also where
             it is not recorded: ``*`` in an opaque name is an ordinary character, and a RENAMES needs no new name.
             2: the former is refused, the latter is required.
@@ -64,6 +67,7 @@ class KlisSettings:
     administrators: str = "operator"
     lower_case: bool = False
     authentication: str | None = "channel"
+    max_clock_ahead_ms: int = _MAX_CLOCK_AHEAD_MS
     manifest_rules: int = MANIFEST_RULES
 
     def to_wire(self) -> dict[str, Any]:
@@ -116,5 +120,9 @@ class KlisSettings:
         return cls(**told)
 
 
-_NOT_RECORDED: Final[Mapping[str, Any]] = {"authentication": None, "manifest_rules": 1}
+_NOT_RECORDED: Final[Mapping[str, Any]] = {
+    "authentication": None,
+    "max_clock_ahead_ms": _MAX_CLOCK_AHEAD_MS,
+    "manifest_rules": 1,
+}
 """What a setting is where a log from before it does not record it; such logs go on being read and written so."""

@@ -7,7 +7,18 @@ open a new store at the same moment do not race.
 from __future__ import annotations
 
 from world.log.store import Cursor, Store, check_format, lost_tables, not_a_log, not_found
-from world.log.tables import CHUNKS, FORMAT, FORMAT_VERSION, METADATA, STORE, VIEWS, creation, readable_view
+from world.log.tables import (
+    BESIDE,
+    CHUNKS,
+    CLOCKS,
+    FORMAT,
+    FORMAT_VERSION,
+    METADATA,
+    STORE,
+    VIEWS,
+    creation,
+    readable_view,
+)
 
 
 def log_names(store: Store) -> dict[str, int]:
@@ -45,6 +56,8 @@ def find_log(store: Store, name: str, *, create: bool) -> int:
         names = _create_log(store, name)
     if name not in names:
         raise not_found(store.describe(), name, list(names))
+    if not store.read_only:
+        _add_what_is_newer(store)
     store.settle()
     return names[name]
 
@@ -57,6 +70,14 @@ def make_derived_tables(store: Store) -> None:
     with store.migrating() as cursor:
         for sql in creation(METADATA, store.backend, only=lost):
             cursor.execute(sql)
+
+
+def _add_what_is_newer(store: Store) -> None:
+    """Add to a store that an earlier release made what this one keeps in it beside the events."""
+    if store.keeps_clocks and CLOCKS.name not in _tables(store):
+        with store.migrating() as cursor:
+            for sql in creation(BESIDE, store.backend):
+                cursor.execute(sql)
 
 
 def _tables(store: Store) -> set[str]:

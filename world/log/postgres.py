@@ -49,6 +49,7 @@ _DAMAGE: Final = (
 )
 
 _LOCK = Statement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
+_NOW = Statement("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT", (), {})
 
 
 class _FlushingConnection(Connection[Row]):
@@ -78,6 +79,7 @@ class PostgresStore(Store):
     """A PostgreSQL database with logs in it."""
 
     shared = True
+    keeps_clocks = False
     tables_sql = "SELECT tablename::TEXT FROM pg_tables WHERE schemaname = current_schema()"
 
     def __init__(self, url: URL, *, read_only: bool, durability: Durability, busy_timeout_ms: int) -> None:
@@ -279,13 +281,15 @@ class PostgresStore(Store):
         self._run(_LOCK, space=LOCK_SPACE, key=log_id)
         head = self._run(self.sql.last_head, **key_range(log_id))
         views = self._run(self.sql.read_views, view_log=log_id)
+        clock = self._run(_NOW)
         newer = None
         if time.monotonic() < self._expect_others_until:
             newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
         size, root, last = newest(head.fetchall())
         if size > known:
             self._expect_others_until = time.monotonic() + _EXPECT_S
-        return Opening(size, last, root, views.fetchall(), newer.fetchall() if newer is not None else None)
+        events = newer.fetchall() if newer is not None else None
+        return Opening(size, last, root, views.fetchall(), events, database_ms=clock.fetchone()[0])
 
     def _run(self, statement: Statement, **values: Any) -> Cursor:
         cursor = self.cursor()

@@ -54,6 +54,7 @@ class SqliteStore(Store):
     """A SQLite file, or memory, with logs in it."""
 
     shared = False
+    keeps_clocks = True
     tables_sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 
     def __init__(
@@ -181,13 +182,14 @@ class SqliteStore(Store):
             self._notice_others(writer)
             head = self.within(self.sql.last_head, **key_range(log_id))
             views = self.within(self.sql.read_views, view_log=log_id)
+            clocks = self.within(self.sql.read_clock, log_id=log_id)
         except BaseException as error:
             self.end()
             if isinstance(error, sqlite3.Error):
                 raise self.translate(error) from error
             raise
         size, root, last = newest(head)
-        return Opening(size, last, root, views)
+        return Opening(size, last, root, views, clock=clocks[0] if clocks else None)
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
@@ -205,6 +207,8 @@ class SqliteStore(Store):
             writer.execute(sql.insert_head.sql, batch.head)
             if batch.chunks:
                 writer.executemany(sql.insert_chunk.sql, batch.chunks)
+            if batch.clock is not None:
+                writer.execute(sql.keep_clock.sql, batch.clock)
         self._check_files(_NOT_STORED)
         writer.execute("COMMIT")
         self._check_files(_NOT_ACKNOWLEDGED)  # it may have been moved since the check before

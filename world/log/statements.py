@@ -22,7 +22,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from world.log.tables import CHUNKS, EVENTS, HEADS, LOGS, STORE, VIEWS, Statement, compiled
+from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, VIEWS, Statement, compiled
 from world.log.url import Backend
 
 LOW: Final = "low"  # key before the first row wanted
@@ -51,6 +51,9 @@ class Statements:
         self.insert_chunk = sql(_keep_chunk(backend))
         self.clear_chunks = sql(CHUNKS.delete().where(CHUNKS.c.id > bindparam(LOW), CHUNKS.c.id <= bindparam(HIGH)))
         self.last_head = sql(_newest())
+        clock = CLOCKS.c.size, CLOCKS.c.boot_id, CLOCKS.c.boot_ms, CLOCKS.c.recorded_ms
+        self.read_clock = sql(select(*clock).where(CLOCKS.c.log_id == bindparam("log_id")))
+        self.keep_clock = sql(_keep_clock(backend))
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
         self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))
@@ -143,6 +146,14 @@ def _keep_chunk(backend: Backend) -> Insert:
     chunk = make(CHUNKS)
     told = {"root": chunk.excluded.root, "frontier": chunk.excluded.frontier}
     return chunk.on_conflict_do_update(index_elements=[CHUNKS.c.id], set_=told)
+
+
+def _keep_clock(backend: Backend) -> Insert:
+    """Return the statement that stores the clocks of a log's last commit in place of those of the one before."""
+    make = sqlite_insert if backend == "sqlite" else postgresql_insert
+    row = make(CLOCKS)
+    others = {column.name: row.excluded[column.name] for column in CLOCKS.columns if not column.primary_key}
+    return row.on_conflict_do_update(index_elements=[CLOCKS.c.log_id], set_=others)
 
 
 def _newest() -> Select[Any]:

@@ -53,6 +53,8 @@ class Opening:
         last: position of the last event there is.
         root: root of the stored tree head; None for a log without commits.
         views: name, version and position of the log's stored views.
+        clock: on SQLite, the row of ``wp_clock`` of the last commit: size, boot id, boot clock and recorded time in ms.
+        database_ms: on a server, its clock now, ms since 1970.
         events: rows of the events after those the writer knew; None when they were not fetched.
     """
 
@@ -61,6 +63,8 @@ class Opening:
     root: bytes | None
     views: Sequence[Row]
     events: Sequence[Row] | None = None
+    clock: Row | None = None
+    database_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Batch:
     events: Sequence[Row]
     head: Row
     chunks: Sequence[Row]
+    clock: Row | None = None
 
 
 class Store(ABC):
@@ -80,6 +85,8 @@ class Store(ABC):
     sql: Statements
     shared: bool
     """True when tables of others may live beside ours."""
+    keeps_clocks: bool
+    """True when the clocks of the last commit are stored, because no server has a clock of its own."""
     tables_sql: str
     """Selects the names of the tables in the database."""
 

@@ -102,6 +102,21 @@ VIEWS: Final = Table(
     sqlite_strict=True,
 )
 
+BESIDE: Final = MetaData()
+"""Tables beside the logs that are no part of them: what they hold is not proven, exported or restored."""
+
+CLOCKS: Final = Table(
+    "wp_clock",
+    BESIDE,
+    Column("log_id", Integer, primary_key=True, autoincrement=False),
+    Column("size", _Key, nullable=False),
+    Column("boot_id", Text, nullable=False),
+    Column("boot_ms", _Key, nullable=False),
+    Column("recorded_ms", _Key, nullable=False),
+    sqlite_strict=True,
+)
+"""On SQLite: the clocks at the last commit of each log, and how many events the log had then."""
+
 _READABLE: Final = (
     "CREATE VIEW world_events AS SELECT l.name AS log, e.id & {mask} AS position, e.stream, e.version, "
     "e.topic, e.schema_version, e.state, {leaf} AS leaf FROM wp_event e JOIN wp_log l ON l.id = e.log_id"

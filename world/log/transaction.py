@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.clock import Boot
 from world.errors import DamagedLog, Refused
 from world.log.merkle import Chunk, Frontier
 from world.log.statements import events_query
@@ -22,6 +23,21 @@ CATCH_UP_EVENTS: Final = 10_000
 """Events of other writers that are read at once under the lock."""
 
 _ALL: Final = 1 << 62  # a limit for queries that want every row
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What a store has to compare a writer's clock with.
+
+    Args:
+        boot: the boot clock at the last commit; None where it was not stored with it.
+        recorded_ms: the time that the last commit recorded, ms since 1970; None where it was not stored with it.
+        database_ms: the clock of the database server now, ms since 1970; None without a server.
+    """
+
+    boot: Boot | None = None
+    recorded_ms: int | None = None
+    database_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -60,11 +76,18 @@ class Transaction:
         self._caught_up: tuple[int, Sequence[LoggedEvent]] = (memory.head.size, ())
         self._versions: dict[str, int] = {}
         self._appended: list[LoggedEvent] = []
+        self._noted: tuple[Boot, int] | None = None
+        self._clocks = Clocks()
 
     @property
     def head(self) -> TreeHead:
         """Return the tree head under the lock, without what this transaction appends."""
         return self._memory.head
+
+    @property
+    def clocks(self) -> Clocks:
+        """Return what the store has to compare the writer's clock with."""
+        return self._clocks
 
     @property
     def appended(self) -> Sequence[LoggedEvent]:
@@ -111,6 +134,10 @@ class Transaction:
         self._appended += logged
         return logged
 
+    def note_clocks(self, boot: Boot, recorded_ms: int) -> None:
+        """Store the boot clock and the recorded time (ms since 1970) with this commit, where the store keeps them."""
+        self._noted = boot, recorded_ms
+
     def cursor(self) -> ViewCursor:
         """Return a cursor in this transaction, for persisted views."""
         return ViewCursor(self._store.cursor(), self._log_id, self._store.backend)
@@ -142,6 +169,7 @@ class Transaction:
 
     def _catch_up(self, opening: Opening) -> None:
         """Bring the memory to the head found under the lock, and check that the log only grew."""
+        self._clocks = _clocks(opening)
         memory = self._memory
         known, size = memory.head.size, opening.size
         if size >= known:
@@ -182,7 +210,14 @@ class Transaction:
         frontier = self._memory.frontier.extended([event.leaf for event in self._appended], filled)
         events = [_event_row(self._log_id, base, event) for event in self._appended]
         chunks = [(base + chunk.index, chunk.root, chunk.frontier.to_bytes()) for chunk in filled]
-        return Batch(events, (base + frontier.size, frontier.root()), chunks), frontier
+        head = base + frontier.size, frontier.root()
+        return Batch(events, head, chunks, self._clock_row(frontier.size)), frontier
+
+    def _clock_row(self, size: int) -> tuple[Any, ...] | None:
+        if self._noted is None:
+            return None
+        boot, recorded_ms = self._noted
+        return self._log_id, size, boot.id, boot.ms, recorded_ms
 
     def _remember(self, batch: Batch, frontier: Frontier) -> None:
         """Take over what was committed."""
@@ -190,6 +225,14 @@ class Transaction:
         memory.frontier, memory.head = frontier, TreeHead(frontier.size, batch.head[1])
         memory.forget_streams_beyond(MAX_STREAMS_REMEMBERED)
         memory.versions.update(self._versions)
+
+
+def _clocks(opening: Opening) -> Clocks:
+    """Return the stored clocks; those of an earlier commit say nothing about the last one."""
+    if opening.clock is None or opening.clock[0] != opening.size:
+        return Clocks(database_ms=opening.database_ms)
+    _, boot_id, boot_ms, recorded_ms = opening.clock
+    return Clocks(Boot(boot_id, boot_ms), recorded_ms, opening.database_ms)
 
 
 def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[LoggedEvent]:

@@ -17,6 +17,7 @@ from world.clock import SystemClock
 from world.errors import DamagedLog, Refused, WorldProtocolError
 from world.realm import Realm
 from world.views.audit import table_faults, unreadable
+from world.views.clock_jumps import clock_jumps
 from world.views.index import VIEW_NAME, VIEW_VERSION
 from world.views.leases import Lack, lacks
 from worldprotocol.cli.opening import admit_code
@@ -130,7 +131,23 @@ def _log(desk: Desk) -> Iterator[Check]:
             return
         yield Check("realm", True, f"{head.size} events, {len(realm.branches)} branches, {realm.active!r} is active")
         yield _authentication(realm)
+        yield from _clock(world, realm)
         yield _unsettled(realm)
+
+
+def _clock(world: World, realm: Realm) -> Iterator[Check]:
+    """Name jumps of recorded time; something is to be done where lease time is still ahead of this machine's clock."""
+    limit, now = realm.klis.in_force.max_clock_ahead_ms, SystemClock().now_ms()
+    jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now)
+    told = [one.sentence() for one in jumps[:MAX_FAULTS]]
+    told += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
+    ahead = realm.klis.clock - now
+    if ahead > limit:
+        told.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
+        advice = "set this machine's clock right; if it is right, run `worldctl clock confirm --reason WHY`"
+        yield Check("clock", False, "; ".join(told), advice)
+    else:
+        yield Check("clock", True, "; ".join(told) or "recorded time does not jump")
 
 
 def _authentication(realm: Realm) -> Check:

@@ -93,6 +93,17 @@ def open_for_acting(desk: Desk) -> World:
     return world
 
 
+def open_to_confirm_clock(desk: Desk) -> World:
+    """Open the realm for acting, without giving back what vanished runs left: that would need the right time.
+
+    Raises:
+        Refused: see ``World.open``.
+    """
+    config = composed(desk)
+    with desk.progress(CATCHING_UP) as progress:
+        return World.from_config(config, address=desk.log, progress=progress, clock=SystemClock())
+
+
 def open_with_workspace(desk: Desk) -> World:
     """Open the realm for acting on its workspace: the folder of world.toml, unless it names another.
 

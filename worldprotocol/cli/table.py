@@ -46,6 +46,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "lease": Entry("lease:lease", "Acquire, keep, give back, revoke and list leases."),
         "run": Entry("governing:run", "Run a command under leases, held to what it declares."),
         "backups": Entry("backups:backups", "List, show, give back and remove backups."),
+        "clock": Entry("clock:clock", "Confirm that this machine's clock is right."),
         "keys": Entry("keys:keys", "Make, register, revoke and list keys of agents."),
     },
     "Look": {

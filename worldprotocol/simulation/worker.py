@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from authority import PolicyRegistry, StandardAuthority
 from host import Host
 from projections import Issuer, ProjectionRegistry
-from world.clock import Clock, IdSource
+from world.clock import Boot, Clock, IdSource
 from world.core import Domain
 from world.klis.resource import STANDARD
 from world.log import Pending
@@ -49,6 +49,10 @@ class VirtualClock:
     def now_ms(self) -> int:
         """Return ms since 1970."""
         return self._time.now_ms + self.off_ms
+
+    def boot(self) -> Boot:
+        """Return the time that passed in the simulation."""
+        return Boot("simulation", self._time.now_ms)
 
 
 class VirtualTime:

@@ -22,6 +22,7 @@ from world.events import (
     AgentRegistered,
     BranchCreated,
     BranchSwitched,
+    ClockConfirmed,
     DomainAdopted,
     EffectFulfilled,
     EnforcementChosen,
@@ -448,6 +449,10 @@ class Replaying:
         else:
             self._run(_nothing)
 
+    def _clock_confirmed(self, event: ClockConfirmed) -> None:
+        self._at(event)
+        self._tried(event.TOPIC, lambda work: work.desk().confirm_clock(event.at, by=event.by, reason=event.reason))
+
     def _leased_again(self, what: str, command: Callable[[], Any]) -> None:
         try:
             command()
@@ -501,6 +506,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
     LeasesRevoked: Replaying._revoked,
     LeasesExpired: Replaying._expired,
     RequestWithdrawn: Replaying._withdrawn,
+    ClockConfirmed: Replaying._clock_confirmed,
 }
 """What is done again for an event of the record."""
 

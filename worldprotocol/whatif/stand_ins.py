@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from authority import Policy, PolicyRegistry, StandardAuthority, rebuilt_policy
 from host import Host
+from world.clock import Boot
 from world.core import Domain
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
@@ -37,6 +38,10 @@ class RecordedClock:
     def now_ms(self) -> int:
         """Return the time at which the record stands."""
         return self.now
+
+    def boot(self) -> Boot:
+        """Return the same time: in a branch of the record, time passes as it did there."""
+        return Boot("recorded", self.now)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,292 @@
+"""How far recorded time may be beyond the commit before it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from tests.pipeline.clock_child import Off, manifest
+from tests.pipeline.shop import shop
+from world.clock import Boot, ManualClock, SystemClock, boot_of
+from world.errors import DamagedLog, Refused
+from world.events import ClockConfirmed
+from world.klis.ledger import Ledger
+from world.klis.settings import KlisSettings
+from world.limits import Limits
+from world.recorded_time import MAX_REST_MS, Evidence
+from world.verify import verify
+from world.views.archive import decoded
+from world.views.clock_jumps import clock_jumps
+from worldprotocol import World
+from worldprotocol.recheck import recheck
+
+ROOT = Path(__file__).resolve().parents[2]
+START = 1_700_000_000_000
+MINUTE = 60_000
+DAY = 86_400_000
+TEN_YEARS = 3_652 * DAY
+
+
+def child(address: str, off_ms: int, *what: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.pipeline.clock_child", address, str(off_ms), *what]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def said(one: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = one.communicate(timeout=PATIENCE_S)
+    told: dict[str, Any] = json.loads(out)
+    return told
+
+
+def founded(address: str, clock: Any = None, **limits: Any) -> World:
+    return World.create(address, domain=shop, clock=clock, limits=Limits(klis=KlisSettings(**limits)))
+
+
+def take(world: World, resource: str = "FILE:/a", agent: str = "ann") -> Any:
+    return world.leases.desk.request(manifest(agent, resource), by=agent, ttl_ms=500)
+
+
+def refused_as_ahead(world: World) -> Refused:
+    """Return how a request is refused that appends nothing."""
+    size = world.log.head().size
+    with pytest.raises(Refused) as refused:
+        take(world)
+    assert refused.value.code == "CLOCK_AHEAD"
+    assert world.log.head().size == size
+    return refused.value
+
+
+@pytest.mark.requirement("KP-4c")
+def test_a_process_ten_years_ahead_records_nothing_and_a_lease_of_500_ms_ends_now(shared_log_url: str) -> None:
+    founded(shared_log_url).close()
+    refused = said(child(shared_log_url, TEN_YEARS, "lease", "bob", "FILE:/b"))
+    assert refused["refused"] == "CLOCK_AHEAD"
+    assert refused["limit_ms"] == 300_000
+    assert abs(refused["ahead_ms"] - TEN_YEARS) < DAY
+    assert "worldctl clock confirm" in refused["message"]
+    right = said(child(shared_log_url, 0, "lease", "ann", "FILE:/a"))
+    assert right["done"]["status"] == "Granted"
+    with World.open(shared_log_url, domain=shop) as world:
+        assert world.realm().klis.clock < SystemClock().now_ms() + DAY
+        assert "bob" not in world.realm().klis.agents
+        assert verify(world.log).ok
+
+
+@pytest.mark.requirement("KP-4c")
+def test_an_operator_confirms_a_clock_and_the_log_says_who_and_why(shared_log_url: str) -> None:
+    founded(shared_log_url).close()
+    confirmed = said(child(shared_log_url, 2 * DAY, "confirm", "the other clocks were slow"))
+    assert confirmed["done"] > SystemClock().now_ms() + DAY
+    with World.open(shared_log_url, domain=shop, clock=Off(2 * DAY)) as world:
+        assert take(world).status == "Granted"  # within the limit of the commit before
+        [event] = [decoded(one) for one in world.log.read(0, topics=["clock.confirmed"])]
+        assert isinstance(event, ClockConfirmed)
+        assert (event.at, event.by, event.reason) == (confirmed["done"], "operator", "the other clocks were slow")
+        assert verify(world.log).ok
+        assert recheck(world).ok
+
+
+def test_processes_whose_clocks_differ_by_less_than_the_limit_work_side_by_side(shared_log_url: str) -> None:
+    founded(shared_log_url).close()
+    children = [child(shared_log_url, off, "many", name, "10") for off, name in ((-120_000, "ann"), (120_000, "bob"))]
+    assert [said(one) for one in children] == [{"done": 10}, {"done": 10}]
+    with World.look(shared_log_url) as world:
+        assert not world.realm().klis.leases
+        assert verify(world.log).ok
+
+
+def test_exactly_the_limit_is_accepted_and_a_millisecond_more_is_refused(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        clock.set_off(300_001)
+        assert refused_as_ahead(world).details["ahead_ms"] == 300_001
+        clock.set_off(-1)
+        assert take(world).status == "Granted"
+
+
+def test_a_realm_sets_its_own_limit_and_the_log_records_it(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock, max_clock_ahead_ms=1_000) as world:
+        settings = world.realm().klis.settings
+        assert settings is not None
+        assert settings.to_wire()["max_clock_ahead_ms"] == 1_000
+        clock.set_off(1_001)
+        assert refused_as_ahead(world).details["limit_ms"] == 1_000
+        clock.set_off(-1)
+        assert take(world).status == "Granted"
+        assert verify(world.log).ok
+
+
+def test_settings_that_do_not_record_a_limit_mean_five_minutes() -> None:
+    assert "max_clock_ahead_ms" not in KlisSettings().to_wire()
+    assert KlisSettings.recorded(KlisSettings().to_wire()).max_clock_ahead_ms == 300_000
+
+
+def test_a_realm_goes_on_after_an_idle_month_and_after_a_month_in_suspension(tmp_path: Path) -> None:
+    """The boot clock counts suspension, so the two are the same evidence."""
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        clock.advance(30 * DAY)
+        assert take(world).at == START + 30 * DAY
+    clock.advance(30 * DAY)
+    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+        assert take(world, "FILE:/b").at == START + 60 * DAY
+
+
+def test_after_a_restart_of_the_machine_a_week_of_rest_is_accepted_and_ten_years_are_not(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        clock.reboot(after_ms=7 * DAY)
+        assert take(world).at == START + 7 * DAY
+        clock.reboot(after_ms=MAX_REST_MS + 1)
+        refused = refused_as_ahead(world)
+        assert "no boot clock covers the time since then" in refused.message
+        assert world.confirm_clock(reason="it was switched off") is not None
+        assert take(world, "FILE:/b").at == START + 7 * DAY + MAX_REST_MS + 1
+
+
+def test_a_clock_that_is_set_back_is_not_refused_and_shortens_no_lease(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        assert take(world).status == "Granted"
+        clock.advance(-3_600_000)
+        assert take(world, "FILE:/b").at == START
+        [first, _] = world.realm().klis.leases.values()
+        assert first.expires_at == START + 500
+
+
+def test_a_confirmation_takes_an_administrator_and_a_reason_and_something_to_confirm(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        assert world.confirm_clock(reason="nothing is wrong") is None
+        clock.set_off(DAY)
+        size = world.log.head().size
+        for by, reason, code in (("ann", "why", "NOT_AN_ADMINISTRATOR"), ("operator", " ", "REASON_MISSING")):
+            with pytest.raises(Refused) as refused:
+                world.confirm_clock(by=by, reason=reason)
+            assert refused.value.code == code
+        refused_as_ahead(world)
+        assert world.log.head().size == size
+
+
+def test_a_realm_opens_with_a_clock_that_is_ahead_so_that_it_can_be_confirmed(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        take(world)
+    clock.set_off(DAY)
+    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+        refused_as_ahead(world)
+        assert world.confirm_clock(reason="right") is not None
+        assert take(world).status == "Granted"
+
+
+def test_a_log_of_an_earlier_release_gets_the_table_of_clocks_when_it_is_opened_for_writing(tmp_path: Path) -> None:
+    import sqlite3
+
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        take(world)
+    with sqlite3.connect(tmp_path / "w.db") as database:
+        database.execute("DROP TABLE wp_clock")
+    before = (tmp_path / "w.db").read_bytes()
+    with World.look(tmp_path / "w.db") as world:
+        assert verify(world.log).ok
+    assert (tmp_path / "w.db").read_bytes() == before
+    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+        take(world, "FILE:/b")
+        clock.set_off(DAY)
+        refused_as_ahead(world)
+
+
+def test_the_clocks_of_a_commit_by_an_earlier_release_do_not_count_for_a_later_one(tmp_path: Path) -> None:
+    import sqlite3
+
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        take(world)
+    with sqlite3.connect(tmp_path / "w.db") as database:  # what a release leaves that does not write the row
+        database.execute("UPDATE wp_clock SET size = size - 1")
+    clock.set_off(DAY)
+    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+        assert take(world, "FILE:/b").at == START + DAY
+
+
+@pytest.mark.parametrize(
+    ("passed", "wall", "expected"),
+    [
+        (1_000, START + 1_000, START + 1_000),
+        (1_000, START + 900, START + 900),
+        (1_000, START + 5_000, START + 1_000),
+        (1_000, START - 5_000, START),
+    ],
+)
+def test_the_expected_time_is_the_median_of_last_commit_wall_clock_and_boot_clock(
+    passed: int, wall: int, expected: int
+) -> None:
+    assert Evidence(START, passed, None, 0).expected(wall) == expected
+
+
+def test_on_a_server_the_databases_clock_is_the_reference() -> None:
+    evidence = Evidence(START, None, START + DAY, 1_000)
+    assert not evidence.is_ahead(START + DAY + 1_000)
+    assert evidence.is_ahead(START + DAY + 1_001)
+    assert "the database's clock reads 2023-11-15" in evidence.refusal(START + 2 * DAY).message
+
+
+def test_the_first_commit_of_a_log_has_nothing_to_be_compared_with() -> None:
+    assert not Evidence(None, None, None, 0).is_ahead(START + TEN_YEARS)
+
+
+def test_boot_readings_go_forward_and_only_clocks_that_have_one_give_one() -> None:
+    class Bare:
+        def now_ms(self) -> int:
+            return START
+
+    first, second = SystemClock().boot(), SystemClock().boot()
+    assert first.id == second.id
+    assert first.ms <= second.ms
+    assert boot_of(Bare()) is None
+    clock = ManualClock(0, 5, boot_id="same")
+    clock.now_ms()
+    clock.advance(-100)
+    assert clock.boot() == Boot("same", 5)
+
+
+def test_a_confirmation_that_contradicts_lease_time_is_damage() -> None:
+    ledger = Ledger()
+    with pytest.raises(DamagedLog) as damage:
+        ledger.fold(ClockConfirmed(at=5, lease_time=3, by="operator", reason="r"))
+    assert damage.value.code == "ILLEGAL_LEASE_TRANSITION"
+
+
+def jumps(world: World, now_ms: int) -> list[tuple[int | None, int, int | None]]:
+    found = clock_jumps(world.log, limit_ms=300_000, now_ms=now_ms)
+    return [(one.from_position, one.position, one.back_position) for one in found]
+
+
+def test_a_jump_is_told_from_a_rest_by_a_time_that_goes_back_or_is_still_to_come(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        size = world.log.head().size
+        clock.advance(DAY)  # a rest
+        take(world)
+        assert jumps(world, START + DAY) == []
+        rested = world.log.head().size
+        clock.advance(TEN_YEARS)
+        take(world, "FILE:/b")
+        assert jumps(world, START + DAY) == [(rested, rested + 1, None)]
+        assert jumps(world, START + DAY + TEN_YEARS) == []
+        clock.advance(-TEN_YEARS)
+        world.register("ann", "agent")
+        found = jumps(world, START + DAY + TEN_YEARS)
+        assert found == [(rested, rested + 1, world.log.head().size)]
+        take(world, "FILE:/c")  # at lease time, which is the later one
+        world.register("bob", "agent")
+        assert jumps(world, START + DAY + TEN_YEARS) == found
+        assert size < rested
