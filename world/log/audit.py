@@ -7,6 +7,7 @@ finds is named with the position where it lies, or with the two heads between wh
 - ``EVENT_CHANGED``: content and leaf hash disagree; ``EVENT_MISSING``: a gap; ``EVENT_UNSEALED``: after the
   last head.
 - ``HEAD_CHANGED``: one stored head is wrong while later ones agree with the events.
+- ``HEAD_MISSING``: a stored head names the one before it, which is not there.
 - ``TREE_MISMATCH``: from some head on, the events do not give the stored roots: changed together with their
   leaves, reordered or replaced, after the last head that agrees.
 - ``LOG_TRUNCATED``: a head covers more events than there are.
@@ -282,6 +283,7 @@ class _Audit:
         for head in self._saved:
             self._report_unreached(head)
         self._check_unsealed()
+        self._check_links()
         self._check_chunks_beyond()
         for position, stream, version, before in self._log.audit_streams(MAX_FINDINGS):
             self.add(
@@ -292,6 +294,18 @@ class _Audit:
                 version=version,
                 before=before,
             )
+
+    def _check_links(self) -> None:
+        """Compare the head that each stored head names as the one before it with the one that is there."""
+        for size, before, stored in self._log.audit_heads(MAX_FINDINGS):
+            if before > stored:
+                told = (
+                    f"The tree head of {before} events is missing: the one of {size} names it as the one before."
+                )
+                self.add("HEAD_MISSING", before, told, head=before, next=size)
+            else:
+                told = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
+                self.add("HEAD_CHANGED", stored, told)
 
     def _check_chunks_beyond(self) -> None:
         """Report stored chunks of events that are not there: the log could not grow to where they stand."""

@@ -6,6 +6,9 @@ open a new store at the same moment do not race.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from world.errors import Refused
 from world.log.store import Cursor, Store, check_format, lost_tables, not_a_log, not_found
 from world.log.tables import (
     BESIDE,
@@ -73,11 +76,23 @@ def make_derived_tables(store: Store) -> None:
 
 
 def _add_what_is_newer(store: Store) -> None:
-    """Add to a store that an earlier release made what this one keeps in it beside the events."""
-    if store.keeps_clocks and CLOCKS.name not in _tables(store):
+    """Add to a store that an earlier release made what this one keeps in it beside the events.
+
+    A role that may write the tables and not change them goes on without; so does who finds the store locked.
+    """
+    lacks_clocks = store.keeps_clocks and CLOCKS.name not in _tables(store)
+    store.links_heads = store.has_linked_heads()
+    if store.links_heads and not lacks_clocks:
+        return
+    with suppress(Refused):
         with store.migrating() as cursor:
-            for sql in creation(BESIDE, store.backend):
-                cursor.execute(sql)
+            if lacks_clocks:
+                for sql in creation(BESIDE, store.backend):
+                    cursor.execute(sql)
+            cursor.execute(store.head_columns_sql)
+            if not any(row[0] == "before" for row in cursor.fetchall()):
+                cursor.execute(store.sql.link_heads.sql)
+        store.links_heads = True
 
 
 def _tables(store: Store) -> set[str]:

@@ -81,6 +81,10 @@ class PostgresStore(Store):
     shared = True
     keeps_clocks = False
     tables_sql = "SELECT tablename::TEXT FROM pg_tables WHERE schemaname = current_schema()"
+    head_columns_sql = (
+        "SELECT attname::TEXT FROM pg_attribute WHERE attrelid = to_regclass('wp_head') AND attnum > 0 "
+        "AND NOT attisdropped"
+    )
 
     def __init__(self, url: URL, *, read_only: bool, durability: Durability, busy_timeout_ms: int) -> None:
         """Connect.
@@ -186,7 +190,7 @@ class PostgresStore(Store):
             sql = self.sql
             for row in batch.events:
                 cursor.execute(sql.insert_event.sql, row)
-            cursor.execute(sql.insert_head.sql, batch.head)
+            cursor.execute(self.head_statement.sql, self.head_row(batch))
             for row in batch.chunks:
                 cursor.execute(sql.insert_chunk.sql, row)
         try:

@@ -258,6 +258,12 @@ class LogReader:
         span = key_range(self.log_id)
         return self._store.select(self._store.sql.disorder, log_id=self.log_id, count=count, **span)
 
+    def audit_heads(self, count: int) -> list[Row]:
+        """Return size, named and stored head before, of tree heads where the two differ; for verification."""
+        if not self._store.has_linked_heads():
+            return []
+        return self._store.select(self._store.sql.broken_links, count=count, **key_range(self.log_id))
+
     def audit_storage(self, count: int) -> list[str]:
         """Return what the database itself finds wrong with how it is stored, at most ``count`` sentences."""
         return self._store.problems(count)

@@ -19,7 +19,7 @@ from sqlalchemy import CheckConstraint, MetaData, PrimaryKeyConstraint, Table, U
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from world.log.store import Row
-from world.log.tables import METADATA, Statement, creation, dialect, readable_view
+from world.log.tables import EARLIER, METADATA, Statement, creation, dialect, readable_view
 from world.log.url import Backend
 
 __all__ = ["READABLE", "Fault", "schema_faults"]
@@ -99,11 +99,17 @@ def _sqlite_faults(query: Query, owners: Mapping[str, str], tables: Sequence[Tab
         view = owners.get(on, "")
         if (kind, name) not in found:
             yield _fault(name, f"the {kind} {name} is lost" + ("" if on == name else f", which belongs to {on}"), view)
-        elif found[kind, name][0] != on or _plain(found[kind, name][1]) != _plain(sql):
+        elif found[kind, name][0] != on or not _is_made_so(name, found[kind, name][1], sql):
             yield _fault(name, f"the {kind} {name} {_sqlite_difference(query, kind, name, sql)}", view)
     for (kind, name), (on, sql) in found.items():
         if kind == "trigger" or (kind == "index" and sql is not None and on in owners and (kind, name) not in made):
             yield _foreign(kind, name, on, owners, f"DROP {kind.upper()} {_quoted(name)}")
+
+
+def _is_made_so(name: str, found: str | None, sql: str | None) -> bool:
+    """Tell whether this program made a table, or an earlier release whose tables it reads too."""
+    earlier = [_plain(one) for one in creation(EARLIER, "sqlite", only=frozenset({name}))]
+    return _plain(found) == _plain(sql) or _plain(found) in [str(one).replace("IF NOT EXISTS ", "") for one in earlier]
 
 
 @cache
@@ -207,7 +213,8 @@ def _postgres_table(table: Table, kind: Row, columns: Sequence[Row], constraints
         yield "is a part of another table, or has parts"
     now = {row[0]: tuple(row[1:]) for row in columns}
     wanted = _postgres_columns(table)
-    if now != wanted:
+    earlier = EARLIER.tables.get(table.name)
+    if now != wanted and (earlier is None or now != _postgres_columns(earlier)):
         yield _column_difference(now, wanted)
     promised = _postgres_constraints(table)
     found = {_spelled(definition): name for name, definition in constraints}

@@ -56,6 +56,7 @@ class SqliteStore(Store):
     shared = False
     keeps_clocks = True
     tables_sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    head_columns_sql = "SELECT name FROM pragma_table_info('wp_head')"
 
     def __init__(
         self, path: str, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int
@@ -204,7 +205,7 @@ class SqliteStore(Store):
                 writer.execute(sql.insert_event.sql, batch.events[0])
             else:
                 writer.executemany(sql.insert_event.sql, batch.events)
-            writer.execute(sql.insert_head.sql, batch.head)
+            writer.execute(self.head_statement.sql, self.head_row(batch))
             if batch.chunks:
                 writer.executemany(sql.insert_chunk.sql, batch.chunks)
             if batch.clock is not None:

@@ -22,7 +22,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, VIEWS, Statement, compiled
+from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, UNLINKED_HEADS, VIEWS, Statement, compiled
 from world.log.url import Backend
 
 LOW: Final = "low"  # key before the first row wanted
@@ -48,6 +48,9 @@ class Statements:
         self.insert_log = sql(insert(LOGS).values(name=bindparam("name")))
         self.insert_event = sql(insert(EVENTS))
         self.insert_head = sql(insert(HEADS))
+        self.insert_unlinked_head = sql(insert(UNLINKED_HEADS))
+        self.link_heads = Statement(f'ALTER TABLE {HEADS.name} ADD COLUMN "before" {_key_type(backend)}', (), {})
+        self.broken_links = sql(_broken_links())
         self.insert_chunk = sql(_keep_chunk(backend))
         self.clear_chunks = sql(CHUNKS.delete().where(CHUNKS.c.id > bindparam(LOW), CHUNKS.c.id <= bindparam(HIGH)))
         self.last_head = sql(_newest())
@@ -146,6 +149,21 @@ def _keep_chunk(backend: Backend) -> Insert:
     chunk = make(CHUNKS)
     told = {"root": chunk.excluded.root, "frontier": chunk.excluded.frontier}
     return chunk.on_conflict_do_update(index_elements=[CHUNKS.c.id], set_=told)
+
+
+def _key_type(backend: Backend) -> str:
+    return "INTEGER" if backend == "sqlite" else "BIGINT"
+
+
+def _broken_links() -> Select[Any]:
+    """Find tree heads that name another one as the head before them than the one that is stored before them."""
+    base: ColumnElement[int] = bindparam(BASE)
+    placed = HEADS.c.id > bindparam(LOW), HEADS.c.id <= bindparam(HIGH)
+    previous = func.lag(HEADS.c.id, 1, base).over(order_by=HEADS.c.id).label("previous")
+    inner = select(HEADS.c.id, HEADS.c.before, previous).where(*placed).subquery()
+    wrong = inner.c.before.is_not(None) & (inner.c.before != inner.c.previous - base)
+    columns = inner.c.id - base, inner.c.before, inner.c.previous - base
+    return select(*columns).where(wrong).order_by(inner.c.id).limit(bindparam("count"))
 
 
 def _keep_clock(backend: Backend) -> Insert:

@@ -89,6 +89,10 @@ class Store(ABC):
     """True when the clocks of the last commit are stored, because no server has a clock of its own."""
     tables_sql: str
     """Selects the names of the tables in the database."""
+    head_columns_sql: str
+    """Selects the names of the columns of ``wp_head``."""
+    links_heads: bool = True
+    """False where ``wp_head`` has no column ``before``, and could not be given one."""
 
     def __init__(self, backend: Backend, *, read_only: bool) -> None:
         """Keep what all stores have in common."""
@@ -158,6 +162,19 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all connections; closing twice does nothing."""
+
+    @property
+    def head_statement(self) -> Statement:
+        """The statement that stores a tree head, with as many values as ``links_heads`` asks for."""
+        return self.sql.insert_head if self.links_heads else self.sql.insert_unlinked_head
+
+    def head_row(self, batch: Batch) -> Row:
+        """Return the values for ``head_statement``."""
+        return batch.head if self.links_heads else batch.head[:2]
+
+    def has_linked_heads(self) -> bool:
+        """Tell whether tree heads are stored with the size of the head before."""
+        return any(row[0] == "before" for row in self.query(self.head_columns_sql, ()))
 
     def select(self, statement: Statement, **values: Any) -> list[Row]:
         """Run a compiled reading statement; see ``query``.

@@ -82,6 +82,7 @@ HEADS: Final = Table(
     METADATA,
     Column("id", _Key, primary_key=True, autoincrement=False),
     Column("root", LargeBinary, nullable=False),
+    Column("before", _Key),  # size of the head before, 0 for the first; NULL in heads of earlier releases
     sqlite_strict=True,
 )
 CHUNKS: Final = Table(
@@ -116,6 +117,17 @@ CLOCKS: Final = Table(
     sqlite_strict=True,
 )
 """On SQLite: the clocks at the last commit of each log, and how many events the log had then."""
+
+EARLIER: Final = MetaData()
+"""Tables as an earlier release made them, where this one reads them too."""
+
+UNLINKED_HEADS: Final = Table(
+    HEADS.name,
+    EARLIER,
+    Column("id", _Key, primary_key=True, autoincrement=False),
+    Column("root", LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
 
 _READABLE: Final = (
     "CREATE VIEW world_events AS SELECT l.name AS log, e.id & {mask} AS position, e.stream, e.version, "

@@ -210,7 +210,7 @@ class Transaction:
         frontier = self._memory.frontier.extended([event.leaf for event in self._appended], filled)
         events = [_event_row(self._log_id, base, event) for event in self._appended]
         chunks = [(base + chunk.index, chunk.root, chunk.frontier.to_bytes()) for chunk in filled]
-        head = base + frontier.size, frontier.root()
+        head = base + frontier.size, frontier.root(), self._memory.head.size
         return Batch(events, head, chunks, self._clock_row(frontier.size)), frontier
 
     def _clock_row(self, size: int) -> tuple[Any, ...] | None:

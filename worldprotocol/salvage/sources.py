@@ -43,7 +43,7 @@ def read_file(path: str, scratch: Scratch) -> None:
                 case (None, int(), stream, version, topic, schema_version, leaf, state) if 0 < log < _MAX_LOGS:
                     content = _content(place, stream, version, topic, schema_version, state)
                     scratch.add_event(log, place, content, leaf if isinstance(leaf, bytes) else None)
-                case (None, bytes() as root) if len(root) == HASH_BYTES and log > 0:
+                case (None, bytes() as root, *before) if _is_head(root, before) and log > 0:
                     scratch.add_head(log, TreeHead(place, root))
                 case (None, bytes() as root, bytes()) if len(root) == HASH_BYTES and log > 0:
                     scratch.add_chunk(log, place, root)
@@ -51,6 +51,11 @@ def read_file(path: str, scratch: Scratch) -> None:
                     scratch.add_name(key, name.decode("utf-8", "replace"))
     except OSError as error:
         raise Refused("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror}.", path=path) from None
+
+
+def _is_head(root: bytes, before: list[Any]) -> bool:
+    """Tell whether a row can be a tree head: an earlier release stored none before it."""
+    return len(root) == HASH_BYTES and (not before or (len(before) == 1 and isinstance(before[0], int | None)))
 
 
 def _content(position: int, *columns: Any) -> LoggedEvent | None:
