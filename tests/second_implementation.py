@@ -268,6 +268,7 @@ class Replay:
             "ruling": {},
             "binding": None,
             "deadline": None,
+            "times": {},
             "shadowed": False,
             "over": False,
             "said": [],
@@ -314,6 +315,19 @@ class Replay:
         must(state.get("deadline") == deadline, "a wrong deadline")
         check_votes(proposal, ruling)
         proposal |= {"status": "evaluating", "ruling": ruling, "binding": bound, "deadline": deadline, "over": False}
+
+    def on_proposal_rescheduled(self, state: State) -> None:
+        """Count anew from a confirmed time what a proposal waits for."""
+        proposal, now = self.open(state, "submitted", "evaluating", "approved", "executing"), state["at"]
+        must(now == self.leases.confirmed, "not confirmed")
+        wait, before = (proposal["ruling"] or {}).get("timeoutMs"), proposal["deadline"]
+        is_sooner = proposal["status"] == "evaluating" and None not in (wait, before) and now + wait < before
+        must(state.get("deadline") == (now + wait if is_sooner else None), "a wrong deadline")
+        proposal["deadline"] = state.get("deadline", before)
+        times = proposal["times"]
+        sooner = {one: now + times[one][1] - times[one][0] for one in proposal["requested"] if times[one][0] > now}
+        must(state.get("effects", {}) == sooner, "wrong deadlines of effects")
+        times |= {one: (now, deadline) for one, deadline in sooner.items()}
 
     def on_human_answered(self, state: State) -> None:
         """Take an answer in."""
@@ -396,6 +410,7 @@ class Replay:
         must(hash_of(told) == wanted["id"], "a wrong id of a requirement")
         must(wanted["id"] not in proposal["doubted"], "an effect in doubt")
         proposal["requested"].add(wanted["id"])
+        proposal["times"][wanted["id"]] = (state["at"], state["deadline"])
         if wanted["type"] == "workspace.restore":
             proposal["rollback"] = wanted["id"]
 

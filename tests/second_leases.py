@@ -37,6 +37,7 @@ class Leases:
         self.waiting: dict[str, tuple[str, str]] = {}
         self.token = 0
         self.time = 0
+        self.confirmed: int | None = None
 
     def take_time(self, topic: str, state: State) -> None:
         """Let lease time go on: to the time of an event of the stream ``klis``, unless that is earlier."""
@@ -137,13 +138,16 @@ class Leases:
                 "verdict": state["verdictId"],
                 "backup": state.get("backup", False),
                 "ends": None if ttl is None else state["at"] + min(ttl, self.max_hold),
+                "ttl": ttl,
+                "granted": state["at"],
+                "hold": self.max_hold,
             }
 
     def on_lease_renewed(self, state: State) -> None:
         """Let a lease live longer."""
         lease = self.leases.get(state["leaseId"], {"ends": None})
         must(lease["ends"] is not None and state["at"] <= lease["ends"], "not in force")
-        lease["ends"] = state["expiresAt"]
+        lease["ends"], lease["ttl"] = state["expiresAt"], state["ttlMs"]
 
     def ended(self, state: State, has_expired: bool = False) -> Iterator[dict[str, Any]]:
         """End leases and yield them."""
@@ -153,6 +157,17 @@ class Leases:
             assert lease is not None
             must((lease["ends"] is not None and state["at"] > lease["ends"]) is has_expired, "at a wrong time")
             yield lease
+
+    def on_clock_confirmed(self, state: State) -> None:
+        """Count what ends by lease time from the confirmed time on, where lease time was later."""
+        self.confirmed = state["at"]
+        if state["leaseTime"] <= state["at"]:
+            return
+        for lease in self.leases.values():
+            early = max(0, lease["granted"] - state["at"])
+            lease["granted"] -= early
+            if lease["ends"] is not None:
+                lease["ends"] = min(lease["ends"], state["at"] + lease["ttl"], lease["granted"] + lease["hold"])
 
     def on_lease_released(self, state: State) -> None:
         """Let a holder give leases back."""

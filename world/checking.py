@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from world.canonical import canonical_bytes, read_json
+from world.clock_confirmation import later_times
 from world.decided import faults_of_decision, fits_time_limit
 from world.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES, voters
 from world.errors import Refused
@@ -22,6 +23,7 @@ from world.events import (
     ActorBound,
     BranchCreated,
     BranchSwitched,
+    ClockConfirmed,
     DecisionMade,
     DomainAdopted,
     EffectRequested,
@@ -38,6 +40,7 @@ from world.events import (
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
+    ProposalRescheduled,
     ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
@@ -126,6 +129,7 @@ class Checks:
         self._announced: dict[str, ProjectionRecorded] = {}
         self._sealed: WorldSealed | None = None
         self._over: set[str] = set()  # proposals whose time is over, and what that led to must be told next
+        self._confirmed: int | None = None  # when the clock was confirmed last
         self._modes: set[str] = set()  # of enforcement; a worker says which is its own before it executes anything
         self._backups: dict[str, bool] = {}  # open proposals that were granted leases, and whether those are backed up
         self.version = 1  # in which the event at hand was stored
@@ -139,6 +143,8 @@ class Checks:
             PolicyRetired.TOPIC: self._retired,
             ShadowConfigured.TOPIC: self._shadow,
             BranchCreated.TOPIC: self._branch,
+            ClockConfirmed.TOPIC: self._clock,
+            ProposalRescheduled.TOPIC: self._rescheduled,
             BranchSwitched.TOPIC: self._switched,
             WorldSealed.TOPIC: self._world,
             ProjectionRecorded.TOPIC: self._projection,
@@ -352,6 +358,18 @@ class Checks:
             self._bad("BAD_REFERENCE", f"the policy {told} is not the one that was adopted")
         self._check_step(proposal, event)
         self._check_votes(proposal, event.ruling)
+
+    def _clock(self, event: ClockConfirmed, _: int) -> None:
+        self._confirmed = event.at
+
+    def _rescheduled(self, event: ProposalRescheduled, _: int) -> None:
+        proposal = self._realm.proposals.get(event.proposal_id)
+        if proposal is None:
+            return  # the fold says so
+        if event.at != self._confirmed:
+            self._bad("BAD_EVENT", "no confirmation of the clock was of that time")
+        elif (event.deadline, event.effects) != later_times(proposal, event.at):
+            self._bad("BAD_EVENT", "the new deadlines do not follow from the old ones")
 
     def _check_step(self, proposal: Proposal, event: ProposalJudged) -> None:
         """Check that a ruling goes up the binding's chain only, and that its deadline follows from that."""

@@ -459,6 +459,16 @@ class ClockConfirmed(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class ProposalRescheduled(Event, frozen=True, kw_only=True):
+    """After ``clock.confirmed``: what a proposal waits for ends sooner; ``deadline`` of its vote, ``effects`` by id."""
+
+    TOPIC: ClassVar[str] = "proposal.rescheduled"
+    SPARSE: ClassVar[bool] = True
+    proposal_id: str
+    deadline: int | None = None
+    effects: dict[str, int] = {}
+
+
 class RequestWithdrawn(Event, frozen=True, kw_only=True):
     """A request left the queue without a verdict: ``timeout``, ``cancelled``, or ``terminal`` (it deletes that).
 
@@ -513,6 +523,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     LeasesRevoked,
     RequestWithdrawn,
     ClockConfirmed,
+    ProposalRescheduled,
     RunOpened,
     RunObserved,
     RunViolated,

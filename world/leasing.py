@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from world.clock_confirmation import confirm_clock
 from world.errors import Refused
 from world.events import ClockConfirmed, LeaseRenewed, VerdictGiven
 from world.klis.authentication import run_fault, why_signature
@@ -157,7 +158,7 @@ class Leasing:
         return self._do(command)
 
     def confirm_clock(self, *, by: str, reason: str) -> ClockConfirmed | None:
-        """Confirm that this process's clock is right, where it is further ahead than the limit allows.
+        """Confirm that this process's clock is right, where it or lease time is further ahead than the limit allows.
 
         Returns:
             What was recorded; None where there is nothing to confirm.
@@ -169,7 +170,7 @@ class Leasing:
         def command(work: Work) -> ClockConfirmed | None:
             _check_founded(work)
             _check_administrator(work, by)
-            return work.desk().confirm_clock(work.at, by=by, reason=reason) if work.clock.is_ahead(work.at) else None
+            return confirm_clock(work, by, reason)
 
         command.confirms_clock = True  # type: ignore[attr-defined]  # read by world.protocol
         command.any_schema = True  # type: ignore[attr-defined]
@@ -301,6 +302,14 @@ def _signed_with(work: Work, manifest: Manifest) -> str:
             "UNAUTHENTICATED",
             f"The manifest was signed at {manifest.issued_at}, more than {limit} ms (max_signature_age_ms) from "
             f"{now}; sign it anew.",
+            path="$.issued_at",
+            now=now,
+        )
+    if manifest.issued_at < ledger.signed_from:
+        raise Refused(
+            "UNAUTHENTICATED",
+            f"The manifest was signed at {manifest.issued_at}, before lease time was set to {ledger.signed_from} "
+            "(clock.confirmed); sign it anew.",
             path="$.issued_at",
             now=now,
         )

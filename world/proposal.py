@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, Literal
 
+from msgspec import structs
+
 from world.core import EffectResult
 from world.decision import DecisionRecord, Ruling
 from world.errors import DamagedLog
@@ -33,6 +35,7 @@ from world.events import (
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
+    ProposalRescheduled,
     ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
@@ -239,6 +242,22 @@ def _judged(proposal: Proposal, event: ProposalJudged) -> None:
     proposal.ruling, proposal.binding, proposal.deadline = event.ruling, event.binding, event.deadline
 
 
+def _rescheduled(proposal: Proposal, event: ProposalRescheduled) -> None:
+    if event.deadline is not None:
+        _require(proposal, "evaluating", event)
+        proposal.deadline = event.deadline
+    for name, deadline in event.effects.items():
+        asked = proposal.requested.get(name)
+        if asked is None:
+            raise _contradiction(proposal, event, f"effect {name} is not under way")
+        proposal.requested[name] = structs.replace(asked, at=event.at, deadline=deadline)
+        proposal.requested_at[name] = min(proposal.requested_at.get(name, event.at), event.at)
+        failure = proposal.failures.get(name)
+        if failure is not None and failure.at > event.at:
+            due = event.at + failure.due - failure.at
+            proposal.failures[name] = structs.replace(failure, at=event.at, due=due)
+
+
 def _answered(proposal: Proposal, event: HumanAnswered) -> None:
     _require(proposal, "evaluating", event)
     proposal.answers.append(event.answer)
@@ -365,6 +384,7 @@ def _contradiction(proposal: Proposal, event: Event, why: str) -> DamagedLog:
 _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
     ProposalShadowed: _shadowed,
     ProposalJudged: _judged,
+    ProposalRescheduled: _rescheduled,
     HumanAnswered: _answered,
     HumanTimedOut: _timed_out,
     DecisionMade: _decided,

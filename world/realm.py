@@ -17,6 +17,7 @@ from world.events import (
     ActorRegistered,
     BranchCreated,
     BranchSwitched,
+    ClockConfirmed,
     DecisionMade,
     DomainAdopted,
     EffectRequested,
@@ -31,6 +32,7 @@ from world.events import (
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
+    ProposalRescheduled,
     ProposalSubmitted,
     RunAmended,
     RunClosed,
@@ -234,6 +236,8 @@ def fold(realm: Realm, event: Event, position: int) -> None:
             realm.klis_version += 1
             if isinstance(event, VerdictGiven) and event.retry_after_ms is not None:
                 _note_retry(realm, event.request_id, event.at + event.retry_after_ms)
+            elif isinstance(event, ClockConfirmed):
+                _retry_sooner(realm, event.at)
     except DamagedLog as damage:
         damage.details.setdefault("position", position)
         raise
@@ -266,14 +270,32 @@ def _note_retry(realm: Realm, proposal_id: str, at: int) -> None:
         heapq.heappush(realm.retries, (at, proposal_id))
 
 
+def _retry_sooner(realm: Realm, now: int) -> None:
+    """Let no retry be due later than its backoff from ``now`` (ms): lease time was set to that."""
+    sooner = []
+    for due, proposal_id in realm.retries:
+        proposal = realm.proposals.get(proposal_id)
+        if proposal is not None:
+            again = realm.klis.asks_again_at(proposal.submitted.actor["actorId"], proposal_id)
+            sooner.append((min(due, again or now + realm.klis.in_force.backoff_ms), proposal_id))
+    realm.retries = sorted(sooner)
+
+
+def _note_deadlines(realm: Realm, name: str, event: ProposalJudged | ProposalRescheduled | EffectRequested) -> None:
+    if isinstance(event, EffectRequested):
+        heapq.heappush(realm.effects, (event.deadline, name, event.requirement["id"]))
+        return
+    if event.deadline is not None:
+        heapq.heappush(realm.deadlines, (event.deadline, name))
+    for effect, deadline in event.effects.items() if isinstance(event, ProposalRescheduled) else ():
+        heapq.heappush(realm.effects, (deadline, name, effect))
+
+
 def _note(realm: Realm, proposal: Proposal, event: Event) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
     name, key = proposal.proposal_id, proposal.submitted.execution_key
-    if isinstance(event, ProposalJudged):
-        if event.deadline is not None:
-            heapq.heappush(realm.deadlines, (event.deadline, name))
-    elif isinstance(event, EffectRequested):
-        heapq.heappush(realm.effects, (event.deadline, name, event.requirement["id"]))
+    if isinstance(event, ProposalJudged | ProposalRescheduled | EffectRequested):
+        _note_deadlines(realm, name, event)
     elif isinstance(event, ExecutionStarted):
         if realm.running.get(key) != name:
             queue = realm.queues.get(key, [])

@@ -87,6 +87,14 @@ def test_a_jump_of_recorded_time_is_named_with_positions_times_and_how_far(realm
         f"{as_moment(before + 315_360_000_000)}, by 315360000000 ms, which is still to come" in jumped["found"]
     )
     assert "worldctl clock confirm" in jumped["advice"]
+    done = realm("clock", "confirm", "--reason", "that clock was ahead", "--json").json
+    assert done["confirmed"]
+    assert done["leaseTime"] == before + 315_360_000_000
+    [known] = [one for one in realm("doctor", "--json").json["checks"] if one["check"] == "clock"]
+    assert known["ok"]
+    assert f"recorded time jumps at event {size + 2}" in known["found"]
+    assert f"event {size + 3} is at {as_moment(done['at'])}" in known["found"]
+    assert not realm("clock", "confirm", "--reason", "again", "--json").json["confirmed"]
 
 
 def test_a_lost_index_is_built_anew(realm):

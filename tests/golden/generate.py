@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.golden import garden, harbour
+from tests.golden import clocks, garden, harbour
 from tests.golden.garden import FOLDER, record, record_portable
 from world.canonical import canonical_bytes
 from world.clock import ManualClock
@@ -44,7 +44,12 @@ def record_leased(address: str) -> World:
         return record(address)
 
 
-RECORDED = {"garden-leased": record_leased, "ledger-leased": record_portable, "harbour": harbour.record}
+RECORDED = {
+    "garden-leased": record_leased,
+    "ledger-leased": record_portable,
+    "harbour": harbour.record,
+    "clocks": clocks.record,
+}
 """The logs as they are recorded today; ``garden`` and ``ledger`` are from before there were leases."""
 
 FORGED = "garden-forged"

@@ -83,7 +83,7 @@ WORLDS: list[tuple[Any, Vector | None, str | None]] = [
     ),
     ({"n": 1e21}, {"code": "E", "message": "m", "timestamp": 7}, "ab"),
 ]
-LOGS = ["garden", "garden-leased", "garden-forged", "harbour", "ledger", "ledger-leased"]
+LOGS = ["clocks", "garden", "garden-leased", "garden-forged", "harbour", "ledger", "ledger-leased"]
 
 
 def canonical() -> Iterator[Vector]:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.pipeline.workshop import a_workshop, workshop
 from tests.test_docs import page, section
+from world.clock import ManualClock
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.log.merkle import CHUNK_LEAVES
@@ -178,7 +179,8 @@ def test_the_recorded_interval_of_checkpoints_stays_until_the_index_is_rebuilt(
     with a_workshop(where, tmp_path / "w", limits=Limits(checkpoint_every=8)) as world:
         for _ in range(20):
             world.act("ann", "run", {"steps": []})
-    with World.open(where, domain=workshop, workspace=tmp_path / "w", limits=Limits(checkpoint_every=3)) as world:
+    given = {"limits": Limits(checkpoint_every=3), "clock": ManualClock(2_000, 1)}
+    with World.open(where, domain=workshop, workspace=tmp_path / "w", **given) as world:
         for _ in range(20):
             world.act("ann", "run", {"steps": []})
         heights = sorted(

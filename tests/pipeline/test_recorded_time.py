@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,22 +10,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.golden.garden import FOLDER
+from tests.golden.generate import rehashed
 from tests.patience import PATIENCE_S
 from tests.pipeline.clock_child import Off, manifest
 from tests.pipeline.shop import shop
+from tests.second_implementation import verify as second
 from world.clock import Boot, ManualClock, SystemClock, boot_of
+from world.clock_confirmation import later_times
 from world.errors import DamagedLog, Refused
-from world.events import ClockConfirmed
+from world.events import ClockConfirmed, EffectRequested, EffectRetried, ProposalRescheduled, ProposalSubmitted
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
+from world.klis.signature import sign
 from world.limits import Limits
+from world.proposal import Proposal, fold_proposal
 from world.recorded_time import MAX_REST_MS, Evidence
 from world.verify import verify
 from world.views.archive import decoded
 from world.views.clock_jumps import clock_jumps
 from worldprotocol import World
 from worldprotocol.recheck import recheck
+from worldprotocol.transfer import export_log, import_log
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 1_700_000_000_000
@@ -87,6 +96,7 @@ def test_an_operator_confirms_a_clock_and_the_log_says_who_and_why(shared_log_ur
         assert take(world).status == "Granted"  # within the limit of the commit before
         [event] = [decoded(one) for one in world.log.read(0, topics=["clock.confirmed"])]
         assert isinstance(event, ClockConfirmed)
+        assert event.lease_time < event.at - DAY
         assert (event.at, event.by, event.reason) == (confirmed["done"], "operator", "the other clocks were slow")
         assert verify(world.log).ok
         assert recheck(world).ok
@@ -290,3 +300,208 @@ def test_a_jump_is_told_from_a_rest_by_a_time_that_goes_back_or_is_still_to_come
         world.register("bob", "agent")
         assert jumps(world, START + DAY + TEN_YEARS) == found
         assert size < rested
+
+
+# Bringing lease time back
+
+
+def poisoned(path: Path, **limits: Any) -> tuple[World, ManualClock]:
+    """Return a realm in which a process that was ten years ahead was granted a lease of 500 ms, and the clock now."""
+    clock = ManualClock(START)
+    world = founded(str(path), clock, **limits)
+    take(world, "FILE:/before", "early")
+    clock.advance(TEN_YEARS)
+    take(world, "FILE:/a", "ahead")
+    clock.advance(-TEN_YEARS)
+    return world, clock
+
+
+def sound(world: World) -> None:
+    """Check replay, the index, verification, the recheck, the second implementation and a rebuilt ledger."""
+    assert verify(world.log).ok
+    assert recheck(world).ok
+    assert world.archive.fold_realm().klis == world.realm().klis
+    with World.look(str(world.log.address)) as other:
+        assert other.realm().klis == world.realm().klis
+    out = io.BytesIO()
+    export_log(world.log, out)
+    assert second(out.getvalue().decode().splitlines(keepends=True))["sound"]
+
+
+@pytest.mark.requirement("KP-4c", "CARD-replay")
+def test_a_confirmation_brings_lease_time_back_and_a_lease_lives_its_granted_time_from_then(tmp_path: Path) -> None:
+    world, clock = poisoned(tmp_path / "w.db")
+    with world:
+        [lease] = world.realm().klis.leases.values()
+        assert lease.expires_at == START + TEN_YEARS + 500
+        token = lease.token
+        clock.advance(60_000)
+        done = world.confirm_clock(reason="a clock was ten years ahead")
+        assert done is not None
+        assert (done.at, done.lease_time) == (START + 60_000, START + TEN_YEARS)
+        [lease] = world.realm().klis.leases.values()
+        assert (lease.granted_at, lease.expires_at) == (START + 60_000, START + 60_500)
+        sound(world)
+        clock.advance(501)
+        verdict = take(world, "FILE:/a", "next")
+        assert verdict.status == "Granted"
+        assert verdict.at == START + 60_501
+        assert verdict.leases[0]["token"] > token
+        assert world.confirm_clock(reason="again") is None
+        sound(world)
+
+
+def test_a_lease_that_expired_by_the_wrong_time_is_not_revived(tmp_path: Path) -> None:
+    world, _ = poisoned(tmp_path / "w.db")
+    with world:
+        ended = dict(world.realm().klis.ended)
+        assert list(ended.values()) == ["Expired"]
+        world.confirm_clock(reason="it was ahead")
+        assert world.realm().klis.ended == ended
+        [lease] = ended
+        with pytest.raises(Refused) as refused:
+            world.leases.desk.heartbeat([lease], agent_id="early", session_id="s-early")
+        assert refused.value.code == "LEASE_NOT_ACTIVE"
+
+
+def test_heartbeats_and_requests_of_the_wrong_time_end_by_the_right_one(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock, max_hold_ms=1_000) as world:
+        desk = world.leases.desk
+        for age, agent in enumerate(("old", "young")):
+            desk.register_agent(agent, by="test", priority=age)
+        clock.advance(TEN_YEARS)
+        held = take(world, agent="young")
+        clock.advance(400)
+        desk.heartbeat([held.leases[0]["leaseId"]], agent_id="young", session_id="s-young")
+        waits = desk.request(manifest("old", "FILE:/a"), by="old", queue=True, wait_ms=700, ttl_ms=500)
+        assert (waits.status, waits.deadline) == ("Wait", START + TEN_YEARS + 1_100)
+        clock.advance(-TEN_YEARS)
+        world.confirm_clock(reason="it was ahead")
+        now = START + 400
+        [lease], [request] = world.realm().klis.leases.values(), world.realm().klis.requests.values()
+        assert (lease.granted_at, lease.hold_until, lease.expires_at) == (now, now + 1_000, now + 500)
+        assert (request.since, request.deadline) == (now, now + 700)
+        sound(world)
+        clock.advance(501)
+        world.settle()
+        [granted] = world.realm().klis.leases.values()
+        assert granted.session.agent_id == "old"
+        sound(world)
+
+
+def test_a_session_that_died_in_the_wrong_time_asks_again_after_its_backoff_from_the_right_one(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        for age, agent in enumerate(("old", "young")):
+            world.leases.desk.register_agent(agent, by="test", priority=age)
+        clock.advance(TEN_YEARS)
+        take(world, agent="old")
+        assert take(world, agent="young").status == "Die"
+        clock.advance(-TEN_YEARS)
+        world.confirm_clock(reason="it was ahead")
+        assert world.realm().klis.asks_again_at("young", "s-young") == START + 1_000
+        sound(world)
+
+
+def test_a_manifest_signed_before_the_confirmation_is_too_old(tmp_path: Path) -> None:
+    """While lease time was ahead, the ledger forgot the nonces of the time before; none of them may be used again."""
+    private = Ed25519PrivateKey.generate()
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        world.leases.desk.register_key("ann", private.public_key().public_bytes_raw(), by="test")
+        signed = sign({**manifest("ann", "FILE:/a"), "nonce": "n1", "issued_at": START}, private.private_bytes_raw())
+        assert world.leases.desk.request(signed, by=None, ttl_ms=500).status == "Granted"
+        clock.advance(TEN_YEARS)
+        other = sign(
+            {**manifest("ann", "FILE:/b"), "nonce": "n2", "issued_at": START + TEN_YEARS}, private.private_bytes_raw()
+        )
+        assert world.leases.desk.request(other, by=None, ttl_ms=500).status == "Granted"
+        clock.advance(-TEN_YEARS + 1)
+        world.confirm_clock(reason="it was ahead")
+        with pytest.raises(Refused) as refused:
+            world.leases.desk.request(signed, by=None, ttl_ms=500)
+        assert refused.value.code == "UNAUTHENTICATED"
+        sound(world)
+
+
+def test_a_vote_of_the_wrong_time_ends_by_the_right_one(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        world.register("ann", "human", binding={"kind": "auto_approve"})
+        world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"], "timeoutMs": 5_000})
+        clock.advance(TEN_YEARS)
+        name = world.act("kid", "sell", {"item": "tea", "count": 1}).proposal_id
+        clock.advance(-TEN_YEARS)
+        assert world.proposal(name).deadline == START + TEN_YEARS + 5_000
+        world.confirm_clock(reason="it was ahead")
+        assert world.proposal(name).deadline == START + 5_000
+        sound(world)
+        clock.advance(5_000)
+        world.settle()
+        assert world.proposal(name).status == "evaluating"
+        clock.advance(1)
+        world.settle()
+        assert world.proposal(name).status == "rejected"
+        sound(world)
+
+
+def submitted() -> ProposalSubmitted:
+    texts = dict.fromkeys(("proposal_id", "schema_hash", "base_world", "branch", "execution_key"), "p")
+    return ProposalSubmitted(at=START, actor={}, intent={}, attempt=1, epoch=0, **texts)
+
+
+def test_an_effect_that_was_requested_in_the_wrong_time_is_overdue_by_the_right_one() -> None:
+    requirement = {"id": "e", "type": "t"}
+    asked = EffectRequested(
+        at=START + TEN_YEARS,
+        proposal_id="p",
+        requirement=requirement,
+        idempotent=True,
+        attempt=1,
+        deadline=START + TEN_YEARS + 900,
+    )
+    failed = EffectRetried(
+        at=START + TEN_YEARS, proposal_id="p", requirement_id="e", error={"code": "X"}, failures=1,
+        due=START + TEN_YEARS + 300,
+    )  # fmt: skip
+    proposal = Proposal(submitted(), status="executing")
+    proposal.requested["e"], proposal.failures["e"] = asked, failed
+    assert later_times(proposal, START) == (None, {"e": START + 900})
+    fold_proposal(proposal, ProposalRescheduled(at=START, proposal_id="p", effects={"e": START + 900}))
+    assert proposal.requested["e"].deadline == START + 900
+    assert proposal.failures["e"].due == START + 300
+    assert later_times(proposal, START) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("topic", "change", "says"),
+    [
+        ("clock.confirmed", {"leaseTime": 5}, "lease time was 5"),
+        ("proposal.rescheduled", {"deadline": START}, "do not follow from the old ones"),
+        ("proposal.rescheduled", {"at": START}, "no confirmation of the clock was of that time"),
+    ],
+)
+def test_forged_times_of_a_confirmation_are_found_by_both_implementations(
+    topic: str, change: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    told = [json.loads(line) for line in (FOLDER / "clocks.jsonl").read_text().splitlines()]
+    forged = next(one for one in told if one.get("topic") == topic)
+    forged["state"] |= change
+    lines = rehashed(told)
+    assert second(line.decode() for line in lines)["firstBad"] == forged["position"]
+    import_log(io.BytesIO(b"".join(lines)), str(tmp_path / "w.db"))
+    with World.look(tmp_path / "w.db") as world:
+        first = verify(world.log).findings[0]
+    assert first.position == forged["position"]
+    assert says in first.message
+
+
+def test_a_small_difference_brings_nothing_back(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    with founded(str(tmp_path / "w.db"), clock) as world:
+        take(world)
+        clock.advance(-300_000)
+        assert world.confirm_clock(reason="within the limit") is None
+        clock.advance(-1)
+        assert world.confirm_clock(reason="beyond it") is not None

@@ -26,6 +26,7 @@ CODE: dict[str, dict[str, Any]] = {
     "ledger": LEDGER,
     "ledger-leased": LEDGER,
     "harbour": {"domain": harbour.harbour},
+    "clocks": {"domain": harbour.harbour},
 }
 
 

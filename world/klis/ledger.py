@@ -82,7 +82,8 @@ class AgentKey:
 class Ledger:
     """Who is registered, who holds what, who waits; changed by ``fold`` alone.
 
-    ``signers`` are the agents of ``keys``, of revoked ones too.
+    ``signers`` are the agents of ``keys``, of revoked ones too. ``clock`` is lease time, ms since 1970. A manifest that
+    was signed before ``signed_from`` is too old: lease time was ahead until then, and nonces were forgotten by it.
     """
 
     settings: KlisSettings | None = None
@@ -96,6 +97,7 @@ class Ledger:
     leases: dict[str, Lease] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     last_token: int = 0
+    signed_from: int = 0
     requests: dict[str, Request] = field(default_factory=dict)
     sequence: int = 0
     held: Standing = field(default_factory=Standing)
@@ -199,6 +201,7 @@ class Ledger:
             nonces=self.nonces.copy(),
             ended=self.ended.copy(),
             last_token=self.last_token,
+            signed_from=self.signed_from,
             sequence=self.sequence,
             verdicts=self.verdicts.copy(),
         )
@@ -442,7 +445,34 @@ def _clock_confirmed(ledger: Ledger, event: ClockConfirmed) -> None:
             f"The clock was confirmed when lease time was {event.lease_time}, but it was {ledger.clock}.",
             lease_time=event.lease_time,
         )
-    ledger.clock = event.at
+    was_ahead, ledger.clock = ledger.clock > event.at, event.at
+    if was_ahead:
+        _bring_back(ledger, event.at)
+
+
+def _bring_back(ledger: Ledger, now: int) -> None:
+    """Count what was to end by a lease time that was ahead from ``now`` (ms) on; nothing ends later by that."""
+    for lease in ledger.leases.values():
+        if lease.expires_at is None or lease.ttl_ms is None or lease.hold_until is None:
+            continue
+        lease.hold_until -= max(0, lease.granted_at - now)
+        lease.granted_at = min(lease.granted_at, now)
+        sooner = min(now + lease.ttl_ms, lease.hold_until)
+        if sooner < lease.expires_at:
+            lease.expires_at = sooner
+            _expect_end(ledger, sooner, lease)
+    for request in ledger.requests.values():
+        if request.deadline is not None and request.since > now:
+            request.deadline -= request.since - now
+            heappush(ledger._deadlines, (request.deadline, request.request_id))
+        request.since = min(request.since, now)
+    for session, at in ledger._died.items():
+        ledger._died[session] = min(at, now)
+    for name, at in ledger.nonces.items():
+        ledger.nonces[name] = min(at, now)
+    for known in ledger.sessions.values():
+        known.told = None
+    ledger.signed_from = now
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[Ledger, Any], None]]] = {

@@ -22,7 +22,7 @@ __all__ = ["ledger_to_wire", "read_ledger"]
 
 def ledger_to_wire(ledger: Ledger) -> dict[str, Any]:
     """Return a ledger as JSON; what has an order is a list."""
-    return {
+    told = {
         "settings": None if ledger.settings is None else ledger.settings.to_wire(),
         "types": ledger.types.to_wire(),
         "clock": ledger.clock,
@@ -37,6 +37,7 @@ def ledger_to_wire(ledger: Ledger) -> dict[str, Any]:
         "leases": [_lease_wire(lease) for lease in ledger.leases.values()],
         "requests": [_request_wire(request) for request in ledger.requests.values()],
     }
+    return told | ({"signedFrom": ledger.signed_from} if ledger.signed_from else {})
 
 
 def read_ledger(told: Mapping[str, Any]) -> Ledger:
@@ -65,6 +66,7 @@ def _read(told: Mapping[str, Any]) -> Ledger:
         nonces=OrderedDict(((agent, nonce), at) for agent, nonce, at in told["nonces"]),
         ended=dict(told["ended"]),
         last_token=told["lastToken"],
+        signed_from=told.get("signedFrom", 0),
         sequence=told["sequence"],
         verdicts=dict(told["verdicts"]),
     )

@@ -21,6 +21,7 @@ def confirm(desk: Desk, reason: str, by: str) -> None:
 
     Commands are refused with CLOCK_AHEAD while the clock is further beyond the commit before than the limit
     max_clock_ahead_ms of [klis] and than the time that has passed explain. After a confirmation they are accepted.
+    Where an earlier clock was ahead, so that lease time is beyond this one, a confirmation brings lease time back.
     """
     from world.recorded_time import as_moment
     from worldprotocol.cli.opening import open_to_confirm_clock
@@ -28,7 +29,7 @@ def confirm(desk: Desk, reason: str, by: str) -> None:
     with open_to_confirm_clock(desk) as world:
         done = world.confirm_clock(by=by, reason=reason)
     if done is None:
-        desk.out.tell({"confirmed": False}, "There is nothing to confirm: the clock is not ahead.")
+        desk.out.tell({"confirmed": False}, "There is nothing to confirm: nothing is ahead.")
         return
     told = {"confirmed": True, "at": done.at, "leaseTime": done.lease_time}
     before = as_moment(done.lease_time)

@@ -35,6 +35,7 @@ class _Lease:
     triple: Triple
     token: int
     granted: int
+    ttl: int | None
     expires: int | None
 
 
@@ -158,7 +159,7 @@ class LeaseModel:
             ttl = told.get("ttlMs")
             expires = None if ttl is None else told["at"] + min(ttl, self.settings["max_hold_ms"])
             triple = (lease["predicate"], lease["resource"])
-            self.active[name] = _Lease(owner, triple, lease["token"], told["at"], expires)
+            self.active[name] = _Lease(owner, triple, lease["token"], told["at"], ttl, expires)
 
     def _renewed(self, told: Mapping[str, Any]) -> None:
         lease = self.active.get(told["leaseId"])
@@ -169,7 +170,7 @@ class LeaseModel:
         last = lease.granted + self.settings["max_hold_ms"]
         due = min(told["at"] + told["ttlMs"], last)
         hold("KP-4b", f"{told['leaseId']} lives until {told['expiresAt']}, not {due}", told["expiresAt"] <= due)
-        lease.expires = told["expiresAt"]
+        lease.expires, lease.ttl = told["expiresAt"], told["ttlMs"]
 
     def _released(self, told: Mapping[str, Any]) -> None:
         for name in told["leaseIds"]:
@@ -194,6 +195,16 @@ class LeaseModel:
         self.ended[name] = how
         return lease
 
+    def _confirmed(self, told: Mapping[str, Any]) -> None:
+        if told["leaseTime"] <= told["at"]:
+            return
+        for lease in self.active.values():
+            lease.granted = min(lease.granted, told["at"])
+            if lease.expires is not None and lease.ttl is not None:
+                last = lease.granted + self.settings["max_hold_ms"]
+                lease.expires = min(lease.expires, told["at"] + lease.ttl, last)
+        self.again = {request: min(due, told["at"]) for request, due in self.again.items()}
+
     def _withdrawn(self, told: Mapping[str, Any]) -> None:
         self.waiting.pop(told["requestId"], None)
 
@@ -207,6 +218,7 @@ _STEPS: Final = {
     "lease.expired": LeaseModel._expired,
     "lease.revoked": LeaseModel._revoked,
     "request.withdrawn": LeaseModel._withdrawn,
+    "clock.confirmed": LeaseModel._confirmed,
 }
 
 

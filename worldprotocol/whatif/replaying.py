@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
+from world.clock_confirmation import confirm_clock
 from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import (
@@ -451,7 +452,7 @@ class Replaying:
 
     def _clock_confirmed(self, event: ClockConfirmed) -> None:
         self._at(event)
-        self._tried(event.TOPIC, lambda work: work.desk().confirm_clock(event.at, by=event.by, reason=event.reason))
+        self._tried(event.TOPIC, lambda work: confirm_clock(work, event.by, event.reason))
 
     def _leased_again(self, what: str, command: Callable[[], Any]) -> None:
         try:
