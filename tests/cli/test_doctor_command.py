@@ -93,7 +93,7 @@ def test_a_jump_of_recorded_time_is_named_with_positions_times_and_how_far(realm
     [known] = [one for one in realm("doctor", "--json").json["checks"] if one["check"] == "clock"]
     assert known["ok"]
     assert f"recorded time jumps at event {size + 2}" in known["found"]
-    assert f"event {size + 3} is at {as_moment(done['at'])}" in known["found"]
+    assert known["found"].endswith(f" is at {as_moment(done['at'])}")
     assert not realm("clock", "confirm", "--reason", "again", "--json").json["confirmed"]
 
 

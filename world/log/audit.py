@@ -299,9 +299,7 @@ class _Audit:
         """Compare the head that each stored head names as the one before it with the one that is there."""
         for size, before, stored in self._log.audit_heads(MAX_FINDINGS):
             if before > stored:
-                told = (
-                    f"The tree head of {before} events is missing: the one of {size} names it as the one before."
-                )
+                told = f"The tree head of {before} events is missing: the one of {size} names it as the one before."
                 self.add("HEAD_MISSING", before, told, head=before, next=size)
             else:
                 told = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
