@@ -7,7 +7,9 @@ Source: HC-handlers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cached_property
 from types import FunctionType
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from pydantic_core import PydanticSerializationError
 
 from world.canonical import canonical_bytes, read_json
 from world.errors import Refused
+from world.literal_secrets import marked_literals
 
 __all__ = ["EFFECT_INVALID_INPUT", "EffectInput", "invalid_input"]
 
@@ -45,8 +48,6 @@ class EffectInput:
     Raises:
         Refused: ``INVALID_HANDLER`` for a type that nothing can be checked against.
     """
-
-    __slots__ = ("_adapter", "_effect", "type")
 
     def __init__(self, effect: str, type_: Any) -> None:
         """Compile the type."""
@@ -89,6 +90,19 @@ class EffectInput:
             return read_json(self._adapter.dump_json(value, by_alias=True))
         except (PydanticSerializationError, Refused) as error:
             raise invalid_input(self._effect, [{"path": "$", "message": f"they are no JSON. {error}"}]) from None
+
+    def literals(self, params: Mapping[str, Any]) -> list[str]:
+        """Return the paths of literals in the fields that the type marks as secret, under their names and aliases."""
+        return list(dict.fromkeys(path for one in self._secret_schemas for path in marked_literals(one, params)))
+
+    @cached_property
+    def _secret_schemas(self) -> list[dict[str, Any]]:
+        """The JSON Schemas by alias and by name, as far as they mark anything as secret."""
+        try:
+            made = [self._adapter.json_schema(by_alias=by_alias) for by_alias in (True, False)]
+        except PydanticInvalidForJsonSchema:
+            return []
+        return [one for one in made if '"secret"' in (text := json.dumps(one)) or '"writeOnly"' in text]
 
     def to_wire(self) -> Any:
         """Return the JSON Schema, None where the type has none."""

@@ -34,6 +34,7 @@ from host.effect_input import EFFECT_INVALID_INPUT, EffectInput
 from host.touches import Predicate, Touch, Touches, TouchesOf, resources_of, source_of, touch_faults, touch_to_wire
 from world.clock import Clock, SystemClock
 from world.errors import Refused
+from world.literal_secrets import named_literals
 from world.patch import Patch
 from world.ports import EffectTerms
 from world.snapshot import SnapshotView
@@ -273,6 +274,11 @@ class EffectHandler:
             Refused: ``EFFECT_INVALID_INPUT`` with all faults of the parameters, ``EFFECT_INVALID_TOUCHES``.
         """
         return self._resources(params, self._taken(params) if self.input is not None else params)
+
+    def literal_secrets(self, params: Mapping[str, Any]) -> list[str]:
+        """Return the paths of literals in fields that are secret by name or by the input's type."""
+        found = [*named_literals(params), *(() if self.input is None else self.input.literals(params))]
+        return list(dict.fromkeys(found))
 
     @property
     def source(self) -> str:

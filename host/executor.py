@@ -44,6 +44,8 @@ from host.enforcement import check_enforcement, first_outside, scope_violation
 from host.observation.audit import Interception, exempt
 from host.observation.watch import Watch
 from host.premises import Premises
+from host.secrets import Secrets
+from host.secrets.use import resolved_for
 from host.touches import seen_in
 from host.worker import Ended, GivenUp, NotStarted, TimedOut, Workers
 from world.clock import Clock, SystemClock
@@ -53,6 +55,7 @@ from world.errors import Refused, ScopeViolationError
 from world.frozen import freeze
 from world.intent import IntentScope
 from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration
+from world.literal_secrets import named_literals
 from world.ports import EffectCall, EffectTerms, Enforcement, Keeper, Order, Outcome, Performed
 from world.proposal import ROLLBACK
 from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
@@ -85,12 +88,23 @@ class Host:
             says that it touches is compared with what was declared, and what it does is not observed.
         clock: what time it is for effects; None is the system's.
         workers: run handlers; None runs each in a thread of its own.
+        secrets: what references in parameters stand for; None defines no secret.
 
     Raises:
         Refused: ``INVALID_ENFORCEMENT``; ``INVALID_SCHEMA`` where the domain's schema has faults.
     """
 
-    __slots__ = ("_clock", "_domain", "_effects", "_enforcement", "_live", "_premises", "_time_limit", "_workers")
+    __slots__ = (
+        "_clock",
+        "_domain",
+        "_effects",
+        "_enforcement",
+        "_live",
+        "_premises",
+        "_secrets",
+        "_time_limit",
+        "_workers",
+    )
 
     def __init__(
         self,
@@ -102,6 +116,7 @@ class Host:
         premises: Premises | None = None,
         clock: Clock | None = None,
         workers: Workers | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         """Take on a domain; its faults come out now and not in the middle of an execution."""
         self._domain = domain
@@ -112,6 +127,7 @@ class Host:
         self._clock = clock or SystemClock()
         self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
         self._workers = workers or Workers()
+        self._secrets = secrets or Secrets()
         _ = domain.schema
 
     @property
@@ -190,6 +206,11 @@ class Host:
             return EffectTerms(MAX_TIME_LIMIT_MS, idempotent=True, retries=GIVE_BACK_TRIES)
         return self._effects.terms(effect_type, params)
 
+    def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
+        """Return the paths of secret fields whose value is a literal and would be recorded."""
+        handler = self._effects.find(effect_type)
+        return list(named_literals(params)) if handler is None else handler.literal_secrets(params)
+
     def perform(self, order: Order, requirement: Requirement, call: EffectCall | None = None) -> Performed:
         """Make one effect, once, within its time limit, if all that its handler says it touches was declared.
 
@@ -204,8 +225,8 @@ class Host:
         Returns:
             The result, or an error value: ``EFFECT_NO_HANDLER``, ``EFFECT_RAISED``, ``EFFECT_TIMED_OUT``,
             ``EFFECT_INVALID_RESULT``, ``LIMIT_EXCEEDED`` where too many handlers hang already, why it was given up,
-            ``KLIS_SCOPE_VIOLATION``, or what the handler says. Only what ends the whole process (KeyboardInterrupt)
-            passes through; then the effect's outcome is unknown.
+            ``KLIS_SCOPE_VIOLATION``, what ``host.secrets`` refuses, or what the handler says. Only what ends the whole
+            process (KeyboardInterrupt) passes through; then the effect's outcome is unknown.
         """
         told = call or EffectCall()
         place = EffectPlace(requirement, order.now)
@@ -224,11 +245,24 @@ class Host:
             actor = order.intent.meta.origin.actor.actor_id
             watch = Watch(Declaration(actor, order.proposal_id, told.declared))
         try:
-            return self._made(order, place, handler, told, watch)
+            if watch is not None:
+                touched = handler.triples(requirement.params)
+                watch.check(seen_in(touched, types=told.types, lower_case=told.lower_case), depth="effect")
+            resolved = resolved_for(handler, requirement.params, self._secrets)
         except ScopeViolationError as violation:
             return _violated(place, violation, watch)
-        except Refused as refused:  # what the effect touches cannot be told from its parameters
+        except Refused as refused:  # what the effect touches cannot be told from its parameters, or a secret is missing
             return Performed(place.failed(refused.code, refused.message, refused.details))
+        try:
+            performed = self._made(order, place, handler, told, watch, resolved.params)
+        except ScopeViolationError as violation:
+            performed = _violated(place, violation, watch)
+        except Refused as refused:
+            performed = Performed(place.failed(refused.code, refused.message, refused.details))
+        try:
+            return resolved.masked(performed)
+        except Refused as refused:
+            return resolved.masked(Performed(place.invalid(f"what cannot be recorded. {refused.message}")))
 
     def _given_back(self, place: EffectPlace) -> Performed:
         """Give the workspace back as it was before the leases of an execution that failed (KO-3.3)."""
@@ -243,15 +277,18 @@ class Host:
             return Performed(place.failed(code, shown(error)), retryable=isinstance(error, OSError))
 
     def _made(
-        self, order: Order, place: EffectPlace, handler: EffectHandler, told: EffectCall, watch: Watch | None
+        self,
+        order: Order,
+        place: EffectPlace,
+        handler: EffectHandler,
+        told: EffectCall,
+        watch: Watch | None,
+        params: Any,
     ) -> Performed:
         requirement = place.requirement
         limit = self.terms(requirement.type, requirement.params).time_limit_ms
         premises = self._premises
         around: Callable[[], AbstractContextManager[Any]] = nullcontext
-        if watch is not None:
-            touched = handler.triples(requirement.params)
-            watch.check(seen_in(touched, types=told.types, lower_case=told.lower_case), depth="effect")
         if watch is not None and premises is not None:
             around = partial(Interception, watch, premises.operations(watch.declaration))
         lasting = _Lasting(told, watch)
@@ -279,7 +316,7 @@ class Host:
         )
         ending = self._workers.run(
             f"effect {requirement.type}",
-            lambda: handler(requirement.params, info),
+            lambda: handler(params, info),
             place.answer,
             time_limit_ms=limit,
             around=around,

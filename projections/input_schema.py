@@ -29,6 +29,8 @@ def schema_of_field(spec: Mapping[str, Any] | None) -> dict[str, Any]:
         schema = {} if kind == "any" else {"type": kind}
     if spec.get("description") is not None:
         schema["description"] = spec["description"]
+    if spec.get("secret") is True:
+        schema |= {"type": "string", "format": "password", "writeOnly": True}
     if spec.get("fields") is not None:
         fields = spec["fields"]
         schema["properties"] = {name: schema_of_field(inner) for name, inner in fields.items()}

@@ -261,13 +261,18 @@ class EffectRequested(Event, frozen=True, kw_only=True):
 
 
 class EffectFulfilled(Event, frozen=True, kw_only=True):
-    """An effect's result or error value; replay answers from here and never makes the effect again."""
+    """An effect's result or error value; replay answers from here and never makes the effect again.
+
+    ``secrets`` holds name and keyed digest of each secret that the effect used (``host.secrets``); None where it used
+    none.
+    """
 
     TOPIC: ClassVar[str] = "effect.fulfilled"
     proposal_id: str
     requirement_id: str
     result: Wire
     attempt: int
+    secrets: list[Wire] | None = None
 
 
 class EffectDropped(Event, frozen=True, kw_only=True):
@@ -280,7 +285,10 @@ class EffectDropped(Event, frozen=True, kw_only=True):
 
 
 class EffectRetried(Event, frozen=True, kw_only=True):
-    """An effect that failed will be made again, not before ``due`` (ms); it is declared idempotent."""
+    """An effect that failed will be made again, not before ``due`` (ms); it is declared idempotent.
+
+    ``secrets`` is as in ``effect.fulfilled``.
+    """
 
     TOPIC: ClassVar[str] = "effect.retried"
     proposal_id: str
@@ -288,6 +296,7 @@ class EffectRetried(Event, frozen=True, kw_only=True):
     error: Wire
     failures: int
     due: int
+    secrets: list[Wire] | None = None
 
 
 class EffectInDoubt(Event, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from world.existence import RESOURCE_ABSENT, Base, absent_in, absent_message
 from world.frozen import freeze
 from world.identity import content_id, requirement_id, state_hash, world_id
 from world.klis.triple import Triple
+from world.literal_secrets import LITERAL_SECRET, literal_message
 from world.needs import manifest_of
 from world.ports import EffectCall, Order, Outcome, Performed
 from world.proposal import ROLLBACK, Proposal
@@ -52,7 +53,7 @@ LEASES_REVOKED = "LEASES_REVOKED"
 CANCELLED = "CANCELLED"
 """The error's code where somebody called an execution off."""
 
-ENGINE_ERRORS = frozenset({LEASES_REVOKED, CANCELLED, "EFFECT_TOO_LARGE", "WORLD_TOO_LARGE"})
+ENGINE_ERRORS = frozenset({LEASES_REVOKED, CANCELLED, LITERAL_SECRET, "EFFECT_TOO_LARGE", "WORLD_TOO_LARGE"})
 """Codes of errors that do not follow from the action, so that performing it again gives something else."""
 
 
@@ -197,7 +198,14 @@ def leased_by(realm: Realm, proposal: Proposal) -> tuple[Triple, ...]:
 
 
 def _requested(work: Work, proposal: Proposal, requirement: Requirement) -> bool:
-    """Request an effect; one that the log cannot hold ends the execution, because an approved proposal always ends."""
+    """Request an effect; one that the log must not or cannot hold ends the execution."""
+    literals = work.executor.literal_secrets(requirement.type, requirement.params)
+    if literals:
+        message = literal_message(f"The effect {requirement.type}", literals)
+        error = ErrorValue(LITERAL_SECRET, message, requirement.action_id, requirement.node_path, work.at)
+        head = work.realm.branches[proposal.branch].head
+        finish(work, proposal, head, failed(work.snapshot(head), error))
+        return False
     try:
         request(work, proposal, requirement)
     except Refused as refused:
@@ -336,7 +344,11 @@ def fulfil(work: Work, task: Task, performed: Performed) -> None:
     _tell_seen(work, task.proposal_id, performed)
     if performed.retryable and _made_again(work, proposal, task, performed):
         return
-    fulfil_with(work, proposal, name, performed.result, task.attempt)
+    fulfil_with(work, proposal, name, performed.result, task.attempt, _used(performed))
+
+
+def _used(performed: Performed) -> list[dict[str, Any]] | None:
+    return [dict(one) for one in performed.secrets] or None
 
 
 def _tell_seen(work: Work, run_id: str, performed: Performed) -> None:
@@ -364,6 +376,7 @@ def _made_again(work: Work, proposal: Proposal, task: Task, performed: Performed
         error=error.to_wire(),
         failures=failures,
         due=due,
+        secrets=_used(performed),
     )
     try:
         work.emit(proposal.proposal_id, event)
@@ -373,14 +386,22 @@ def _made_again(work: Work, proposal: Proposal, task: Task, performed: Performed
     return True
 
 
-def fulfil_with(work: Work, proposal: Proposal, requirement_id: str, result: EffectResult, attempt: int) -> None:
-    """Journal the result of an effect that is under way, and go on."""
+def fulfil_with(
+    work: Work,
+    proposal: Proposal,
+    requirement_id: str,
+    result: EffectResult,
+    attempt: int,
+    secrets: list[dict[str, Any]] | None = None,
+) -> None:
+    """Journal the result of an effect that is under way, with the secrets that it used, and go on."""
     event = EffectFulfilled(
         at=work.at,
         proposal_id=proposal.proposal_id,
         requirement_id=requirement_id,
         result=result.to_wire(),
         attempt=attempt,
+        secrets=secrets,
     )
     asked = proposal.requested[requirement_id].requirement
     try:
@@ -393,6 +414,7 @@ def fulfil_with(work: Work, proposal: Proposal, requirement_id: str, result: Eff
             requirement_id=requirement_id,
             result=EffectResult(error=error).to_wire(),
             attempt=attempt,
+            secrets=secrets,
         )
         work.emit(proposal.proposal_id, event)
     if asked["type"] == ROLLBACK:

@@ -245,12 +245,14 @@ class Performed:
         retryable: whether making it again may help.
         observed: the side effects that were seen and allowed, in wire form.
         violations: those that were not declared, in wire form.
+        secrets: name and keyed digest of each secret whose value the handler was given.
     """
 
     result: EffectResult
     retryable: bool = False
     observed: tuple[Mapping[str, Any], ...] = ()
     violations: tuple[Mapping[str, Any], ...] = ()
+    secrets: tuple[Mapping[str, str], ...] = ()
 
 
 class Keeper(Protocol):
@@ -314,6 +316,10 @@ class Executor(Protocol):
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
         """Return what is promised for an effect; unknown types get the defaults and fail when performed."""
+        ...
+
+    def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
+        """Return the paths of secret fields whose value is a literal; an effect with one is not requested."""
         ...
 
     def perform(self, order: Order, requirement: Requirement, call: EffectCall) -> Performed:

@@ -13,12 +13,14 @@ from world.actor import ActorRef
 from world.arbitration import is_arbitrated
 from world.branch_names import check_branch_name
 from world.canonical import canonical_bytes
+from world.core.fields import secret_literals
 from world.errors import Refused
 from world.events import BranchCreated, ProjectionRecorded, ProposalSubmitted
 from world.fitting import misfit
 from world.frozen import freeze
 from world.intent import IntentInstance
 from world.judgement import judge
+from world.literal_secrets import may_name_secrets, named_literals, refuse_literals
 from world.origin import check_direct, check_key, is_direct
 from world.patterns import SCOPE_RULES, check_number
 from world.proposal import Proposal
@@ -68,8 +70,8 @@ def submit(work: Work, asked: Submission, proposal_id: str, *, scope_rules: int 
     Raises:
         Refused: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
             ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``,
-            ``UNKNOWN_BRANCH``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE``
-            for a record of another intent; nothing was changed then.
+            ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``,
+            ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed then.
     """
     intent = asked.intent
     wire = freeze(intent.to_wire())
@@ -113,7 +115,8 @@ def _own_key(work: Work, branch: str, proposal_id: str) -> str:
 
 def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) -> None:
     """Refuse an intent that can never become a proposal; see ``submit``."""
-    size = len(canonical_bytes(wire))
+    text = canonical_bytes(wire)
+    size = len(text)
     if size > work.limits.max_intent_bytes:
         raise Refused(
             "INTENT_TOO_LARGE",
@@ -133,6 +136,7 @@ def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) ->
             action=intent.body.type,
             known=known,
         )
+    _check_secrets(work, intent, text)
     check_key(intent, work.realm.schema_hash)
     earlier = work.lookup.proposal_of_intent(intent.intent_id)
     if earlier is not None:
@@ -150,6 +154,15 @@ def check_intent(work: Work, intent: IntentInstance, wire: Mapping[str, Any]) ->
             "(max_open_proposals). Decide some first.",
             limit=work.limits.max_open_proposals,
         )
+
+
+def _check_secrets(work: Work, intent: IntentInstance, text: bytes) -> None:
+    """Refuse an input with a literal in a secret field: the log would keep it for good."""
+    spec, given = work.domain.schema.actions[intent.body.type].input, intent.body.input
+    found = list(secret_literals(spec, given)) if spec is not None else []
+    if may_name_secrets(text):
+        found += named_literals(given, "input")
+    refuse_literals(f"The input of {intent.body.type}", found)
 
 
 def _check_actor(work: Work, actor: ActorRef) -> None:

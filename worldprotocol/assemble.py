@@ -13,6 +13,7 @@ from host.backups import Backups
 from host.effects import WholeRegistry
 from host.observation import RuntimePaths
 from host.premises import Premises
+from host.secrets import EnvironmentSecrets, FolderSecrets, KeyringSecrets, Secrets, SecretSource
 from host.workspace import Workspace
 from projections import (
     Asking,
@@ -51,7 +52,7 @@ from world.source import SourceEvent
 from world.time_limit import TimeLimit
 from world.views.index import WorldIndex
 from world.work import Workers
-from worldprotocol.config import WorkspaceConfig
+from worldprotocol.config import SecretsConfig, WorkspaceConfig
 from worldprotocol.ticker import Ticker
 from worldprotocol.workers import ProcessWorkers
 
@@ -68,6 +69,8 @@ __all__ = [
 ]
 
 DAY_MS = 86_400_000
+KEY_ENDING = ".secrets-key"
+"""What the file with the key of the digests of secrets is called, after the log's own file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,7 @@ def assemble(
     durability: Durability = "full",
     limits: Limits | None = None,
     workspace: WorkspaceConfig | str | Path | None = None,
+    secrets: SecretsConfig | Secrets | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
     workers: Workers | None = None,
@@ -192,6 +196,7 @@ def assemble(
         durability: ``full`` or ``normal``; see ``world.log.open_log``.
         limits: of the pipeline.
         workspace: the folder that agents see as ``FILE:/``, or its configuration; None: nothing is watched.
+        secrets: what references in effects stand for, or its configuration; None: no secret is defined.
         clock: what time it is.
         ids: makes fresh ids.
         workers: names this process in the record; None is by what the operating system calls it.
@@ -212,6 +217,7 @@ def assemble(
         limits=limits,
         ids=ids,
         workspace=workspace,
+        secrets=secrets,
         address=address,
         clock=clock,
     )
@@ -240,6 +246,7 @@ def compose(
     limits: Limits | None = None,
     ids: IdSource | None = None,
     workspace: WorkspaceConfig | str | Path | None = None,
+    secrets: SecretsConfig | Secrets | None = None,
     address: str | None = None,
     clock: Clock | None = None,
 ) -> Parts:
@@ -252,7 +259,10 @@ def compose(
     makes_ids = ids or SystemIds()
     chosen = limits or Limits()
     time_limit = TimeLimit(chosen.max_call_ms)
-    premises = None if workspace is None else premises_of(workspace, address, lower_case=chosen.klis.lower_case)
+    kept = [secrets.folder] if isinstance(secrets, SecretsConfig) and secrets.folder is not None else []
+    premises = None
+    if workspace is not None:
+        premises = premises_of(workspace, address, lower_case=chosen.klis.lower_case, private=kept)
     registry = PolicyRegistry.installed()
     names = tuple(_add_policy(registry, given, folder) for given in policies)
     return Parts(
@@ -274,6 +284,7 @@ def compose(
             time_limit=time_limit,
             premises=premises,
             clock=clock,
+            secrets=secrets if isinstance(secrets, Secrets) else secrets_of(secrets, address, folder),
         ),
         ids=makes_ids,
         issuer=Issuer(makes_ids),
@@ -282,7 +293,11 @@ def compose(
 
 
 def premises_of(
-    workspace: WorkspaceConfig | str | Path, address: str | None = None, *, lower_case: bool = False
+    workspace: WorkspaceConfig | str | Path,
+    address: str | None = None,
+    *,
+    lower_case: bool = False,
+    private: Iterable[str] = (),
 ) -> Premises:
     """Return the premises of a workspace; the log's own files in it are nobody's to touch.
 
@@ -290,13 +305,14 @@ def premises_of(
         workspace: a folder, or all that can be said of it.
         address: of the log.
         lower_case: whether names that differ only in case name the same file.
+        private: further files and folders that no effect and no run may touch.
 
     Raises:
         Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
     """
     told = workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
     place = Workspace(told.root, lower_case=lower_case)
-    runtime = RuntimePaths.standard(read=told.read, write=told.write, private=_files_of(address))
+    runtime = RuntimePaths.standard(read=told.read, write=told.write, private=[*_files_of(address), *private])
     return Premises(
         place,
         Backups(place, hard_links=told.hard_links),
@@ -314,7 +330,30 @@ def _files_of(address: str | None) -> list[str]:
     place = parse_address(address)
     if place.backend != "sqlite" or place.path == MEMORY:
         return []
-    return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal")]
+    return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal", KEY_ENDING)]
+
+
+def secrets_of(told: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
+    """Return the secrets that a configuration defines.
+
+    Args:
+        told: ``[secrets]`` with absolute paths; None defines none.
+        address: of the log; the key of the digests is beside its file unless the configuration names another.
+        folder: of the configuration; the key of a log without a file is there.
+
+    Raises:
+        Refused: what ``Secrets`` refuses of ``uses``.
+    """
+    if told is None:
+        return Secrets()
+    made: dict[str, SecretSource] = {"environment": EnvironmentSecrets(tuple(told.environment), told.prefix)}
+    if told.folder is not None:
+        made["folder"] = FolderSecrets(Path(told.folder))
+    if told.keyring is not None:
+        made["keyring"] = KeyringSecrets(told.keyring)
+    files = _files_of(address)
+    key = told.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
+    return Secrets([made[name] for name in told.order if name in made], key=Path(key), uses=told.uses)
 
 
 def _protocol(log: EventLog, parts: Parts, clock: Clock, workers: Workers) -> WorldProtocol:

@@ -36,6 +36,17 @@ signed = "checkpoint.key.signed"          # where it is noted what was signed; u
 [redact]                                  # what --redact role=NAME hides from whom
 guest = ["inputs", "actors"]
 
+[secrets]                                 # what ${secret:NAME} stands for in effects; read when an effect is performed
+order = ["environment", "folder", "keyring"]  # the first source that has a secret decides
+environment = ["API_TOKEN"]               # environment variables that are secrets under their own names
+prefix = "WORLD_SECRET_"                  # secret NAME is the environment variable WORLD_SECRET_NAME
+folder = "/run/secrets"                   # secret NAME is the file NAME; only its owner may read it
+keyring = "shop"                          # service name in the system's keyring (extra keyring)
+key = "world.db.secrets-key"              # key of the digests in the log; unless given, beside the log
+
+[secrets.uses]                            # with which resources alone a secret may be used; others may be used with all
+API_TOKEN = ["URL:https://api.example.com/*"]
+
 [digests]                                 # of resources, in what lease list, waits and explain --redact show
 key = "digests.key"                       # 32 bytes as 64 hex digits; without it each output has a key of its own
 """
@@ -98,6 +109,28 @@ class DigestsConfig(BaseModel):
     key: str
 
 
+class SecretsConfig(BaseModel):
+    """What stands under ``[secrets]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    order: list[Literal["environment", "folder", "keyring"]] = ["environment", "folder", "keyring"]
+    environment: list[str] = Field(default_factory=list)
+    prefix: str = ""
+    folder: str | None = None
+    keyring: str | None = None
+    key: str | None = None
+    uses: dict[str, list[str]] = Field(default_factory=dict)
+
+    def in_folder(self, folder: Path) -> SecretsConfig:
+        """Return the same with absolute paths; relative ones start at the configuration's folder."""
+
+        def placed(name: str | None) -> str | None:
+            return None if name is None else str((folder / Path(name).expanduser()).resolve())
+
+        return self.model_copy(update={"folder": placed(self.folder), "key": placed(self.key)})
+
+
 class Config(BaseModel):
     """What stands in ``world.toml``; relative paths start at ``folder``."""
 
@@ -118,6 +151,7 @@ class Config(BaseModel):
     checkpoint: CheckpointConfig | None = None
     redact: dict[str, list[str]] | None = None
     digests: DigestsConfig | None = None
+    secrets: SecretsConfig | None = None
     folder: Path = Field(default=Path(), exclude=True)
 
     def placed_workspace(self) -> WorkspaceConfig | None:
@@ -154,6 +188,7 @@ class Config(BaseModel):
             **{name: getattr(self, name) for name in names},
             "limits": self.chosen_limits(),
             "workspace": self.placed_workspace(),
+            "secrets": None if self.secrets is None else self.secrets.in_folder(self.folder),
         }
 
     def chosen_limits(self) -> Limits:

@@ -140,8 +140,8 @@ class World(Looking):
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
             domain: the domain in force.
             **parts: ``projections``, ``policies``, ``effects`` (objects or references), ``enforcement``,
-                ``paranoid``, ``unsafe_unguarded_projections``, ``durability``, ``limits``, ``workspace``, ``clock``,
-                ``ids``, ``workers``; see ``worldprotocol.assemble.assemble``.
+                ``paranoid``, ``unsafe_unguarded_projections``, ``durability``, ``limits``, ``workspace``, ``secrets``,
+                ``clock``, ``ids``, ``workers``; see ``worldprotocol.assemble.assemble``.
 
         Raises:
             Refused: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force.

@@ -22,6 +22,7 @@ import httpx
 
 from host.builtin.ground import EFFECT_CANCELLED, MAX_BYTES, Fault
 from host.effects import EFFECT_INVALID_INPUT
+from world.literal_secrets import SECRET_HEADERS
 
 __all__ = ["Exchange", "Outgoing", "Received"]
 
@@ -32,8 +33,6 @@ MAX_READ: Final = 1 << 30
 """Bytes of a response that are read to tell its hash; what is longer is broken off."""
 
 _LOOK_S: Final = 0.1
-_HIDDEN: Final = frozenset({"set-cookie"})
-"""Headers of a response that do not belong into a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +227,7 @@ def _received(response: httpx.Response) -> Received:
     return Received(
         status=response.status_code,
         url=str(response.url),
-        headers={name.lower(): value for name, value in response.headers.items() if name.lower() not in _HIDDEN},
+        headers={name.lower(): value for name, value in response.headers.items() if name.lower() not in SECRET_HEADERS},
         size=size,
         sha256=digest.hexdigest(),
         body=b"".join(kept) if size <= MAX_BYTES else None,

@@ -1,8 +1,10 @@
 """HTTP: ``http.request``, and ``http.get`` and ``http.post`` for short.
 
 Each request carries the effect's idempotency key. Nothing of the environment is trusted: no proxies, no netrc.
-Redirects are followed within the same origin only, so that nobody is led to where nothing was declared. The time limit
-is for all of it, however slowly a server drips; when it is over, or the effect is cancelled, the connection is cut.
+A request's secret headers, the password in its URL and secret parameters of its query are written as references
+(``world.literal_secrets``); those of a response are not recorded. Redirects are followed within the same origin only,
+so that nobody is led to where nothing was declared. The time limit is for all of it, however slowly a server drips;
+when it is over, or the effect is cancelled, the connection is cut.
 
 GET, HEAD, PUT, DELETE and OPTIONS may be repeated by their definition (RFC 9110 section 9.2.2); POST and PATCH only
 where the parameters say that the server knows idempotency keys.
@@ -23,6 +25,8 @@ from host.effects import EffectCallInfo, EffectHandler, handler
 from world.canonical import read_json
 from world.errors import Refused
 from world.klis.resource import canonical_resource
+from world.literal_secrets import url_secrets
+from world.masking import MASK
 
 if TYPE_CHECKING:
     from host.builtin.exchange import Received
@@ -39,6 +43,8 @@ _PREDICATES: Final = {"GET": "CONSUMES", "HEAD": "CONSUMES", "OPTIONS": "CONSUME
 _NOT_REPEATABLE: Final = frozenset({"POST", "PATCH"})
 _BUSY: Final = frozenset({429, 503})
 _BEHIND: Final = frozenset({502, 504})
+_ADDRESSES: Final = frozenset({"location", "content-location", "refresh"})
+"""Headers of a response that hold URLs."""
 
 
 def _resource(url: str) -> str:
@@ -181,8 +187,10 @@ def _request(params: HttpGet, call: EffectCallInfo) -> Any:
 def _told(received: Received) -> dict[str, Any]:
     told: dict[str, Any] = {
         "status": received.status,
-        "url": received.url,
-        "headers": received.headers,
+        "url": _shown_url(received.url),
+        "headers": {
+            name: _shown_url(value) if name in _ADDRESSES else value for name, value in received.headers.items()
+        },
         "size": received.size,
         "sha256": received.sha256,
     }
@@ -199,6 +207,13 @@ def _told(received: Received) -> dict[str, Any]:
         return told | {"text": body.decode()}
     except UnicodeDecodeError:
         return told | {"base64": base64.b64encode(body).decode()}
+
+
+def _shown_url(url: str) -> str:
+    """Return a URL with ``***`` in place of a password and of parameters that are secret by their names."""
+    for _, told, begin, end in reversed(list(url_secrets(url))):
+        url = f"{url[:begin]}{MASK if told else ''}{url[end:]}"
+    return url
 
 
 def _refused(params: HttpGet, received: Received, told: dict[str, Any]) -> Fault:

@@ -122,6 +122,9 @@ class ScriptedExecutor:
     def terms(self, effect_type: str, params: Any = None) -> EffectTerms:
         return EffectTerms(1, False)
 
+    def literal_secrets(self, effect_type: str, params: Any) -> tuple[str, ...]:
+        return ()
+
     def perform(self, order: Order, requirement: Any, call: Any) -> Performed:
         raise AssertionError("nothing asks for effects here")
 

@@ -1,8 +1,9 @@
 """Field specs: which JSON values a state field or an input may hold.
 
 ``{"type": "string" | "number" | "boolean" | "null" | "object" | "array" | "any" | {"enum": [...]},
-"required": bool, "default": ..., "fields": {...}, "items": {...}, "description": "..."}``. An object
-without ``fields`` is free, an array without ``items`` holds anything (and no path leads into it).
+"required": bool, "default": ..., "fields": {...}, "items": {...}, "description": "...", "secret": bool}``. An object
+without ``fields`` is free, an array without ``items`` holds anything (and no path leads into it). A secret field is a
+text with a reference to a secret (``world.secret_references``); its value is not shown in faults.
 
 In the state null may stand anywhere, as absent and null are one value to expressions; in an input null may
 stand where a field is not required. Source: IC-validate, HC-snapshot; the flow vectors.
@@ -18,14 +19,24 @@ from typing import Any, Final, NamedTuple
 from world.core.values import strict_equal
 from world.frozen import FrozenList
 from world.paths import Segments, array_index
+from world.secret_references import is_literal
 
-__all__ = ["MAX_FIELD_DEPTH", "TYPES", "FieldSpec", "InvalidValue", "check_value", "field_at", "read_field"]
+__all__ = [
+    "MAX_FIELD_DEPTH",
+    "TYPES",
+    "FieldSpec",
+    "InvalidValue",
+    "check_value",
+    "field_at",
+    "read_field",
+    "secret_literals",
+]
 
 TYPES: Final = frozenset({"string", "number", "boolean", "null", "object", "array", "any"})
 MAX_FIELD_DEPTH: Final = 50
 """Levels of nested field specs."""
 
-_KEYS: Final = frozenset({"type", "required", "default", "fields", "items", "description"})
+_KEYS: Final = frozenset({"type", "required", "default", "fields", "items", "description", "secret"})
 _SHARED: Final = 32  # elements from which on it pays to look for those that were checked before
 
 
@@ -41,6 +52,8 @@ class FieldSpec:
         fields: members of a closed object; None for a free one.
         items: spec of every element; None where anything may stand.
         enum: the values of an enum.
+        secret: whether the value must be a reference to a secret.
+        holds_secrets: whether it is secret itself, or a field or element of it is.
     """
 
     type: str
@@ -50,6 +63,8 @@ class FieldSpec:
     fields: Mapping[str, FieldSpec] | None = None
     items: FieldSpec | None = None
     enum: tuple[Any, ...] = field(default=())
+    secret: bool = False
+    holds_secrets: bool = False
 
 
 class InvalidValue(NamedTuple):
@@ -87,7 +102,21 @@ def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int 
         fields = _read_fields(spec["fields"], f"{where}.fields", faults, depth)
     if "items" in spec:
         items = read_field(spec["items"], f"{where}.items", faults, depth + 1)
-    found = FieldSpec(kind, spec.get("required") is True, "default" in spec, spec.get("default"), fields, items, enum)
+    secret = spec.get("secret", False)
+    if not isinstance(secret, bool) or (secret and kind not in ("string", "any")):
+        faults.append((f"{where}.secret", "secret is true or false, and true only for type string or any."))
+    parts = [*(fields or {}).values(), *([items] if items is not None else [])]
+    found = FieldSpec(
+        kind,
+        spec.get("required") is True,
+        "default" in spec,
+        spec.get("default"),
+        fields,
+        items,
+        enum,
+        secret=secret is True,
+        holds_secrets=secret is True or any(part.holds_secrets for part in parts),
+    )
     _check_shape(found, where, faults)
     return found
 
@@ -155,6 +184,10 @@ def check_value(
         before: what stood at this place and obeyed the spec; elements shared with it are not checked again.
         path: how faults name the value's place; a dot or bracket leads to inner ones.
     """
+    if spec.secret:
+        if is_literal(value) or (value is None and spec.required and not state):
+            yield InvalidValue(path, "is secret: it must be a text with a reference, ${secret:NAME}")
+        return
     if spec.type == "any" or (value is None and state) or value is before is not None:
         return
     kind = spec.type
@@ -167,6 +200,21 @@ def check_value(
         yield from _check_members(spec.fields, value, state, before, path)
     elif kind == "array" and spec.items is not None:
         yield from _check_elements(spec.items, value, state, before, path)
+
+
+def secret_literals(spec: FieldSpec, value: Any, path: str = "input") -> Iterator[str]:
+    """Yield the path of each literal in a secret field of a value, which need not obey the spec otherwise."""
+    if not spec.holds_secrets:
+        return
+    if spec.secret:
+        if is_literal(value):
+            yield path
+    elif isinstance(value, Mapping):
+        for name, inner in (spec.fields or {}).items():
+            yield from secret_literals(inner, value.get(name), f"{path}.{name}")
+    elif isinstance(value, list) and spec.items is not None:
+        for index, inner in enumerate(value):
+            yield from secret_literals(spec.items, inner, f"{path}[{index}]")
 
 
 def _check_members(

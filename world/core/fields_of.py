@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
 from world.errors import Refused
+from world.literal_secrets import is_secret_schema
 
 __all__ = ["input_spec", "state_spec"]
 
@@ -83,7 +84,18 @@ def _members(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[s
 
 
 def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
-    """Return the spec of a JSON Schema; what a field spec cannot say counts as anything."""
+    """Return the spec of a JSON Schema; what a field spec cannot say counts as anything.
+
+    Raises:
+        Refused: ``UNSUPPORTED_TYPE`` for a secret that is no text.
+    """
+    if is_secret_schema(schema):
+        told = _spec({key: value for key, value in schema.items() if key not in ("secret", "writeOnly")}, named, above)
+        if told["type"] not in ("string", "any"):
+            raise Refused(
+                "UNSUPPORTED_TYPE", f"A secret field is a text, not {told['type']}: use SecretStr or a secret str."
+            )
+        return {**told, "secret": True}
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         # A model inside of itself has no finite spec; from its second level on it counts as anything.
@@ -110,6 +122,8 @@ def _one_of(options: list[dict[str, Any]]) -> dict[str, Any]:
     anything.
     """
     others = [option for option in options if option["type"] != "null"]
+    if len(others) > 1 and any(option.get("secret") for option in others):
+        return {"type": "any", "secret": True}
     nullable = len(others) < len(options)
     if others and all(isinstance(option["type"], dict) for option in others):
         values = [value for option in others for value in option["type"]["enum"]]

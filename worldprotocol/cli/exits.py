@@ -19,6 +19,7 @@ USAGE_CODES: Final = frozenset(
         "FILE_UNREADABLE",
         "GLOBAL_SCOPE",
         "INTENT_TOO_LARGE",
+        "LITERAL_SECRET",
         "INTERNAL_CONTRADICTION",
         "LINE_TOO_LONG",
         "LOCAL_PREDICATE",

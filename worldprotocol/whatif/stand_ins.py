@@ -108,6 +108,10 @@ class Thinking:
         """Return what is promised for an effect."""
         return self.host.terms(effect_type, params)
 
+    def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
+        """Return nothing: an effect that was recorded is requested again as it was."""
+        return ()
+
     def perform(self, order: Order, requirement: Requirement, call: EffectCall) -> Performed:
         """Refuse: nothing is made here."""
         raise Refused("NOT_MADE", f"The effect {requirement.type} is not made in a branch that never was.")

@@ -1,0 +1,207 @@
+"""Resolving the references of an effect's parameters, at the moment when the effect is performed.
+
+Sources are asked in order; the first that has a secret decides. The values are handed to the handler and nowhere else:
+what comes back is masked (``host.secrets.masking``), and with the result a keyed digest of each value is recorded, by
+which whoever has the key can see whether two effects used the same value. The key is a file beside the log, made at
+first use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets as randomness
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
+from host.secrets.sources import SecretSource
+from world.core import EffectResult
+from world.errors import Refused
+from world.frozen import freeze
+from world.klis.resource import canonical_resource
+from world.ports import Performed
+from world.secret_references import references, with_references_replaced
+
+__all__ = ["ResolvedSecrets", "Secrets"]
+
+KEY_BYTES: Final = 32
+_DOMAIN: Final = b"world protocol secret v1\0"
+"""Keeps these digests apart from whatever else the key is used for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSecrets:
+    """The parameters of one effect with the values of its secrets.
+
+    Args:
+        params: what the handler gets.
+        digests: name and keyed digest of each secret, as they are recorded.
+        mask: removes the values from what comes back.
+    """
+
+    params: Any = field(repr=False)
+    digests: tuple[Mapping[str, str], ...] = ()
+    mask: ValueMask = field(default_factory=lambda: ValueMask(()), repr=False)
+
+    def masked(self, performed: Performed) -> Performed:
+        """Return what came of an effect without the values, and with the digests.
+
+        Raises:
+            Refused: ``INVALID_PATCH`` and the like, where a patch is none any more without them.
+        """
+        if not self.digests:
+            return performed
+        return replace(
+            performed,
+            result=EffectResult.from_wire(freeze(self.mask.value(performed.result.to_wire()))),
+            observed=tuple(self.mask.value(one) for one in performed.observed),
+            violations=tuple(self.mask.value(one) for one in performed.violations),
+            secrets=self.digests,
+        )
+
+
+class Secrets:
+    """The secrets that effects may refer to.
+
+    Args:
+        sources: where they are looked for, in this order.
+        key: the file with the digests' key; made with mode 0600 where there is none. None records no digests but names.
+        uses: by secret: the resources with which alone it may be used, such as ``URL:https://api.example.com/*``; a
+            secret that is not named may be used with every effect.
+    """
+
+    __slots__ = ("_key", "_sources", "_uses")
+
+    def __init__(
+        self,
+        sources: Sequence[SecretSource] = (),
+        *,
+        key: Path | None = None,
+        uses: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """Remember the sources; nothing is read yet.
+
+        Raises:
+            Refused: what ``canonical_resource`` refuses, for ``uses``.
+        """
+        self._sources = tuple(sources)
+        self._key = key
+        self._uses = {
+            name: tuple(canonical_resource(text, path=f"[secrets.uses] {name}") for text in texts)
+            for name, texts in (uses or {}).items()
+        }
+
+    @property
+    def key_file(self) -> Path | None:
+        """The file with the digests' key."""
+        return self._key
+
+    def resolve(self, params: Any, touched: Sequence[str]) -> ResolvedSecrets:
+        """Return parameters with the values of their secrets.
+
+        Args:
+            params: with references.
+            touched: the resources that the effect touches.
+
+        Raises:
+            Refused: ``SECRET_REFERENCE_INVALID``, ``SECRET_NOT_FOUND`` with where it was looked for,
+                ``SECRET_UNREADABLE``, ``SECRET_TOO_SHORT``, ``SECRET_NOT_ALLOWED``, ``SECRET_KEY_INVALID``.
+        """
+        names = references(params)
+        for name in names:
+            self._check_use(name, touched)
+        values = {name: self.value_of(name) for name in names}
+        told = freeze(with_references_replaced(params, values.__getitem__)) if _is_written(params) else params
+        return ResolvedSecrets(told, tuple(self._digest(*one) for one in values.items()), ValueMask(values.values()))
+
+    def value_of(self, name: str) -> str:
+        """Return the value of one secret; refuses as ``resolve``."""
+        for source in self._sources:
+            found = source.read(name)
+            if found is None:
+                continue
+            if len(found) < MIN_SECRET_CHARS:
+                raise Refused(
+                    "SECRET_TOO_SHORT",
+                    f"Secret {name} ({source.place_of(name)}) has fewer than {MIN_SECRET_CHARS} characters and "
+                    "could not be "
+                    "removed from results without disclosing it. Use a longer one.",
+                    name=name,
+                )
+            return found
+        places = [source.place_of(name) for source in self._sources]
+        looked = f"It was looked for in: {'; '.join(places)}." if places else "world.toml has no [secrets]."
+        raise Refused(
+            "SECRET_NOT_FOUND",
+            f"Secret {name} is not defined, and nothing was sent. {looked}",
+            name=name,
+            looked_in=places,
+        )
+
+    def _check_use(self, name: str, touched: Sequence[str]) -> None:
+        allowed = self._uses.get(name)
+        if allowed is None:
+            return
+        for text in touched:
+            resource = canonical_resource(text, literal_stars=True)
+            if not any(one.covers(resource) for one in allowed):
+                raise Refused(
+                    "SECRET_NOT_ALLOWED",
+                    f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the "
+                    "effect touches "
+                    f"{resource.text}. Change [secrets.uses] in world.toml if that is intended.",
+                    name=name,
+                    resource=resource.text,
+                )
+        if not touched:
+            raise Refused(
+                "SECRET_NOT_ALLOWED",
+                f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the effect's "
+                "handler "
+                "does not say what it touches.",
+                name=name,
+            )
+
+    def _digest(self, name: str, value: str) -> Mapping[str, str]:
+        if self._key is None:
+            return {"name": name}
+        made = hmac.new(_read_key(self._key), _DOMAIN + value.encode(), hashlib.sha256)
+        return {"name": name, "digest": made.hexdigest()}
+
+
+def _is_written(params: Any) -> bool:
+    """Return whether parameters hold a reference or an escaped one."""
+    return bool(with_references_replaced(params, lambda name: "") != params)
+
+
+def _read_key(path: Path) -> bytes:
+    """Return the key of a file; makes it where there is none."""
+    with contextlib.suppress(FileExistsError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f"{path.name}.{randomness.token_hex(8)}")
+        if not path.exists():
+            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with open(file, "w", encoding="ascii") as out:
+                    out.write(randomness.token_hex(KEY_BYTES))
+                    out.flush()
+                    os.fsync(out.fileno())
+                os.link(fresh, path)  # never over one that another process made meanwhile
+            finally:
+                os.unlink(fresh)
+    try:
+        key = bytes.fromhex(path.read_text(encoding="ascii").strip())
+        is_open = bool(os.stat(path).st_mode & 0o077)
+    except (OSError, ValueError):
+        key, is_open = b"", False
+    if len(key) != KEY_BYTES or is_open:
+        why = (
+            "other users may read it; run `chmod 600` on it" if is_open else f"it must hold {2 * KEY_BYTES} hex digits"
+        )
+        raise Refused("SECRET_KEY_INVALID", f"{path} cannot be used as the key of digests: {why}.", path=str(path))
+    return key

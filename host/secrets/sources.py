@@ -1,0 +1,150 @@
+"""Sources of secrets: environment variables, a folder with one file per secret, and the system's keyring."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from world.errors import Refused
+
+__all__ = ["EnvironmentSecrets", "FolderSecrets", "KeyringSecrets", "SecretSource"]
+
+MAX_SECRET_BYTES = 64 * 1024
+"""The largest file that is read as a secret, in bytes."""
+
+
+class SecretSource(Protocol):
+    """One place that holds secrets."""
+
+    def read(self, name: str) -> str | None:
+        """Return the value of a secret, None where this source does not have it.
+
+        Raises:
+            Refused: ``SECRET_UNREADABLE`` where it has one that must not or cannot be read.
+        """
+        ...
+
+    def place_of(self, name: str) -> str:
+        """Return where a secret is looked for, for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSecrets:
+    """Environment variables of this process.
+
+    Args:
+        names: variables that are secrets under their own names.
+        prefix: secret ``NAME`` is the variable ``<prefix>NAME``; an empty one offers no variable.
+        environ: the variables; the process's own unless given.
+    """
+
+    names: Sequence[str] = ()
+    prefix: str = ""
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def read(self, name: str) -> str | None:
+        """Return the variable's value."""
+        if name in self.names:
+            return self.environ.get(name)
+        return self.environ.get(f"{self.prefix}{name}") if self.prefix else None
+
+    def place_of(self, name: str) -> str:
+        """Return the variable's name, or that it is not among those that may be used."""
+        if name in self.names:
+            return f"environment variable {name}"
+        if self.prefix:
+            return f"environment variable {self.prefix}{name}"
+        return f"environment ({name} is not in [secrets] environment)"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSecrets:
+    """A folder with one file per secret, named as the secret; one final line break is not part of the value.
+
+    A file must belong to this user or to root, and only its owner may read or write it, except that root's files may be
+    readable by all where the folder itself is closed to others, as container platforms mount secrets.
+    """
+
+    folder: Path
+
+    def read(self, name: str) -> str | None:
+        """Return the file's text.
+
+        Raises:
+            Refused: ``SECRET_UNREADABLE`` for a file that others may read or write, that is no regular file, too large
+                or not UTF-8, or that the system refuses to read.
+        """
+        path = self.folder / name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(name, path, f"cannot be opened ({error.strerror})") from None
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise _unreadable(name, path, "is not a regular file")
+            if found.st_uid not in (os.geteuid(), 0):
+                raise _unreadable(name, path, f"belongs to user {found.st_uid}")
+            if found.st_mode & 0o077 and not self._is_closed():
+                raise _unreadable(name, path, f"has the mode {stat.S_IMODE(found.st_mode):04o}; run `chmod 600` on it")
+            told = file.read(MAX_SECRET_BYTES + 1)
+        if len(told) > MAX_SECRET_BYTES:
+            raise _unreadable(name, path, f"has more than {MAX_SECRET_BYTES} bytes")
+        try:
+            return told.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise _unreadable(name, path, "is not UTF-8 text") from None
+
+    def place_of(self, name: str) -> str:
+        """Return the file's path."""
+        return f"file {self.folder / name}"
+
+    def _is_closed(self) -> bool:
+        """Return whether only its owner, this user or root, may enter the folder."""
+        found = os.stat(self.folder)
+        return not found.st_mode & 0o077 and found.st_uid in (os.geteuid(), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyringSecrets:
+    """The system's keyring, by the library ``keyring`` (extra ``keyring``).
+
+    Args:
+        service: the service's name under which the secrets are stored.
+    """
+
+    service: str
+
+    def read(self, name: str) -> str | None:
+        """Return the password stored under the service and the secret's name.
+
+        Raises:
+            Refused: ``SECRET_UNREADABLE`` where the library is not installed or the keyring refuses.
+        """
+        try:
+            library: Any = importlib.import_module("keyring")
+        except ImportError:
+            raise _unreadable(
+                name, self.place_of(name), "needs the library keyring: install world-protocol[keyring]"
+            ) from None
+        try:
+            found: str | None = library.get_password(self.service, name)
+        except Exception as error:  # noqa: BLE001 - every backend of the library has errors of its own
+            raise _unreadable(name, self.place_of(name), f"cannot be read ({type(error).__name__})") from None
+        return found
+
+    def place_of(self, name: str) -> str:
+        """Return the service's name."""
+        return f"keyring service {self.service}"
+
+
+def _unreadable(name: str, place: object, why: str) -> Refused:
+    return Refused("SECRET_UNREADABLE", f"Secret {name}: {place} {why}.", name=name, place=str(place))

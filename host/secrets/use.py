@@ -1,0 +1,57 @@
+"""Secrets of one effect: resolved only where what the effect touches does not depend on their values.
+
+The user and the query of a URL may hold a reference: the resource is named without the user, and its query with the
+reference. Elsewhere in what names a resource (scheme, host, port and path of a URL, a file, a process) none may stand:
+leases, manifests and confinement are by that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from host.effects import EffectHandler
+from host.secrets.secrets import ResolvedSecrets, Secrets
+from world.errors import Refused
+from world.klis.resource import canonical_resource
+from world.secret_references import references
+
+__all__ = ["resolved_for"]
+
+
+def resolved_for(handler: EffectHandler, params: Any, secrets: Secrets) -> ResolvedSecrets:
+    """Return an effect's parameters with the values of its secrets.
+
+    Args:
+        handler: performs it.
+        params: with references.
+        secrets: what they stand for.
+
+    Raises:
+        Refused: ``SECRET_IN_RESOURCE``, and what ``Secrets.resolve`` and ``EffectHandler.triples`` refuse.
+    """
+    names = references(params)
+    if not names:
+        return secrets.resolve(params, ())
+    named = handler.triples(params)
+    resolved = secrets.resolve(params, [text for _, text in named])
+    try:
+        actual = handler.triples(resolved.params)
+    except Refused as refused:  # its message may hold a value
+        message = resolved.mask.text(refused.message)
+        raise Refused(refused.code, message, **resolved.mask.value(refused.details)) from None
+    if [(verb, _without_query(text)) for verb, text in named] != [
+        (verb, _without_query(text)) for verb, text in actual
+    ]:
+        raise Refused(
+            "SECRET_IN_RESOURCE",
+            f"What {handler.type} touches depends on the value of a secret ({', '.join(names)}), and nothing was "
+            "sent. Use "
+            "the reference in a header, the body, the environment, or the query or user of a URL.",
+            names=list(names),
+        )
+    return resolved
+
+
+def _without_query(text: str) -> str:
+    resource = canonical_resource(text, literal_stars=True) if text.upper().startswith("URL:") else None
+    return text if resource is None else resource.text.partition("?")[0]
