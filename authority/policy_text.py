@@ -16,6 +16,7 @@ import yaml
 
 from authority.words import told
 from world.errors import Refused
+from world.markup import check_toml, check_yaml, yaml_fault
 
 MAX_BYTES: Final = 1_048_576
 """Bytes of a policy file."""
@@ -98,16 +99,15 @@ def read_text(text: str, *, is_toml: bool) -> Written:
     """
     try:
         if is_toml:
+            check_toml(text, max_depth=MAX_DEPTH)
             return Written(tomllib.loads(text), _toml_lines(text))
         return _read_yaml(text)
     except tomllib.TOMLDecodeError as error:
         raise _malformed(str(error)) from None
+    except Refused as refused:
+        raise _malformed(refused.message) from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        raise _malformed(f"{getattr(error, 'problem', None) or error}{where}") from None
-    except RecursionError:
-        raise _malformed("it is nested too deeply") from None
+        raise _malformed(yaml_fault(error)) from None
     except ValueError as error:  # a date or a number that YAML's grammar allows and Python does not
         raise _malformed(str(error)) from None
 
@@ -168,14 +168,7 @@ def _named(key: str) -> str:
 
 
 def _read_yaml(text: str) -> Written:
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise _malformed(f"it is nested deeper than {MAX_DEPTH} levels")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            where = "" if event.start_mark is None else f" (line {event.start_mark.line + 1})"
-            raise _malformed(f"an anchor or alias stands there{where}; write it out")
+    check_yaml(text, max_depth=MAX_DEPTH, plain="a policy file", without=["anchor"])
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()

@@ -607,9 +607,10 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
     try:
         event = _payload(topic, version, state)
         check_shapes(topic, event)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, TypeError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, TypeError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise DamagedLog(
-            "BAD_EVENT", f"Event {position} is no valid {topic!r}: {error}.", position=position, topic=topic
+            "BAD_EVENT", f"Event {position} is no valid {topic!r}: {why}.", position=position, topic=topic
         ) from None
     return event
 

@@ -336,7 +336,7 @@ def read_event(kind: Kind | None, topic: str, version: int, state: bytes, positi
     if kind is not None and kind.version == version:
         try:
             return kind.decode(state)
-        except (msgspec.MsgspecError, UnicodeError, TypeError):
+        except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError):
             pass  # told in full below
     try:
         return decode_event(topic, version, state, position)

@@ -15,3 +15,15 @@ MAX_SCOPE_NAMES: Final = 100_000
 
 MAX_SCOPE_STEPS: Final = 2_000_000
 """Nodes of a trie that one comparison of two scopes may visit; at most a few seconds."""
+
+MAX_MARKUP_DEPTH: Final = 200
+"""Levels of lists and objects in YAML and TOML; ``world.frozen.MAX_DEPTH`` is the same for JSON."""
+
+MAX_YAML_NODES: Final = 200_000
+"""Values that a YAML text stands for; an alias counts as all that its anchor stands for."""
+
+MAX_DOMAIN_BYTES: Final = 8 << 20
+"""Bytes of a domain file."""
+
+MAX_CONFIG_BYTES: Final = 1 << 20
+"""Bytes of a world.toml."""

@@ -53,7 +53,6 @@ key = "digests.key"                       # 32 bytes as 64 hex digits; without i
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
@@ -63,6 +62,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from world.errors import Refused
 from world.klis.settings import KlisSettings
 from world.limits import Limits
+from world.markup import load_toml
+from world.sizes import MAX_CONFIG_BYTES
 from world.values import refused_value
 
 CONFIG_NAME = "world.toml"
@@ -214,13 +215,21 @@ def read_config(path: Path) -> Config:
         Refused: ``NO_CONFIG`` when there is no such file, ``INVALID_CONFIG`` when it is not as it should be.
     """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        size = path.stat().st_size
+        if size > MAX_CONFIG_BYTES:
+            message = f"{path} has {size} bytes; the limit is {MAX_CONFIG_BYTES} (MAX_CONFIG_BYTES)."
+            raise Refused("INVALID_CONFIG", message)
+        told = load_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Refused(
             "NO_CONFIG", f"There is no {path}; `worldctl init` makes one, or name another with --config."
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise Refused("INVALID_CONFIG", f"{path} cannot be read: {error}.") from None
+    except Refused as fault:
+        if fault.code == "INVALID_CONFIG":
+            raise
+        raise Refused("INVALID_CONFIG", f"{path} cannot be read: {fault.message}", **fault.details) from None
     try:
         return Config(**{**told, "folder": path.parent})
     except ValidationError as error:

@@ -238,7 +238,7 @@ def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
                 told = _HEAD.decode(line).head
                 head = TreeHead.from_hex(told.size, told.root)
                 is_canonical = head_line(head).strip() == line.strip()
-            except (msgspec.MsgspecError, UnicodeError, Refused):
+            except (msgspec.MsgspecError, UnicodeError, RecursionError, Refused):
                 is_canonical = False
             if not is_canonical:
                 raise Refused("INVALID_TREE_HEAD", f"This is no tree head: {line[:120]!r}.")
@@ -411,7 +411,7 @@ def read_header(line: bytes) -> Header:
     try:
         header = _HEADER.decode(line)
         is_canonical = header_line(header) == line
-    except (msgspec.MsgspecError, UnicodeError, Refused):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, Refused):
         header = None
     if header is None or header.world_protocol != "log":
         raise _bad(1, "this is no export of a log")
@@ -443,6 +443,8 @@ def read_line(line: bytes) -> LoggedEvent | Hidden | TreeHead:
         leaf = TreeHead.from_hex(0, told.leaf).root
         if leaf.hex() != told.leaf:
             raise Refused("BAD_EXPORT", "its leaf hash is not written in 64 lower-case hex digits")
+    except RecursionError:
+        raise Refused("BAD_EXPORT", "it is nested too deep to be an event or a tree head") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise Refused("BAD_EXPORT", f"it is neither an event nor a tree head ({error})") from None
     if told.redacted:

@@ -80,7 +80,7 @@ def read_order(area: Area, backup_id: str) -> Order:
         found = msgspec.json.decode(area.read(_FOLDER, backup_id + _SUFFIX), type=_Journal)
         if found.digest == digest(msgspec.to_builtins(found.order)) and found.order.backup_id == backup_id:
             return found.order
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     raise damaged(f"The note of the rollback to {backup_id} ({place})", "is damaged", backup_id=backup_id)
 

@@ -177,7 +177,7 @@ def decode(text: bytes, backup_id: str) -> BackupSet:
     _check_digest(text, backup_id)
     try:
         found = msgspec.json.decode(text, type=BackupSet)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged_set(backup_id, f"cannot be read ({error})") from None
     for entry in (*found.entries, *found.above):
         _check_entry(entry, backup_id)
@@ -191,7 +191,7 @@ def decode_header(text: bytes, backup_id: str) -> Header:
     _check_digest(text, backup_id)
     try:
         return msgspec.json.decode(text, type=Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged_set(backup_id, f"cannot be read ({error})") from None
 
 

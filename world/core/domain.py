@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-import yaml
 from pydantic import BaseModel
 
 from world.canonical import read_json
@@ -39,6 +38,8 @@ from world.core.python_action import Action, run_python
 from world.core.schema import DomainSchema, load_schema
 from world.errors import Refused
 from world.frozen import freeze
+from world.markup import load_yaml
+from world.sizes import MAX_DOMAIN_BYTES
 
 __all__ = ["Domain", "load_domain"]
 
@@ -320,7 +321,8 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
 
     Raises:
         Refused: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
-            ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for the file.
+            ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for
+            the file.
     """
     if isinstance(source, Mapping):
         return Domain.of_schema(load_schema(freeze(source)))
@@ -335,23 +337,20 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
 
 def _read_file(path: Path) -> Any:
     try:
+        size = path.stat().st_size
+        if size > MAX_DOMAIN_BYTES:
+            raise Refused(
+                "FILE_UNREADABLE",
+                f"It has {size} bytes; the limit is {MAX_DOMAIN_BYTES} (MAX_DOMAIN_BYTES). Split the domain.",
+                path=str(path),
+            )
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise Refused("FILE_UNREADABLE", f"It cannot be read: {why}.", path=str(path)) from None
     if path.suffix not in (".yaml", ".yml"):
         return read_json(content)
-    try:
-        return freeze(yaml.safe_load(content))
-    except yaml.YAMLError as error:
-        raise Refused("MALFORMED_YAML", f"This is no YAML: {_yaml_fault(error)}.") from None
-
-
-def _yaml_fault(error: yaml.YAMLError) -> str:
-    """Return what is wrong with a YAML text, on one line, with the place."""
-    mark = getattr(error, "problem_mark", None)
-    where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-    return " ".join(str(getattr(error, "problem", None) or error).split()) + where
+    return freeze(load_yaml(content))
 
 
 _EXPRESSION = (

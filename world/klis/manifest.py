@@ -24,6 +24,7 @@ from world.klis.resource import STANDARD, Resource, ResourceTypes, read_resource
 from world.klis.scope import Claim, check_claims, check_targets, check_width, effective_triples
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple, read_confidence, read_triple
+from world.markup import YAML_LOADER, check_yaml
 
 __all__ = [
     "ENGINE_ONLY",
@@ -321,10 +322,7 @@ def _too_large(path: str, limit: str, maximum: int, unit: str) -> Refused:
     )
 
 
-_Loader: Any = getattr(pyyaml, "CSafeLoader", pyyaml.SafeLoader)
-
-
-class _StrictLoader(_Loader):  # type: ignore[misc]  # the compiled one where it exists
+class _StrictLoader(YAML_LOADER):  # type: ignore[misc]  # the compiled one where it exists
     def construct_mapping(self, node: pyyaml.MappingNode, deep: bool = False) -> Any:
         seen: set[str] = set()
         for key, _ in node.value:
@@ -342,16 +340,7 @@ def _read_yaml(text: str | bytes) -> Any:
     It has no aliases, which can make a small text huge, no tags, no merges and no repeated keys.
     """
     try:
-        depth = 0
-        for event in pyyaml.parse(text, _Loader):
-            line = 1 if event.start_mark is None else event.start_mark.line + 1
-            if isinstance(event, pyyaml.AliasEvent):
-                raise Refused("MALFORMED_YAML", f"An alias at line {line}: write it out; a manifest has no aliases.")
-            if getattr(event, "tag", None) is not None:
-                raise Refused("MALFORMED_YAML", f"A tag at line {line}: leave it out; a manifest has no tags.")
-            depth += isinstance(event, pyyaml.CollectionStartEvent) - isinstance(event, pyyaml.CollectionEndEvent)
-            if depth > _MAX_YAML_DEPTH:
-                raise Refused("MALFORMED_YAML", f"It is nested more than {_MAX_YAML_DEPTH} deep at line {line}.")
+        check_yaml(text, max_depth=_MAX_YAML_DEPTH, plain="a manifest", without=["tag"])
         return pyyaml.load(text, _StrictLoader)  # noqa: S506 -- it is a SafeLoader
     except (pyyaml.YAMLError, ValueError) as error:  # a number or date may be none, bytes may be no text
         mark = getattr(error, "problem_mark", None)

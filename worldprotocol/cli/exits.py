@@ -46,6 +46,7 @@ USAGE_CODES: Final = frozenset(
         "UNKNOWN_RESOURCE_TYPE",
         "UNSUPPORTED_TYPE",
         "UNTRUSTED_CODE",
+        "YAML_TOO_LARGE",
     }
 )
 """Codes, beside those that begin with INVALID or MALFORMED, of what is wrong whatever the log holds."""

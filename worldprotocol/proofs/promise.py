@@ -100,7 +100,7 @@ def _read(path: Path, lines: Iterable[bytes]) -> list[tuple[_Signed, TreeHead]]:
     try:
         signed = [msgspec.json.decode(line, type=_Signed) for line in lines]
         return [(one, TreeHead.from_hex(one.size, one.root)) for one in signed]
-    except (msgspec.MsgspecError, UnicodeError, Refused) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, Refused) as error:
         raise Refused("INVALID_PROMISE", f"{path} does not tell what was signed: {error}.", path=str(path)) from None
 
 

@@ -1,0 +1,159 @@
+"""Reading YAML and TOML that others wrote: bounds on nesting and on aliases come before anything is made of the text.
+
+An alias repeats what its anchor stands for, so that a few lines can stand for 10^9 values; it counts as all of them.
+Every refusal names the line. Source: design section 4.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection
+from typing import Any, Final
+
+import yaml
+
+from world.errors import Refused
+from world.sizes import MAX_MARKUP_DEPTH, MAX_YAML_NODES
+
+__all__ = ["YAML_LOADER", "check_toml", "check_yaml", "load_toml", "load_yaml", "yaml_fault"]
+
+YAML_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The compiled safe loader where it exists."""
+
+_TOML: Final = re.compile(
+    r'"""(?s:.*?)(?<!\\)(?:\\\\)*"""|\'\'\'(?s:.*?)\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|\#[^\n]*|[\[\]{}]|\n'
+)
+
+
+def load_yaml(text: str) -> Any:
+    """Return what one YAML document says, read by the safe loader.
+
+    Raises:
+        Refused: ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, with the line.
+    """
+    check_yaml(text)
+    try:
+        return yaml.load(text, YAML_LOADER)  # noqa: S506 - it is a safe loader
+    except yaml.YAMLError as error:
+        raise Refused("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
+    except (ValueError, RecursionError) as error:  # a date or number that the grammar allows and Python does not
+        raise Refused("MALFORMED_YAML", f"This YAML cannot be read: {error}.") from None
+
+
+def check_yaml(
+    text: str | bytes, *, max_depth: int = MAX_MARKUP_DEPTH, plain: str = "", without: Collection[str] = ()
+) -> None:
+    """Refuse a YAML text that is nested too deep or stands for too many values, before it is read.
+
+    Args:
+        text: the text.
+        max_depth: levels of lists and objects.
+        plain: what the text is, such as ``a manifest``, where it may have no aliases.
+        without: what it may not have beside: ``anchor``, ``tag``.
+
+    Raises:
+        Refused: ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, with the line.
+    """
+    counted = _Counted(max_depth)
+    try:
+        for event in yaml.parse(text, YAML_LOADER):
+            line = 1 if event.start_mark is None else event.start_mark.line + 1
+            if plain:
+                _check_plain(event, line, plain, without)
+            counted.take(event, line)
+    except yaml.YAMLError as error:
+        raise Refused("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
+
+
+class _Counted:
+    """Counts what a YAML text stands for, event by event."""
+
+    def __init__(self, max_depth: int) -> None:
+        self._max_depth = max_depth
+        self._sizes: dict[str, int] = {}
+        self._opened: list[tuple[str | None, int]] = []
+        self._total = 0
+
+    def take(self, event: Any, line: int) -> None:
+        """Count one event of the parser."""
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in self._opened):
+                raise _malformed(f"The alias *{event.anchor} at line {line} stands for what it is a part of", line)
+            self._total += self._sizes.get(str(event.anchor), 0)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = self._opened.pop()
+            if anchor is not None:
+                self._sizes[anchor] = self._total - before
+        elif isinstance(event, yaml.NodeEvent):
+            self._total += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                self._opened.append((event.anchor, self._total - 1))
+            elif event.anchor is not None:
+                self._sizes[event.anchor] = 1
+        if len(self._opened) > self._max_depth:
+            raise _malformed(f"It is nested more than {self._max_depth} deep at line {line}", line)
+        if self._total > MAX_YAML_NODES:
+            raise _too_large(self._total, line)
+
+
+def _check_plain(event: Any, line: int, what: str, without: Collection[str]) -> None:
+    if isinstance(event, yaml.AliasEvent):
+        raise _malformed(f"An alias at line {line}: write it out; {what} has no anchors and aliases", line)
+    for mark in without:
+        if getattr(event, mark, None) is not None:
+            raise _malformed(f"There is a {mark} at line {line}: leave it out; {what} has none", line)
+
+
+def _malformed(message: str, line: int) -> Refused:
+    return Refused("MALFORMED_YAML", f"{message}.", line=line)
+
+
+def _too_large(total: int, line: int) -> Refused:
+    return Refused(
+        "YAML_TOO_LARGE",
+        f"With the aliases up to line {line} the YAML stands for {total} values; the limit is {MAX_YAML_NODES} "
+        "(MAX_YAML_NODES). Use fewer aliases, or split it.",
+        line=line,
+        values=total,
+        max_values=MAX_YAML_NODES,
+    )
+
+
+def yaml_fault(error: yaml.YAMLError) -> str:
+    """Return what is wrong with a YAML text, on one line, with the place."""
+    mark = getattr(error, "problem_mark", None)
+    where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+    return " ".join(str(getattr(error, "problem", None) or error).split()) + where
+
+
+def load_toml(text: str) -> dict[str, Any]:
+    """Return what a TOML text says.
+
+    Raises:
+        Refused: ``MALFORMED_TOML`` with the line.
+    """
+    check_toml(text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Refused("MALFORMED_TOML", f"{error}.") from None
+
+
+def check_toml(text: str, *, max_depth: int = MAX_MARKUP_DEPTH) -> None:
+    """Refuse a TOML text whose lists and tables are nested too deep, before it is read.
+
+    Raises:
+        Refused: ``MALFORMED_TOML`` with the line.
+    """
+    depth, line = 0, 1
+    for match in _TOML.finditer(text):
+        piece = match.group()
+        if piece in ("[", "{"):
+            depth += 1
+        elif piece in ("]", "}"):
+            depth = max(0, depth - 1)
+        line += piece.count("\n")
+        if depth > max_depth:
+            message = f"It is nested more than {max_depth} deep at line {line}"
+            raise Refused("MALFORMED_TOML", f"{message}.", line=line)
