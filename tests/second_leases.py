@@ -63,7 +63,7 @@ class Leases:
                 must(type(value) is (bool if name in SWITCHES else str), "a setting of a wrong type")
         self.authentication = state["settings"].get("authentication", "open")
         must(self.authentication in ("signed", "channel", "open"), "no way of authentication")
-        must(state["settings"].get("manifest_rules", 1) in (1, 2), "unknown rules")
+        must(state["settings"].get("manifest_rules", 1) in (1, 2, 3), "unknown rules")
         self.are_needed = True
         self.kinds = KINDS | {
             name: "other" if told.get("authority") else told["kind"] for name, told in state.get("types", {}).items()

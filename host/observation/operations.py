@@ -22,6 +22,7 @@ from host.confinement.naming import HERE, Named, Unknowable, find, here
 from host.system_paths import DEVICES, KERNEL, PROGRAMS, SETTINGS, SHARED_MEMORY, is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from world.errors import Refused
+from world.klis.host import bare_host
 from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
 from world.klis.resource import Resource, canonical_resource
@@ -156,7 +157,7 @@ class Operations:
         self._searched = frozenset(paths.searched)
         own = os.path.join(workspace.root_bytes, PRIVATE)
         self._for_git = frozenset({own, os.path.join(own, IGNORE)})
-        self._hosts = tuple(sorted(set(hosts)))
+        self._hosts = tuple(sorted({bare_host(host) for host in hosts}))
         self._confined = confined
         self._addresses: dict[str, str] = {}
         self._looked_up = float("-inf")
@@ -366,7 +367,8 @@ class Operations:
         return Seen(Predicate.CONSUMES, _url(host, port), call, address=(host, port))
 
     def _name_of(self, host: str) -> str:
-        """Return the declared name of an address, or the host as it was given."""
+        """Return the declared name of an address, or the host in its canonical form."""
+        host = bare_host(host)
         if host in self._hosts or not self._hosts:
             return host
         if host not in self._addresses and time.monotonic() - self._looked_up > _RESOLVED_FOR_S:
@@ -380,7 +382,7 @@ class Operations:
                 found = socket.getaddrinfo(name, None)
             except OSError:
                 continue
-            self._addresses.update((str(entry[4][0]), name) for entry in found)
+            self._addresses.update((bare_host(str(entry[4][0])), name) for entry in found)
 
 
 def _named(path: Name, cwd: Start, *, follow: bool = False) -> Named | None:

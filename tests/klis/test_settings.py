@@ -83,7 +83,7 @@ def test_settings_from_before_a_setting_was_recorded_keep_their_meaning_and_thei
     assert DEFAULTS["authentication"] == "channel"
 
 
-@pytest.mark.parametrize("rules", [0, 3, "2", True, None])
+@pytest.mark.parametrize("rules", [0, 4, "2", True, None])
 def test_rules_of_another_version_are_refused(rules: object) -> None:
     with pytest.raises(Refused) as caught:
         KlisSettings.recorded({"manifest_rules": rules})

@@ -299,6 +299,7 @@ def _claims(scope: Sequence[_Intent], types: ResourceTypes, settings: KlisSettin
             max_depth=settings.max_depth,
             path=path,
             literal_stars=settings.manifest_rules < 2,
+            plain_hosts=settings.manifest_rules < 3,
         )
 
     for index, (predicate, intent) in enumerate(zip(predicates, scope, strict=True)):

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from world.errors import ScopeViolationError
+from world.errors import Refused, ScopeViolationError
+from world.klis.host import bare_host
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource
+from world.klis.resource import Resource, canonical_resource
 from world.klis.triple import Triple
 
 __all__ = ["KLIS_SCOPE_VIOLATION", "OUTSIDE", "SATISFIED_BY", "Declaration", "Seen", "outside_resource", "violation"]
@@ -124,7 +126,7 @@ class Declaration:
         if triple in self.triples:
             return
         self.triples += (triple,)
-        resource = triple.resource
+        resource = _place(triple.resource)
         places = self._subtrees if triple.covers else self._by_key
         places.setdefault(resource.key, set()).add(triple.predicate)
         self._above |= set(resource.ancestors)
@@ -173,6 +175,7 @@ class Declaration:
         return [triple for triple in self.triples if not any(_uses(triple, one) for one in observed)]
 
     def _covers(self, resource: Resource, accepted: frozenset[Predicate]) -> bool:
+        resource = _place(resource)
         key = resource.key
         if not resource.subtree and not accepted.isdisjoint(self._by_key.get(key, ())):
             return True
@@ -187,20 +190,34 @@ def _uses(triple: Triple, seen: Seen) -> bool:
         return _address_of(triple.resource) == seen.address
     if triple.predicate not in SATISFIED_BY[seen.predicate]:
         return False
-    resource, other = triple.resource, seen.resource
+    resource, other = _place(triple.resource), _place(seen.resource)
     return resource.key == other.key or (triple.covers and resource.key in other.ancestors)
+
+
+def _place(resource: Resource) -> Resource:
+    """Return a URL by the newest rules for hosts: a manifest of an earlier version may name its host otherwise."""
+    return resource if resource.type != "URL" else _url_place(resource)
+
+
+@lru_cache(4_096)
+def _url_place(resource: Resource) -> Resource:
+    try:
+        return canonical_resource(resource.text, max_chars=len(resource.text))
+    except Refused:
+        return resource
 
 
 def _address_of(resource: Resource) -> tuple[str, int] | None:
     """Return host and port that a URL leads to, None for everything else."""
     if resource.type != "URL":
         return None
-    parts = urlsplit(resource.key.removeprefix("URL:"))
     try:
+        parts = urlsplit(resource.key.removeprefix("URL:"))
         port = parts.port or _PORTS.get(parts.scheme)
+        host = bare_host(parts.hostname or "")
     except ValueError:
         return None
-    return None if parts.hostname is None or port is None else (parts.hostname, port)
+    return None if not host or port is None else (host, port)
 
 
 def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:

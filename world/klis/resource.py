@@ -3,7 +3,7 @@
 A resource is written ``TYPE:name``. Its type says what kind of names it has:
 
 - *paths* (``FILE:/src/main.ts``) are absolute; ``.`` and ``..`` are resolved, redundant slashes removed,
-- *URLs* (``URL:https://example.com/api/v1``) are normalised by RFC 3986,
+- *URLs* (``URL:https://example.com/api/v1``) are normalised by RFC 3986, their hosts by ``world.klis.host``,
 - *opaque names* (``SYMBOL:User.authenticate``) are compared exactly as they are written. A type may define a
   ``separator``: then its names are a hierarchy, as in ``TOPIC:orders.eu``.
 
@@ -237,6 +237,7 @@ def read_resource(
     max_depth: int = 256,
     path: str = "$",
     literal_stars: bool = False,
+    plain_hosts: bool = False,
 ) -> Resource:
     """Read a resource as a manifest names it: only the canonical form is accepted (KM-6.3).
 
@@ -249,13 +250,15 @@ def read_resource(
         path: where the text stands, for the error.
         literal_stars: whether ``*`` in a name of an opaque type without a separator is an ordinary character: for
             manifests that were recorded before it was refused, and for names that were observed.
+        plain_hosts: whether hosts of URLs are only compared in lower case: for manifests that were recorded before
+            version 3 of their rules.
 
     Raises:
         Refused: ``AMBIGUOUS_RESOURCE`` with the canonical form where there is one, ``UNKNOWN_RESOURCE_TYPE``,
             ``GLOBAL_SCOPE`` for ``TYPE:*`` of a type that does not define what it covers, ``MANIFEST_TOO_LARGE``,
             ``MALFORMED_SCHEMA`` for what is no text.
     """
-    resource, canonical = _read(text, (types, lower_case, max_chars, max_depth, literal_stars), path)
+    resource, canonical = _read(text, (types, lower_case, max_chars, max_depth, literal_stars, plain_hosts), path)
     if canonical:
         return resource
     raise Refused(
@@ -281,7 +284,7 @@ def canonical_resource(
 
     Arguments and refusals are those of ``read_resource``, but for texts that only are not canonical.
     """
-    return _read(text, (types, lower_case, max_chars, max_depth, literal_stars), path)[0]
+    return _read(text, (types, lower_case, max_chars, max_depth, literal_stars, False), path)[0]
 
 
 @lru_cache(_REMEMBERED)
@@ -317,8 +320,8 @@ class _Unreadable(Exception):
         self.details = details
 
 
-_Choices = tuple[ResourceTypes, bool, int, int, bool]
-"""types, lower_case, max_chars, max_depth and literal_stars."""
+_Choices = tuple[ResourceTypes, bool, int, int, bool, bool]
+"""types, lower_case, max_chars, max_depth, literal_stars and plain_hosts."""
 
 
 def _read(text: str, choices: _Choices, path: str) -> tuple[Resource, bool]:
@@ -339,7 +342,13 @@ def _read(text: str, choices: _Choices, path: str) -> tuple[Resource, bool]:
 
 
 def _parse(
-    text: str, types: ResourceTypes, lower_case: bool, max_chars: int, max_depth: int, literal_stars: bool
+    text: str,
+    types: ResourceTypes,
+    lower_case: bool,
+    max_chars: int,
+    max_depth: int,
+    literal_stars: bool,
+    plain_hosts: bool,
 ) -> tuple[Resource, bool]:
     if len(text) > max_chars:
         raise _too_large("max_resource_chars", max_chars, f"is longer than {max_chars} characters")
@@ -350,7 +359,7 @@ def _parse(
         base, subtree, canonical = _path(kind, name, lower_case)
         depth = base.count("/") if len(base) > 1 else 0
     elif kind.kind == "url":
-        base, subtree, canonical = _url(kind, name)
+        base, subtree, canonical = _url(kind, name, plain_hosts=plain_hosts)
         depth = base.partition("?")[0].count("/") - 2
     else:
         base, subtree, canonical = _opaque(kind, name, literal_stars=literal_stars)
@@ -411,9 +420,9 @@ def _normal_path(kind: ResourceType, base: str, *, whole: bool) -> str:
     return f"{authority}/{'/'.join(kept)}"
 
 
-def _url(kind: ResourceType, name: str) -> tuple[str, bool, bool]:
+def _url(kind: ResourceType, name: str, *, plain_hosts: bool) -> tuple[str, bool, bool]:
     try:
-        origin, path, query = normal_url(_by_hand(kind, name))
+        origin, path, query = normal_url(_by_hand(kind, name), plain_hosts=plain_hosts)
     except ValueError as error:
         raise _Unreadable(str(error)) from None
     subtree = name.endswith("/*")

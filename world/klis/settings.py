@@ -12,7 +12,7 @@ __all__ = ["AUTHENTICATION", "MANIFEST_RULES", "KlisSettings"]
 
 AUTHENTICATION: Final = ("signed", "channel", "open")
 """The values of ``authentication``, the strictest first."""
-MANIFEST_RULES: Final = 2
+MANIFEST_RULES: Final = 3
 """Version of the rules by which manifests are read; a recorded manifest is read by the version recorded for it."""
 
 _MINUTE = 60_000
@@ -47,7 +47,7 @@ class KlisSettings:
             (``world.recorded_time``). Not recorded where it is the default.
         manifest_rules: version of the rules by which manifests are read; recorded and not configurable. 1, also where
             it is not recorded: ``*`` in an opaque name is an ordinary character, and a RENAMES needs no new name.
-            2: the former is refused, the latter is required.
+            2: the former is refused, the latter is required. 3: hosts of URLs have one form (``world.klis.host``).
     """
 
     max_triples: int = 10_000

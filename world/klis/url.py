@@ -1,8 +1,8 @@
 """URLs as resource names: syntax-based and scheme-based normalisation (RFC 3986, section 6.2.2 and 6.2.3).
 
-Scheme and host are lower case, a default or empty port is dropped, percent-encoding is in upper case and never hides
-an unreserved character, dot segments are resolved. The query is kept. A fragment never reaches a server and
-credentials are no part of a resource's name, so both are dropped.
+Scheme and host are lower case, the host is in its one form (``world.klis.host``), a default or empty port is dropped,
+percent-encoding is in upper case and never hides an unreserved character, dot segments are resolved. The query is
+kept. A fragment never reaches a server and credentials are no part of a resource's name, so both are dropped.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ import re
 from typing import Final
 from urllib.parse import quote
 
+from world.klis.host import canonical_host
+
 __all__ = ["normal_url"]
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?")
 _AUTHORITY: Final = re.compile(r"(?:.*@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()+,;=-]+)(?::([0-9]*))?")
+_ANY_AUTHORITY: Final = re.compile(r"(?:.*@)?(\[[^\]]*\]|[^:\[\]]+)(?::([0-9]*))?")
 _PERCENT: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 _LAST_PORT: Final = 65_535
 
 
-def normal_url(text: str) -> tuple[str, str, str]:
+def normal_url(text: str, *, plain_hosts: bool = False) -> tuple[str, str, str]:
     """Return the normal form of a URL in three pieces.
 
     Args:
         text: an absolute URL with a host and without control characters.
+        plain_hosts: whether hosts are only brought into lower case, as manifests before version 3 of their rules.
 
     Returns:
         Origin (``https://example.com``), path (``/`` at least) and query (empty, or beginning with ``?``).
@@ -38,14 +42,15 @@ def normal_url(text: str) -> tuple[str, str, str]:
         raise ValueError("is relative; a URL names scheme and host, like URL:https://example.com/api")
     scheme, authority, path, query = found.groups()
     scheme = scheme.lower()
-    return f"{scheme}://{_host(scheme, authority)}", _without_dots(_encoded(path, "/")), _encoded(query or "", "/?")
+    origin = f"{scheme}://{_host(scheme, authority, plain=plain_hosts)}"
+    return origin, _without_dots(_encoded(path, "/")), _encoded(query or "", "/?")
 
 
-def _host(scheme: str, authority: str) -> str:
-    found = _AUTHORITY.fullmatch(authority)
+def _host(scheme: str, authority: str, *, plain: bool) -> str:
+    found = (_AUTHORITY if plain else _ANY_AUTHORITY).fullmatch(authority)
     if found is None:
-        raise ValueError("has no host that can be compared; write an international name in its xn-- form")
-    host, port = found[1].lower(), found[2]
+        raise ValueError("has no host that can be compared")
+    host, port = found[1].lower() if plain else canonical_host(found[1]), found[2]
     if not port:
         return host
     if len(port.lstrip("0")) > len(str(_LAST_PORT)) or int(port) > _LAST_PORT:
