@@ -452,3 +452,20 @@ def test_types_of_python_become_the_narrowest_spec_that_can_say_them():
     }
     fields = {name: {**kind, "required": True} for name, kind in kinds.items()}
     assert input_spec(Kinds) == {"type": "object", "fields": fields, "required": True}
+
+
+@pytest.mark.requirement("IC-action")
+def test_a_name_that_is_taken_is_named_with_its_kind() -> None:
+    domain = make()
+    domain.flow("go", {"kind": "halt"})
+    for declare, kind, name in (
+        (lambda: domain.computed("openCount", expr={"kind": "lit", "value": 1}), "computed value", "computed.openCount"),
+        (lambda: domain.computed("openCount")(open_count), "computed value", "computed.openCount"),
+        (lambda: domain.action("go", version="1"), "action", "go"),
+        (lambda: domain.flow("go", {"kind": "halt"}), "action", "go"),
+    ):
+        with pytest.raises(Refused) as caught:
+            declare()
+        assert caught.value.code == "DUPLICATE_NAME"
+        assert kind in caught.value.message
+        assert repr(name) in caught.value.message

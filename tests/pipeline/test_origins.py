@@ -17,8 +17,9 @@ from world.actor import ActorRef
 from world.clock import SystemIds
 from world.core import ActionContext, Domain, set_
 from world.errors import Refused
-from world.intent import IntentBody
+from world.intent import IntentBody, IntentInstance
 from world.source import SourceEvent
+from world.submission import Submission
 from worldprotocol import World
 
 CLEANUP = IntentBody(type="maintenance.cleanup", input={"olderThanDays": 30})
@@ -124,6 +125,18 @@ def test_sd_5_no_projections_record_goes_with_a_direct_intent_or_with_another_in
     record = next(event for _, event in world.events() if event.TOPIC == "projection.recorded")
     refused("INVALID_VALUE", world, claimed(world, "cron"), record=record)
     refused("INVALID_VALUE", world, claimed(world, projectionId="till"), record=record)
+
+
+@pytest.mark.requirement("INT-8.2", "INV-SD1", "INV-SD2")
+def test_the_protocol_refuses_false_direct_intents_also_where_no_facade_has_looked_at_them(world: World) -> None:
+    for origin in (
+        {"projectionId": "system:x", "source": {"kind": "ui", "eventId": "e"}},
+        {"projectionId": "system: ", "source": {"kind": "system", "eventId": "e"}},
+    ):
+        intent = IntentInstance.read(claimed(world, "cron", **origin))
+        with pytest.raises(Refused) as caught:
+            world._acting.submit(Submission(intent))
+        assert caught.value.code == "NOT_A_DIRECT_INTENT"
 
 
 class Rooms(BaseModel):
