@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from statistics import median
 from typing import Final
 
 from world.clock import Boot, Clock, boot_of
@@ -51,11 +50,13 @@ class Evidence:
         if self.database_ms is not None:
             return max(self.last_ms, self.database_ms)
         if self.passed_ms is not None:
-            return int(median((self.last_ms, wall_ms, self.last_ms + self.passed_ms)))
+            return sorted((self.last_ms, wall_ms, self.last_ms + self.passed_ms))[1]
         return wall_ms if wall_ms - self.last_ms <= MAX_REST_MS else self.last_ms
 
     def is_ahead(self, wall_ms: int) -> bool:
         """Tell whether a reading of the wall clock is further ahead than the limit."""
+        if self.last_ms is not None and wall_ms <= self.last_ms + self.limit_ms:
+            return False  # as nearly always: whatever the other clocks say, it is not expected to be earlier
         return wall_ms > self.expected(wall_ms) + self.limit_ms
 
     def refusal(self, wall_ms: int) -> Refused:
@@ -107,7 +108,7 @@ class GuardedClock:
             Refused: ``CLOCK_AHEAD``, unless the clock is confirmed.
         """
         now = self._clock.now_ms()
-        if not self._is_confirmed:
+        if not self._is_confirmed and self._evidence.is_ahead(now):
             begun = now - (passed_ms(self._began, boot_of(self._clock)) or 0)
             if self._evidence.is_ahead(begun):
                 raise self._evidence.refusal(begun)

@@ -53,6 +53,7 @@ from world.limits import Limits
 from world.ports import Case, Enforcement
 from world.proposal import Proposal
 from world.realm import Realm, fold
+from world.recorded_time import Evidence, GuardedClock
 from world.snapshot import Requirement
 from world.time_limit import unlimited
 from world.work import PastAt, Work
@@ -184,7 +185,7 @@ class Rechecking:
             domain=parts.domain,
             authority=parts.authority,
             executor=parts.executor,
-            clock=ManualClock(),
+            clock=GuardedClock(ManualClock(), Evidence(None, None, None, 0), is_confirmed=False),
             ids=SequentialIds(),
             workers=Nobody(),
             limits=Limits(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from world.clock import SystemIds, uuid7
+from world.clock import Boot, SystemIds, uuid7
 
 _SPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "urn:example:repository")
 
@@ -24,6 +24,10 @@ class HistoryClock:
     def now_ms(self) -> int:
         """Return the time of the event, ms since 1970."""
         return self._now_ms
+
+    def boot(self) -> Boot:
+        """Return the same time: between two events of the history, time passed as it says."""
+        return Boot("history", self._now_ms)
 
     def move_to(self, now_ms: int) -> None:
         """Move on to another event's time, ms since 1970; an earlier one changes nothing."""

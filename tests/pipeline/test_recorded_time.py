@@ -447,7 +447,7 @@ def test_a_vote_of_the_wrong_time_ends_by_the_right_one(tmp_path: Path) -> None:
 
 
 def submitted() -> ProposalSubmitted:
-    texts = dict.fromkeys(("proposal_id", "schema_hash", "base_world", "branch", "execution_key"), "p")
+    texts: Any = dict.fromkeys(("proposal_id", "schema_hash", "base_world", "branch", "execution_key"), "p")
     return ProposalSubmitted(at=START, actor={}, intent={}, attempt=1, epoch=0, **texts)
 
 
