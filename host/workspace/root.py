@@ -102,7 +102,7 @@ class Workspace:
             folder = os.open(PRIVATE, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                file = os.open(IGNORE, flags, 0o644, dir_fd=folder)
+                file = os.open(IGNORE, flags, 0o600, dir_fd=folder)
                 try:
                     os.write(file, b"*\n")
                 finally:

@@ -27,6 +27,7 @@ import msgspec
 
 from host.workspace.root import Workspace
 from host.workspace.safe import CHUNK, Kind, exists, kind_of
+from world.private_files import open_private
 
 __all__ = ["Difference", "DifferenceKind", "Scan", "Stamp", "differences", "take"]
 
@@ -392,7 +393,8 @@ class _Cache:
         beside = self._place.with_name(f"{self._place.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(OSError):
             try:
-                beside.write_bytes(_FORMAT + hashlib.sha256(body).digest() + body)
+                with open_private(beside) as file:
+                    file.write(_FORMAT + hashlib.sha256(body).digest() + body)
                 beside.replace(self._place)
             finally:
                 beside.unlink(missing_ok=True)

@@ -51,6 +51,7 @@ def test_all_is_well_and_no_byte_changes(realm):
         "sqlite",
         "log",
         "disk",
+        "modes",
         "file",
         "tables",
         "head",

@@ -36,6 +36,7 @@ from world.log.store import (
 )
 from world.log.tables import EVENTS
 from world.log.url import MEMORY
+from world.private_files import make_private
 
 _ASK_AGAIN_S: Final = (0.0001, 0.0002, 0.0003, 0.0003, 0.0005)
 _PAUSE_S: Final = 0.0006  # longer than a waiting writer sleeps before it asks again
@@ -121,6 +122,9 @@ class SqliteStore(Store):
             self._files.note_companions()
 
     def _connect_once(self) -> sqlite3.Connection:
+        if self._path != MEMORY:
+            with suppress(OSError):  # SQLite says what is wrong; its other files get the mode of this one
+                make_private(self._path)
         name = MEMORY if self._path == MEMORY else file_uri(self._path, "rw" if _holds(self._path) else "rwc")
         connection = sqlite3.connect(
             name, uri=self._path != MEMORY, timeout=0, isolation_level=None, check_same_thread=False

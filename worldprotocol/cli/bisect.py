@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.private_files import open_private
 from worldprotocol.cli.options import Command, Desk, with_desk
 from worldprotocol.cli.output import counted
 from worldprotocol.cli.points import AT_METAVAR, world_at
@@ -166,7 +167,8 @@ def _run(world: World, world_id: str, argv: tuple[str, ...], place: Path) -> boo
     from world.canonical import canonical_bytes
     from world.errors import Refused
 
-    place.write_bytes(canonical_bytes(world.archive.checked_state(world_id)))
+    with open_private(place) as file:
+        file.write(canonical_bytes(world.archive.checked_state(world_id)))
     row = world.archive.world(world_id)
     told = {
         "WORLD_ID": world_id,

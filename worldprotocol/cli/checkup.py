@@ -70,7 +70,7 @@ def check_up(desk: Desk) -> tuple[list[Check], bool]:
     """Return what was found, and whether the log is damaged."""
     checks = list(_environment())
     damaged = False
-    for look in (_log, _code, _workspace):
+    for look in (_log, _modes, _code, _workspace):
         try:
             for check in look(desk):
                 checks.append(check)
@@ -250,6 +250,12 @@ def _disk(path: str) -> Check:
     free = shutil.disk_usage(Path(path).resolve().parent).free
     ok = free >= MIN_FREE_BYTES
     return Check("disk", ok, f"{free >> 20} MiB free", "" if ok else "make room; a full disk refuses new events")
+
+
+def _modes(desk: Desk) -> Iterator[Check]:
+    from worldprotocol.cli.modes_checkup import mode_checks
+
+    return mode_checks(desk)
 
 
 def _workspace(desk: Desk) -> Iterator[Check]:

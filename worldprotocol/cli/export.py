@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from world.private_files import open_private
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.output import counted
 from worldprotocol.cli.redacting import redact_option, redaction
@@ -37,7 +38,7 @@ def export(desk: Desk, file: str | None, force: bool, rules: tuple[str, ...]) ->
             raise Refused("INVALID_TARGET", f"{file} is there already; --force replaces it.", path=file)
         part = path.with_name(path.name + ".part")
         try:
-            with part.open("wb") as out:
+            with open_private(part, replaces=path) as out:
                 head = export_log(world.log, out, progress=progress, redaction=hidden)
                 out.flush()
                 os.fsync(out.fileno())

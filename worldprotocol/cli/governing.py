@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.private_files import open_private
 from worldprotocol.cli.options import Command, Desk, with_desk
 
 if TYPE_CHECKING:
@@ -137,8 +138,7 @@ def _check_report(report: str | None) -> None:
     """Refuse a report that cannot be written before anything is run."""
     if report not in (None, "-"):
         try:
-            with open(str(report), "a", encoding="utf-8"):
-                pass
+            open_private(str(report), "ab").close()
         except OSError as error:
             raise click.UsageError(f"--report {report} cannot be written: {error.strerror}.") from None
 
@@ -213,7 +213,6 @@ def _user() -> str:
 def _tell(desk: Desk, world: World, result: CommandResult, report: str | None) -> None:
     """Tell people on stderr, for stdout is the command's own; write the record where it was asked for."""
     import json
-    from pathlib import Path
 
     if result.reason is not None and result.outcome != "completed":
         desk.out.warn(f"worldctl: {result.outcome}: {result.reason}")
@@ -228,7 +227,8 @@ def _tell(desk: Desk, world: World, result: CommandResult, report: str | None) -
     if report in (None, "-"):
         desk.out.line(wire)
     else:
-        Path(str(report)).write_text(json.dumps(wire, ensure_ascii=False) + "\n", encoding="utf-8")
+        with open_private(str(report)) as file:
+            file.write(json.dumps(wire, ensure_ascii=False).encode() + b"\n")
 
 
 def _refused(desk: Desk, error: Any) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.private_files import open_private
 from worldprotocol.cli.options import Desk, Group, with_desk
 
 if TYPE_CHECKING:
@@ -191,7 +192,8 @@ def sessions(desk: Desk, source: str, svg: str | None, rows: int, start: int | N
         from worldprotocol.timeline import draw
 
         name = "sessions" if source == "-" else Path(source).name
-        Path(svg).write_text(draw(courses, title=f"Leases of {name}", rows=rows, start=start, end=end), "utf-8")
+        with open_private(svg) as file:
+            file.write(draw(courses, title=f"Leases of {name}", rows=rows, start=start, end=end).encode())
     if desk.json:
         desk.out.document(totals.to_wire())
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.private_files import open_private
 from worldprotocol.cli.options import Desk, command
 from worldprotocol.cli.points import AT_METAVAR, point_of
 from worldprotocol.cli.redacting import check_position, redact_option, redaction
@@ -103,7 +104,7 @@ def _write(path: Path, pieces: Iterable[str]) -> int:
 
     part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as out:
+        with open_private(part, replaces=path) as out:
             for piece in pieces:
                 out.write(piece.encode())
             out.flush()

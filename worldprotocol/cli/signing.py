@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.private_files import open_private
 from worldprotocol.cli.options import Desk
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def written(desk: Desk, data: bytes, file: str | None) -> bool:
     path = Path(file)
     part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as out:
+        with open_private(part, replaces=path) as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())

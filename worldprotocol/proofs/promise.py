@@ -18,6 +18,7 @@ import msgspec
 
 from world.errors import DamagedLog, Refused
 from world.log import EventLog, TreeHead
+from world.private_files import open_private
 from worldprotocol.proofs.note import VerifierKey
 
 __all__ = ["SUFFIX", "promise"]
@@ -68,7 +69,7 @@ def promise(keys: Iterable[tuple[Path, VerifierKey]], log: EventLog, origin: str
 def _opened(path: Path, stack: ExitStack) -> IO[bytes]:
     """Open a file for as long as nobody else signs."""
     try:
-        file = stack.enter_context(path.open("a+b"))
+        file = stack.enter_context(open_private(path, "a+b"))
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
         raise _unwritable(path, error) from None

@@ -18,6 +18,7 @@ from host.confinement.private import remove_left
 from host.premises import Premises
 from world.errors import Refused
 from world.events import RunClosed, RunOpened, RunRolledBack
+from world.private_files import open_private
 from world.protocol import WorldProtocol
 from world.realm import Realm
 from world.work import Work
@@ -108,7 +109,7 @@ def _open_runs(protocol: WorldProtocol) -> list[RunOpened]:
 def _one_at_a_time(premises: Premises) -> Iterator[None]:
     """Keep other processes from recovering too: they could undo the work of whoever was let in after the first."""
     premises.workspace.make_private()
-    with (premises.workspace.private / "recovering").open("wb") as file:
+    with open_private(premises.workspace.private / "recovering") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

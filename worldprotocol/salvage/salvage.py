@@ -17,6 +17,7 @@ from world.errors import DamagedLog, Refused
 from world.log import TreeHead, parse_address
 from world.log.merkle import Frontier
 from world.log.url import MEMORY
+from world.private_files import open_private
 from worldprotocol.proofs.exports import check_export, is_export
 from worldprotocol.salvage.judging import Judged, judge
 from worldprotocol.salvage.scratch import Found, Scratch
@@ -252,7 +253,7 @@ def _write_prefix(scratch: Scratch, log: int, judged: Judged, done: Salvaged, ou
             vouched = judged.proof(size)
             if vouched == "stored" and done.before is not None:
                 vouched = done.before.vouched  # the tree heads in such a file were made when it was salvaged
-            with part.open("wb") as file:
+            with open_private(part, replaces=out) as file:
                 done.head = _write(scratch, log, judged, _header(done, size, vouched), size, file)
             bad, why = _first_bad(part)
             if bad is None:
@@ -329,7 +330,7 @@ def _write_rest(scratch: Scratch, log: int, judged: Judged, done: Salvaged, rest
                 told.add(position, position)
                 continue
             if file is None:
-                file = part.open("wb")
+                file = open_private(part, replaces=rest)
                 file.write(canonical_bytes({"worldProtocol": "salvage", "format": FORMAT, "name": done.name}) + b"\n")
             proof = judged.proof(position)
             done.rest[proof] += 1

@@ -1,0 +1,56 @@
+"""What ``worldctl doctor`` says of the modes of files that hold events or keys."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from worldprotocol.assemble import KEY_ENDING
+from worldprotocol.cli.checkup import Check
+from worldprotocol.cli.opening import workspace_of
+
+if TYPE_CHECKING:
+    from worldprotocol.cli.options import Desk
+    from worldprotocol.config import Config
+
+__all__ = ["mode_checks", "sensitive_files"]
+
+
+def mode_checks(desk: Desk) -> Iterator[Check]:
+    """Yield one check: whether other users may read or write what the engine keeps."""
+    found = [path for path in sensitive_files(desk.settings(), desk.address()) if _others(path)]
+    if not found:
+        yield Check("modes", True, "other users can read none of the log, its keys and backups")
+        return
+    named = ", ".join(f"{path} ({stat.S_IMODE(os.stat(path).st_mode):04o})" for path in found)
+    advice = f"run `chmod o= {' '.join(map(str, found))}` unless all users of this machine may read that"
+    yield Check("modes", False, f"other users may read: {named}", advice)
+
+
+def sensitive_files(config: Config, address: str) -> list[Path]:
+    """Return the files that may hold events, secrets or keys, as far as they exist.
+
+    Args:
+        config: names them.
+        address: of the log.
+    """
+    from world.log.url import MEMORY, parse_address
+
+    place = parse_address(address)
+    files: list[Path] = []
+    if place.backend == "sqlite" and place.path != MEMORY:
+        files += [Path(f"{place.path}{ending}") for ending in ("", "-wal", "-shm", KEY_ENDING)]
+    told = config.secrets.in_folder(config.folder) if config.secrets is not None else None
+    named = [config.checkpoint.key if config.checkpoint else None, config.digests.key if config.digests else None]
+    files += [config.folder / Path(name).expanduser() for name in named if name is not None]
+    files += [Path(name) for name in ((told.key, told.folder) if told is not None else ()) if name is not None]
+    files.append(config.folder / "world.toml")
+    files.append(Path(workspace_of(config).root, ".klock"))
+    return [path for path in dict.fromkeys(files) if path.exists()]
+
+
+def _others(path: Path) -> bool:
+    return bool(os.stat(path).st_mode & (stat.S_IROTH | stat.S_IWOTH))
