@@ -9,12 +9,23 @@ from worldprotocol.cli.options import Desk, command
 
 @command("doctor")
 @click.option("--rebuild", is_flag=True, help="Build the index of the log anew from its events.")
-def doctor(desk: Desk, *, rebuild: bool) -> int:
+@click.option(
+    "--secrets", is_flag=True, help="Search all events, the configuration and backups for what has the form of a key."
+)
+def doctor(desk: Desk, *, rebuild: bool, secrets: bool) -> int:
     """Check the environment, the log, its index, what is unsettled, the code in force, the disk and the workspace.
 
     It reads the log without changing a byte, unless --rebuild is given. It does not check every event: `worldctl
     verify` does. Exit code 1 when something should be done, 3 when the log is damaged.
+
+    --secrets does nothing else than to search; it names event and path, or file and line, and never a value.
     """
+    if secrets:
+        from worldprotocol.cli.secrets_checkup import tell_secrets
+
+        if rebuild:
+            raise click.UsageError("--rebuild and --secrets are two things; run doctor twice.")
+        return tell_secrets(desk)
     from worldprotocol.cli.checkup import check_up, rebuild_index
 
     if rebuild:
