@@ -65,6 +65,7 @@ __all__ = [
     "TreeHead",
     "assemble",
     "load_any_domain",
+    "log_files",
     "open_for_reading",
 ]
 
@@ -312,7 +313,7 @@ def premises_of(
     """
     told = workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
     place = Workspace(told.root, lower_case=lower_case)
-    runtime = RuntimePaths.standard(read=told.read, write=told.write, private=[*_files_of(address), *private])
+    runtime = RuntimePaths.standard(read=told.read, write=told.write, private=[*log_files(address), *private])
     return Premises(
         place,
         Backups(place, hard_links=told.hard_links),
@@ -323,8 +324,8 @@ def premises_of(
     )
 
 
-def _files_of(address: str | None) -> list[str]:
-    """Return the files of a log that is kept in files."""
+def log_files(address: str | None) -> list[str]:
+    """Return the files of a log that is kept in files, the key of its digests of secrets last."""
     if address is None:
         return []
     place = parse_address(address)
@@ -351,7 +352,7 @@ def secrets_of(told: SecretsConfig | None, address: str | None, folder: Path | N
         made["folder"] = FolderSecrets(Path(told.folder))
     if told.keyring is not None:
         made["keyring"] = KeyringSecrets(told.keyring)
-    files = _files_of(address)
+    files = log_files(address)
     key = told.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
     return Secrets([made[name] for name in told.order if name in made], key=Path(key), uses=told.uses)
 

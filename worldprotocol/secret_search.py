@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from world.log import EventLog
+from worldprotocol.assemble import EventLog
 from worldprotocol.config import Config
 from worldprotocol.secret_forms import json_findings, line_findings, may_hold_secrets
 

@@ -59,7 +59,7 @@ def test_hashes_ids_references_and_masks_are_not_reported(text: str) -> None:
     assert list(line_findings(f"note = {text}")) == []
 
 
-@pytest.mark.parametrize("text", HARMLESS[:5])
+@pytest.mark.parametrize("text", HARMLESS[:4])
 def test_what_is_no_secret_is_none_under_the_name_of_a_token_either(text: str) -> None:
     assert list(json_findings({"token": text, "secret": text})) == []
 

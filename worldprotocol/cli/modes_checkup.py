@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worldprotocol.assemble import KEY_ENDING
+from worldprotocol.assemble import log_files
 from worldprotocol.cli.checkup import Check
 from worldprotocol.cli.opening import workspace_of
 
@@ -37,12 +37,7 @@ def sensitive_files(config: Config, address: str) -> list[Path]:
         config: names them.
         address: of the log.
     """
-    from world.log.url import MEMORY, parse_address
-
-    place = parse_address(address)
-    files: list[Path] = []
-    if place.backend == "sqlite" and place.path != MEMORY:
-        files += [Path(f"{place.path}{ending}") for ending in ("", "-wal", "-shm", KEY_ENDING)]
+    files = [Path(path) for path in log_files(address)]
     told = config.secrets.in_folder(config.folder) if config.secrets is not None else None
     named = [config.checkpoint.key if config.checkpoint else None, config.digests.key if config.digests else None]
     files += [config.folder / Path(name).expanduser() for name in named if name is not None]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.observation import tracing
 from host.premises import Premises
+from host.workspace.comparison import FolderNames, NameComparison, compared_names
 from world.clock import SystemClock
 from world.errors import DamagedLog
 from worldprotocol.assemble import premises_of
@@ -21,11 +25,11 @@ if TYPE_CHECKING:
     from worldprotocol.cli.options import Desk
     from worldprotocol.facade import World
 
-__all__ = ["workspace_checks"]
+__all__ = ["names_check", "workspace_checks"]
 
 
 def workspace_checks(desk: Desk) -> Iterator[Check]:
-    """Yield what was found; nothing is changed.
+    """Yield what was found; nothing is changed, but for a file that is made and removed again in ``.klock``.
 
     Raises:
         Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``, and what looking at the log refuses.
@@ -38,11 +42,40 @@ def workspace_checks(desk: Desk) -> Iterator[Check]:
     try:
         by_default = "" if config.workspace is not None else ", for governed runs alone: world.toml has no [workspace]"
         yield Check("workspace", True, f"{premises.workspace.root}{by_default}")
+        yield from _names(premises.workspace.private, lower_case=config.chosen_limits().klis.lower_case)
         with desk.look() as world:
             yield from _kept(world, premises)
             yield _open_runs(world)
     finally:
         premises.workspace.close()
+
+
+def _names(private: Path, *, lower_case: bool) -> Iterator[Check]:
+    """Yield how the workspace's file system compares names, where the engine's own folder is there to find out in."""
+    if private.is_dir() and os.access(private, os.W_OK):
+        with contextlib.suppress(OSError):
+            yield names_check(compared_names(FolderNames(private)), lower_case=lower_case)
+
+
+def names_check(found: NameComparison, *, lower_case: bool) -> Check:
+    """Return whether resources compare names of files as the file system does.
+
+    Args:
+        found: how the file system compares them.
+        lower_case: whether resources do so in lower case, by the settings.
+    """
+    advice = []
+    if found.ignores_case and not lower_case:
+        advice.append("set lower_case = true under [klis] and run `worldctl klis configure`")
+    if found.ignores_normal_form:
+        advice.append("write names of files in one normal form (NFC): resources tell NFC and NFD apart")
+    ignored = [
+        word
+        for word, holds in (("case", found.ignores_case), ("Unicode normalisation", found.ignores_normal_form))
+        if holds
+    ]
+    facts = f"the file system ignores {' and '.join(ignored)}" if ignored else "the file system compares byte by byte"
+    return Check("names", not advice, facts, "; ".join(advice))
 
 
 def _confinement(*, is_wanted: bool) -> Check:
