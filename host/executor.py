@@ -290,7 +290,7 @@ class Host:
         premises = self._premises
         around: Callable[[], AbstractContextManager[Any]] = nullcontext
         if watch is not None and premises is not None:
-            around = partial(Interception, watch, premises.operations(watch.declaration))
+            around = partial(Interception, watch, premises.operations(watch.declaration), keeps_code=False)
         lasting = _Lasting(told, watch)
         info = EffectCallInfo(
             effect_type=requirement.type,

@@ -4,12 +4,15 @@ One audit hook serves the process. Outside of every session it looks at one dict
 ``Operations`` what the call does and lets ``Watch`` judge (KO-2.1, KO-3). It fails closed: what it cannot judge, it
 refuses. What it does not see, by its nature:
 
-- extension modules that do their own IO (uvloop, native database drivers, ``dbm.gnu``, the history of ``readline``),
-  and SQLite beyond the files that are connected to and attached,
-- writes by ``mmap`` or to a file that was opened before the session,
+- extension modules that do their own IO (uvloop, native database drivers, Tcl, the key log of ``ssl``), and SQLite
+  beyond the files that are connected to and attached,
+- writes by ``mmap`` or to a file that was opened before the session, or in it and kept open after its end,
 - work handed over a queue to a thread, or a process, that was there before; ``ThreadPoolExecutor`` is followed,
-- signals sent to other processes, what is deferred to the interpreter's exit, and finalizers and signal handlers that
-  happen to run while a call is being judged.
+- finalizers, suspended generators and callbacks of code that was loaded before the session and run after it, unless
+  they were given to ``atexit``, ``weakref.finalize`` or ``signal``; finalizers and signal handlers that happen to run
+  while a call is being judged,
+- the end of the engine's own process (``os._exit``, a signal to itself), its limits, priority, environment, working
+  directory and descriptors.
 
 Code that sets out to deceive the interpreter it runs in can do so. KLIS-6 section 6 has it: this is the traffic cop;
 the concrete wall is the operating system's confinement of processes, and the comparison of contents finds the rest.
@@ -25,7 +28,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from host.confinement.naming import Unknowable
-from host.observation import wrapped
+from host.observation import deferred, wrapped
 from host.observation.audited import HANDLERS, READY, Handler, NothingHappensError
 from host.observation.belonging import (
     KLIS_UNOBSERVABLE,
@@ -57,15 +60,18 @@ class Interception:
     session within a session answers to both. What outlives its session can do nothing observable any more.
     """
 
-    def __init__(self, watch: Watch, operations: Operations) -> None:
+    def __init__(self, watch: Watch, operations: Operations, *, keeps_code: bool = True) -> None:
         """Prepare.
 
         Args:
             watch: judges what is seen.
             operations: tells what calls do.
+            keeps_code: whether code that the session loads, from the workspace or from text, belongs to it after its
+                end, too; False where the operator's code runs, whose modules are used by others.
         """
         self.watch = watch
         self.operations = operations
+        self._keeps_code = keeps_code
         self._places: list[Place] = []
 
     def __enter__(self) -> Self:
@@ -75,7 +81,7 @@ class Interception:
             ScopeViolationError: ``KLIS_UNOBSERVABLE`` where this interpreter lets no audit hook in.
         """
         _install()
-        bond = Bond(self, self.watch, self.operations, governing())
+        bond = Bond(self, self.watch, self.operations, governing(), keeps_code=self._keeps_code)
         engage(bond)
         place = Place(bond)
         heard: list[bool] = []
@@ -108,6 +114,7 @@ def _install() -> None:
             return
         with exempt():
             wrapped.put_in_place(_report)
+            deferred.put_in_place()
             os.register_at_fork(after_in_child=mark_forked)
             sys.addaudithook(_hook)
         _installed.append(True)

@@ -16,26 +16,25 @@ import shutil
 import socket
 import sys
 import tokenize
-from collections.abc import Callable, Mapping
-from types import FrameType
+from collections.abc import Mapping
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from host.confinement.naming import HERE, Named, held
-from host.observation.belonging import OWN_CODE, Bond, here
+from host.observation.belonging import OWN_CODE, Bond, here, own_code
+from host.observation.other_processes import HANDLERS as _OTHER_PROCESSES
+from host.observation.other_processes import Handler, NothingHappensError
 from world.klis.observation import Seen
 
 __all__ = ["HANDLERS", "READY", "Handler", "NothingHappensError"]
-
-Handler = Callable[[Bond, tuple[Any, ...]], list[Seen]]
 
 _IMPORTS: Final = vars(sys.modules["_frozen_importlib_external"])
 _BYTECODE: Final = re.compile(rb"__pycache__/[^/]+\.pyc(\.\d+)?\Z")
 _REQUEST: Final = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.[01]\r\n")
 _NO_FD: Final = (None, -1)
-
-
-class NothingHappensError(Exception):
-    """The call fails by itself, whatever was declared."""
+_LIBRARIES: Final = ("<frozen ", *{os.path.join(path, "") for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
+_CONTROLS: Final = frozenset({0x5412, 0x541C, 0x40086602, 0x401C5820, 0xC0045877, 0xC0045878, 0xC0185879, 0x8004587D})
+"""TIOCSTI, TIOCLINUX, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FIFREEZE, FITHAW, FITRIM, EXT4_IOC_SHUTDOWN."""
 
 
 # Names
@@ -363,6 +362,27 @@ def _imported(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
     return []
 
 
+def _loaded(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
+    """Take note of code that the session brings: from the workspace, or from a text that no library made."""
+    code = args[0]
+    if not bond.keeps_code or not isinstance(code, CodeType):
+        return []
+    if code.co_filename.startswith("<"):
+        caller = _caller()
+        if caller is None or caller.f_code.co_filename.startswith(_LIBRARIES):
+            return []
+    elif not bond.operations.opened(os.path.abspath(code.co_filename), os.O_RDONLY):
+        return []
+    own_code(code, bond)
+    return []
+
+
+def _controlled(bond: Bond, args: tuple[Any, ...]) -> list[Seen]:
+    if args[1] in _CONTROLS:
+        bond.refuse(f"to control a terminal or a file system by ioctl {args[1]:#x}", "leave it to the operator")
+    return []
+
+
 def _thread_started(bond: Bond, _: tuple[Any, ...]) -> list[Seen]:
     if not here.starting:
         bond.refuse("to start a thread past the threading module", "start it with threading.Thread")
@@ -437,6 +457,14 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "ctypes.call_function": _native,
     "ctypes.cdata": _native,
     "import": _imported,
+    "exec": _loaded,
+    "fcntl.ioctl": _controlled,
+    "sys.addaudithook": _refuses(
+        "to add an audit hook, which no session's end takes away", "trace the process instead"
+    ),
+    "time.clock_settime": _refuses("to set the machine's clock", "leave it to the operator"),  # ours
+    "socket.sethostname": _refuses("to set the machine's host name", "leave it to the operator"),
+    **_OTHER_PROCESSES,
     "_interpreters.create": _refuses(  # ours
         "to make another interpreter", "start a process with subprocess: no audit hook reaches in there"
     ),

@@ -4,7 +4,8 @@
 - Tasks and ``asyncio.to_thread`` inherit it with their context; threads belong to whoever started them, and work
   handed to a ``ThreadPoolExecutor`` to whoever handed it in, whichever thread then does it.
 - What was there before is nobody's: other tasks of the same loop, other threads, their pools.
-- What outlives its session belongs to it still, and may do nothing observable any more: nothing covers it.
+- What outlives its session belongs to it still, and may do nothing observable any more: nothing covers it. That is so
+  for code that a session loaded, whichever thread runs it, and for what it defers (`host.observation.deferred`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from world.errors import ScopeViolationError
@@ -24,7 +26,20 @@ if TYPE_CHECKING:
     from host.observation.operations import Operations
     from host.observation.watch import Watch
 
-__all__ = ["KLIS_UNOBSERVABLE", "NOBODY", "OWN_CODE", "Bond", "Owner", "engaged", "exempt", "governing", "here"]
+__all__ = [
+    "KLIS_UNOBSERVABLE",
+    "NOBODY",
+    "OWN_CODE",
+    "Bond",
+    "Owner",
+    "as_of",
+    "engaged",
+    "exempt",
+    "governing",
+    "here",
+    "loaded",
+    "own_code",
+]
 
 KLIS_UNOBSERVABLE: Final = "KLIS_UNOBSERVABLE"
 """The error's code where a call cannot be followed, so that it is refused whatever was declared."""
@@ -49,11 +64,25 @@ class Bond:
         watch: judges what is seen.
         operations: tells what calls do.
         outer: the session within which this one was entered; what this one does, that one did.
+        keeps_code: whether the code that it loads belongs to it for good.
     """
 
-    __slots__ = ("__weakref__", "has_ended", "hosts", "is_forked", "operations", "outer", "session", "watch")
+    __slots__ = (
+        "__weakref__",
+        "children",
+        "has_ended",
+        "hosts",
+        "is_forked",
+        "keeps_code",
+        "operations",
+        "outer",
+        "session",
+        "watch",
+    )
 
-    def __init__(self, session: Any, watch: Watch, operations: Operations, outer: Bond | None) -> None:
+    def __init__(
+        self, session: Any, watch: Watch, operations: Operations, outer: Bond | None, *, keeps_code: bool = True
+    ) -> None:
         """Begin; ``has_ended`` is set when the session is left."""
         self.session = session
         self.watch = watch
@@ -61,6 +90,8 @@ class Bond:
         self.outer = outer
         self.has_ended = False
         self.is_forked = False
+        self.keeps_code = keeps_code
+        self.children: set[int] = set()
         self.hosts: dict[str, list[str]] = {}
 
     def meet(self, seen: Sequence[Seen]) -> None:
@@ -126,6 +157,10 @@ engaged: Final[dict[int, weakref.ref[Bond]]] = {}
 """Every bond that something still holds. Empty is the first and usually only thing that the hook looks at."""
 
 
+loaded: Final[dict[int, tuple[weakref.ref[CodeType], Bond]]] = {}
+"""The code that sessions loaded, by the id of its code object, each with its session."""
+
+
 class _Here(threading.local):
     """What is known of the thread at hand."""
 
@@ -159,7 +194,44 @@ def governing() -> Bond | None:
         owner = here.owner
         if owner is None and here.tasks:
             owner = here.tasks.get(_current_task())
+    if loaded and owner.__class__ is not Bond:
+        owner = _of_code(sys._getframe(1)) or owner
     return owner if owner.__class__ is Bond and not here.busy else None
+
+
+def _of_code(frame: FrameType | None) -> Bond | None:
+    """Return the session that loaded the innermost code of a stack that any session loaded."""
+    while frame is not None:
+        found = loaded.get(id(frame.f_code))
+        if found is not None:
+            return found[1]
+        frame = frame.f_back
+    return None
+
+
+def own_code(code: CodeType, bond: Bond) -> None:
+    """Give code, and all functions in it, to the session that loads it."""
+    key = id(code)
+
+    def forget(_: Any, held: dict[int, Any] = loaded) -> None:
+        held.pop(key, None)
+
+    loaded[key] = (weakref.ref(code, forget), bond)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            own_code(constant, bond)
+
+
+@contextmanager
+def as_of(bond: Bond) -> Iterator[None]:
+    """Run the code within for a session, whatever this thread was doing."""
+    token, owner, busy = _context.set(bond), here.owner, here.busy
+    here.owner, here.busy = bond, False
+    try:
+        yield
+    finally:
+        here.owner, here.busy = owner, busy
+        _reset(token)
 
 
 def is_loop_running() -> bool:

@@ -7,15 +7,18 @@ report the few calls that raise no event at all.
 
 from __future__ import annotations
 
+import _imp
 import _posixsubprocess
 import _socket
 import _thread
 import functools
 import importlib.util
 import os
+import signal
 import socket
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any, Final
@@ -28,6 +31,28 @@ _Function = Callable[..., Any]
 _Report = Callable[[str, tuple[Any, ...]], None]
 _CARRIERS: Final = ("anyio.",)
 """Modules whose threads run everything in the context of whoever handed it in, so that the context tells."""
+
+
+REACHING: Final = {
+    "setpriority": "os.setpriority",
+    "sched_setaffinity": "os.sched_setaffinity",
+    "sched_setscheduler": "os.sched_setaffinity",
+    "sched_setparam": "os.sched_setaffinity",
+}
+"""Functions of `os` that reach other processes and raise no event, with the event that is reported for them."""
+
+_OPENERS: Final[dict[str, dict[str, tuple[str, int]]]] = {
+    "readline": {
+        "write_history_file": ("a", 0),
+        "append_history_file": ("a", 1),
+        "read_history_file": ("r", 0),
+        "read_init_file": ("r", 0),
+    },
+    "_gdbm": {"open": ("", 0)},
+    "_dbm": {"open": ("", 0)},
+}
+"""Functions of extension modules that open files themselves: whether they read or write (by their second argument where
+it is empty), and which argument is the name."""
 
 
 def put_in_place(report: _Report) -> None:
@@ -51,6 +76,18 @@ def put_in_place(report: _Report) -> None:
     ):  # the event comes too late: to refuse it can crash CPython 3.12
         if importlib.util.find_spec(name) is not None:
             _wrap(importlib.import_module(name), "create", functools.partial(_reports, report, "_interpreters.create"))
+    for name, event in REACHING.items():
+        if hasattr(os, name):
+            _wrap(os, name, functools.partial(_reports, report, event))
+    _wrap(signal, "pidfd_send_signal", functools.partial(_reports, report, "signal.pidfd_send_signal"))
+    _wrap(time, "clock_settime", functools.partial(_reports, report, "time.clock_settime"))
+    _wrap(time, "clock_settime_ns", functools.partial(_reports, report, "time.clock_settime"))
+    for name in ("posix_spawn", "posix_spawnp"):
+        _wrap(os, name, _spawns)
+    _wrap(_imp, "exec_dynamic", functools.partial(_loads, report))
+    for module in ("readline", "_gdbm", "_dbm"):
+        if module in sys.modules:
+            _wrap_openers(report, sys.modules[module])
     _wrap(_posixsubprocess, "fork_exec", functools.partial(_executes, report))
     _wrap(sqlite3, "connect", functools.partial(_connects, report))
     _wrap(_socket, "getaddrinfo", functools.partial(_looks_up, _of_getaddrinfo))
@@ -185,9 +222,63 @@ def _executes(report: _Report, original: _Function) -> _Function:
     def fork_exec(args: Any, executables: Any, *rest: Any) -> Any:
         if engaged and sys._getframe(1).f_globals.get("__name__") != "subprocess":
             report("subprocess.Popen", (executables[0], args, rest[2], None))
-        return original(args, executables, *rest)
+        return _started(original(args, executables, *rest))
 
     return fork_exec
+
+
+def _spawns(original: _Function) -> _Function:
+    def spawn(*args: Any, **kwargs: Any) -> Any:
+        return _started(original(*args, **kwargs))
+
+    return spawn
+
+
+def _started(child: int) -> int:
+    """Remember a process as its sessions' own: they may signal it."""
+    bond = governing() if engaged else None
+    while bond is not None:
+        bond.children.add(child)
+        bond = bond.outer
+    return child
+
+
+def _loads(report: _Report, original: _Function) -> _Function:
+    # Extension modules that open files themselves are wrapped when they are there.
+    def exec_dynamic(module: Any) -> Any:
+        done = original(module)
+        if getattr(module, "__name__", None) in _OPENERS:
+            _wrap_openers(report, module)
+        return done
+
+    return exec_dynamic
+
+
+def _wrap_openers(report: _Report, module: Any) -> None:
+    for name, (mode, at) in _OPENERS[module.__name__].items():
+        _wrap(module, name, functools.partial(_opens_itself, report, module, mode, at))
+
+
+def _opens_itself(report: _Report, module: Any, mode: str, at: int, original: _Function) -> _Function:
+    def opener(*args: Any, **kwargs: Any) -> Any:
+        if engaged and governing() is not None:
+            path = args[at] if len(args) > at else None
+            how = "r" if mode == "r" or (mode == "" and args[1:2] in ((), ("r",))) else "a"
+            for name in _names_of(module, path):
+                report("open", (name, how, 0 if how == "r" else os.O_CREAT))
+        return original(*args, **kwargs)
+
+    return opener
+
+
+def _names_of(module: Any, path: Any) -> list[str]:
+    """Return the files that a library opens for a name; None is the one that readline chooses by itself."""
+    if path is None:
+        return [os.path.expanduser("~/.history"), os.path.expanduser("~/.inputrc")]
+    if module.__name__ != "_dbm":
+        return [os.fsdecode(path)]
+    ends = (".db",) if "Berkeley" in module.library else (".pag", ".dir")
+    return [os.fsdecode(path) + end for end in ends]
 
 
 def _connects(report: _Report, original: _Function) -> _Function:
