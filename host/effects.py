@@ -41,6 +41,7 @@ from world.snapshot import SnapshotView
 
 if TYPE_CHECKING:
     from host.confinement import RunningCommand
+    from host.isolation import Isolation
     from host.workspace import Workspace
 
 __all__ = [
@@ -135,8 +136,8 @@ def _no_leases() -> None:
     return None
 
 
-def start_unconfined(argv: Sequence[str], **more: Any) -> RunningCommand:
-    """Start a command as it is; arguments and errors as of ``host.confinement.start``."""
+def start_unconfined(argv: Sequence[str], *, read: Iterable[str] = (), **more: Any) -> RunningCommand:
+    """Start a command as it is; arguments and errors as of ``host.confinement.start``, and ``read`` plays no part."""
     from host.confinement import start  # only effects that start something pay for it
 
     return start(argv, rules=None, decide=None, unconfined=True, **more)
@@ -205,6 +206,8 @@ class EffectHandler:
         input: what its parameters must be; None takes any.
         idempotent_for: whether it is idempotent with some parameters; None for what ``terms`` say.
         time_limit_for: its time limit with some parameters, in milliseconds; None for what ``terms`` say.
+        isolation: ``thread`` runs it in a thread of the engine's process; ``process`` in a process of its own that the
+            operating system holds to what was declared (``host.isolation``).
 
     Raises:
         Refused: ``INVALID_HANDLER`` that names the handler and what is wrong with it.
@@ -217,6 +220,7 @@ class EffectHandler:
     input: EffectInput | None = None
     idempotent_for: Callable[[Any], bool] | None = None
     time_limit_for: Callable[[Any], int] | None = None
+    isolation: Isolation = "thread"
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not 0 < len(self.type) <= MAX_TYPE_CHARS:
@@ -231,6 +235,10 @@ class EffectHandler:
             raise self._invalid(f"its retries must be 0 to {MAX_RETRIES}, not {terms.retries!r}")
         if not _is_between(terms.backoff_ms, 1, MAX_BACKOFF_MS):
             raise self._invalid(f"its backoff must be 1 to {MAX_BACKOFF_MS} milliseconds, not {terms.backoff_ms!r}")
+        if self.isolation not in ("thread", "process"):
+            raise self._invalid(f"its isolation must be 'thread' or 'process', not {self.isolation!r}")
+        if self.isolation == "process" and "<" in getattr(self.function, "__qualname__", "<"):
+            raise self._invalid("with isolation='process' it must be a function at the top level of a module")
         fault = touch_faults(self.touches)
         if fault is not None:
             raise self._invalid(fault)
@@ -241,10 +249,14 @@ class EffectHandler:
         Parameters that it does not take are the answer ``Failed`` with ``EFFECT_INVALID_INPUT``.
         """
         try:
-            taken = self._taken(params)
+            taken = self.taken(params)
             self._resources(params, taken)
         except Refused as refused:
             return Failed(refused.code, refused.message, refused.details)
+        if self.isolation == "process":
+            from host.isolated_effects import perform  # only effects that start something pay for it
+
+            return perform(self.type, self.function, params, call)
         return self.function(taken, call)
 
     def terms_for(self, params: Mapping[str, Any]) -> EffectTerms:
@@ -256,7 +268,7 @@ class EffectHandler:
             return self.terms
         terms = self.terms
         try:
-            taken = self._taken(params)
+            taken = self.taken(params)
             idempotent = terms.idempotent if self.idempotent_for is None else self.idempotent_for(taken) is True
             limit = terms.time_limit_ms if self.time_limit_for is None else self.time_limit_for(taken)
         except Exception:  # noqa: BLE001 - foreign code, and what it was given is told when the effect is made
@@ -273,7 +285,7 @@ class EffectHandler:
         Raises:
             Refused: ``EFFECT_INVALID_INPUT`` with all faults of the parameters, ``EFFECT_INVALID_TOUCHES``.
         """
-        return self._resources(params, self._taken(params) if self.input is not None else params)
+        return self._resources(params, self.taken(params) if self.input is not None else params)
 
     def literal_secrets(self, params: Mapping[str, Any]) -> list[str]:
         """Return the paths of literals in fields that are secret by name or by the input's type."""
@@ -298,9 +310,16 @@ class EffectHandler:
             told |= {"retries": self.terms.retries, "backoffMs": self.terms.backoff_ms}
         if self.input is not None:
             told["input"] = self.input.to_wire()
+        if self.isolation != "thread":
+            told["isolation"] = self.isolation
         return told
 
-    def _taken(self, params: Mapping[str, Any]) -> Any:
+    def taken(self, params: Mapping[str, Any]) -> Any:
+        """Return the parameters as the function gets them.
+
+        Raises:
+            Refused: ``EFFECT_INVALID_INPUT``.
+        """
         return params if self.input is None else self.input.read(params)
 
     def _resources(self, params: Mapping[str, Any], taken: Any) -> list[tuple[Predicate, str]]:
@@ -342,6 +361,7 @@ def handler(
     time_limit_ms: int | Callable[[Any], int] = DEFAULT_TIME_LIMIT_MS,
     retries: int = 0,
     backoff_ms: int = DEFAULT_BACKOFF_MS,
+    isolation: Isolation = "thread",
 ) -> Callable[[EffectFunction], EffectHandler]:
     """Make a handler of the decorated function; it is used once it stands in a registry.
 
@@ -358,6 +378,8 @@ def handler(
         time_limit_ms: after which an effect is given up, in milliseconds, or a function that tells.
         retries: how often an effect is made again that failed in a way that may pass.
         backoff_ms: the wait before the first retry, in milliseconds; it doubles with each.
+        isolation: ``process`` for code that is not trusted: a process of its own, which needs a workspace. It is given
+            of ``call`` the plain facts, and may not answer patches.
 
     Raises:
         Refused: ``INVALID_HANDLER``, by the decorator.
@@ -377,6 +399,7 @@ def handler(
         input=None if input is None else EffectInput(effect_type, input),
         idempotent_for=idempotent if callable(idempotent) else None,
         time_limit_for=time_limit_ms if callable(time_limit_ms) else None,
+        isolation=isolation,
     )
 
 
@@ -427,6 +450,7 @@ class EffectRegistry:
         time_limit_ms: int | Callable[[Any], int] = DEFAULT_TIME_LIMIT_MS,
         retries: int = 0,
         backoff_ms: int = DEFAULT_BACKOFF_MS,
+        isolation: Isolation = "thread",
     ) -> Callable[[EffectFunction], EffectHandler]:
         """Make a handler of the decorated function and add it; see ``host.effects.handler``."""
         make = handler(
@@ -437,6 +461,7 @@ class EffectRegistry:
             time_limit_ms=time_limit_ms,
             retries=retries,
             backoff_ms=backoff_ms,
+            isolation=isolation,
         )
 
         def register(function: EffectFunction) -> EffectHandler:

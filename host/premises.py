@@ -123,32 +123,35 @@ class Premises:
         hosts = [host for host, _ in declaration.hosts]
         return Operations(self.workspace, runtime=runtime, hosts=hosts, confined=confined)
 
-    def start(self, watch: Watch, argv: Sequence[str], *, env: Mapping[str, str], **more: Any) -> RunningCommand:
+    def start(
+        self, watch: Watch, argv: Sequence[str], *, env: Mapping[str, str], read: Iterable[str] = (), **more: Any
+    ) -> RunningCommand:
         """Start a command that is held to a watch's declaration, as far as the kernel can; see ``host.confinement``.
 
         Args:
             watch: judges what the command does.
             argv: the command and its arguments.
             env: its environment; its TMPDIR is its own.
+            read: further places that it may read.
             **more: as for ``host.confinement.start``.
 
         Raises:
             Refused: as ``host.confinement.start``.
         """
         with exempt():  # starting it is the engine's doing; what the command does is watched in its own way
-            return self._started(watch, argv, env, more)
+            return self._started(watch, argv, env, tuple(read), more)
 
     def _started(
-        self, watch: Watch, argv: Sequence[str], env: Mapping[str, str], more: Mapping[str, Any]
+        self, watch: Watch, argv: Sequence[str], env: Mapping[str, str], read: Sequence[str], more: Mapping[str, Any]
     ) -> RunningCommand:
         if landlock.available().why_not is not None or watcher.available().why_not is not None:
             return start(argv, env=env, rules=None, decide=None, unconfined=True, **more)
         private = [env["TMPDIR"]] if "TMPDIR" in env else []
         command = shutil.which(argv[0], path=env.get("PATH"))
         operations = self.operations(
-            watch.declaration, confined=True, read=[] if command is None else [command], write=private
+            watch.declaration, confined=True, read=[*read, *([] if command is None else [command])], write=private
         )
-        triples, runtime = watch.declaration.triples, self.needed(command=command, private=private)
+        triples, runtime = watch.declaration.triples, self.needed(command=command, private=private, execute=read)
         rules = rules_for(triples, self.workspace, runtime)
         decide = judged_by(watch, operations)
         if not namespaces.are_missing():

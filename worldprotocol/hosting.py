@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from host.builtin.notes import prune_notes
 from host.confinement.descendants import end_orphans
@@ -27,6 +28,10 @@ from worldprotocol.runs.recovering import recover_runs
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.session import Session
 from worldprotocol.runs.verification import VerificationLog, read_verification
+
+if TYPE_CHECKING:
+    from host.isolation import Isolation
+    from worldprotocol.runs.python import PythonResult
 
 __all__ = ["Hosting"]
 
@@ -92,23 +97,82 @@ class Hosting:
         Raises:
             Refused: ``NO_WORKSPACE``, ``INVALID_VALUE``, ``NO_MATCH``, ``OUTSIDE_WORKSPACE``, ``NOTHING_DECLARED``.
         """
-        premises = self.premises
-        document = manifest
-        if document is None:
-            if not agent:
-                raise Refused("INVALID_VALUE", "Say whose session it is (agent), or give a manifest.")
-            places = {
-                Predicate.CONSUMES: [*reads, *map(url_resource, connects)],
-                Predicate.MUTATES: list(writes),
-                Predicate.PROVIDES: list(creates),
-                Predicate.DELETES: list(deletes),
-            }
-            name = session or self._ids.new_id()
-            document = manifest_of_places(premises.workspace, agent=agent, session=name, places=places)
-        chosen, how = document, wishes or Wishes()
-        if manifest is None:
-            how = replace(how, by=how.by or agent)
-        return Session(premises, lambda cancel: self.begin(chosen, how, cancel=cancel))
+        places = _places(reads, writes, creates, deletes, connects)
+        chosen, how = self._chosen(agent, session, places, manifest, wishes)
+        return Session(self.premises, lambda cancel: self.begin(chosen, how, cancel=cancel))
+
+    def run_python(
+        self,
+        code: str | Callable[[Any], Any],
+        argument: Any = None,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        reads: Iterable[str] = (),
+        writes: Iterable[str] = (),
+        creates: Iterable[str] = (),
+        deletes: Iterable[str] = (),
+        connects: Iterable[str] = (),
+        manifest: Mapping[str, Any] | None = None,
+        wishes: Wishes | None = None,
+        isolation: Isolation | None = None,
+        timeout_ms: int | None = None,
+        require: Sequence[str] = (),
+    ) -> PythonResult:
+        """Run Python code under leases, and return what it answers; what is not trusted gets a process of its own.
+
+        Args:
+            code: a text that defines ``main(argument)``, or a function of one argument.
+            argument: what it is given; for a process of its own JSON, as its result is.
+            agent: as for ``session``, like all down to ``wishes``.
+            session: its unit of work.
+            reads: places that are read.
+            writes: places that are changed.
+            creates: places that are made.
+            deletes: places that are removed.
+            connects: URLs that are read.
+            manifest: a whole manifest in place of all these.
+            wishes: how it is to be governed.
+            isolation: ``process`` is a child that the operating system holds like a governed command; ``thread`` is
+                this thread, under audit hooks. None is ``process`` for texts, and for whatever runs for an agent or an
+                actor that is not registered.
+            timeout_ms: after which a process is killed, in milliseconds; None is a week.
+            require: walls that have to hold a process: ``namespaces``, ``landlock``.
+
+        Raises:
+            ScopeViolationError: the code attempted what it had not declared.
+            Refused: as ``session``; ``PYTHON_FAILED``, ``LEASE_LOST``, ``CONFINEMENT_UNAVAILABLE``,
+                ``CONFINEMENT_FAILED``.
+        """
+        from worldprotocol.runs.python import default_isolation, run_in_thread, run_isolated
+
+        places = _places(reads, writes, creates, deletes, connects)
+        chosen, how = self._chosen(agent, session, places, manifest, wishes)
+        name = agent if manifest is None else manifest.get("agent_id")
+        actor = self._protocol.archive.peek(lambda realm: realm.actors.get(str(name)))
+        begin = partial(self.begin, chosen, how)
+        if (isolation or default_isolation(code, actor)) == "thread":
+            return run_in_thread(Session(self.premises, lambda cancel: begin(cancel=cancel)), code, argument)
+        return run_isolated(begin, self.premises, code, argument, timeout_ms=timeout_ms, require=require)
+
+    def _chosen(
+        self,
+        agent: str | None,
+        session: str | None,
+        places: Mapping[Predicate, Sequence[str]],
+        manifest: Mapping[str, Any] | None,
+        wishes: Wishes | None,
+    ) -> tuple[Mapping[str, Any], Wishes]:
+        """Return the manifest of a session, and how it is to be governed."""
+        workspace = self.premises.workspace
+        how = wishes or Wishes()
+        if manifest is not None:
+            return manifest, how
+        if not agent:
+            raise Refused("INVALID_VALUE", "Say whose session it is (agent), or give a manifest.")
+        name = session or self._ids.new_id()
+        document = manifest_of_places(workspace, agent=agent, session=name, places=places)
+        return document, replace(how, by=how.by or agent)
 
     def begin(self, manifest: Mapping[str, Any], wishes: Wishes, *, cancel: Cancel | None = None) -> GovernedRun:
         """Get the leases for a run; who runs something opens it and ends it. See ``GovernedRun``."""
@@ -220,6 +284,21 @@ class Hosting:
             Refused: ``NOT_RUNNING``, ``REASON_MISSING``, ``NO_WORKSPACE``.
         """
         return self._protocol.cancel(proposal_id, by=by, reason=reason)
+
+
+def _places(
+    reads: Iterable[str],
+    writes: Iterable[str],
+    creates: Iterable[str],
+    deletes: Iterable[str],
+    connects: Iterable[str],
+) -> dict[Predicate, Sequence[str]]:
+    return {
+        Predicate.CONSUMES: [*reads, *map(url_resource, connects)],
+        Predicate.MUTATES: list(writes),
+        Predicate.PROVIDES: list(creates),
+        Predicate.DELETES: list(deletes),
+    }
 
 
 def in_doubt(realm: Realm) -> list[dict[str, Any]]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from host.confinement import Access, Rules, RunningCommand, Tree, landlock, namespaces, rules_for, start, watcher
 from host.confinement.descendants import RUN
@@ -29,7 +30,7 @@ from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
 
-__all__ = ["CommandResult", "CommandWishes", "confinement", "run_command"]
+__all__ = ["CommandResult", "CommandWishes", "Talk", "confinement", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
@@ -42,6 +43,9 @@ PASSED_ENV: Final = frozenset(_PASSED.split())
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that the command gets in our place."""
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end Python code in a process of its own, before they come to this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,9 @@ def confinement() -> Confinement:
     return Confinement(("namespaces", *held_by), None, gaps)
 
 
-def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishes: CommandWishes) -> CommandResult:
+def run_command(
+    run: GovernedRun, premises: Premises, argv: Sequence[str], wishes: CommandWishes, *, talk: Talk | None = None
+) -> CommandResult:
     """Run a command to its end under a run whose leases are granted.
 
     Args:
@@ -121,22 +127,24 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
         premises: the workspace.
         argv: the command and its arguments.
         wishes: how to run it.
+        talk: what talks to the command over pipes; None gives it the streams of this process.
 
     Returns:
-        How it ended. Signals that this process gets while it runs are the command's.
+        How it ended. Signals that this process gets while it runs are the command's; with ``talk`` those that end a
+        process end the command, and come to this process when the end of the run is recorded.
 
     Raises:
         Refused: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``CONFINEMENT_UNAVAILABLE``,
             ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are given back.
     """
-    running = _Running(run, premises, wishes)
+    running = _Running(run, premises, wishes, talk)
     held_by = ("content",) if wishes.unconfined else confinement().held_by
     run.open(
-        "command",
+        "command" if talk is None else "python",
         stop=running.stop,
         held_by=(*held_by, *(("strace",) if wishes.trace else ())),
         cannot_reach=running.cannot_reach,
-        command=[printable(os.fsencode(argument)) for argument in argv],
+        command=[printable(os.fsencode(one)) for one in (argv if talk is None else ["python", talk.name])],
     )
     try:
         with private_folder(run.run_id) as private:
@@ -146,7 +154,7 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
             run.end("interrupted", reason=f"{type(error).__name__}: {error}")
         raise
     outcome: Outcome = "completed" if code == 0 else "failed"
-    reason = None if code == 0 else f"The command ended with exit code {code}."
+    reason = None if code == 0 else (talk and talk.reason) or f"The command ended with exit code {code}."
     try:
         with _undisturbed():
             ended = run.end(outcome, exit_code=code, reason=reason)
@@ -158,16 +166,36 @@ def run_command(run: GovernedRun, premises: Premises, argv: Sequence[str], wishe
             run_id=run.run_id,
             exit_code=code,
         ) from error
+    finally:
+        for number in running.signals:
+            os.kill(os.getpid(), number)
     return CommandResult(run.run_id, ended, code, running.why or run.lost or reason, tuple(run.not_given_back))
+
+
+class Talk(Protocol):
+    """Talks to a command over its pipes."""
+
+    @property
+    def name(self) -> str:
+        """What is run, for the record."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it failed, as one sentence, when it has ended."""
+
+    def __call__(self, command: RunningCommand) -> int:
+        """Talk until the command has ended; returns its exit code, negative for a signal."""
 
 
 class _Running:
     """One command on its way."""
 
-    def __init__(self, run: GovernedRun, premises: Premises, wishes: CommandWishes) -> None:
+    def __init__(self, run: GovernedRun, premises: Premises, wishes: CommandWishes, talk: Talk | None = None) -> None:
         self._run = run
         self._premises = premises
         self._wishes = wishes
+        self._talk = talk
+        self.signals: list[int] = []
         self._command: RunningCommand | None = None
         self._early: list[int] = []
         self._operations: Operations | None = None
@@ -182,7 +210,10 @@ class _Running:
 
     def signal(self, number: int) -> None:
         """Let the command have a signal that this process got; one that comes before it is there waits for it."""
-        if self._command is None:
+        if self._talk is not None:
+            self.signals.append(number)
+            self.stop(f"It was ended by {signal.Signals(number).name}.")
+        elif self._command is None:
             self._early.append(number)
         else:
             self._command.send_signal(number)
@@ -203,7 +234,11 @@ class _Running:
             rules, tree = self._walls(found, private, [wishes.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
         traced, trace = self._traced(argv, private)
-        with _handling(lambda number, _: self.signal(number)):  # before it is there: it may be quick
+        streams: dict[str, Any] = {}
+        if self._talk is not None:
+            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        numbers = PASSED_ON if self._talk is None else ENDING
+        with _handling(lambda number, _: self.signal(number), numbers):  # before it is there: it may be quick
             command = start(
                 traced,
                 cwd=wishes.cwd or os.getcwd(),
@@ -213,6 +248,7 @@ class _Running:
                 decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
                 report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
                 unconfined=wishes.unconfined,
+                **streams,
             )
             self._command = command
             try:
@@ -220,7 +256,7 @@ class _Running:
                     command.kill_group()
                 while self._early:
                     command.send_signal(self._early.pop(0))
-                code = command.wait()
+                code = command.wait() if self._talk is None else self._talk(command)
             finally:
                 command.close()
                 if trace is not None:
@@ -305,11 +341,13 @@ def _undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handling(
+    handler: Callable[[int, FrameType | None], None], numbers: Sequence[signal.Signals] = PASSED_ON
+) -> Iterator[None]:
     """Handle the signals that are passed on; nothing is done where we are not the main thread."""
     before: dict[signal.Signals, Any] = {}
     try:
-        for number in PASSED_ON:
+        for number in numbers:
             before[number] = signal.signal(number, handler)
     except ValueError:
         pass

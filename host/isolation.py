@@ -1,0 +1,179 @@
+"""Python code in a child process of its own, which the operating system holds like a governed command.
+
+The code is a text that defines ``main``, or a function of a module. Its arguments and its answer are JSON: nothing that
+the child says is executed here. The child is another interpreter with a small environment and no descriptors but its
+three pipes, so that it shares nothing with the engine: no memory, no open files, no keys, no audit hooks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal
+
+from host.builtin.children import Child, Ended
+from host.confinement import RunningCommand
+from world.canonical import read_json, sha256_hex
+from world.errors import Refused
+
+__all__ = ["ENVIRONMENT", "Answer", "Code", "Isolation", "converse", "program"]
+
+Isolation = Literal["thread", "process"]
+"""Where code runs: in a thread of the engine's process under audit hooks, or in a confined process of its own."""
+
+MAX_ANSWER_BYTES: Final = 1 << 20
+MAX_TIMEOUT_MS: Final = 7 * 86_400_000
+ENVIRONMENT: Final = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+"""The environment of the child, beside its folder for temporary files."""
+
+_PROGRAM: Final = Path(__file__).with_name("isolated.py").read_text(encoding="utf-8")
+_PACKAGES: Final = ("world", "projections", "authority", "host", "worldprotocol")
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What is called in the child.
+
+    Args:
+        name: for the record and for errors: ``module:function``, or the SHA-256 of a text.
+        wire: what the child is given of it.
+        reads: files and folders that it has to read: the module's file or package, and the engine's packages.
+    """
+
+    name: str
+    wire: Mapping[str, Any]
+    reads: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, code: str | Callable[..., Any]) -> Code:
+        """Return the code of a text or of a function.
+
+        Args:
+            code: a text that defines ``main``, or a function at the top level of a module.
+
+        Raises:
+            Refused: ``INVALID_VALUE`` for what a child cannot find again.
+        """
+        if isinstance(code, str):
+            return cls(f"sha256:{sha256_hex(code.encode())}", {"source": code, "path": []})
+        name = getattr(code, "__qualname__", "")
+        module = sys.modules.get(getattr(code, "__module__", None) or "")
+        file = getattr(module, "__file__", None)
+        if module is None or not str(file).endswith(".py") or not _is_found(module, name, code):
+            raise Refused(
+                "INVALID_VALUE",
+                f"{code!r} cannot run in a process of its own: it must be a function at the top level of a module that "
+                "is a file, or a text that defines main(argument).",
+            )
+        wire, reads = _of_module(module, os.path.abspath(str(file)))
+        packages, folder = _engine()
+        path = [*wire.pop("path"), folder]
+        return cls(f"{module.__name__}:{name}", {**wire, "name": name, "path": path}, (*reads, *packages))
+
+
+def _is_found(module: ModuleType, name: str, code: Callable[..., Any]) -> bool:
+    """Tell whether a name in a module leads to a function, or to the handler of effects that it became."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is code or getattr(found, "function", None) is code
+
+
+def _of_module(module: ModuleType, file: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return how the child finds a module, and what it has to read for that: its package, or its file alone."""
+    top = sys.modules.get(module.__name__.partition(".")[0])
+    places = [os.path.abspath(place) for place in getattr(top, "__path__", ())]
+    if places:
+        return {"module": module.__name__, "path": [os.path.dirname(place) for place in places]}, tuple(places)
+    name = "__isolated__" if module.__name__ == "__main__" else module.__name__
+    return {"module": name, "file": file, "path": []}, (file,)
+
+
+def _engine() -> tuple[list[str], str]:
+    """Return the folders of the engine's packages, which the decorators of handlers come from, and where they are."""
+    folder = str(Path(__file__).resolve().parents[1])
+    return [os.path.join(folder, name) for name in _PACKAGES if os.path.isdir(os.path.join(folder, name))], folder
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the child answered.
+
+    Args:
+        value: its value, JSON.
+        failed: what a handler of effects failed with: ``code``, ``message``, ``context``, ``retryable``.
+        raised: what it raised: ``type``, ``message``, ``trace``; or why there is no answer.
+        output: the end of what it printed.
+    """
+
+    value: Any = None
+    failed: Mapping[str, Any] | None = None
+    raised: Mapping[str, Any] | None = None
+    output: str = field(default="", repr=False)
+
+
+def program() -> list[str]:
+    """Return the command line of the child."""
+    return [sys.executable, "-I", "-B", "-c", _PROGRAM]
+
+
+def converse(
+    command: RunningCommand,
+    code: Code,
+    arguments: Sequence[Any],
+    *,
+    call: Mapping[str, Any] | None = None,
+    timeout_ms: int | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> tuple[int, Answer]:
+    """Tell the child what to call, wait for its end, and return its exit code and its answer.
+
+    Args:
+        command: the child, started with ``program`` and three pipes; it is ended and closed here.
+        code: what to call.
+        arguments: JSON.
+        call: facts for a handler of effects, given as a last argument with attributes; None for none.
+        timeout_ms: after which the child is killed, in milliseconds; None is a week.
+        is_cancelled: whether to kill it now.
+    """
+    asked = json.dumps({**code.wire, "arguments": list(arguments), "call": call}).encode()
+    limit = MAX_TIMEOUT_MS if timeout_ms is None else timeout_ms
+    ended = Child(command).run(asked, timeout_ms=limit, kept=MAX_ANSWER_BYTES, is_cancelled=is_cancelled)
+    answer = _read(ended)
+    return ended.code if answer.raised is None else ended.code or 1, answer
+
+
+def _read(ended: Ended) -> Answer:
+    """Return the answer; whatever is none is as if the code had raised."""
+    output = ended.stderr.tail.decode("utf-8", "replace")
+    if ended.why != "by itself":
+        return Answer(raised=_raised("TimeoutError", f"It was {ended.why} and killed."), output=output)
+    if ended.stdout.size > MAX_ANSWER_BYTES:
+        return Answer(
+            raised=_raised("ValueError", f"Its answer is longer than {MAX_ANSWER_BYTES} bytes."), output=output
+        )
+    try:
+        told = read_json(ended.stdout.tail)
+    except (Refused, ValueError):
+        told = None
+    if not isinstance(told, dict) or not told.keys() & {"value", "failed", "raised"}:
+        how = f"signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+        return Answer(raised=_raised("EOFError", f"It ended with {how} and without an answer."), output=output)
+    for name, names in (("raised", _RAISED), ("failed", _FAILED)):
+        found = told.get(name)
+        if name in told and not (isinstance(found, dict) and found.keys() == names):
+            return Answer(raised=_raised("ValueError", "Its answer has another form."), output=output)
+    return Answer(told.get("value"), told.get("failed"), told.get("raised"), output)
+
+
+_RAISED: Final = {"type", "message", "trace"}
+_FAILED: Final = {"code", "message", "context", "retryable"}
+
+
+def _raised(kind: str, message: str) -> dict[str, str]:
+    return {"type": kind, "message": message, "trace": ""}
