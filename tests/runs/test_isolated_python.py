@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -212,10 +213,10 @@ import os, sys
 from pathlib import Path
 from tests.runs.realm import opened
 CODE = '''
-import os, time
+import os, signal, time
 def main(_):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     open("src/a.py", "w").write("half")
-    print(os.getppid())
     open("src/ready", "w").close()
     time.sleep(600)
 '''
@@ -253,4 +254,5 @@ def test_a_signal_that_ends_the_engine_ends_the_child_and_what_it_did_is_undone(
         world.host.recover()
         (run,) = world.host.runs()
         assert run.outcome == ("interrupted" if how == signal.SIGKILL else "failed")
+    assert not list(Path(tempfile.gettempdir()).glob(f"worldprotocol-{run.run_id}-*"))
     assert text_of(root) == BEFORE
