@@ -184,7 +184,7 @@ def test_narrowings_are_within_what_was_proposed(
 def test_rules_made_of_rules_say_what_their_parts_say() -> None:
     case = make_case()
     approve, narrow = Approve("yes"), Narrow("data.a", "less")
-    for parts, all_of, any_of in [
+    table: list[tuple[list[Any], Any, Any]] = [
         ([approve, approve], Approve("yes; yes"), approve),
         ([approve, None], None, approve),
         ([None, None], None, None),
@@ -199,7 +199,8 @@ def test_rules_made_of_rules_say_what_their_parts_say() -> None:
         ([Escalate("ann", "a"), Escalate("ann", "b")], Escalate("ann", "a; b"), Escalate("ann", "a")),
         ([Reject("no"), Escalate("ann", "ask")], Reject("no"), Escalate("ann", "ask")),
         ([Escalate(["ann", "bob"], vote=2)], Escalate(["ann", "bob"], vote=2), Escalate(["ann", "bob"], vote=2)),
-    ]:
+    ]
+    for parts, all_of, any_of in table:
         rules = tuple(always(one, f"p{at}") for at, one in enumerate(parts))
         assert AllOf("all", rules)(case) == all_of, parts
         assert AnyOf("any", rules)(case) == any_of, parts

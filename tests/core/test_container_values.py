@@ -56,8 +56,8 @@ def test_an_element_or_member_is_taken_by_number_or_name() -> None:
     for index, value in [(0, "a"), (1, "b"), (2, None), (-1, None), (0.5, None), (1.0, "b"), ("1", "b"), (True, "b"),
                          (None, "a"), ("x", "a")]:  # fmt: skip
         assert containers.at(array, index) == value, index
-    for index, value in [("x", 1), ("0", 2), (0, None), ("y", None), (None, None), (["x"], None)]:
-        assert containers.at(table, index) == value, index
+    for name, member in [("x", 1), ("0", 2), (0, None), ("y", None), (None, None), (["x"], None)]:
+        assert containers.at(table, name) == member, name
     assert [containers.at(value, 0) for value in ("ab", 5, None)] == [None, None, None]
 
 

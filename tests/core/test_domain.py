@@ -458,8 +458,9 @@ def test_types_of_python_become_the_narrowest_spec_that_can_say_them():
 def test_a_name_that_is_taken_is_named_with_its_kind() -> None:
     domain = make()
     domain.flow("go", {"kind": "halt"})
+    one = {"kind": "lit", "value": 1}
     for declare, kind, name in (
-        (lambda: domain.computed("openCount", expr={"kind": "lit", "value": 1}), "computed value", "computed.openCount"),
+        (lambda: domain.computed("openCount", expr=one), "computed value", "computed.openCount"),
         (lambda: domain.computed("openCount")(open_count), "computed value", "computed.openCount"),
         (lambda: domain.action("go", version="1"), "action", "go"),
         (lambda: domain.flow("go", {"kind": "halt"}), "action", "go"),

@@ -31,7 +31,7 @@ LISTS = dict.fromkeys(("min", "max", "concat", "and", "or", "coalesce"), "args")
     "merge": "objects",
     "append": "items",
 }
-OTHERS = {"lit": {"value": 1}, "get": {"path": "a"}, "object": {"fields": {}}}
+OTHERS: dict[str, dict[str, Any]] = {"lit": {"value": 1}, "get": {"path": "a"}, "object": {"fields": {}}}
 
 
 def lit(value: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -84,7 +85,7 @@ def test_every_limit_of_a_request_is_taken_at_its_value(office: Office) -> None:
     for ttl in (1, 5_000):
         assert office.ask("ann", f"CONSUMES FILE:/{ttl}", ttl_ms=ttl).ttl_ms == ttl
     for ttl in (0, 5_001):
-        office.refuses("INVALID_TTL", lambda ttl=ttl: office.ask("ann", "CONSUMES FILE:/x", ttl_ms=ttl))
+        office.refuses("INVALID_TTL", partial(office.ask, "ann", "CONSUMES FILE:/x", ttl_ms=ttl))
     assert office.ask("ann", "CONSUMES FILE:/none").ttl_ms == 1_000
     for priority in (0, 2**53 - 1):
         assert office.desk.register(f"new-{priority}", 1_000, priority=priority, by="x") == (
@@ -103,7 +104,7 @@ def test_every_limit_of_a_request_is_taken_at_its_value(office: Office) -> None:
 def test_an_agent_gets_its_first_priority_from_its_manifest_only_where_that_is_accepted() -> None:
     for accepted, given, expected in [(True, 7, 7), (True, 0, 0), (True, None, 1_000), (False, 7, 1_000)]:
         office = Office(KlisSettings(accept_priority=accepted))
-        more = {} if given is None else {"priority_timestamp": given}
+        more: dict[str, Any] = {} if given is None else {"priority_timestamp": given}
         manifest = office.manifest("eve", "CONSUMES FILE:/a", **more)
         office.desk.request(manifest, 1_000, channel=CHANNEL)
         assert office.ledger.agents["eve"] == (expected, "eve")

@@ -146,3 +146,18 @@ def test_what_something_else_holds_is_not_judged_and_a_process_is_judged_by_hand
         assert Declaration("ann", "s1", map(triple, declared)).outside(told) == outside
     held = [seen("MUTATES FILE:/x", is_held=True), seen("MUTATES FILE:/y")]
     assert Declaration("ann", "s1", ()).outside(held) == [held[1]]
+
+
+@pytest.mark.requirement("KM-3.1")
+def test_what_is_provided_may_be_changed_and_read_without_a_further_declaration() -> None:
+    declaration = Declaration("ann", "s1", [triple("PROVIDES FILE:/a")])
+    for attempted, covered in (("PROVIDES", True), ("MUTATES", True), ("CONSUMES", True), ("DELETES", False)):
+        assert declaration.covers(seen(f"{attempted} FILE:/a")) is covered
+        assert not declaration.covers(seen(f"{attempted} FILE:/b"))
+
+
+@pytest.mark.requirement("KM-3.2")
+def test_what_may_be_changed_may_be_read_and_not_the_other_way_round() -> None:
+    for declared, attempted, covered in (("MUTATES", "CONSUMES", True), ("CONSUMES", "MUTATES", False)):
+        declaration = Declaration("ann", "s1", [triple(f"{declared} FILE:/a/*")])
+        assert declaration.covers(seen(f"{attempted} FILE:/a/b")) is covered

@@ -35,7 +35,8 @@ def end(process: subprocess.Popen[Any]) -> None:
     """Kill a process with every process below it, whatever their sessions, and wait for it."""
     if process.poll() is None:
         below = psutil.Process(process.pid).children(recursive=True)
-        for one in (process, *below):
+        process.kill()
+        for one in below:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
         process.wait()

@@ -87,7 +87,7 @@ def test_a_large_node_that_is_changed_again_and_again_has_the_text_of_what_it_ho
             plain[key] = {"n": step, "x": "y" * (step * 100)}
             node = node.with_item(key, plain[key])
         assert frozen_text(node) == rfc8785.dumps(plain)
-    array = [[number] for number in range(3_000)]
+    array: list[list[Any]] = [[number] for number in range(3_000)]
     row = freeze(array)
     frozen_text(row)
     for step in range(20):
@@ -193,9 +193,9 @@ def test_numbers_are_frozen_to_the_form_they_are_printed_in() -> None:
 
     class Double(float): ...
 
-    for given_, frozen in [(Text("a"), "a"), (Number(3), 3), (Double(1.5), 1.5), (Double(2.0), 2)]:
-        found = freeze([given_])[0]
-        assert (type(found), found) == (type(frozen), frozen)
+    for odd, plain in [(Text("a"), "a"), (Number(3), 3), (Double(1.5), 1.5), (Double(2.0), 2)]:
+        found = freeze([odd])[0]
+        assert (type(found), found) == (type(plain), plain)
     assert type(next(iter(freeze({Text("a"): 1})))) is str
     assert type(freeze((1, 2))) is FrozenList
     assert type(freeze({"a": ()})["a"]) is FrozenList

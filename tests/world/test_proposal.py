@@ -243,7 +243,7 @@ def resolved(name: str) -> Event:
 
 
 def ended_with(name: str, code: str) -> Event:
-    result = {"value": None, "patches": [], "error": {"code": code, "message": "m"}}
+    result: dict[str, Any] = {"value": None, "patches": [], "error": {"code": code, "message": "m"}}
     return EffectFulfilled(at=4, proposal_id="p1", requirement_id=name, result=result, attempt=1)
 
 
@@ -351,7 +351,7 @@ def test_what_may_linger_is_known_from_the_codes_and_from_a_second_start() -> No
 @pytest.mark.requirement("KO-3.3", "INT-14.4")
 def test_the_result_of_a_rollback_is_no_result_of_the_execution() -> None:
     proposal = folded(requested("r1"), fulfilled("r1"), rollback_requested())
-    result = {"value": {"restored": ["/a"]}, "patches": [], "error": None}
+    result: dict[str, Any] = {"value": {"restored": ["/a"]}, "patches": [], "error": None}
     done = EffectFulfilled(at=4, proposal_id="p1", requirement_id="rb", result=result, attempt=1)
     fold_proposal(proposal, done)
     assert proposal.rollback == result

@@ -80,7 +80,7 @@ SYSTEM_WIRE = {
     "pendingRequirements": [NEED_WIRE],
     "currentAction": "act",
 }
-EMPTY_SYSTEM_WIRE = {
+EMPTY_SYSTEM_WIRE: dict[str, Any] = {
     "status": "idle",
     "lastError": None,
     "errors": [],
@@ -277,7 +277,7 @@ def test_the_json_schema_of_manifests_is_this_one() -> None:
         return {"type": "string", "minLength": 1, "maxLength": most}
 
     def expected(triples: int, chars: int) -> dict[str, Any]:
-        fields = {
+        fields: dict[str, dict[str, Any]] = {
             "ver": {"type": "string", "pattern": r"^1\.[0-9]{1,9}$"},
             "session_id": name,
             "agent_id": name,
