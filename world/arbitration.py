@@ -23,6 +23,7 @@ from world.klis_in_force import know_types
 from world.needs import manifest_of
 from world.overruling import overruled
 from world.proposal import Proposal
+from world.unit_budget import DUE_AT_ONCE
 from world.work import Work
 
 __all__ = [
@@ -155,7 +156,11 @@ def let_time_pass(work: Work) -> None:
         return
     work.desk().advance(work.klis_now)
     carry_on(work)
-    for proposal in work.realm.due_retries(work.klis_now):
+    due = work.realm.due_retries(work.klis_now)
+    for proposal in due[DUE_AT_ONCE:]:
+        work.realm.ask_again(proposal.proposal_id, work.klis_now)
+        work.is_unfinished = True
+    for proposal in due[:DUE_AT_ONCE]:
         if not work.realm.still_lacks_leases(proposal):
             continue  # one before it may have let it go on
         ruling = Ruling.from_wire(proposal.ruling or {})

@@ -70,6 +70,8 @@ def start_next(work: Work, key: str) -> None:
         branch = realm.branches[proposal.branch]
         if work.attempt(partial(work.snapshot, branch.head)) is not None:
             return  # nothing can be computed there at the moment; `recover` tries again
+        if not work.begins():
+            return  # `recover` begins it, in the unit that follows
         intent_id = proposal.submitted.intent["intentId"]
         work.emit(
             proposal.proposal_id,

@@ -22,6 +22,7 @@ from world.patterns import check_number
 from world.ports import Case, History
 from world.proposal import INGRESS, Proposal
 from world.shadowing import shadow
+from world.unit_budget import DUE_AT_ONCE
 from world.work import LINEAGE_STREAM, Work
 
 _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
@@ -117,7 +118,11 @@ def _is_answer_of(outcome: RuleOutcome, actor_id: str) -> bool:
 
 def expire(work: Work) -> None:
     """Let every waiting proposal whose time is over be decided by its binding's rule, or go on to the next step."""
-    for proposal in work.realm.overdue(work.at):
+    due = work.realm.overdue(work.at)
+    for proposal in due[DUE_AT_ONCE:]:
+        work.realm.wait_again(proposal)
+        work.is_unfinished = True
+    for proposal in due[:DUE_AT_ONCE]:
         asked, deadline = proposal.asked, proposal.deadline
         assert asked is not None
         assert deadline is not None

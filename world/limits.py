@@ -26,6 +26,8 @@ class Limits:
             built, and in force until it is rebuilt (`worldctl doctor --rebuild`).
         max_call_ms: milliseconds that one call of foreign Python code may hold the log's lock (an action's step, a
             rule, a projection, the computed values of a world).
+        max_unit_ms: milliseconds that one command may hold the log's lock all in all; one that takes longer is refused
+            (``UNIT_TOO_LARGE``), and nothing of it is recorded.
         klis: settings of leases, for a realm that is founded now; see ``world.klis.settings``.
     """
 
@@ -35,6 +37,7 @@ class Limits:
     max_open_proposals: int = 100_000
     checkpoint_every: int = 128
     max_call_ms: int = 10_000
+    max_unit_ms: int = 60_000
     klis: KlisSettings = field(default_factory=KlisSettings)
 
     def in_time(self, call: Callable[[], R]) -> R:

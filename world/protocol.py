@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -33,6 +34,7 @@ from world.recorded_time import Evidence, GuardedClock, passed_ms
 from world.recovery import recover
 from world.snapshot import Snapshot
 from world.subscribers import Subscribers
+from world.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrun
 from world.views.archive import Archive, known
 from world.views.index import IndexRows, has_new_copy
 from world.views.unit import UnitLookup
@@ -89,8 +91,11 @@ class WorldProtocol(Commands):
         workers: Workers,
         limits: Limits | None = None,
         types: ResourceTypes = STANDARD,
+        stopwatch: Callable[[], float] = time.monotonic,
     ) -> None:
         """Work on an open, writable log whose view is ``world.views.index.Index``.
+
+        ``stopwatch`` gives the seconds of a monotonic clock, for ``max_unit_ms``; nothing recorded depends on it.
 
         Attributes:
             subscribers: who is told what is committed.
@@ -105,6 +110,9 @@ class WorldProtocol(Commands):
         self._workers = workers
         self._limits = limits or Limits()
         self._types = types
+        self._stopwatch = stopwatch
+        self._is_unfinished = False
+        self._units_left = 0
         self._realm: Realm | None = None
         self._recorded_ms: int | None = None  # time of the realm's last event, as far as that is known
         self._snapshots: dict[str, Snapshot] = {}
@@ -267,22 +275,31 @@ class WorldProtocol(Commands):
             self.subscribers.committed(self._run_units(list(batch)))
 
     def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
-        """Run commands, without those that spoil it, and return what was committed."""
-        while open_commands:
+        """Run commands, without those that spoil it, and what is due, and return what was committed."""
+        committed: list[tuple[int, Event]] = []
+        self._units_left, self._is_unfinished = UNITS_AT_ONCE, False
+        while open_commands or (self._is_unfinished and self._units_left):
+            self._units_left = max(0, self._units_left - 1)
             try:
                 if self._realm is None:  # before the lock is taken: whoever looks at it meanwhile may have to read
                     self._realm, self._ledger_kept = self._archive.realm(), self._archive.ledger_position()[1]
                     self._checkpoint_every = self._archive.checkpoint_every() or self._limits.checkpoint_every
-                return self._run_unit(open_commands)
+                committed += self._run_unit(open_commands)
             except _Spoiled as spoiled:
                 self._forget()
                 spoiled.pending.fail(spoiled.error)
-                open_commands.remove(spoiled.pending)
-                continue
+            except Exception as error:
+                self._forget()
+                if not committed:
+                    raise
+                for pending in open_commands:  # what earlier units committed is told all the same
+                    pending.fail(error)
+                self._is_unfinished = False
             except BaseException:
                 self._forget()
                 raise
-        return []
+            open_commands = [pending for pending in open_commands if not pending.settled]
+        return committed
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
@@ -306,8 +323,9 @@ class WorldProtocol(Commands):
                     recover(work)
                 carry_on(work)
             others, work.tasks = left + asked + work.tasks, []
-            others_last = [pending for pending in commands if pending not in confirming]
-            outcomes = confirmed + [_outcome(work, pending, others, fits=fits) for pending in others_last]
+            is_early = work.is_unfinished and self._units_left > 0
+            remaining = [] if is_early else [pending for pending in commands if pending not in confirming]
+            outcomes = confirmed + self._outcomes(work, remaining, others, fits=fits)
             if work.emitted:
                 self._write(transaction, work, rows, boot)
         self._performing |= work.claimed
@@ -316,7 +334,8 @@ class WorldProtocol(Commands):
             claim = (done.task.proposal_id, done.task.requirement.id)
             if claim not in work.claimed:
                 self._performing.discard(claim)
-        self._unsettled = self._unsettled and not unsettled
+        self._is_unfinished = work.is_unfinished
+        self._unsettled = work.is_unfinished or (self._unsettled and not unsettled)
         while len(self._snapshots) > MAX_SNAPSHOTS:
             self._snapshots.pop(next(iter(self._snapshots)))
         self._orphans += others + work.tasks
@@ -331,6 +350,18 @@ class WorldProtocol(Commands):
             else:
                 pending.succeed(result)
         return [(item.position, item.event) for item in work.emitted]
+
+    def _outcomes(
+        self, work: Work, commands: list[Pending[Command, Any]], others: list[Task], *, fits: bool
+    ) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
+        """Run commands until they have held the lock for ``max_unit_ms``; the others are left to the next unit."""
+        outcomes = []
+        end = self._stopwatch() + self._limits.max_unit_ms / 1000
+        for pending in commands:
+            outcomes.append(_outcome(work, pending, others, fits=fits))
+            if self._stopwatch() > end:
+                break
+        return outcomes
 
     def _begin(self, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool) -> tuple[Work, IndexRows]:
         realm = self._realm
@@ -362,6 +393,7 @@ class WorldProtocol(Commands):
             performing=self._performing,
             at=clock.now_ms(),
             on_emit=on_emit,
+            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
         )
         return work, rows
 
@@ -437,14 +469,30 @@ def _outcome(
         return pending, None, refused
     before = len(work.emitted)
     try:
+        if not isinstance(pending.command, Recording) and pending.command is not recover:
+            work.budget.start()
         result = pending.command(work)
         tasks, work.tasks = work.tasks, []
         if fits:
             carry_on(work)
             others += work.tasks
             work.tasks = []
-    except Exception as error:  # raised again in the caller's own thread
+    except Exception as failure:  # raised again in the caller's own thread
+        error = _too_large(failure, len(work.emitted) - before) if isinstance(failure, UnitOverrun) else failure
         if len(work.emitted) != before:
-            raise _Spoiled(pending, error) from error
+            raise _Spoiled(pending, error) from failure
         return pending, None, error
+    finally:
+        work.budget.stop()
     return pending, (result, tasks), None
+
+
+def _too_large(overrun: UnitOverrun, events: int) -> Refused:
+    return Refused(
+        "UNIT_TOO_LARGE",
+        f"The command held the log's lock for more than {overrun.limit_ms} ms (max_unit_ms), after {events} events, at "
+        f"{overrun.what}. Nothing of it was recorded; ask for less at once, or raise the limit max_unit_ms.",
+        limit_ms=overrun.limit_ms,
+        events=events,
+        at=overrun.what,
+    )

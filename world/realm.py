@@ -148,6 +148,11 @@ class Realm:
                 due[proposal_id] = proposal
         return list(due.values())
 
+    def wait_again(self, proposal: Proposal) -> None:
+        """Put a proposal back that ``overdue`` returned and that is left to the next unit."""
+        assert proposal.deadline is not None
+        heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
+
     def due_retries(self, now: int) -> list[Proposal]:
         """Return the proposals whose backoff after a Die is over at ``now`` (ms), the longest over first."""
         due: dict[str, Proposal] = {}

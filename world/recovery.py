@@ -33,10 +33,12 @@ def recover(work: Work) -> None:
     """Take over what a vanished worker left: every approved proposal goes on to completed or failed (WP-exec).
 
     An effect whose result was not recorded may have happened: it is made again only if it is idempotent, and otherwise
-    it is in doubt and waits for a person (``resolve``).
+    it is in doubt and waits for a person (``resolve``). More than ``DUE_AT_ONCE`` are divided among several units.
     """
     for proposal in list(work.realm.proposals.values()):
         if proposal.status == "executing" and _is_abandoned(work, proposal):
+            if not work.begins():
+                return
             _take_over(work, proposal)
     for key in list(work.realm.queues):
         start_next(work, key)

@@ -28,6 +28,7 @@ from world.recorded_time import GuardedClock
 from world.snapshot import Meta, Requirement, Snapshot, System
 from world.sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
 from world.time_limit import unbroken
+from world.unit_budget import DUE_AT_ONCE, UnitBudget
 
 REALM_STREAM = "realm"
 LINEAGE_STREAM = "lineage"
@@ -158,7 +159,11 @@ class PastAt:
 
 @dataclass(slots=True)
 class Work:
-    """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970."""
+    """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
+
+    ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
+    that something due was left to the unit after it (``world.unit_budget``).
+    """
 
     realm: Realm
     lookup: Lookup
@@ -178,6 +183,9 @@ class Work:
     tasks: list[Task] = field(default_factory=list)
     verdicts: list[VerdictGiven | RequestWithdrawn] = field(default_factory=list)
     on_emit: Callable[[Event, int], None] = lambda _event, _position: None
+    budget: UnitBudget = field(default_factory=UnitBudget)
+    begun: int = 0
+    is_unfinished: bool = False
 
     def emit(self, stream: str, event: Event) -> None:
         """Append an event to the unit and fold it into the realm.
@@ -185,6 +193,7 @@ class Work:
         Raises:
             Refused: ``EVENT_TOO_LARGE`` or ``NOT_CANONICAL``; then nothing was emitted.
         """
+        self.budget.check(f"the event {event.TOPIC}")
         state = encode_event(event)
         if len(state) > self.limits.max_event_bytes:
             raise Refused(
@@ -208,7 +217,16 @@ class Work:
             before_grant=self._back_up,
             existing=self._existing,
             now=self._later,
+            check=self.budget.check,
         )
+
+    def begins(self) -> bool:
+        """Tell whether one more execution may begin in this unit; the others are left to the next one."""
+        if self.begun >= DUE_AT_ONCE:
+            self.is_unfinished = True
+            return False
+        self.begun += 1
+        return True
 
     def _back_up(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
         """Back up what leases let their holder change, before they are granted (KO-7)."""
@@ -295,6 +313,7 @@ class Work:
         """Return the state of a sealed world as a base to compute on; its ``meta.version`` is its height."""
         known = self.snapshots.get(world_id)
         if known is None:
+            self.budget.check(f"the state of world {world_id}")
             outcome = self.lookup.world_outcome(world_id)
             data = self.lookup.checked_state(world_id)
             computed = self.limits.in_time(lambda: recompute(self.domain, data))

@@ -57,6 +57,7 @@ class Desk:
         before_grant: BeforeGrant | None = None,
         existing: Existing | None = None,
         now: Callable[[], int] | None = None,
+        check: Callable[[str], None] | None = None,
     ) -> None:
         """Serve a ledger.
 
@@ -70,7 +71,9 @@ class Desk:
                 that must exist, and refuses where one is absent.
             now: tells the time, ms since 1970, after a backup was made: that takes its time, and leases live from when
                 it is done; None where a backup takes none.
+            check: called before each request of the queue is judged again; it may raise, and then nothing is kept.
         """
+        self._check = check
         self._now = now
         self._before_grant = before_grant
         self._existing = existing
@@ -537,6 +540,8 @@ class Desk:
         turns.add_behind(changed, only_holders=joined is not None)
         turns.add(also)
         for request in turns:
+            if self._check is not None:
+                self._check("the queue of requests for leases")
             now = max(now, ledger.clock)  # a backup for one before it took its time
             name, session, triples = request.request_id, request.session, request.triples
             if _terminal(session, triples):

@@ -1,0 +1,185 @@
+"""What one unit of work may cost under the log's lock: commands by a time, what is due by itself by numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import world.arbitration
+import world.judgement
+import world.work
+from host import handler
+from tests.pipeline.shop import open_shop
+from world.clock import ManualClock
+from world.core import ActionContext, Domain, effect, set_
+from world.errors import Refused
+from world.limits import Limits
+from world.log import Pending
+from world.patch import Patch
+from world.submission import Submission, submit
+from world.verify import verify
+from worldprotocol import World
+from worldprotocol.recheck import recheck
+
+
+class Stopwatch:
+    """A monotonic clock that a test sets: every reading takes ``step_s`` seconds."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.step_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+class Cells(BaseModel):
+    cells: dict[str, int] = {}
+
+
+class Cell(BaseModel):
+    name: str
+
+
+cells = Domain("urn:test:cells", version="1.0.0", state=Cells)
+
+
+@cells.action("put", version="1")
+def put(ctx: ActionContext, input: Cell) -> list[Patch]:  # noqa: A002
+    return [set_(f"cells.{input.name}", 1)]
+
+
+@cells.action("call", version="1")
+def call(ctx: ActionContext, input: Cell) -> Any:  # noqa: A002
+    yield effect("ring", name=input.name)
+    return [set_(f"cells.{input.name}", 2)]
+
+
+@handler("ring", idempotent=True)
+def ring(params: Any, info: Any) -> str:
+    return "rung"
+
+
+@pytest.fixture
+def stopwatch() -> Stopwatch:
+    return Stopwatch()
+
+
+@pytest.fixture
+def realm(log_url: str, stopwatch: Stopwatch) -> Iterator[World]:
+    with World.create(log_url, domain=cells, effects=[ring], limits=Limits(max_unit_ms=3_000)) as opened:
+        opened.register("ann", "human", binding={"kind": "auto_approve"})
+        opened._acting._stopwatch = stopwatch
+        yield opened
+
+
+def units(opened: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of events of every unit from here on."""
+    sizes: list[int] = []
+    run = opened._acting._run_unit
+
+    def counted(commands: Any) -> Any:
+        committed = run(commands)
+        sizes.append(len(committed))
+        return committed
+
+    monkeypatch.setattr(opened._acting, "_run_unit", counted)
+    return sizes
+
+
+def test_a_command_that_takes_too_long_is_refused_and_leaves_nothing(realm: World, stopwatch: Stopwatch) -> None:
+    before = realm.log.head()
+    stopwatch.step_s = 1.0
+    with pytest.raises(Refused) as refused:
+        realm.act("ann", "put", {"name": "a"})
+    assert refused.value.code == "UNIT_TOO_LARGE"
+    assert refused.value.details["limit_ms"] == 3_000
+    assert refused.value.details["events"] >= 1
+    assert "max_unit_ms" in refused.value.message
+    assert realm.log.head() == before
+    assert not realm.realm().proposals
+    stopwatch.step_s = 0.0
+    assert realm.act("ann", "put", {"name": "a"}).status == "completed"
+    assert verify(realm.log).ok
+
+
+def test_the_other_commands_of_the_commit_are_done_without_it(realm: World, stopwatch: Stopwatch) -> None:
+    def slow(work: Any) -> None:
+        submit(work, Submission(realm.issue("ann", "put", {"name": "slow"})), "slow")
+        stopwatch.now_s += 10
+        work.budget.check("the test")
+
+    intents = [realm.issue("ann", "put", {"name": name}) for name in ("a", "b")]
+    batch: list[Any] = [
+        Pending(lambda work: submit(work, Submission(intents[0]), "first")),
+        Pending(slow),
+        Pending(lambda work: submit(work, Submission(intents[1]), "last")),
+    ]
+    realm._acting._run_batch(batch)
+    assert [item.settled for item in batch] == [True] * 3
+    with pytest.raises(Refused) as refused:
+        batch[1].outcome()
+    assert refused.value.code == "UNIT_TOO_LARGE"
+    assert realm.data() == {"cells": {"a": 1, "b": 1}}
+
+
+def test_commands_that_together_take_too_long_are_divided_among_commits(
+    realm: World, stopwatch: Stopwatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = units(realm, monkeypatch)
+
+    def slow(name: str) -> Any:
+        intent = realm.issue("ann", "put", {"name": name})
+
+        def command(work: Any) -> None:
+            submit(work, Submission(intent), name)
+            stopwatch.now_s += 2  # less than the limit, for each of them
+
+        return command
+
+    batch: list[Any] = [Pending(slow(name)) for name in ("a", "b", "c")]
+    realm._acting._run_batch(batch)
+    assert [item.outcome() is not None for item in batch] == [True] * 3
+    assert len(sizes) == 2
+    assert realm.data() == {"cells": {"a": 1, "b": 1, "c": 1}}
+
+
+def test_time_outs_are_divided_and_come_before_the_next_command(log_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.judgement, "DUE_AT_ONCE", 3)
+    clock = ManualClock(1_000, 1)
+    with open_shop(log_url, clock=clock) as opened:
+        waiting = [opened.act("kid", "sell", {"item": "tea"}).proposal_id for _ in range(8)]
+        clock.advance(60_000)
+        sizes = units(opened, monkeypatch)
+        done = opened.act("ann", "sell", {"item": "tea"})
+        assert done.status == "completed"
+        assert len([size for size in sizes if size]) == 3  # 3, 3, and 2 with the command
+        assert {opened.proposal(one).status for one in waiting} == {"rejected"}
+        topics = [event.topic for event in opened.log.read()]
+        last = len(topics) - 1 - topics[::-1].index("human.timed_out")
+        assert topics[last:].count("proposal.submitted") == 1
+        assert verify(opened.log).ok
+
+
+def test_recovery_is_divided_until_nothing_is_left(realm: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"p{number}" for number in range(7)]
+    for name in names:  # requested, and the worker forgets about it
+        intent = realm.issue("ann", "call", {"name": name}, scope=[f"data.cells.{name}"])
+        realm._acting._group.submit(lambda work, intent=intent, name=name: submit(work, Submission(intent), name))
+    realm._acting._performing.clear()
+    monkeypatch.setattr(world.work, "DUE_AT_ONCE", 2)
+    sizes = units(realm, monkeypatch)
+    realm.settle()
+    assert sizes[:4] == [4, 4, 4, 2]  # each is taken over with two events, before anything else is done
+    assert {realm.proposal(name).started.attempt for name in names} == {2}
+    assert verify(realm.log).ok
+
+
+def test_a_recheck_is_held_to_no_time(realm: World, stopwatch: Stopwatch) -> None:
+    realm.act("ann", "put", {"name": "a"})
+    stopwatch.step_s = 60.0  # whoever read it would be refused
+    assert recheck(realm).first is None
