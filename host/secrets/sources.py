@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from world.errors import Refused
+from world.extras import missing_extra
 
 __all__ = ["EnvironmentSecrets", "FolderSecrets", "KeyringSecrets", "SecretSource"]
 
@@ -132,9 +133,7 @@ class KeyringSecrets:
         try:
             library: Any = importlib.import_module("keyring")
         except ImportError:
-            raise _unreadable(
-                name, self.place_of(name), "needs the library keyring: install world-protocol[keyring]"
-            ) from None
+            raise missing_extra("Secrets of a keyring", "keyring", "keyring", code="SECRET_UNREADABLE") from None
         try:
             found: str | None = library.get_password(self.service, name)
         except Exception as error:  # noqa: BLE001 - every backend of the library has errors of its own

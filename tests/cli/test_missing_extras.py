@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "cedar": ["cedarpy"],
+    "keyring": ["keyring"],
     "postgres": ["psycopg"],
     "report": ["jinja2", "markupsafe"],
     "testing": ["coverage", "hypothesis", "pytest", "_pytest"],
@@ -59,6 +60,7 @@ CALLS: list[tuple[str, str]] = [
     ("postgres", "from worldprotocol import World; World.look('postgresql://localhost/db')"),
     ("postgres", "from worldprotocol import World; World.create('postgresql://localhost/db', domain='ledger.yaml')"),
     ("postgres", "from world.log import open_log; open_log('postgresql://localhost/db')"),
+    ("keyring", "from host.secrets import KeyringSecrets; KeyringSecrets('shop').read('TOKEN')"),
     ("report", "from worldprotocol.report.page import _environment; _environment()"),
     ("testing", "import worldprotocol.testing.strategies"),
     ("testing", "import worldprotocol.testing.scenarios"),

@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from host import handler
-from host.secrets import EnvironmentSecrets, FolderSecrets, Secrets
+from host.secrets import EnvironmentSecrets, FolderSecrets, KeyringSecrets, Secrets
 from tests.pipeline.echo import Echo
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import step, workshop
@@ -26,6 +27,8 @@ from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import Refused
 from world.events import EffectFulfilled, EffectRequested, EffectRetried
+from worldprotocol.assemble import secrets_of
+from worldprotocol.config import SecretsConfig
 from worldprotocol.facade import World
 from worldprotocol.recheck import open_to_recheck, recheck
 
@@ -463,3 +466,28 @@ def test_sources_are_asked_in_their_order(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refused:
         Secrets([environment, folder]).value_of("OTHER")
     assert refused.value.details["looked_in"] == ["environment variable S_OTHER", f"file {tmp_path / 'OTHER'}"]
+
+
+def test_a_keyring_is_asked_for_its_service_and_the_secrets_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = types.ModuleType("keyring")
+    kept = {("shop", "TOKEN"): TOKEN}
+    setattr(library, "get_password", lambda service, name: kept.get((service, name)))  # noqa: B010 - a module has no such name
+    monkeypatch.setitem(sys.modules, "keyring", library)
+    source = KeyringSecrets("shop")
+    assert (source.read("TOKEN"), source.read("OTHER")) == (TOKEN, None)
+    assert source.place_of("TOKEN") == "keyring service shop"
+
+
+def test_the_configuration_composes_the_sources_and_the_key(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir(mode=0o700)
+    (tmp_path / "kept" / "TOKEN").write_text(TOKEN)
+    told = SecretsConfig(order=["folder", "environment"], folder="kept", prefix="NOT_SET_").in_folder(tmp_path)
+    store = secrets_of(told, str(tmp_path / "w.db"), tmp_path)
+    assert store.value_of("TOKEN") == TOKEN
+    assert store.key_file == tmp_path / "w.db.secrets-key"
+    with pytest.raises(Refused) as refused:
+        store.value_of("OTHER")
+    assert refused.value.details["looked_in"] == [
+        f"file {tmp_path / 'kept' / 'OTHER'}",
+        "environment variable NOT_SET_OTHER",
+    ]
