@@ -254,5 +254,5 @@ def test_a_signal_that_ends_the_engine_ends_the_child_and_what_it_did_is_undone(
         world.host.recover()
         (run,) = world.host.runs()
         assert run.outcome == ("interrupted" if how == signal.SIGKILL else "failed")
-    assert not list(Path(tempfile.gettempdir()).glob(f"worldprotocol-{run.run_id}-*"))
+    assert not list(Path(tempfile.gettempdir()).glob(f"worldprotocol-{run.opened.run_id}-*"))
     assert text_of(root) == BEFORE
