@@ -28,7 +28,7 @@ Isolation = Literal["thread", "process"]
 
 MAX_ANSWER_BYTES: Final = 1 << 20
 MAX_TIMEOUT_MS: Final = 7 * 86_400_000
-ENVIRONMENT: Final = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 """The environment of the child, beside its folder for temporary files."""
 
 _PROGRAM: Final = Path(__file__).with_name("isolated.py").read_text(encoding="utf-8")
