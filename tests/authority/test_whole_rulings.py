@@ -9,7 +9,7 @@ import pytest
 from authority import AllOf, AnyOf, Approve, Escalate, Narrow, Policy, PythonRule, Reject
 from authority.binding import DAY_MS, KINDS, MAX_TIMEOUT_MS, read_binding
 from authority.opinions import MAX_ASKED
-from authority.scope import MAX_NAMES, MAX_PATTERNS, intersection, is_within
+from authority.scope import intersection, is_within
 from authority.words import MAX_WORDS, bounded, told
 from tests.authority.cases import always, authority_with, by_policy, make_case, policy, raising, said, scope
 from world.decision import Ruling
@@ -317,18 +317,20 @@ def test_the_limits_of_a_binding_are_taken_at_their_values() -> None:
 
 @pytest.mark.requirement("INT-13.3", "INT-5.3")
 def test_lists_of_patterns_are_compared_up_to_their_limits() -> None:
-    most = [f"data.n{at}" for at in range(MAX_PATTERNS)]
-    assert (MAX_PATTERNS, MAX_NAMES) == (256, 2_048)
-    assert is_within(most, most)
-    long = [".".join(["data", *["x"] * 8])] * 256
-    assert is_within(long, long)
-    for too_large in ([*most, "data.more"], [*long[1:], long[0] + ".y"]):
-        for call in (lambda given: is_within(given, ["data"]), lambda given: is_within(["data"], given),
-                     lambda given: intersection(given, ["data"])):  # fmt: skip
+    for rules, patterns, names in ((1, 256, 2_048), (2, 10_000, 100_000)):
+        most = [f"data.n{at}" for at in range(patterns)]
+        assert is_within(most, most, rules)
+        long = [".".join([f"x{at}"] * (names // 256)) for at in range(256)]
+        long[0] += ".y" * (names % 256)
+        assert is_within(long, long, rules)
+        for too_large in ([*most, "data.more"], [*long[1:], long[0] + ".y"]):
             with pytest.raises(Refused) as caught:
-                call(too_large)
-            assert caught.value.code == "SCOPE_TOO_LARGE"
-            assert caught.value.details["patterns"] == len(too_large)
+                is_within(too_large, ["data"], rules)
+            assert (caught.value.code, caught.value.details["patterns"]) == ("SCOPE_TOO_LARGE", len(too_large))
+            with pytest.raises(Refused, match="too large to be compared"):
+                is_within(["data"], too_large, rules)
+            with pytest.raises(Refused, match="too large to be compared"):
+                intersection(too_large, ["data"], rules)
 
 
 # People

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -169,13 +170,14 @@ def test_recovery_is_divided_until_nothing_is_left(realm: World, monkeypatch: py
     names = [f"p{number}" for number in range(7)]
     for name in names:  # requested, and the worker forgets about it
         intent = realm.issue("ann", "call", {"name": name}, scope=[f"data.cells.{name}"])
-        realm._acting._group.submit(lambda work, intent=intent, name=name: submit(work, Submission(intent), name))
+        realm._acting._group.submit(partial(submit, asked=Submission(intent), proposal_id=name))
     realm._acting._performing.clear()
     monkeypatch.setattr(world.work, "DUE_AT_ONCE", 2)
     sizes = units(realm, monkeypatch)
     realm.settle()
     assert sizes[:4] == [4, 4, 4, 2]  # each is taken over with two events, before anything else is done
-    assert {realm.proposal(name).started.attempt for name in names} == {2}
+    attempts = [realm.proposal(name).started for name in names]
+    assert {one and one.attempt for one in attempts} == {2}
     assert verify(realm.log).ok
 
 
