@@ -229,7 +229,7 @@ def test_an_execution_makes_so_many_effects_and_patches_and_no_more() -> None:
     assert execution.data["count"] == 2
 
 
-@pytest.mark.requirement("IC-available", "IC-validate", "IC-nostate")
+@pytest.mark.requirement("IC-available", "IC-validate", "IC-nostate", "HC-snapshot")
 def test_what_cannot_begin_is_an_error_outside_of_the_flow() -> None:
     action = {
         "flow": put("count", lit(2)),

@@ -39,7 +39,7 @@ def count(ctx: ActionContext) -> Any:
     return [set_("count", ctx.data["count"] + 1)]
 
 
-@pytest.mark.requirement("WP-exec", "WP-lineage", "HC-compute")
+@pytest.mark.requirement("WP-exec", "WP-exkey", "WP-lineage", "HC-compute")
 @pytest.mark.parametrize("reads", [False, True])
 def test_an_execution_whose_branch_moved_is_sealed_on_its_head_or_fails(tmp_path: Path, reads: bool) -> None:
     held, address = Held(lambda params, _call: f"done {params['n']}"), str(tmp_path / "w.db")
@@ -50,7 +50,8 @@ def test_an_execution_whose_branch_moved_is_sealed_on_its_head_or_fails(tmp_path
         with acting(world, "ann", "work", {"reads": reads}, scope=["data.mine"]) as ended:
             assert held.begun.wait(PATIENCE_S)
             moved = world.act("bob", "count", scope=["data.count"])
-            assert moved.status == "completed"
+            assert moved.status == "completed"  # another key: nothing of one waits for the other
+            assert moved.submitted.execution_key == f"proposal:{moved.proposal_id}"
             held.may_go.set()
         (done,) = ended
         sealed = world.archive.sealed(done.world_id)

@@ -87,11 +87,15 @@ def test_blame_leads_from_a_value_back_to_the_source_event(world: World) -> None
     assert tea.decision.decision == "approved"
     assert tea.projection is not None
     assert tea.projection.source["eventId"] == "click-1"
-    assert tea.to_wire()["source"]["payload"] == {"button": "sell", "item": "tea"}
+    told = tea.to_wire()
+    assert told["source"]["payload"] == {"button": "sell", "item": "tea"}
+    assert told["projectionId"] == tea.proposal.intent.meta.origin.projection_id
+    assert (told["path"], told["value"], told["worldId"], told["actor"]["actorId"]) == ("stock.tea", 9, first, "ann")
     cake = world.blame("data.stock.cake")
     assert cake.intent is not None
     assert cake.intent.meta.origin.actor.actor_id == "cron"
     assert cake.projection is None
+    assert "projectionId" not in cake.to_wire()
     untouched = world.blame("open")
     assert untouched.proposal is None
     assert untouched.world.parent is None
