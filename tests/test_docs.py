@@ -229,7 +229,7 @@ def test_what_may_be_read_without_being_declared_is_documented() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "defaults"),
-    [("## Limits", dataclasses.asdict(Limits())), ("### Settings", KlisSettings().to_wire())],
+    [("## Limits", dataclasses.asdict(Limits())), ("### Settings", dataclasses.asdict(KlisSettings()))],
     ids=["limits", "klis"],
 )
 def test_limits_and_settings_are_documented_with_their_defaults(heading: str, defaults: dict[str, object]) -> None:

@@ -12,7 +12,10 @@ import threading
 import time
 import uuid
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+SIMULATED: Final = "manual-"
+"""How the ids of boot readings begin that no machine gave."""
 
 
 class Boot(NamedTuple):
@@ -131,7 +134,7 @@ class ManualClock:
         """
         self._now_ms = start_ms
         self._step_ms = step_ms
-        self._boot = Boot(boot_id or f"manual-{uuid.uuid4()}", 0)
+        self._boot = Boot(boot_id or f"{SIMULATED}{uuid.uuid4()}", 0)
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
@@ -160,7 +163,7 @@ class ManualClock:
         """Let some milliseconds pass of which the boot clock has no record: it begins again, under another id."""
         with self._lock:
             self._now_ms += after_ms
-            self._boot = Boot(f"manual-{uuid.uuid4()}", 0)
+            self._boot = Boot(str(uuid.uuid4()), 0)
 
     def _pass(self, by_ms: int) -> None:
         self._now_ms += by_ms

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from world.canonical import canonical_bytes
+from world.clock_events import ClockConfirmed as ClockConfirmed
+from world.clock_events import ProposalRescheduled as ProposalRescheduled
 from world.errors import DamagedLog, Refused
 from world.event import Event as Event
 from world.event import Wire
@@ -457,25 +459,6 @@ class LeasesRevoked(Event, frozen=True, kw_only=True):
     lease_ids: list[str]
     by: str
     reason: str
-
-
-class ClockConfirmed(Event, frozen=True, kw_only=True):
-    """An operator confirmed that ``at`` is the time; lease time was ``leaseTime`` and is ``at`` from here on."""
-
-    TOPIC: ClassVar[str] = "clock.confirmed"
-    lease_time: int
-    by: str
-    reason: str
-
-
-class ProposalRescheduled(Event, frozen=True, kw_only=True):
-    """After ``clock.confirmed``: what a proposal waits for ends sooner; ``deadline`` of its vote, ``effects`` by id."""
-
-    TOPIC: ClassVar[str] = "proposal.rescheduled"
-    SPARSE: ClassVar[bool] = True
-    proposal_id: str
-    deadline: int | None = None
-    effects: dict[str, int] = {}
 
 
 class RequestWithdrawn(Event, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from world.arbitration import carry_on, let_time_pass
 from world.canonical import canonical_text
-from world.clock import Boot, Clock, IdSource, boot_of
+from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
 from world.commands import Commands, Projected, Projector
 from world.core import Domain
 from world.errors import Refused
@@ -416,7 +416,8 @@ class WorldProtocol(Commands):
             self._recorded_ms = known(last).at
         recorded = self._recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
         limit = self._realm.klis.in_force.max_clock_ahead_ms if self._realm is not None else 0
-        return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit)
+        was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
+        return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit, was_witnessed)
 
     def _add_checkpoints(self, work: Work, rows: IndexRows) -> None:
         """Keep the full state of every so many worlds, so that any past one is near one (WP-restore)."""

@@ -7,7 +7,8 @@ A realm may rest for months, so the time between two commits is bounded by the t
 - on SQLite, the boot clock: the expected time is the median of the last recorded time, the wall clock, and the last
   recorded time plus what the boot clock counted since then;
 - without a boot clock that covers the pause (the machine was started anew, or the log was moved), nothing
-  distinguishes a machine that was off from a clock that is wrong. Then a pause of up to ``MAX_REST_MS`` is accepted.
+  distinguishes a machine that was off from a clock that is wrong. Then a pause of up to ``MAX_REST_MS`` is accepted,
+  and any pause where no machine's boot clock was stored with the commit before (an imported log, an earlier release).
 
 A time before the last commit's is never ahead: leases go by the largest time recorded (``Work.klis_now``).
 """
@@ -36,12 +37,14 @@ class Evidence:
         passed_ms: what the boot clock counted since then; None where it does not cover that.
         database_ms: the database server's clock, ms since 1970; None without a server.
         limit_ms: how far beyond the expected time a commit may be.
+        was_witnessed: whether a machine's boot clock was stored with the commit before.
     """
 
     last_ms: int | None
     passed_ms: int | None
     database_ms: int | None
     limit_ms: int
+    was_witnessed: bool = True
 
     def expected(self, wall_ms: int) -> int:
         """Return what time it should be, ms since 1970, where the wall clock reads ``wall_ms``."""
@@ -51,7 +54,8 @@ class Evidence:
             return max(self.last_ms, self.database_ms)
         if self.passed_ms is not None:
             return sorted((self.last_ms, wall_ms, self.last_ms + self.passed_ms))[1]
-        return wall_ms if wall_ms - self.last_ms <= MAX_REST_MS else self.last_ms
+        is_rest = not self.was_witnessed or wall_ms - self.last_ms <= MAX_REST_MS
+        return wall_ms if is_rest else self.last_ms
 
     def is_ahead(self, wall_ms: int) -> bool:
         """Tell whether a reading of the wall clock is further ahead than the limit."""

@@ -150,7 +150,7 @@ def test_a_realm_goes_on_after_an_idle_month_and_after_a_month_in_suspension(tmp
 
 
 def test_after_a_restart_of_the_machine_a_week_of_rest_is_accepted_and_ten_years_are_not(tmp_path: Path) -> None:
-    clock = ManualClock(START)
+    clock = ManualClock(START, boot_id="a machine")
     with founded(str(tmp_path / "w.db"), clock) as world:
         clock.reboot(after_ms=7 * DAY)
         assert take(world).at == START + 7 * DAY
