@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from authority import AllOf, AnyOf, Approve, Escalate, Narrow, Policy, PythonRule, Reject
-from authority.binding import DAY_MS, KINDS, MAX_TIMEOUT_MS, read_binding
-from authority.opinions import MAX_ASKED
+from authority import AllOf, AnyOf, Approve, Asking, Escalate, Narrow, Policy, PythonRule, Reject
+from authority.binding import DAY_MS, KINDS, MAX_TIMEOUT_MS, AutoApproveBinding, read_binding
+from authority.combine import Combined, combine, reasons
+from authority.opinions import MAX_ASKED, Fault
 from authority.scope import intersection, is_within
 from authority.words import MAX_WORDS, bounded, told
 from tests.authority.cases import always, authority_with, by_policy, make_case, policy, raising, said, scope
-from world.decision import Ruling
+from world.decision import Quorum, Ruling
 from world.errors import Refused
 from world.intent import IntentScope
 
@@ -408,3 +409,98 @@ def test_words_for_the_log_are_bounded_and_the_same_in_every_run() -> None:
 
     assert told(Mute()) == "Mute"
     assert policy(Approve()).hash != policy(Reject()).hash
+
+
+@pytest.mark.requirement("WP-bind")
+def test_how_a_binding_asks_follows_from_its_members() -> None:
+    majority, both = Quorum("majority"), Quorum("threshold", 2)
+    for given, asking in [
+        ({"kind": "hitl"}, Asking(("*",), DAY_MS, "reject")),
+        ({"kind": "policy_rules", "policy": "p", "ask": ["ann"]}, Asking(("ann",), DAY_MS, "reject")),
+        ({"kind": "tribunal", "members": ["ann", "bob"]}, Asking(("ann", "bob"), DAY_MS, "reject", majority)),
+        (
+            {
+                "kind": "hitl",
+                "timeoutMs": 5,
+                "then": [{"members": ["ann", "bob"]}, {"ask": ["cat"], "timeoutMs": None}],
+            },
+            Asking(
+                ("*",),
+                5,
+                "escalate",
+                None,
+                (Asking(("ann", "bob"), DAY_MS, "escalate", majority), Asking(("cat",), None, "reject")),
+            ),
+        ),
+        (
+            {
+                "kind": "hitl",
+                "onTimeout": "approve",
+                "then": [
+                    {"members": ["ann", "bob"], "rule": "threshold", "threshold": 2, "onTimeout": "approve"},
+                    {"ask": ["cat"], "onTimeout": "approve"},
+                ],
+            },
+            Asking(
+                ("*",),
+                DAY_MS,
+                "approve",
+                None,
+                (Asking(("ann", "bob"), DAY_MS, "approve", both), Asking(("cat",), DAY_MS, "approve")),
+            ),
+        ),
+    ]:
+        read = read_binding(given)
+        assert not isinstance(read, AutoApproveBinding)
+        assert read.asking == asking
+
+
+@pytest.mark.requirement("CARD-policy")
+def test_opinions_come_to_one_answer_with_those_that_decided() -> None:
+    yes, no, ask, fault = Approve("yes"), Reject("no"), Escalate("ann"), Fault("broken")
+    less, there = Narrow("data.a"), Narrow("data.b")
+    within, all_ = scope("data.a"), scope("data")
+    for given, proposed, expected in [
+        ([], all_, Combined("reject", "none")),
+        ([None, None], all_, Combined("reject", "none")),
+        ([yes, None, yes], all_, Combined("approve", "approve", (0,), all_)),
+        ([yes], None, Combined("approve", "approve", (0,))),
+        ([yes, less, less], all_, Combined("approve", "narrow", (1, 2), within)),
+        ([less, there], all_, Combined("reject", "narrow", (0, 1), is_empty=True)),
+        ([None, there, yes], within, Combined("reject", "narrow", (1,), is_empty=True)),
+        ([ask, less, ask], all_, Combined("wait", "escalate", (0, 2), within)),
+        ([ask, yes], None, Combined("wait", "escalate", (0,))),
+        ([ask, less, there], all_, Combined("reject", "narrow", (1, 2), is_empty=True)),
+        ([yes, no, no, ask], all_, Combined("reject", "reject", (1,))),
+        ([no, fault, fault], all_, Combined("reject", "error", (1,))),
+    ]:
+        assert combine(given, proposed) == expected
+    assert reasons([yes, None, Approve(), no], [0, 1, 2, 3]) == "yes; no"
+    assert reasons([yes, no], [1]) == "no"
+
+
+@pytest.mark.requirement("WP-decision", "WP-bind")
+def test_a_ruling_that_waits_on_says_who_answered_and_who_is_missing() -> None:
+    rules = policy(Escalate("ann", "a"), Escalate(["bob", "cat"], "b"), Escalate(["ann", "dan", "eve"], "c", vote=2))
+    people = authority_with(rules)
+    case = make_case(people.check_binding(by_policy()), proposed=scope("data.a"))
+    asked = people.judge(case)
+    assert asked.reason == "r0: a; r1: b; r2: c (ann and bob or cat decides; 2 of 3 decide: ann, dan, eve)"
+    first = people.answer(case, asked, said("bob", "approve", reason="fine"))
+    assert first.reason == "bob agreed: fine (ann decides, too; 0 of 3 approve, 2 more needed; nobody has voted)"
+    assert first.ask == ("ann", "dan", "eve")
+    handed = people.answer(case, first, said("ann", "delegate", reason="away").model_copy(update={"to": "fay"}))
+    assert handed.reason == (
+        "ann asks fay to answer: away (fay decides; 0 of 3 approve, 2 more needed; nobody has voted)"
+    )
+    voted = people.answer(case, handed, said("fay", "narrow", within=scope("data.a.b")))
+    assert voted.reason == "fay agreed (1 of 3 approve, 1 more needed; fay voted)"
+    abstained = people.answer(case, voted, said("dan", "abstain"))
+    assert abstained.reason == "dan abstained (1 of 3 approve, 1 more needed; fay, dan voted)"
+    done = people.answer(case, abstained, said("eve", "approve"))
+    assert (done.verdict, done.approved_scope) == ("approve", scope("data.a.b"))
+    assert done.reason == "eve approved it (2 of 3 approved, 2 needed)"
+    lost = people.answer(case, abstained, said("eve", "reject", reason="never"))
+    assert (lost.verdict, lost.reason) == ("reject", "eve rejected it: never (1 of 3 approved, 2 needed)")
+    nothing = people.answer(case, handed, said("fay", "reject"))
+    assert (nothing.verdict, nothing.reason) == ("reject", "fay rejected it (0 of 3 approved, 2 needed)")

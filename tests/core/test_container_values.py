@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from world.canonical import canonical_text, sha256_hex
+from world.canonical import canonical_text, digest, sha256_hex
 from world.core import arithmetic, containers, texts
 from world.core.values import as_array, kind_of, number, same_value, strict_equal, text, tidy, truth
-from world.identity import catalog_hash
+from world.identity import catalog_hash, content_id, world_id
 
 TYPES = ["null", *["boolean"] * 2, *["number"] * 3, *["string"] * 3, *["array"] * 2, *["object"] * 2]
 VALUES: list[Any] = [None, True, False, 0, 2, -1.5, "", "ab", "2", [], [1, [2]], {}, {"a": 1, "2": [0]}]
@@ -197,3 +197,38 @@ def test_the_hash_of_a_catalog_is_that_of_its_definition_whatever_stands_in_it()
                 told = f"h:{canonical_text([entry, entry])}:{canonical_text(pruning)}"
                 given = {"type": action, "status": status, "reason": reason}
                 assert catalog_hash("h", [given, given]) == sha256_hex(told.encode())
+
+
+@pytest.mark.requirement("HC-flow")
+@pytest.mark.parametrize("beyond", [0, 1, 2, 3, 2**20])
+def test_results_beyond_what_a_double_holds_exactly_are_doubles(beyond: int) -> None:
+    most = 2**53
+    kind = int if beyond == 0 else float
+    for found, exact in [
+        (arithmetic.add(most, beyond), most + beyond),
+        (arithmetic.sub(-most, beyond), -most - beyond),
+        (arithmetic.add(-most, -beyond), -most - beyond),
+        (arithmetic.sum_array([most, beyond]), most + beyond),
+    ]:
+        assert (type(found), found) == (kind, kind(exact))
+    for left, right, kind in [
+        (2**26, 2**27, int), (2**27, 2**27, float), (-(2**26), 2**27, int), (-(2**27), 2**27, float),
+        (3, 3002399751580331, float), (3, 3002399751580330, int),
+    ]:  # fmt: skip
+        found = arithmetic.mul(left, right)
+        assert (type(found), found) == (kind, kind(left * right))
+    for left, right, shown in [(0, 5, "0"), (0, -5, "-0.0"), (-5, 0, "-0.0"), (-0.0, -5, "0"), (0, 0, "0")]:
+        assert str(arithmetic.mul(left, right)) == shown
+    assert str(arithmetic.negate(0)) == "-0.0"
+    assert str(arithmetic.sub(0, 0)) == "0"
+
+
+@pytest.mark.requirement("WP-world")
+def test_the_ids_of_worlds_are_those_of_their_definition_whatever_the_hashes_are() -> None:
+    for schema in ("ab12", 'a"b', "é", "a b", ""):
+        for state in ("cd34", 'c"d', "ü", "\\", ""):
+            assert content_id(schema, state) == digest({"schemaHash": schema, "snapshotHash": state})
+            for parent in (None, "ef56", 'e"f', ""):
+                assert world_id(schema, state, parent) == digest(
+                    {"parentWorldId": parent, "schemaHash": schema, "snapshotHash": state}
+                )

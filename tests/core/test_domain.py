@@ -470,3 +470,27 @@ def test_a_name_that_is_taken_is_named_with_its_kind() -> None:
         assert caught.value.code == "DUPLICATE_NAME"
         assert kind in caught.value.message
         assert repr(name) in caught.value.message
+    first, second = domain.computed("later"), domain.computed("computed.later")
+    first(open_count)
+    with pytest.raises(Refused, match=r"a computed value called 'computed\.later'"):
+        second(open_count)
+    go, again = domain.action("act", version="1"), domain.action("act", version="1")
+    go(lambda ctx: None)
+    with pytest.raises(Refused, match="action called 'act'"):
+        again(lambda ctx: None)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a: [", "expected the node content, but found '<stream end>' at line 1, column 5"),
+        ("a: 1\nb: }", "expected the node content, but found '}' at line 2, column 4"),
+        ("a: !x 1", "could not determine a constructor for the tag '!x' at line 1, column 4"),
+    ],
+)
+def test_a_fault_of_yaml_is_told_on_one_line_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(Refused) as caught:
+        load_domain(tmp_path / "shop.yaml")
+    assert caught.value.code == "MALFORMED_YAML"
+    assert caught.value.message.endswith(f"shop.yaml: This is no YAML: {fault}.")

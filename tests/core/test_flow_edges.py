@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.test_compute import CONTEXT, domain, effect_node, get, lit, put, run, seq, start
 from world.actor import ActorRef
-from world.core import EffectResult, Invocation, apply, compute, genesis
+from world.core import Domain, EffectResult, Invocation, apply, compute, genesis
 from world.core.availability import ACTOR
 from world.core.execution import MAX_EFFECTS, MAX_FLOW_DEPTH, MAX_PATCHES, Execution, Stop
 from world.errors import Refused
@@ -322,3 +322,16 @@ def test_genesis_is_refused_with_every_fault() -> None:
     assert (first.data["count"], first.meta.version, first.meta.timestamp, first.input) == (4, 0, 5_000, None)
     assert first.computed["computed.quad"] == 16
     assert freeze(first.system.to_wire())["status"] == "idle"
+
+
+@pytest.mark.requirement("HC-snapshot")
+def test_a_field_may_have_any_name_that_paths_can_write() -> None:
+    names = ["a.b", "a\\b", "a\\.b", "é", " "]
+    fields = {name: {"type": "number"} for name in names}
+    program = Domain("urn:test:names", version="1.0.0", state={"fields": fields})
+    program.flow("go", {"kind": "halt"})
+    for name in names:
+        assert genesis(program, CONTEXT, {name: 3}).data == {name: 3}
+        with pytest.raises(Refused) as caught:
+            genesis(program, CONTEXT, {name: "x"})
+        assert caught.value.code == "INVALID_DATA"

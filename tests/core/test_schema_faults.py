@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from world.core.lint import schema_faults
 from world.identity import schema_hash
 
 GONE = object()
+SENTENCES = Path(__file__).parent / "schema_sentences.txt"
 HALT = {"kind": "halt", "reason": "enough"}
 
 
@@ -119,125 +121,136 @@ AT_STEP = f"{AT_GO}.flow.steps"
 BOOK = "123e4567-e89b-12d3-a456-426614174000"
 
 
+DEPARTURES: list[tuple[str, Any, list[tuple[str, str]]]] = [
+    *(("id", value, [(S, "$.id")]) for value in (GONE, 5, "", "shop", "urn:", "urn:a b", "1:x", BOOK[:-1])),
+    *(("version", value, [(S, "$.version")]) for value in (GONE, 1, "1", "1.0", "01.0.0", "1.0.0-", "v1.0.0")),
+    ("hash", "0" * 64, [("HASH_MISMATCH", "$.hash")]),
+    ("extra", 1, [(S, "$.extra")]),
+    ("state/fields", [], [(S, "$.state")]),
+    *(("state", value, [(S, "$.state")]) for value in (GONE, [], {}, 5)),
+    ("state/extra", 1, [(S, "$.state.extra")]),
+    ("state/fields/meta", {"type": "any"}, [(S, "$.state.fields.meta")]),
+    ("computed", [], [(S, "$.computed")]),
+    ("computed", {}, [(S, "$.computed")]),
+    ("computed/fields/open", {"deps": [], "expr": lit(1)}, [(S, "$.computed.fields.open")]),
+    ("computed/fields/computed.", {"deps": [], "expr": lit(1)}, [(S, "$.computed.fields.computed.")]),
+    (OPEN, 5, [(S, AT_OPEN)]),
+    (f"{OPEN}/expr", GONE, [(S, AT_OPEN)]),
+    (f"{OPEN}/python", {"name": "f", "version": "1"}, [(S, AT_OPEN)]),
+    (f"{OPEN}/extra", 1, [(S, f"{AT_OPEN}.extra")]),
+    *((f"{OPEN}/deps", value, [(S, f"{AT_OPEN}.deps")]) for value in (GONE, "count", None, [1], [""])),
+    (f"{OPEN}/deps", ["user", "none"], [(READS, f"{AT_OPEN}.deps")]),
+    (f"{OPEN}/deps", ["user", "computed.none"], [(READS, f"{AT_OPEN}.deps")]),
+    (f"{OPEN}/deps", ["user", "computed.farther"], [(READS, f"{AT_OPEN}.deps")]),
+    (f"{OPEN}/deps", ["user", "list.x"], [(READS, f"{AT_OPEN}.deps")]),
+    (f"{OPEN}/deps", ["user", "computed.far.deep"], []),
+    (f"{OPEN}/deps", ["count"], [(READS, f"{AT_OPEN}.expr")]),
+    (f"{OPEN}/deps", ["user.nam"], [(READS, f"{AT_OPEN}.deps"), (READS, f"{AT_OPEN}.expr")]),
+    (f"{OPEN}/deps", ["use", "user.name"], [(READS, f"{AT_OPEN}.deps")]),
+    (f"{OPEN}/expr", {"kind": "what"}, [(S, f"{AT_OPEN}.expr")]),
+    (f"{OPEN}/expr", get("$system.time"), [(READS, f"{AT_OPEN}.expr")]),
+    (f"{OPEN}/deps", ["user", "computed.more"], [("V-002", AT_OPEN)]),
+    *(
+        ("computed/fields/computed.far/python", value, [(S, "$.computed.fields.computed.far.python")])
+        for value in (5, {}, {"name": "f"}, {"name": "", "version": "1"}, {"name": "f", "version": 1})
+    ),
+    ("actions", GONE, [(S, "$.actions")]),
+    ("actions", {}, [(S, "$.actions")]),
+    ("actions", [1], [(S, "$.actions")]),
+    ("actions/stop", 5, [(S, "$.actions.stop"), (FLOW, f"{AT_STEP}[5]")]),
+    ("actions/stop", {}, [(S, "$.actions.stop"), (FLOW, f"{AT_STEP}[5]")]),
+    ("actions/stop/python", {"name": "f", "version": "1"}, [(S, "$.actions.stop")]),
+    ("actions/stop/extra", 1, [(S, "$.actions.stop.extra")]),
+    ("actions/stop/flow", {"kind": "call", "flow": "go"}, [(CIRCLE, AT_GO)]),
+    ("actions/stop/input", 5, [(S, "$.actions.stop.input")]),
+    ("actions/stop/input", None, []),
+    ("actions/stop/available", None, []),
+    ("actions/stop/manifest", None, []),
+    ("actions/far/python/version", GONE, [(S, "$.actions.far.python")]),
+    ("actions/go/available", {"kind": "what"}, [(S, f"{AT_GO}.available")]),
+    ("actions/go/available", get("none"), [(PLACE, f"{AT_GO}.available")]),
+    ("actions/go/available", get("input.page"), [(PLACE, f"{AT_GO}.available")]),
+    ("actions/go/manifest", "FILE:/x", [(S, f"{AT_GO}.manifest")]),
+    ("actions/go/manifest", {"a": 1}, [(S, f"{AT_GO}.manifest")]),
+    ("actions/go/manifest/0", 5, [(S, f"{AT_GO}.manifest[0]")]),
+    ("actions/go/manifest/0/predicate", GONE, [(S, f"{AT_GO}.manifest[0]")]),
+    ("actions/go/manifest/0/resource", GONE, [(S, f"{AT_GO}.manifest[0]")]),
+    ("actions/go/manifest/0/predicate", "SEES", [(S, f"{AT_GO}.manifest[0].predicate")]),
+    ("actions/go/manifest/0/extra", 1, [(S, f"{AT_GO}.manifest[0].extra")]),
+    ("actions/go/manifest/0/to", "FILE:/b", [(S, f"{AT_GO}.manifest[0].to")]),
+    ("actions/go/manifest/0/resource", 5, [(S, f"{AT_GO}.manifest[0].resource")]),
+    ("actions/go/manifest/0/resource", "FILE:/{", [(S, f"{AT_GO}.manifest[0].resource")]),
+    ("actions/go/manifest/0/resource", "FILE:/{}", [(S, f"{AT_GO}.manifest[0].resource")]),
+    ("actions/go/manifest/0/resource", "FILE:/}", [(S, f"{AT_GO}.manifest[0].resource")]),
+    ("actions/go/manifest/0/resource", "FILE:/{{}}", []),
+    ("actions/go/manifest/0/resource", "FILE:/{$item}", [(S, f"{AT_GO}.manifest[0].resource")]),
+    ("actions/go/manifest/0/resource", "FILE:/{input.none}", [(PLACE, f"{AT_GO}.manifest[0].resource")]),
+    ("actions/go/manifest/1/each", get("none"), [(PLACE, f"{AT_GO}.manifest[1].each")]),
+    ("actions/go/manifest/1/to", {"kind": "what"}, [(S, f"{AT_GO}.manifest[1].to")]),
+    ("actions/go/flow", 5, [(S, f"{AT_GO}.flow")]),
+    (STEP, GONE, [(S, f"{AT_GO}.flow")]),
+    (STEP, {}, [(S, f"{AT_GO}.flow")]),
+    (f"{STEP}/0/cond", GONE, [(S, f"{AT_STEP}[0]")]),
+    (f"{STEP}/0/cond", get("none"), [(PLACE, f"{AT_STEP}[0].cond")]),
+    (f"{STEP}/0/then", GONE, [(S, f"{AT_STEP}[0]")]),
+    (f"{STEP}/0/then", {"kind": "what"}, [(S, f"{AT_STEP}[0].then")]),
+    (f"{STEP}/0/else", {"kind": "what"}, [(S, f"{AT_STEP}[0].else")]),
+    (f"{STEP}/0/else", None, []),
+    (f"{STEP}/1/op", "move", [(S, f"{AT_STEP}[1]")]),
+    (f"{STEP}/1/value", GONE, [(S, f"{AT_STEP}[1]")]),
+    (f"{STEP}/1/value", get("input.none"), [(PLACE, f"{AT_STEP}[1].value")]),
+    (f"{STEP}/1/value", get("none"), [(PLACE, f"{AT_STEP}[1].value")]),
+    *(
+        (f"{STEP}/1/value", get(path), [])
+        for path in ("meta.version", "system.status", "$system.time", "$host.x", "input.page", "input", "list.7.x")
+    ),
+    (f"{STEP}/1/path", GONE, [(S, f"{AT_STEP}[1]")]),
+    (f"{STEP}/1/path", 5, [(S, f"{AT_STEP}[1]")]),
+    *(
+        (f"{STEP}/1/path", path, [(PLACE, f"{AT_STEP}[1].path")])
+        for path in (
+            "none",
+            "list.0",
+            "rows.length",
+            "rows.x",
+            "count.x",
+            "user.age",
+            "computed.open",
+            "input.page",
+        )
+    ),
+    *((f"{STEP}/1/path", path, []) for path in ("$host.x", "$mel", "rows.0", "rows.0.n", "bag.x.y", "user.name")),
+    *((f"{STEP}/3/type", value, [(S, f"{AT_STEP}[3]")]) for value in (GONE, 5, "")),
+    (f"{STEP}/3/params", 5, [(S, f"{AT_STEP}[3]")]),
+    (f"{STEP}/3/params", GONE, []),
+    (f"{STEP}/3/params/to", 5, [(S, f"{AT_STEP}[3].params.to")]),
+    *((f"{STEP}/4/params/{name}", GONE, [(S, f"{AT_STEP}[4]")]) for name in ("source", "select", "into")),
+    (f"{STEP}/5/flow", 5, [(S, f"{AT_STEP}[5]")]),
+    (f"{STEP}/5/flow", "none", [(FLOW, f"{AT_STEP}[5]")]),
+    (f"{STEP}/5/flow", "far", [(FLOW, f"{AT_STEP}[5]")]),
+    (f"{STEP}/0/then/reason", 5, [(S, f"{AT_STEP}[0].then")]),
+    (f"{STEP}/6/code", GONE, [(S, f"{AT_STEP}[6]")]),
+    (f"{STEP}/6/code", "", [(S, f"{AT_STEP}[6]")]),
+    (f"{STEP}/6/message", get("none"), [(PLACE, f"{AT_STEP}[6].message")]),
+    (f"{STEP}/6/message", None, []),
+]
+"""What is changed of the good schema, and the faults that follow."""
+
+
 @pytest.mark.requirement("IC-action")
-@pytest.mark.parametrize(
-    ("place", "value", "expected"),
-    [
-        *(("id", value, [(S, "$.id")]) for value in (GONE, 5, "", "shop", "urn:", "urn:a b", "1:x", BOOK[:-1])),
-        *(("version", value, [(S, "$.version")]) for value in (GONE, 1, "1", "1.0", "01.0.0", "1.0.0-", "v1.0.0")),
-        ("hash", "0" * 64, [("HASH_MISMATCH", "$.hash")]),
-        ("extra", 1, [(S, "$.extra")]),
-        ("state/fields", [], [(S, "$.state")]),
-        *(("state", value, [(S, "$.state")]) for value in (GONE, [], {}, 5)),
-        ("state/extra", 1, [(S, "$.state.extra")]),
-        ("state/fields/meta", {"type": "any"}, [(S, "$.state.fields.meta")]),
-        ("computed", [], [(S, "$.computed")]),
-        ("computed", {}, [(S, "$.computed")]),
-        ("computed/fields/open", {"deps": [], "expr": lit(1)}, [(S, "$.computed.fields.open")]),
-        ("computed/fields/computed.", {"deps": [], "expr": lit(1)}, [(S, "$.computed.fields.computed.")]),
-        (OPEN, 5, [(S, AT_OPEN)]),
-        (f"{OPEN}/expr", GONE, [(S, AT_OPEN)]),
-        (f"{OPEN}/python", {"name": "f", "version": "1"}, [(S, AT_OPEN)]),
-        (f"{OPEN}/extra", 1, [(S, f"{AT_OPEN}.extra")]),
-        *((f"{OPEN}/deps", value, [(S, f"{AT_OPEN}.deps")]) for value in (GONE, "count", None, [1], [""])),
-        (f"{OPEN}/deps", ["user", "none"], [(READS, f"{AT_OPEN}.deps")]),
-        (f"{OPEN}/deps", ["user", "computed.none"], [(READS, f"{AT_OPEN}.deps")]),
-        (f"{OPEN}/deps", ["user", "computed.farther"], [(READS, f"{AT_OPEN}.deps")]),
-        (f"{OPEN}/deps", ["user", "list.x"], [(READS, f"{AT_OPEN}.deps")]),
-        (f"{OPEN}/deps", ["user", "computed.far.deep"], []),
-        (f"{OPEN}/deps", ["count"], [(READS, f"{AT_OPEN}.expr")]),
-        (f"{OPEN}/deps", ["user.nam"], [(READS, f"{AT_OPEN}.deps"), (READS, f"{AT_OPEN}.expr")]),
-        (f"{OPEN}/deps", ["use", "user.name"], [(READS, f"{AT_OPEN}.deps")]),
-        (f"{OPEN}/expr", {"kind": "what"}, [(S, f"{AT_OPEN}.expr")]),
-        (f"{OPEN}/expr", get("$system.time"), [(READS, f"{AT_OPEN}.expr")]),
-        (f"{OPEN}/deps", ["user", "computed.more"], [("V-002", AT_OPEN)]),
-        *(
-            ("computed/fields/computed.far/python", value, [(S, "$.computed.fields.computed.far.python")])
-            for value in (5, {}, {"name": "f"}, {"name": "", "version": "1"}, {"name": "f", "version": 1})
-        ),
-        ("actions", GONE, [(S, "$.actions")]),
-        ("actions", {}, [(S, "$.actions")]),
-        ("actions", [1], [(S, "$.actions")]),
-        ("actions/stop", 5, [(S, "$.actions.stop"), (FLOW, f"{AT_STEP}[5]")]),
-        ("actions/stop", {}, [(S, "$.actions.stop"), (FLOW, f"{AT_STEP}[5]")]),
-        ("actions/stop/python", {"name": "f", "version": "1"}, [(S, "$.actions.stop")]),
-        ("actions/stop/extra", 1, [(S, "$.actions.stop.extra")]),
-        ("actions/stop/flow", {"kind": "call", "flow": "go"}, [(CIRCLE, AT_GO)]),
-        ("actions/stop/input", 5, [(S, "$.actions.stop.input")]),
-        ("actions/stop/input", None, []),
-        ("actions/stop/available", None, []),
-        ("actions/stop/manifest", None, []),
-        ("actions/far/python/version", GONE, [(S, "$.actions.far.python")]),
-        ("actions/go/available", {"kind": "what"}, [(S, f"{AT_GO}.available")]),
-        ("actions/go/available", get("none"), [(PLACE, f"{AT_GO}.available")]),
-        ("actions/go/available", get("input.page"), [(PLACE, f"{AT_GO}.available")]),
-        ("actions/go/manifest", "FILE:/x", [(S, f"{AT_GO}.manifest")]),
-        ("actions/go/manifest", {"a": 1}, [(S, f"{AT_GO}.manifest")]),
-        ("actions/go/manifest/0", 5, [(S, f"{AT_GO}.manifest[0]")]),
-        ("actions/go/manifest/0/predicate", GONE, [(S, f"{AT_GO}.manifest[0]")]),
-        ("actions/go/manifest/0/resource", GONE, [(S, f"{AT_GO}.manifest[0]")]),
-        ("actions/go/manifest/0/predicate", "SEES", [(S, f"{AT_GO}.manifest[0].predicate")]),
-        ("actions/go/manifest/0/extra", 1, [(S, f"{AT_GO}.manifest[0].extra")]),
-        ("actions/go/manifest/0/to", "FILE:/b", [(S, f"{AT_GO}.manifest[0].to")]),
-        ("actions/go/manifest/0/resource", 5, [(S, f"{AT_GO}.manifest[0].resource")]),
-        ("actions/go/manifest/0/resource", "FILE:/{", [(S, f"{AT_GO}.manifest[0].resource")]),
-        ("actions/go/manifest/0/resource", "FILE:/{}", [(S, f"{AT_GO}.manifest[0].resource")]),
-        ("actions/go/manifest/0/resource", "FILE:/}", [(S, f"{AT_GO}.manifest[0].resource")]),
-        ("actions/go/manifest/0/resource", "FILE:/{{}}", []),
-        ("actions/go/manifest/0/resource", "FILE:/{$item}", [(S, f"{AT_GO}.manifest[0].resource")]),
-        ("actions/go/manifest/0/resource", "FILE:/{input.none}", [(PLACE, f"{AT_GO}.manifest[0].resource")]),
-        ("actions/go/manifest/1/each", get("none"), [(PLACE, f"{AT_GO}.manifest[1].each")]),
-        ("actions/go/manifest/1/to", {"kind": "what"}, [(S, f"{AT_GO}.manifest[1].to")]),
-        ("actions/go/flow", 5, [(S, f"{AT_GO}.flow")]),
-        (STEP, GONE, [(S, f"{AT_GO}.flow")]),
-        (STEP, {}, [(S, f"{AT_GO}.flow")]),
-        (f"{STEP}/0/cond", GONE, [(S, f"{AT_STEP}[0]")]),
-        (f"{STEP}/0/cond", get("none"), [(PLACE, f"{AT_STEP}[0].cond")]),
-        (f"{STEP}/0/then", GONE, [(S, f"{AT_STEP}[0]")]),
-        (f"{STEP}/0/then", {"kind": "what"}, [(S, f"{AT_STEP}[0].then")]),
-        (f"{STEP}/0/else", {"kind": "what"}, [(S, f"{AT_STEP}[0].else")]),
-        (f"{STEP}/0/else", None, []),
-        (f"{STEP}/1/op", "move", [(S, f"{AT_STEP}[1]")]),
-        (f"{STEP}/1/value", GONE, [(S, f"{AT_STEP}[1]")]),
-        (f"{STEP}/1/value", get("input.none"), [(PLACE, f"{AT_STEP}[1].value")]),
-        (f"{STEP}/1/value", get("none"), [(PLACE, f"{AT_STEP}[1].value")]),
-        *(
-            (f"{STEP}/1/value", get(path), [])
-            for path in ("meta.version", "system.status", "$system.time", "$host.x", "input.page", "input", "list.7.x")
-        ),
-        (f"{STEP}/1/path", GONE, [(S, f"{AT_STEP}[1]")]),
-        (f"{STEP}/1/path", 5, [(S, f"{AT_STEP}[1]")]),
-        *(
-            (f"{STEP}/1/path", path, [(PLACE, f"{AT_STEP}[1].path")])
-            for path in (
-                "none",
-                "list.0",
-                "rows.length",
-                "rows.x",
-                "count.x",
-                "user.age",
-                "computed.open",
-                "input.page",
-            )
-        ),
-        *((f"{STEP}/1/path", path, []) for path in ("$host.x", "$mel", "rows.0", "rows.0.n", "bag.x.y", "user.name")),
-        *((f"{STEP}/3/type", value, [(S, f"{AT_STEP}[3]")]) for value in (GONE, 5, "")),
-        (f"{STEP}/3/params", 5, [(S, f"{AT_STEP}[3]")]),
-        (f"{STEP}/3/params", GONE, []),
-        (f"{STEP}/3/params/to", 5, [(S, f"{AT_STEP}[3].params.to")]),
-        *((f"{STEP}/4/params/{name}", GONE, [(S, f"{AT_STEP}[4]")]) for name in ("source", "select", "into")),
-        (f"{STEP}/5/flow", 5, [(S, f"{AT_STEP}[5]")]),
-        (f"{STEP}/5/flow", "none", [(FLOW, f"{AT_STEP}[5]")]),
-        (f"{STEP}/5/flow", "far", [(FLOW, f"{AT_STEP}[5]")]),
-        (f"{STEP}/0/then/reason", 5, [(S, f"{AT_STEP}[0].then")]),
-        (f"{STEP}/6/code", GONE, [(S, f"{AT_STEP}[6]")]),
-        (f"{STEP}/6/code", "", [(S, f"{AT_STEP}[6]")]),
-        (f"{STEP}/6/message", get("none"), [(PLACE, f"{AT_STEP}[6].message")]),
-        (f"{STEP}/6/message", None, []),
-    ],
-)
+@pytest.mark.parametrize(("place", "value", "expected"), DEPARTURES)
 def test_one_departure_has_its_fault_and_no_other(place: str, value: Any, expected: list[tuple[str, str]]) -> None:
     assert faults(changed(place, value)) == sorted(expected)
+
+
+def sentences() -> list[str]:
+    """Return every sentence about the departures, once."""
+    return sorted({fault.message for place, value, _ in DEPARTURES for fault in schema_faults(changed(place, value))})
+
+
+def test_the_faults_of_schemas_are_told_in_these_sentences() -> None:
+    """They are in ``schema_sentences.txt``; ``python -m tests.core.test_schema_faults`` writes it anew."""
+    assert sentences() == SENTENCES.read_text(encoding="utf-8").splitlines()
 
 
 def test_an_id_is_a_uri_or_a_uuid_and_a_version_is_semantic() -> None:
@@ -319,3 +332,7 @@ def test_fields_have_50_levels_and_no_more() -> None:
 def test_one_departure_of_a_field_has_its_fault_and_no_other(spec: Any, expected: list[str]) -> None:
     assert faults(changed("state/fields/extra", spec)) == [(S, f"$.state.fields.extra{path}") for path in expected]
     assert faults(changed("actions/stop/input", spec)) == [(S, f"$.actions.stop.input{path}") for path in expected]
+
+
+if __name__ == "__main__":
+    SENTENCES.write_text("\n".join(sentences()) + "\n", encoding="utf-8")

@@ -2,7 +2,7 @@
 
 Not mutated, because no test should notice it: annotations and names for types, docstrings, ``__all__``, decorators,
 types handed to ``cast``, ``strict`` of ``zip``, options of dataclass fields, and the wording and details of errors
-(every argument of an error after its code).
+(every argument of an error after its code, and texts given to a function of the module that returns an error).
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def _name(path: str, before: str, after: str) -> str:
 class _Finder(cst.CSTVisitor):
     """Collects the places where an operator applies, with the replacement of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: cst.Module) -> None:
         super().__init__()
+        self._makers = _makers_of_errors(module)
         self.found: list[tuple[cst.CSTNode, cst.CSTNode]] = []
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -82,6 +83,11 @@ class _Finder(cst.CSTVisitor):
             for code in node.args[: 0 if name in WORDING_FIRST else 1]:
                 code.visit(self)
             return True
+        if name in self._makers:
+            for value in node.args:
+                if not isinstance(value.value, cst.SimpleString):
+                    value.visit(self)
+            return True
         if name == "field":  # whether a member of a dataclass is compared and shown
             return True
         if name == "zip":  # strict= only asserts that the lengths are equal
@@ -104,6 +110,17 @@ class _Finder(cst.CSTVisitor):
                     self.found.append((node, mutated))
 
 
+def _makers_of_errors(module: cst.Module) -> frozenset[str]:
+    """Return the functions of a module that return an error, by their annotations."""
+    made = set()
+    for node in module.body:
+        if isinstance(node, cst.FunctionDef) and node.returns is not None:
+            returned = node.returns.annotation
+            if isinstance(returned, cst.Name) and returned.value in ERRORS:
+                made.add(node.name.value)
+    return frozenset(made)
+
+
 def _is_type(value: cst.BaseExpression) -> bool:
     """Tell whether a value is a type that only annotations use, such as ``Callable[[int], str]``."""
     return isinstance(value, cst.Subscript) and isinstance(value.value, cst.Name) and value.value.value in TYPES
@@ -111,15 +128,17 @@ def _is_type(value: cst.BaseExpression) -> bool:
 
 def count(source: str) -> int:
     """Return how many mutants a module has."""
-    finder = _Finder()
-    cst.parse_module(source).visit(finder)
+    module = cst.parse_module(source)
+    finder = _Finder(module)
+    module.visit(finder)
     return len(finder.found)
 
 
 def names(path: str, source: str) -> set[str]:
     """Return the names of all mutants of a module, see ``Mutant.name``."""
-    finder = _Finder()
-    cst.parse_module(source).visit(finder)
+    module = cst.parse_module(source)
+    finder = _Finder(module)
+    module.visit(finder)
     return {_name(path, _shown(before), _shown(after)) for before, after in finder.found}
 
 
@@ -131,7 +150,8 @@ def make(path: str, source: str, numbers: Iterable[int]) -> dict[int, Mutant]:
         source: the module.
         numbers: which ones, from 0.
     """
-    wrapper, finder, made = MetadataWrapper(cst.parse_module(source)), _Finder(), {}
+    wrapper, made = MetadataWrapper(cst.parse_module(source)), {}
+    finder = _Finder(wrapper.module)
     wrapper.module.visit(finder)
     positions = wrapper.resolve(PositionProvider)
     for number in numbers:

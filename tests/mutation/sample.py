@@ -23,7 +23,7 @@ EQUIVALENT = "equivalent"
 FIRST = 12
 """How many tests of a mutant are run first."""
 
-TIME_LIMIT_S, TIME_LIMIT_FACTOR = 120.0, 10.0
+TIME_LIMIT_S, TIME_LIMIT_FACTOR = 60.0, 10.0
 """A run that takes this long, and this many times what its tests take without a mutation, is counted as timed out."""
 
 
@@ -33,6 +33,7 @@ class Settings:
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
+    readers: tuple[str, ...]
     options: tuple[str, ...]
     equivalent: Mapping[str, str]
 
@@ -52,7 +53,8 @@ def load_settings() -> Settings:
     told = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
     paths = {str(path.relative_to(ROOT)) for pattern in told["modules"] for path in ROOT.glob(pattern)}
     modules = tuple(sorted(path for path in paths if not path.endswith("__init__.py")))
-    return Settings(modules, tuple(told["tests"]), tuple(told["options"]), told["equivalent"])
+    lists = (tuple(told[name]) for name in ("tests", "readers", "options"))
+    return Settings(modules, *lists, told["equivalent"])
 
 
 def draw(modules: Iterable[str], size: int, seed: int) -> tuple[int, list[Mutant]]:
@@ -116,14 +118,13 @@ def run(drawn: Iterable[Mutant], idle: Queue[Worker], baseline: Baseline, settin
 def _try(mutant: Mutant, idle: Queue[Worker], baseline: Baseline, settings: Settings) -> Result:
     if mutant.name in settings.equivalent:
         return Result(mutant, EQUIVALENT, 0, 0.0)
-    tests = baseline.tests_for(mutant.path, mutant.line, _source(mutant.path))
-    if not tests:
-        return Result(mutant, "no tests", 0, 0.0)
-    outcome, seconds = "survived", 0.0
-    for stage in (tests[:FIRST], tests[FIRST:]):  # most are noticed by the first, and collecting tests takes a while
-        if not stage or outcome != "survived":
+    executing = baseline.tests_for(mutant.path, mutant.line, _source(mutant.path))
+    tests = [*executing, *settings.readers]
+    outcome, seconds = "survived" if executing else "no tests", 0.0
+    for stage in (executing[:FIRST], tests[len(executing[:FIRST]) :]):  # most are noticed by the first, quickly
+        if not stage or outcome not in ("survived", "no tests"):
             continue
-        expected = sum(baseline.seconds[test] for test in stage)
+        expected = sum(baseline.seconds.get(test, 0.0) for test in stage)
         job: dict[str, Any] = {
             "changes": {mutant.path: mutant.source},
             "tests": stage,
@@ -135,7 +136,8 @@ def _try(mutant: Mutant, idle: Queue[Worker], baseline: Baseline, settings: Sett
             answer = worker.run(job)
         finally:
             idle.put(worker)
-        outcome = answer["outcome"] if answer["outcome"] != "no tests" else "survived"
+        if answer["outcome"] in ("killed", "timed out"):
+            outcome = answer["outcome"]
         seconds += answer["seconds"]
     return Result(mutant, outcome, len(tests), seconds)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from coverage import CoverageData
 
-from tests.mutation.baseline import Baseline
+from tests.mutation.baseline import SECONDS_FAR, Baseline, read
 from tests.mutation.mutants import Mutant, count, make, names
 from tests.mutation.named import Change, load_table
 from tests.mutation.sample import Result, load_settings, score
@@ -92,6 +93,56 @@ def test_a_mutant_is_tried_with_the_tests_that_execute_its_statement():
     assert baseline.tests_for("world/a.py", 12, SOURCE) == ["tests/test_a.py::three"]
     assert baseline.tests_for("world/a.py", 5, SOURCE) == ["tests/test_a.py::three", "t::two", "t::one"]
     assert baseline.tests_for("world/b.py", 10, SOURCE) == []
+
+
+CONSTANT = '''"""A module (INT-3.1)."""
+
+LIMIT = 3
+
+
+def bounded(number):
+    return min(number, LIMIT)
+
+
+def other(number):
+    return number
+'''
+
+
+def test_a_mutated_constant_is_tried_with_the_tests_of_the_functions_that_use_it():
+    bound, beside, cites = "t.py::bound", "u.py::beside", "v.py::cites"
+    contexts = {"world/a.py": {3: frozenset({beside}), 7: frozenset({bound, cites}), 11: frozenset({beside})}}
+    baseline = Baseline(contexts, {bound: 1.0, beside: 1.0, cites: 9.0}, {"INT-3.1": [cites]})
+    assert baseline.tests_for("world/a.py", 3, CONSTANT) == [cites, bound]
+    assert baseline.tests_for("world/a.py", 11, CONSTANT) == [beside]
+
+
+def test_tests_are_chosen_from_every_file_and_one_that_takes_too_long_is_left_out():
+    seconds = {"a.py::1": 1.0, "a.py::2": 2.0, "b.py::1": 3.0, "c.py::1": SECONDS_FAR, "d.py::1": 4.0}
+    baseline = Baseline({"world/z.py": {7: frozenset(seconds)}}, seconds, {})
+    assert baseline.tests_for("world/z.py", 7, CONSTANT) == ["a.py::1", "b.py::1", "d.py::1", "a.py::2"]
+
+
+def test_only_test_files_that_changed_are_run_again(tmp_path):
+    def run(number: int, digests: dict[str, str], line: int) -> None:
+        (tmp_path / f"files.{number}.json").write_text(json.dumps(digests), encoding="utf-8")
+        (tmp_path / f"seconds.{number}.json").write_text(
+            json.dumps({f"{file}::t": float(number) for file in digests}), encoding="utf-8"
+        )
+        data = CoverageData(str(tmp_path / f"coverage.{number}"))
+        for file in digests:
+            data.set_context(f"{file}::t")
+            data.add_lines({"world/a.py": [line]})
+        data.write()
+
+    (tmp_path / "marked.json").write_text("{}", encoding="utf-8")
+    run(0, {"a.py": "old", "b.py": "same"}, 1)
+    run(1, {"a.py": "new"}, 2)
+    (tmp_path / "files.2.json").write_text(json.dumps({"b.py": "same"}), encoding="utf-8")  # it was interrupted
+    read_back = read(tmp_path, {"a.py": "new", "b.py": "same", "c.py": "added"})
+    assert read_back.contexts == {"world/a.py": {1: {"b.py::t"}, 2: {"a.py::t"}}}
+    assert read_back.seconds == {"a.py::t": 1.0, "b.py::t": 0.0}
+    assert read(tmp_path, {"a.py": "newer", "b.py": "same"}).seconds == {"b.py::t": 0.0}
 
 
 def test_the_score_counts_neither_time_outs_nor_equivalent_mutants():

@@ -1,0 +1,339 @@
+"""The JSON of what projections are given and answer, member by member, and the sentences of what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from projections import (
+    Issuer,
+    IssueRequest,
+    Nothing,
+    ProjectionRecord,
+    ProjectionRegistry,
+    ProjectionRequest,
+    Routed,
+    Selected,
+    projection,
+    record_of,
+)
+from projections.catalog import ActionCatalog, CatalogRequest, ProjectedAction, Pruning
+from projections.contract import check_projection_id, check_sources
+from projections.deciding import Availability
+from projections.descriptors import ActionDescriptor
+from projections.recorder import is_refusal, routed_refusal
+from projections.registry import read_acceptance, registered
+from projections.results import failed, read_result
+from world.actor import ActorRef
+from world.clock import SequentialIds
+from world.errors import DamagedLog, Refused
+from world.events import ProjectionRecorded
+from world.frozen import FrozenDict, freeze
+from world.intent import IntentBody
+from world.snapshot import SnapshotView
+from world.source import SourceEvent
+
+ANN_WIRE = {"actorId": "ann", "kind": "human"}
+CLICK_WIRE = {"kind": "ui", "eventId": "e", "payload": {"x": 1}}
+ANN, CLICK = ActorRef.read(ANN_WIRE), SourceEvent.read({**CLICK_WIRE, "occurredAt": 5})
+VIEW = SnapshotView(freeze({"a": 1}), freeze({"computed.b": 2}))
+BODY = IntentBody(type="save", input={"n": 1})
+BODY_WIRE = {"type": "save", "input": {"n": 1}}
+CHOSEN = Routed("till", ("early", "till"), Selected(BODY))
+
+
+@pytest.mark.requirement("INT-7.1", "INT-10.1", "INT-11.3")
+def test_a_request_has_the_schema_the_view_the_actor_and_the_source_without_its_time() -> None:
+    assert ProjectionRequest("h", VIEW, ANN, CLICK).to_wire() == {
+        "schemaHash": "h",
+        "snapshot": {"data": {"a": 1}, "computed": {"computed.b": 2}},
+        "actor": ANN_WIRE,
+        "source": CLICK_WIRE,
+    }
+
+
+@pytest.mark.requirement("INT-7.1")
+def test_a_result_is_an_intent_or_nothing() -> None:
+    for given, wire in [
+        (Selected(BODY), {"kind": "intent", "body": BODY_WIRE}),
+        (BODY, {"kind": "intent", "body": BODY_WIRE}),
+        ({"kind": "intent", "body": BODY_WIRE}, {"kind": "intent", "body": BODY_WIRE}),
+        (None, {"kind": "none"}),
+        (Nothing(), {"kind": "none"}),
+        (Nothing(" "), {"kind": "none"}),
+        (Nothing("why"), {"kind": "none", "reason": "why"}),
+        ({"kind": "none", "reason": "why"}, {"kind": "none", "reason": "why"}),
+        ({"kind": "none"}, {"kind": "none"}),
+    ]:
+        assert read_result("p", given).to_wire() == wire
+        assert read_result("p", given).kind == wire["kind"]
+
+
+WANTED = 'Return None, Nothing(reason), an IntentBody, or {"kind": "intent", "body": {...}}.'
+
+
+@pytest.mark.requirement("INV-P4")
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (5, "it is int 5"),
+        ([1], "it is list [1]"),
+        ({}, "its kind is None, neither 'intent' nor 'none'"),
+        ({"kind": "patch"}, "its kind is 'patch', neither 'intent' nor 'none'"),
+        ({"kind": 5}, "its kind is 5, neither 'intent' nor 'none'"),
+        ({"kind": "none", "body": {}, "also": 1}, "a result of kind 'none' has no also, body"),
+        ({"kind": "intent", "body": BODY_WIRE, "patches": []}, "a result of kind 'intent' has no patches"),
+        (Selected("save"), "Selected holds str 'save' in place of an IntentBody"),  # type: ignore[arg-type]
+        ({"kind": "intent", "body": {"type": ""}}, None),
+        ({"kind": "intent"}, None),
+    ],
+)
+def test_what_is_no_result_is_refused_with_what_it_is(answer: Any, why: str | None) -> None:
+    with pytest.raises(Refused) as caught:
+        read_result("p", answer)
+    assert (caught.value.code, caught.value.details["projection"]) == ("INVALID_PROJECTION_RESULT", "p")
+    if why is None:
+        assert "$.body" in caught.value.message
+        assert ".. " not in caught.value.message
+    else:
+        assert caught.value.message == f"The projection 'p' gave no valid answer: {why}. {WANTED}"
+    with pytest.raises(Refused, match="A reason is a text, not int 5"):
+        Nothing(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("INT-12.2", "INT-12.1")
+def test_a_record_has_these_members_in_the_log_and_in_the_specifications_form() -> None:
+    asked = IssueRequest("h", "till", ANN, CLICK, BODY, note="by hand")
+    intent = Issuer(SequentialIds()).issue(asked)
+    assert intent.meta.to_wire()["origin"] == {
+        "projectionId": "till",
+        "source": {"kind": "ui", "eventId": "e"},
+        "actor": ANN_WIRE,
+        "note": "by hand",
+    }
+    given: dict[str, Any] = {
+        "record_id": "r",
+        "at": 7,
+        "actor": ANN,
+        "source": CLICK,
+        "schema_hash": "h",
+        "world_id": "w",
+    }
+    event = record_of(CHOSEN, **given, intent=intent, proposal_id="p")
+    assert event == ProjectionRecorded(
+        at=7,
+        record_id="r",
+        projection_id="till",
+        considered=["early", "till"],
+        actor=ANN_WIRE,
+        source={**CLICK_WIRE, "occurredAt": 5},
+        schema_hash="h",
+        world_id="w",
+        result={"kind": "intent", "body": BODY_WIRE},
+        proposal_id="p",
+        intent_id=intent.intent_id,
+        intent_key=intent.intent_key,
+    )
+    record = ProjectionRecord.from_event(event, snapshot_version=3)
+    least = {
+        "recordId": "r",
+        "createdAt": 7,
+        "projectionId": "till",
+        "actor": ANN_WIRE,
+        "source": {**CLICK_WIRE, "occurredAt": 5},
+        "result": {"kind": "intent", "body": BODY_WIRE},
+    }
+    assert record.selected
+    assert record.to_wire() == {
+        **least,
+        "snapshotVersion": 3,
+        "intentId": intent.intent_id,
+        "intentKey": intent.intent_key,
+    }
+    silent = record_of(Routed(None, ("early",), Nothing("no")), **given)
+    assert silent is not None
+    told = ProjectionRecord.from_event(silent)
+    assert not told.selected
+    assert told.to_wire() == {**least, "projectionId": "early", "result": {"kind": "none", "reason": "no"}}
+    assert record_of(Routed(None, ("a", "b"), Nothing()), **given) is None
+    both = record_of(Routed(None, ("a", "b"), Nothing("no")), **given)
+    assert both is not None
+    assert (both.projection_id, both.intent_id, both.intent_key, both.proposal_id) == ("router", None, None, None)
+    for name in ("actor", "source", "result"):
+        parts = {one: getattr(event, one) for one in event.__struct_fields__} | {name: {"kind": "what"}}
+        with pytest.raises(DamagedLog) as caught:
+            ProjectionRecord.from_event(ProjectionRecorded(**parts))
+        assert (caught.value.code, caught.value.details["record"]) == ("BAD_RECORD", "r")
+
+
+@pytest.mark.requirement("INT-12.1", "INT-9.2")
+def test_an_impure_projection_is_recorded_with_its_refusal_and_no_other_is() -> None:
+    impure = Refused("PROJECTION_IMPURE", "it read the clock.", projection="b", considered=["a", "b"])
+    routed = routed_refusal(impure)
+    assert routed == Routed("b", ("a", "b"), Nothing("PROJECTION_IMPURE: it read the clock."))
+    assert is_refusal(routed.result)
+    for result in (Selected(BODY), Nothing(), Nothing("PROJECTION_IMPURE"), Nothing("why PROJECTION_IMPURE: x")):
+        assert not is_refusal(result)
+    assert routed_refusal(Refused("PROJECTION_FAILED", "no", projection="b", considered=[])) is None
+    assert failed("p", ValueError()).details["projection"] == "p"
+    assert "ValueError" in failed("p", ValueError("so.")).message
+
+
+@pytest.mark.requirement("INT-3.4c", "INT-7.4.4b", "INT-7.4.3a")
+def test_descriptors_catalogs_and_options_have_this_json() -> None:
+    full = {
+        "type": "act",
+        "label": "Act",
+        "description": "Acts.",
+        "inputSchema": {"type": "object"},
+        "available": {"kind": "lit", "value": True},
+    }
+    for wire in (full, {"type": "act"}, {"type": "act", "inputSchema": True}):
+        assert ActionDescriptor.read(wire).to_wire() == wire
+    shown = ProjectedAction("act", Availability("unknown", "missing_context"), "Act", "Acts.", freeze({}))
+    shown_wire = {
+        "type": "act",
+        "label": "Act",
+        "description": "Acts.",
+        "inputSchema": {},
+        "availability": {"status": "unknown", "reason": "missing_context"},
+    }
+    assert shown.to_wire() == shown_wire
+    assert ProjectedAction("act", Availability("available")).to_wire() == {
+        "type": "act",
+        "availability": {"status": "available"},
+    }
+    assert ActionCatalog("h", "c", (shown,)).to_wire() == {
+        "kind": "action_catalog",
+        "schemaHash": "h",
+        "catalogHash": "c",
+        "actions": [shown_wire],
+    }
+    defaults = {"policy": "drop_unavailable", "includeUnknown": True, "sort": "type_lex", "maxActions": None}
+    assert Pruning().to_wire() == Pruning.read(dict.fromkeys(defaults)).to_wire() == defaults
+    other = {"policy": "mark_only", "includeUnknown": False, "sort": "schema_order", "maxActions": 0}
+    assert Pruning.read(other).to_wire() == other
+    keeps = {
+        (policy, unknown): [
+            Pruning.read({"policy": policy, "includeUnknown": unknown}).keeps(status)  # type: ignore[arg-type]
+            for status in ("available", "unavailable", "unknown")
+        ]
+        for policy in ("drop_unavailable", "mark_only")
+        for unknown in (True, False)
+    }
+    assert keeps == {
+        ("drop_unavailable", True): [True, False, True],
+        ("drop_unavailable", False): [True, False, False],
+        ("mark_only", True): [True, True, True],
+        ("mark_only", False): [True, True, False],
+    }
+
+
+@pytest.mark.requirement("INT-7.4.1")
+def test_a_catalog_request_is_read_with_its_defaults_and_refused_with_its_fault() -> None:
+    least = {"schemaHash": "h", "snapshot": {"data": {}}, "actions": []}
+    read = CatalogRequest.read(least)
+    assert (read.actor, read.actions, read.mode, read.pruning) == (None, (), "llm", Pruning())
+    assert read.snapshot == SnapshotView(FrozenDict(), FrozenDict())
+    nulls = {"actor": None, "mode": None, "pruning": None}
+    assert CatalogRequest.read({**least, **nulls}) == read
+    more = {"actor": ANN_WIRE, "mode": "debug", "pruning": {"maxActions": 1}, "actions": [{"type": "a"}]}
+    full = CatalogRequest.read({**least, **more})
+    assert (full.actor, full.mode, full.pruning.max_actions, full.actions[0].type) == (ANN, "debug", 1, "a")
+    for wrong, clause in [
+        (5, "a request is an object with schemaHash, and beside it only "),
+        ({**least, "more": 1}, "a request is an object with schemaHash, and beside it only "),
+        ({**least, "schemaHash": 5}, "a request is an object with schemaHash, and beside it only "),
+        ({**least, "snapshot": 5}, "a request has a snapshot, an object, and actions, an array"),
+        ({**least, "actions": {}}, "a request has a snapshot, an object, and actions, an array"),
+        ({**least, "snapshot": {"data": 5}}, "a snapshot has data and computed, both objects"),
+        ({**least, "snapshot": {"data": {}, "computed": [1]}}, "a snapshot has data and computed, both objects"),
+        ({**least, "mode": "x"}, "a mode is one of llm, ui, debug, not 'x'"),
+        ({**least, "actions": [{"type": "a"}] * 2}, "there are two actions of type 'a'"),
+    ]:
+        with pytest.raises(Refused) as caught:
+            CatalogRequest.read(wrong)
+        assert caught.value.code == "INVALID_VALUE"
+        assert caught.value.message.startswith(f"This is no valid CatalogRequest: {clause}")
+
+
+@pytest.mark.requirement("INT-7.1")
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        (5, "is no id: use a printable text"),
+        ("", "is no id: use a printable text"),
+        (" ", "is no id: use a printable text"),
+        ("a\n", "is no id: use a printable text"),
+        ("x" * 513, "has 513 characters; the limit is 512"),
+        ("system:x", "begins with 'system:', which marks intents that no projection produced (SD-1)"),
+        ("api:intent", "marks intents that a caller states outright"),
+        ("router", "is the router's own name in records"),
+    ],
+)
+def test_an_id_that_no_projection_may_have_says_why(name: Any, fault: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check_projection_id(name)
+    assert caught.value.code == "INVALID_PROJECTION"
+    assert caught.value.message == f"The projection id {repr(name)[:80]} {fault}."
+    assert caught.value.details["projection"] == repr(name)[:80]
+
+
+def test_what_says_when_a_projection_is_asked_is_checked_when_it_is_registered() -> None:
+    check_projection_id("x" * 512)
+    assert check_sources("p", ["ui", "api", "agent", "system"]) == {"ui", "api", "agent", "system"}
+    for wrong in ("ui", ["none"], ["ui", "none"]):
+        with pytest.raises(Refused) as caught:
+            check_sources("p", wrong)
+        assert (caught.value.code, caught.value.details) == ("INVALID_PROJECTION", {"projection": "p"})
+
+    @projection("p", sources=["ui"], accepts=lambda source: True, priority=3)
+    def one(req: ProjectionRequest) -> None:
+        return None
+
+    entry = registered(one)
+    assert (entry.projection_id, entry.sources, entry.priority, entry.accepts is one.accepts) == ("p", {"ui"}, 3, True)
+    for priority in (True, False, "1", 1.0):
+        with pytest.raises(Refused, match="The priority of projection 'p' is no integer"):
+            registered(one, priority=priority)  # type: ignore[arg-type]
+    assert registered(one, priority=0).priority == 0
+    assert registered(registered(one)).projection is one
+    for answer in (1, None, "yes"):
+        with pytest.raises(Refused) as caught:
+            read_acceptance("p", answer)
+        assert (caught.value.code, caught.value.details) == ("INVALID_PROJECTION_RESULT", {"projection": "p"})
+    assert (read_acceptance("p", True), read_acceptance("p", False)) == (True, False)
+    known = ProjectionRegistry([one])
+    assert ("p" in known, "q" in known, len(known), known.projection_ids) == (True, False, 1, ("p",))
+    with pytest.raises(Refused) as caught:
+        known.add(one)
+    assert (caught.value.code, caught.value.details) == ("DUPLICATE_PROJECTION", {"projection": "p"})
+    with pytest.raises(Refused) as caught:
+        known.route_among(["p", "q"], ProjectionRequest("h", VIEW, ANN, CLICK))
+    assert (caught.value.code, caught.value.details) == ("UNKNOWN_PROJECTION", {"projection": "q", "known": ["p"]})
+
+
+@pytest.mark.requirement("INT-7.1", "INT-12.1")
+def test_several_projections_come_to_one_result_with_the_reasons_of_all() -> None:
+    def saying(name: str, answer: Any, **when: Any) -> Any:
+        return projection(name, **when)(lambda req: answer)
+
+    request = ProjectionRequest("h", VIEW, ANN, CLICK)
+    for entries, routed in [
+        ([], Routed(None, (), Nothing("no projection takes this event of kind ui"))),
+        ([saying("a", None, sources=["api"])], Routed(None, (), Nothing("no projection takes this event of kind ui"))),
+        ([saying("a", None)], Routed(None, ("a",), Nothing())),
+        ([saying("a", Nothing("x")), saying("b", None)], Routed(None, ("a", "b"), Nothing("a: x"))),
+        ([saying("a", Nothing("x")), saying("b", Nothing("y"))], Routed(None, ("a", "b"), Nothing("a: x; b: y"))),
+        ([saying("a", None), saying("b", None)], Routed(None, ("a", "b"), Nothing())),
+        ([saying("a", None), saying("b", BODY), saying("c", BODY)], Routed("b", ("a", "b"), Selected(BODY))),
+        ([saying("a", BODY), saying("b", BODY, priority=1)], Routed("b", ("b",), Selected(BODY))),
+        ([saying("a", BODY, accepts=lambda source: False), saying("b", None)], Routed(None, ("b",), Nothing())),
+    ]:
+        assert ProjectionRegistry(entries).route(request) == routed
+    assert [one.recorded_as for one in (CHOSEN, Routed(None, ("a",), Nothing()), Routed(None, (), Nothing()))] == [
+        "till",
+        "a",
+        "router",
+    ]
