@@ -414,7 +414,7 @@ def test_words_for_the_log_are_bounded_and_the_same_in_every_run() -> None:
 @pytest.mark.requirement("WP-bind")
 def test_how_a_binding_asks_follows_from_its_members() -> None:
     majority, both = Quorum("majority"), Quorum("threshold", 2)
-    for given, asking in [
+    table: list[tuple[dict[str, Any], Asking]] = [
         ({"kind": "hitl"}, Asking(("*",), DAY_MS, "reject")),
         ({"kind": "policy_rules", "policy": "p", "ask": ["ann"]}, Asking(("ann",), DAY_MS, "reject")),
         ({"kind": "tribunal", "members": ["ann", "bob"]}, Asking(("ann", "bob"), DAY_MS, "reject", majority)),
@@ -449,7 +449,8 @@ def test_how_a_binding_asks_follows_from_its_members() -> None:
                 (Asking(("ann", "bob"), DAY_MS, "approve", both), Asking(("cat",), DAY_MS, "approve")),
             ),
         ),
-    ]:
+    ]
+    for given, asking in table:
         read = read_binding(given)
         assert not isinstance(read, AutoApproveBinding)
         assert read.asking == asking
@@ -460,7 +461,7 @@ def test_opinions_come_to_one_answer_with_those_that_decided() -> None:
     yes, no, ask, fault = Approve("yes"), Reject("no"), Escalate("ann"), Fault("broken")
     less, there = Narrow("data.a"), Narrow("data.b")
     within, all_ = scope("data.a"), scope("data")
-    for given, proposed, expected in [
+    table: list[tuple[list[Any], IntentScope | None, Combined]] = [
         ([], all_, Combined("reject", "none")),
         ([None, None], all_, Combined("reject", "none")),
         ([yes, None, yes], all_, Combined("approve", "approve", (0,), all_)),
@@ -473,7 +474,8 @@ def test_opinions_come_to_one_answer_with_those_that_decided() -> None:
         ([ask, less, there], all_, Combined("reject", "narrow", (1, 2), is_empty=True)),
         ([yes, no, no, ask], all_, Combined("reject", "reject", (1,))),
         ([no, fault, fault], all_, Combined("reject", "error", (1,))),
-    ]:
+    ]
+    for given, proposed, expected in table:
         assert combine(given, proposed) == expected
     assert reasons([yes, None, Approve(), no], [0, 1, 2, 3]) == "yes; no"
     assert reasons([yes, no], [1]) == "no"

@@ -203,7 +203,7 @@ def test_the_hash_of_a_catalog_is_that_of_its_definition_whatever_stands_in_it()
 @pytest.mark.parametrize("beyond", [0, 1, 2, 3, 2**20])
 def test_results_beyond_what_a_double_holds_exactly_are_doubles(beyond: int) -> None:
     most = 2**53
-    kind = int if beyond == 0 else float
+    kind: Any = int if beyond == 0 else float
     for found, exact in [
         (arithmetic.add(most, beyond), most + beyond),
         (arithmetic.sub(-most, beyond), -most - beyond),
@@ -217,8 +217,15 @@ def test_results_beyond_what_a_double_holds_exactly_are_doubles(beyond: int) -> 
     ]:  # fmt: skip
         found = arithmetic.mul(left, right)
         assert (type(found), found) == (kind, kind(left * right))
-    for left, right, shown in [(0, 5, "0"), (0, -5, "-0.0"), (-5, 0, "-0.0"), (-0.0, -5, "0"), (0, 0, "0")]:
-        assert str(arithmetic.mul(left, right)) == shown
+    zeros: list[tuple[float, float, str]] = [
+        (0, 5, "0"),
+        (0, -5, "-0.0"),
+        (-5, 0, "-0.0"),
+        (-0.0, -5, "0"),
+        (0, 0, "0"),
+    ]
+    for one, other, shown in zeros:
+        assert str(arithmetic.mul(one, other)) == shown
     assert str(arithmetic.negate(0)) == "-0.0"
     assert str(arithmetic.sub(0, 0)) == "0"
 

@@ -53,8 +53,8 @@ def load_settings() -> Settings:
     told = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
     paths = {str(path.relative_to(ROOT)) for pattern in told["modules"] for path in ROOT.glob(pattern)}
     modules = tuple(sorted(path for path in paths if not path.endswith("__init__.py")))
-    lists = (tuple(told[name]) for name in ("tests", "readers", "options"))
-    return Settings(modules, *lists, told["equivalent"])
+    tests, readers, options = (tuple(told[name]) for name in ("tests", "readers", "options"))
+    return Settings(modules, tests, readers, options, told["equivalent"])
 
 
 def draw(modules: Iterable[str], size: int, seed: int) -> tuple[int, list[Mutant]]:

@@ -216,7 +216,7 @@ def test_descriptors_catalogs_and_options_have_this_json() -> None:
     assert Pruning.read(other).to_wire() == other
     keeps = {
         (policy, unknown): [
-            Pruning.read({"policy": policy, "includeUnknown": unknown}).keeps(status)  # type: ignore[arg-type]
+            Pruning.read({"policy": policy, "includeUnknown": unknown}).keeps(status)
             for status in ("available", "unavailable", "unknown")
         ]
         for policy in ("drop_unavailable", "mark_only")
@@ -293,7 +293,8 @@ def test_what_says_when_a_projection_is_asked_is_checked_when_it_is_registered()
         return None
 
     entry = registered(one)
-    assert (entry.projection_id, entry.sources, entry.priority, entry.accepts is one.accepts) == ("p", {"ui"}, 3, True)
+    assert (entry.projection_id, entry.priority, entry.accepts is one.accepts) == ("p", 3, True)
+    assert entry.sources == frozenset({"ui"})
     for priority in (True, False, "1", 1.0):
         with pytest.raises(Refused, match="The priority of projection 'p' is no integer"):
             registered(one, priority=priority)  # type: ignore[arg-type]
