@@ -598,27 +598,3 @@ def test_the_published_schema_is_a_schema_with_the_operators_limits() -> None:
     assert not validator.is_valid(document("MUTATES FILE:/a", "MUTATES FILE:/b"))
     assert not validator.is_valid(document("MUTATES FILE:/abcdef"))
     assert not validator.is_valid(document("MUTATES FILE:/a FILE:/b"))
-
-
-@pytest.mark.requirement("KM-6.4")
-@pytest.mark.parametrize(
-    ("scope", "clause"),
-    [
-        (
-            ["DELETES FILE:/a", "CONSUMES FILE:/a"],
-            "DELETES is terminal; leave the other out, or say `ordered: true` and put what is deleted last",
-        ),
-        (["DEPENDS_ON FILE:/a", "MUTATES FILE:/a"], "DEPENDS_ON promises that the resource stays as it is"),
-        (["RENAMES FILE:/a FILE:/b", "DEPENDS_ON FILE:/a"], "DEPENDS_ON promises that the resource stays as it is"),
-    ],
-)
-def test_a_contradiction_names_both_claims_and_the_reason(scope: list[str], clause: str) -> None:
-    with pytest.raises(Refused) as caught:
-        read_manifest(document(*scope), settings=SETTINGS)
-    assert caught.value.code == "INTERNAL_CONTRADICTION"
-    first, second = (one.split() for one in scope)
-    assert caught.value.message == (
-        f"{second[0]} {second[1]} at $.scope[1].resource contradicts {first[0]} {first[1]} at $.scope[0].resource: "
-        f"{clause}."
-    )
-    assert caught.value.details == {"path": "$.scope[1].resource", "other_path": "$.scope[0].resource"}

@@ -140,3 +140,27 @@ def test_a_newcomer_dies_behind_an_older_request_and_one_in_the_queue_waits() ->
     assert (waits.status, waits.retry_after_ms) == ("Wait", None)
     free = arbitrate(ledger, session, office.manifest("bob", "MUTATES FILE:/b").triples, 1_000)
     assert (free.status, free.conflicts, free.more_conflicts, free.retry_after_ms) == ("Granted", (), False, None)
+
+
+@pytest.mark.requirement("KM-6.4")
+@pytest.mark.parametrize(
+    ("scope", "clause"),
+    [
+        (
+            ["DELETES FILE:/a", "CONSUMES FILE:/a"],
+            "DELETES is terminal; leave the other out, or say `ordered: true` and put what is deleted last",
+        ),
+        (["DEPENDS_ON FILE:/a", "MUTATES FILE:/a"], "DEPENDS_ON promises that the resource stays as it is"),
+        (["RENAMES FILE:/a FILE:/b", "DEPENDS_ON FILE:/a"], "DEPENDS_ON promises that the resource stays as it is"),
+    ],
+)
+def test_a_contradiction_names_both_claims_and_the_reason(scope: list[str], clause: str) -> None:
+    with pytest.raises(Refused) as caught:
+        manifest(*scope)
+    assert caught.value.code == "INTERNAL_CONTRADICTION"
+    first, second = (one.split() for one in scope)
+    assert caught.value.message == (
+        f"{second[0]} {second[1]} at $.scope[1].resource contradicts {first[0]} {first[1]} at $.scope[0].resource: "
+        f"{clause}."
+    )
+    assert caught.value.details == {"path": "$.scope[1].resource", "other_path": "$.scope[0].resource"}
