@@ -3,19 +3,21 @@
 A reference such as ``shop.domain:shop`` admits the one name ``shop`` to be imported from the folder of the
 configuration: ``shop.py``, or the package ``shop`` with all that is in it. No folder is put on ``sys.path``, so a file
 that lies there under another name is never imported. The finder is asked last: a module of the standard library, of an
-installed distribution, or of a program that uses the engine as a library is always found before it.
+installed distribution, or of a program that uses the engine as a library is always found before it. All of them are
+loaded from their source (``world.source_modules``).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from world.errors import Refused
+from world.source_modules import SourceFinder, spec_in
 
 __all__ = ["admit", "admitted_packages", "candidate", "why_not_admitted"]
 
@@ -31,10 +33,11 @@ class _Finder:
     ) -> ModuleSpec | None:
         """Return where an admitted module is; None for every other name, which is then found by nothing."""
         folder = self.folders.get(name) if path is None else None
-        return None if folder is None else _spec_in(name, folder)
+        return None if folder is None else spec_in(name, folder)
 
 
 _finder: Final = _Finder()
+_within: Final = SourceFinder()
 
 
 def admit(references: Iterable[str], base: Path) -> None:
@@ -45,7 +48,8 @@ def admit(references: Iterable[str], base: Path) -> None:
         base: the folder of the configuration.
 
     Raises:
-        Refused: ``NOT_LOADED`` where a module of that name was loaded from the folder of another configuration.
+        Refused: ``NOT_LOADED`` where a module of that name was loaded from the folder of another configuration, or
+            where several files stand for it.
     """
     folder = str(base.resolve())
     for name in {_top(one) for one in references} - {""}:
@@ -55,17 +59,22 @@ def admit(references: Iterable[str], base: Path) -> None:
         _finder.folders[name] = folder
         if _finder not in sys.meta_path:
             sys.meta_path.append(_finder)
+            sys.meta_path.insert(0, _within)
 
 
 def admitted_packages() -> tuple[str, ...]:
     """Return the folders of the admitted packages, whose modules may be imported at any time."""
-    found = (_spec_in(name, folder) for name, folder in tuple(_finder.folders.items()))
+    found = (spec_in(name, folder) for name, folder in tuple(_finder.folders.items()))
     return tuple(place for spec in found if spec is not None for place in spec.submodule_search_locations or ())
 
 
 def candidate(name: str, base: Path) -> str | None:
-    """Return the file or package folder of a top-level name in a folder; None where there is none."""
-    spec = _spec_in(name, str(base.resolve()))
+    """Return the file or package folder of a top-level name in a folder; None where there is none.
+
+    Raises:
+        Refused: ``NOT_LOADED`` where several files stand for it.
+    """
+    spec = spec_in(name, str(base.resolve()))
     if spec is None:
         return None
     return spec.submodule_search_locations[0] if spec.submodule_search_locations else spec.origin
@@ -104,14 +113,6 @@ def _top(reference: str) -> str:
     module, colon, _ = reference.rpartition(":")
     top = module.partition(".")[0]
     return top if colon and top.isidentifier() and not module.endswith(".py") else ""
-
-
-def _spec_in(name: str, folder: str) -> ModuleSpec | None:
-    spec = PathFinder.find_spec(name, [folder])
-    if spec is not None and spec.loader is None and spec.submodule_search_locations is not None:
-        # A folder without __init__.py: a plain list, for the path of a namespace package would follow sys.path.
-        spec.submodule_search_locations = [str(Path(folder, name))]
-    return spec
 
 
 def _is_from(module: ModuleType, place: str) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 from world.canonical import sha256_hex
 from world.errors import Refused
 from world.named_modules import admit, why_not_admitted
+from world.source_modules import FromSource
 
 FILE_MODULE_PREFIX = "_worldprotocol_"
 """How the names of modules begin that were loaded from a bare file."""
@@ -71,7 +72,7 @@ def _file_module(path: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None:
         return known
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None or not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)

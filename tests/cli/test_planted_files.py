@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import py_compile
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import click
@@ -302,3 +305,76 @@ def test_code_of_another_user_needs_trust(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Refused, match=r"belongs to .* which would run as you"):
         refuse_untrusted(tmp_path / "world.toml", tmp_path, references)
     refuse_untrusted(tmp_path / "world.toml", tmp_path, ["shop.yaml", "rules.toml"])
+
+
+def compiled(place: Path, source: str) -> Path:
+    """Leave a cache that says of itself that it need not be compared with the source, and return it."""
+    cache = Path(importlib.util.cache_from_source(str(place)))
+    other = place.with_name("planted-source")
+    other.write_text("open('executed', 'a').write('a cache\\n')\n" + source)
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(other), cfile=str(cache), dfile=str(place), invalidation_mode=unchecked, doraise=True)
+    other.unlink()
+    return cache
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("reference", ["shop.py:counter", "shop:counter", "shop.domain:counter"])
+def test_a_planted_cache_of_a_named_module_is_not_run(tmp_path: Path, reference: str) -> None:
+    place = tmp_path / ("shop/domain.py" if "." in reference.removeprefix("shop.py") else "shop.py")
+    place.parent.mkdir(exist_ok=True)
+    (place.parent / "__init__.py").touch()
+    place.write_text(counter_without_future())
+    realm = Realm(tmp_path)
+    realm("init", "--domain", reference)
+    compiled(place, counter_without_future())
+    assert realm("--json", "state").json["data"]["sold"] == 0
+    realm("settle")
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("planted", ["{}/__init__.py", "{}" + EXTENSION_SUFFIXES[0], "{}.abi3.so"])
+def test_what_python_prefers_to_a_named_module_is_not_run_in_its_place(
+    tmp_path: Path, planted: str, within: bool
+) -> None:
+    if within:
+        (tmp_path / "shop").mkdir()
+        (tmp_path / "shop" / "__init__.py").touch()
+    place = tmp_path / ("shop/domain.py" if within else "shop.py")
+    place.write_text(counter_without_future())
+    realm = Realm(tmp_path)
+    realm("init", "--domain", "shop.domain:counter" if within else "shop:counter")
+    other = place.parent / planted.format(place.stem)
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("open('executed', 'a').write('planted')\n" + counter_without_future())
+    said = realm("settle", code=2)
+    assert "[NOT_LOADED]" in said.err
+    assert f"{place} and {other} all stand for the module" in said.err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_compiled_module_without_source_is_not_found(tmp_path: Path) -> None:
+    place = tmp_path / "shop.py"
+    place.write_text(COUNTER.read_text())
+    py_compile.compile(str(place), cfile=str(tmp_path / "shop.pyc"), doraise=True)
+    place.unlink()
+    said = Realm(tmp_path)("init", "--domain", "shop:counter", code=2)
+    assert "No module named 'shop'" in said.err
+
+
+def test_a_module_within_a_package_is_imported_when_it_is_first_needed(tmp_path: Path) -> None:
+    (tmp_path / "shop" / "inner").mkdir(parents=True)
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "inner" / "prices.py").write_text("TEA = 1\n")
+    (tmp_path / "shop" / "domain.py").write_text(
+        "def needed():\n    from shop.inner import prices\n    return prices.TEA\n"
+        + counter_without_future()
+        + "\nassert needed() == 1\n"
+    )
+    realm = Realm(tmp_path)
+    realm("init", "--domain", "shop.domain:counter")
+    compiled(tmp_path / "shop" / "inner" / "prices.py", "TEA = 2\n")
+    assert realm("--json", "state").json["data"]["sold"] == 0
+    assert not (tmp_path / "executed").exists()
