@@ -43,6 +43,7 @@ _LANDLOCK_ADD_RULE = 445
 _MOUNT_SETATTR = 442
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_CAPGET = {"x86_64": 125, "aarch64": 90}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CLONE_PARENT = 0x8000
 _NEW_USER = 0x10000000
@@ -138,6 +139,7 @@ def confine(libc: Any, given: dict[str, Any]) -> int | None:
     ruleset, program = given["ruleset"], given["filter"]
     if ruleset is None and program is None:
         return None
+    drop(libc, given["machine"], _KEPT_CAPABILITIES)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
         raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up new privileges")
     if ruleset is not None:
@@ -213,7 +215,6 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
     os.setpgid(0, 0)
     if libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0))):
         raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
-    drop(libc, given["machine"], _KEPT_CAPABILITIES)
     given["cwd"] = place(given["cwd"], folder)
 
 
@@ -356,13 +357,16 @@ def enter(libc: Any, machine: str, stage: bytes) -> None:
 
 
 def drop(libc: Any, machine: str, kept: int) -> None:
-    """Give up capabilities for good, and be open to the supervisor's look."""
+    """Give up capabilities for good but for those of ``kept`` that there are, and be open to the supervisor's look."""
     for number in range(_LAST_CAPABILITY + 1):
         if not kept >> number & 1:
             libc.prctl(_PR_CAPBSET_DROP, *map(ctypes.c_ulong, (number, 0, 0, 0)))  # beyond the last it fails
     libc.prctl(_PR_CAP_AMBIENT, *map(ctypes.c_ulong, (_CLEAR_ALL, 0, 0, 0)))
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    low, high = kept & 0xFFFFFFFF, kept >> 32
+    held = (ctypes.c_uint32 * 6)()
+    if libc.syscall(ctypes.c_long(_CAPGET[machine]), header, held):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "looking at capabilities")
+    low, high = kept & held[1], kept >> 32 & held[4]
     values = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
     if libc.syscall(ctypes.c_long(_CAPSET[machine]), header, values):
         raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up capabilities")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import socket
@@ -18,6 +19,9 @@ from tests.cli.test_run_probes import CONFINED, PYTHON, REFUSED, VIOLATED, liste
 from tests.patience import PATIENCE_S
 
 __all__ = ["realm", "secret", "template"]
+
+KEPT_CAPABILITIES = 0x800005FB
+"""Owners, modes, signals, users, low ports, capabilities of files."""
 
 SCRIPT = str(Path(__file__).with_name("without_namespaces.py"))
 
@@ -198,3 +202,12 @@ print((folder / "w" / "notes.txt").read_text(), end="")
     done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     told = ["2 landlock", "KLIS_SCOPE_VIOLATION"] if CONFINED else ["CONFINEMENT_UNAVAILABLE"] * 2
     assert done.stdout.splitlines() == [*told, "notes"], done.stderr
+
+
+@pytest.mark.requirement("KO-5.2")
+def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: Realm) -> None:
+    code = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith(('CapPrm', 'CapEff'))])"
+    said = attempt(realm, code, "--reads", "a.txt")
+    if CONFINED:
+        held = [int(one, 16) for one in ast.literal_eval(said.stdout)]
+        assert [one & ~KEPT_CAPABILITIES for one in held] == [0, 0]
