@@ -19,7 +19,7 @@ __all__ = ["SECRET_REFERENCE_INVALID", "has_reference", "is_literal", "reference
 SECRET_REFERENCE_INVALID: Final = "SECRET_REFERENCE_INVALID"
 """The code of a text with ``${secret:`` that is not followed by a name and ``}``."""
 
-_REFERENCE: Final = re.compile(r"(\$+)\{secret:(?:([A-Za-z_][A-Za-z0-9_.-]{0,127})\})?")
+_REFERENCE: Final = re.compile(r"(?<!\$)(\$+)\{secret:(?:([A-Za-z_][A-Za-z0-9_.-]{0,127})\})?")
 
 
 def has_reference(text: str) -> bool:
