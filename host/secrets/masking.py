@@ -1,7 +1,9 @@
 """The one function that removes the values of secrets from what an effect gave back.
 
-Removed are the value itself and its usual encodings: percent-encoded, escaped as in JSON and HTML, hexadecimal, and
-Base64 in all three alignments, also within other text (``Basic`` credentials). A text that begins with the end of a
+Removed are the value itself and its usual encodings: percent-encoded, escaped as in JSON, Python, HTML and the shell,
+whichever characters a library escapes and however it writes that, also several times (JSON within JSON), hexadecimal
+with or without separators, and Base64 in all three alignments, broken into lines or not, also within other text
+(``Basic`` credentials). A text that begins with the end of a
 secret or ends with its beginning, because it was cut, loses that part as well. Any other transformation, such as
 compression or encryption, is not found.
 """
@@ -27,6 +29,25 @@ _MIN_PART: Final = 4
 """Characters of a cut secret at the edge of a text from which on it is masked."""
 
 
+_MAX_MIXED: Final = 1_024
+"""Bytes of a value up to which mixed, repeated and broken encodings are found; beyond, one by one library each."""
+
+_LETTERS: Final = re.compile(r"\\+|[^\\]", re.DOTALL)
+_ESCAPE: Final = r"\\{1,8}"
+_ESCAPE_OR_NOT: Final = r"\\{0,8}"
+_BROKEN: Final = r"(?:\s|\\[rn]){0,8}"
+"""Line breaks and indentation within Base64."""
+
+_OF_BASE64: Final = {"+": r"[+-]", "/": r"\\{0,8}[/_]"}
+"""The two letters that are others in addresses."""
+
+_NAMES: Final = {"&": ["amp"], "<": ["lt"], ">": ["gt"], '"': ["quot"], "'": ["apos"]}
+_OTHERWISE: Final = {" ": ["+"], "'": ["'\"'\"'", "'\\''"]}
+"""Ways to write a character in a form and in a shell's word."""
+
+_CONTROLS: Final = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+
+
 class ValueMask:
     """Masks some values.
 
@@ -38,10 +59,16 @@ class ValueMask:
 
     def __init__(self, values: Iterable[str]) -> None:
         """Compile all forms, the longest first."""
-        forms = {form for value in values for form in _forms(value)}
-        self._edges = sorted(forms, key=len, reverse=True)
-        longest_first = "|".join(re.escape(form) for form in self._edges)
-        self._pattern = re.compile(longest_first) if forms else None
+        lines = {
+            line
+            for value in values
+            for line in (value, *value.splitlines())  # of a value of several lines, such as a PEM key, each line counts
+            if line == value or len(line) >= MIN_SECRET_CHARS
+        }
+        longest_first = sorted(lines, key=len, reverse=True)
+        self._edges = sorted({form for line in lines for form in _forms(line)}, key=len, reverse=True)
+        patterns = [pattern for line in longest_first for pattern in _patterns(line)]
+        self._pattern = re.compile("|".join(patterns)) if patterns else None
 
     def text(self, text: str) -> str:
         """Return a text with ``***`` in place of every form of a value."""
@@ -76,12 +103,58 @@ class ValueMask:
         return text
 
 
+def _patterns(value: str) -> Iterable[str]:
+    data = value.encode()
+    if len(data) > _MAX_MIXED:
+        yield from map(re.escape, sorted(set(_forms(value)), key=len, reverse=True))
+        return
+    yield "".join(map(_written, _LETTERS.findall(value)))
+    yield "[ :-]?".join(map(_hexadecimal, data))
+    for form in _base64_forms(data):
+        yield _BROKEN.join(_OF_BASE64.get(letter, letter) for letter in form)
+
+
+def _written(letters: str) -> str:
+    """Return a pattern of all ways to write one character of a value, or several backslashes in a row.
+
+    Each library escapes other characters, and writes of the same escape in capitals or not, so they are mixed freely.
+    """
+    first, count = letters[0], len(letters)
+    if first == "\\":
+        return rf"(?:\\{{{count},{8 * count}}}|(?:{'|'.join(_escaped(first))}){{{count}}})"
+    if first.isascii() and (first.isalnum() or first == "_"):
+        return first
+    return f"(?:{'|'.join([_ESCAPE_OR_NOT + re.escape(first), *_escaped(first)])})"
+
+
+def _escaped(letter: str) -> Iterable[str]:
+    code = ord(letter)
+    yield "".join(f"%(?:25){{0,3}}{_hexadecimal(byte)}" for byte in letter.encode())
+    yield (
+        _ESCAPE
+        + "".join(f"x{_hexadecimal(byte)}" for byte in letter.encode()[:1])
+        + "".join(f"{_ESCAPE}x{_hexadecimal(byte)}" for byte in letter.encode()[1:])
+    )
+    if code < 1 << 8:
+        yield f"{_ESCAPE}x{_hexadecimal(code)}"
+    if code >= 1 << 16:
+        yield f"{_ESCAPE}U{''.join(map(_hexadecimal, code.to_bytes(4, 'big')))}"
+    units = letter.encode("utf-16-be")
+    yield "".join(f"{_ESCAPE}u{_hexadecimal(units[at])}{_hexadecimal(units[at + 1])}" for at in range(0, len(units), 2))
+    names = "".join(f"|{name}" for name in _NAMES.get(letter, ()))
+    yield f"&(?:amp;){{0,3}}(?:#0{{0,6}}{code}|#[xX]0{{0,6}}(?i:{code:x}){names});"
+    yield from map(re.escape, _OTHERWISE.get(letter, ()))
+    if letter in _CONTROLS:
+        yield f"{_ESCAPE}{_CONTROLS[letter]}"
+
+
+def _hexadecimal(byte: int) -> str:
+    return "".join(f"[{one}{one.upper()}]" if one.isalpha() else one for one in f"{byte:02x}")
+
+
 def _forms(value: str) -> Iterable[str]:
     data = value.encode()
     yield value
-    for line in value.splitlines():  # of a value of several lines, such as a PEM key, each line counts
-        if len(line) >= MIN_SECRET_CHARS:
-            yield line
     for encoded in (quote(value, safe=""), quote(value), quote_plus(value)):
         yield encoded
         yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
@@ -92,10 +165,14 @@ def _forms(value: str) -> Iterable[str]:
     )
     yield from (html.escape(value), html.escape(value, quote=False))
     yield from (data.hex(), data.hex().upper(), repr(value)[1:-1])
+    for form in _base64_forms(data):
+        yield from (form, form.replace("+", "-").replace("/", "_"))
+
+
+def _base64_forms(data: bytes) -> Iterable[str]:
     for shift in range(3):
         # Characters that also hold bits of a neighbouring byte are left out: they depend on the text around the value.
         begin, end = (0, 2, 3)[shift], (8 * (shift + len(data))) // 6
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            inner = encode(b"\0" * shift + data).decode()[begin:end]
-            if len(inner) >= MIN_SECRET_CHARS:
-                yield inner
+        inner = base64.b64encode(b"\0" * shift + data).decode()[begin:end]
+        if len(inner) >= MIN_SECRET_CHARS:
+            yield inner
