@@ -460,7 +460,7 @@ def test_how_a_binding_asks_follows_from_its_members() -> None:
 def test_opinions_come_to_one_answer_with_those_that_decided() -> None:
     yes, no, ask, fault = Approve("yes"), Reject("no"), Escalate("ann"), Fault("broken")
     less, there = Narrow("data.a"), Narrow("data.b")
-    within, all_ = scope("data.a"), scope("data")
+    within, all_ = scope("data.a"), scope("data.*")
     table: list[tuple[list[Any], IntentScope | None, Combined]] = [
         ([], all_, Combined("reject", "none")),
         ([None, None], all_, Combined("reject", "none")),
