@@ -230,6 +230,7 @@ def test_a_run_that_exceeds_its_limit_ends_with_every_process_it_started(worker,
     assert (tmp_path / "changed.py").read_text(encoding="utf-8") == "PLACE = 1\n"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_in_a_run_ends_with_every_process_it_started(worker, tmp_path):
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(worker.run, job(time_limit_s=600.0))
