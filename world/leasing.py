@@ -15,7 +15,7 @@ from world.clock_confirmation import confirm_clock
 from world.errors import Refused
 from world.events import ClockConfirmed, LeaseRenewed, VerdictGiven
 from world.klis.authentication import run_fault, why_signature
-from world.klis.manifest import Manifest, read_manifest
+from world.klis.manifest import Manifest, manifest_document, read_manifest
 from world.klis.session import Rank
 from world.klis.signature import key_id, verify
 from world.klis_in_force import configure_klis, know_types
@@ -89,13 +89,15 @@ class Leasing:
                 and what ``read_manifest`` and ``Desk.request`` refuse.
         """
 
+        # Its text is read before the log's lock is taken; what it means depends on the settings in force.
+        told = manifest_document(manifest, yaml=yaml) if isinstance(manifest, str | bytes) else manifest
+
         def command(work: Work) -> VerdictGiven:
             _prepare(work, by or OPERATOR)
             asked = read_manifest(
-                manifest,
+                told,
                 settings=work.realm.klis.in_force,
                 types=work.types,
-                yaml=yaml,
                 on_the_way=run_id is not None,
             )
             _check_new_ids(work, asked.agent_id, asked.session_id)

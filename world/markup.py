@@ -14,15 +14,18 @@ from typing import Any, Final
 import yaml
 
 from world.errors import Refused
-from world.sizes import MAX_MARKUP_DEPTH, MAX_YAML_NODES
+from world.sizes import MAX_MARKUP_DEPTH, MAX_YAML_NODES, MAX_YAML_NUMBER_CHARS
 
 __all__ = ["YAML_LOADER", "check_toml", "check_yaml", "load_toml", "load_yaml", "yaml_fault"]
 
 YAML_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The compiled safe loader where it exists."""
 
+_NUMBER_TAGS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_DIGITS: Final = re.compile(r"[-+.]?[0-9][0-9A-Fa-fxX_:.+-]*")
+
 _TOML: Final = re.compile(
-    r'"""(?s:.*?)(?<!\\)(?:\\\\)*"""|\'\'\'(?s:.*?)\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|\#[^\n]*|[\[\]{}]|\n'
+    r'"""(?s:.*?)(?<!\\)(?:\\\\)*"""|\'\'\'(?s:.*?)\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|\#[^\n]*|[\[\]{}.,=]|\n'
 )
 
 
@@ -44,7 +47,7 @@ def load_yaml(text: str) -> Any:
 def check_yaml(
     text: str | bytes, *, max_depth: int = MAX_MARKUP_DEPTH, plain: str = "", without: Collection[str] = ()
 ) -> None:
-    """Refuse a YAML text that is nested too deep or stands for too many values, before it is read.
+    """Refuse a YAML text that is nested too deep, stands for too many values or has a long number, before it is read.
 
     Args:
         text: the text.
@@ -87,6 +90,8 @@ class _Counted:
                 self._sizes[anchor] = self._total - before
         elif isinstance(event, yaml.NodeEvent):
             self._total += 1
+            if isinstance(event, yaml.ScalarEvent):
+                _check_number(event, line)
             if isinstance(event, yaml.CollectionStartEvent):
                 self._opened.append((event.anchor, self._total - 1))
             elif event.anchor is not None:
@@ -95,6 +100,16 @@ class _Counted:
             raise _malformed(f"It is nested more than {self._max_depth} deep at line {line}", line)
         if self._total > MAX_YAML_NODES:
             raise _too_large(self._total, line)
+
+
+def _check_number(event: Any, line: int) -> None:
+    """Refuse a long number: one in base 60 (``1:59:59``) takes time by the square of its length."""
+    if len(event.value) <= MAX_YAML_NUMBER_CHARS:
+        return
+    is_plain = event.tag is None and event.implicit[0] and _DIGITS.fullmatch(event.value)
+    if is_plain or event.tag in _NUMBER_TAGS:
+        limit = f"{MAX_YAML_NUMBER_CHARS} characters (MAX_YAML_NUMBER_CHARS)"
+        raise _malformed(f"The number at line {line} has more than {limit}; put it in quotes if it is a text", line)
 
 
 def _check_plain(event: Any, line: int, what: str, without: Collection[str]) -> None:
@@ -141,19 +156,21 @@ def load_toml(text: str) -> dict[str, Any]:
 
 
 def check_toml(text: str, *, max_depth: int = MAX_MARKUP_DEPTH) -> None:
-    """Refuse a TOML text whose lists and tables are nested too deep, before it is read.
+    """Refuse a TOML text whose lists, tables or dotted keys are nested too deep, before it is read.
 
     Raises:
         Refused: ``MALFORMED_TOML`` with the line.
     """
-    depth, line = 0, 1
+    depth, dots, line = 0, 0, 1
     for match in _TOML.finditer(text):
         piece = match.group()
+        if piece[0] in ".[]{},=\n":
+            dots = dots + 1 if piece == "." else 0
         if piece in ("[", "{"):
             depth += 1
         elif piece in ("]", "}"):
             depth = max(0, depth - 1)
         line += piece.count("\n")
-        if depth > max_depth:
+        if max(depth, dots) > max_depth:
             message = f"It is nested more than {max_depth} deep at line {line}"
             raise Refused("MALFORMED_TOML", f"{message}.", line=line)

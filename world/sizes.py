@@ -22,6 +22,9 @@ MAX_MARKUP_DEPTH: Final = 200
 MAX_YAML_NODES: Final = 200_000
 """Values that a YAML text stands for; an alias counts as all that its anchor stands for."""
 
+MAX_YAML_NUMBER_CHARS: Final = 256
+"""Characters of a number in YAML; one in base 60 (`1:59:59`) is read in time by the square of its length."""
+
 MAX_DOMAIN_BYTES: Final = 8 << 20
 """Bytes of a domain file."""
 

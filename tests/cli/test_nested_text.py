@@ -15,7 +15,7 @@ from world.errors import DamagedLog, Refused
 from world.events import decode_event
 from world.klis.manifest import manifest_document
 from world.markup import check_yaml, load_toml, load_yaml
-from world.sizes import MAX_DOMAIN_BYTES, MAX_YAML_NODES
+from world.sizes import MAX_DOMAIN_BYTES, MAX_YAML_NODES, MAX_YAML_NUMBER_CHARS
 
 DEPTHS = (250, 3_000, 100_000)
 DOMAIN = """id: urn:test:any
@@ -186,3 +186,43 @@ def test_a_domain_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: 
         load_domain(path)
     assert refused.value.code == "FILE_UNREADABLE"
     assert "MAX_DOMAIN_BYTES" in refused.value.message
+
+
+@pytest.mark.parametrize("number", [":".join(["1"] * 1_000), ":".join(["1"] * 1_000) + ".5", "0x" + "f" * 1_000])
+@pytest.mark.parametrize("tag", ["", "!!int ", "!!float "])
+def test_a_long_number_in_yaml_is_refused_before_it_is_read(number: str, tag: str) -> None:
+    with pytest.raises(Refused) as refused:
+        load_yaml(f"a: 1\nb: {tag}{number}\n")
+    assert refused.value.code == "MALFORMED_YAML"
+    assert "The number at line 2 has more than 256 characters (MAX_YAML_NUMBER_CHARS)" in refused.value.message
+
+
+def test_a_long_number_is_no_value_of_a_manifest() -> None:
+    with pytest.raises(Refused) as refused:
+        manifest_document("ver: " + ":".join(["1"] * 1_000), yaml=True)
+    assert refused.value.code == "MALFORMED_SCHEMA"
+    assert "MAX_YAML_NUMBER_CHARS" in refused.value.message
+
+
+def test_texts_of_digits_and_numbers_within_the_limit_are_read() -> None:
+    number = "1" * MAX_YAML_NUMBER_CHARS
+    texts = "9" * 1_000, "1:" * 1_000 + "x"
+    assert load_yaml(f"a: {number}\nb: '{texts[0]}'\nc: '{texts[1]}'\nd: {'word ' * 100}\n") == {
+        "a": int(number),
+        "b": texts[0],
+        "c": texts[1],
+        "d": ("word " * 100).strip(),
+    }
+
+
+@pytest.mark.parametrize("text", ["[{}]\nb = 1", "{} = 1", "a = {{{} = 1}}", "a = 1\n{} . x = 1"])
+def test_a_dotted_key_of_many_names_is_nested_too_deep(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        load_toml(text.format(".".join(["a", '"b"', "'c'"] * 100)))
+    assert refused.value.code == "MALFORMED_TOML"
+    assert "nested more than 200 deep" in refused.value.message
+
+
+def test_many_dots_of_numbers_and_texts_are_no_depth() -> None:
+    numbers = ", ".join(["1.5"] * 1_000)
+    assert load_toml(f'a = [{numbers}]\nb = "{"." * 1_000}" # {"." * 1_000}\n')["a"] == [1.5] * 1_000

@@ -65,11 +65,7 @@ def refused(text: Any, **options: Any) -> Refused:
             "AMBIGUOUS_RESOURCE",
             "is relative; a URL names scheme and host, like URL:https://example.com/api",
         ),
-        (
-            "URL:http://ä/",
-            "AMBIGUOUS_RESOURCE",
-            "has no host that can be compared; write an international name in its xn-- form",
-        ),
+        ("URL:http://a..b/", "AMBIGUOUS_RESOURCE", "has no host that can be compared"),
         ("URL:http://a:65536/", "AMBIGUOUS_RESOURCE", "has no valid port; ports are numbers up to 65535"),
         ("URL:http://a:100000/", "AMBIGUOUS_RESOURCE", "has no valid port; ports are numbers up to 65535"),
         (

@@ -420,9 +420,9 @@ class Desk:
 
     def _check_terminal(self, session: Session, triples: Iterable[Triple]) -> None:
         """Refuse a further predicate on what the session itself holds DELETES on (KM-3.3)."""
-        found = _terminal(session, triples)
-        if found is not None:
-            lease, triple = found
+        triple = _terminal(session, triples)
+        if triple is not None:
+            lease = _deletion(session, triple)
             deleted, resource = lease.triple.resource.text, triple.resource.text
             raise Refused(
                 "TERMINAL",
@@ -554,20 +554,23 @@ class Desk:
             turns.add_behind(triples)
 
 
-def _terminal(session: Session, triples: Iterable[Triple]) -> tuple[Lease, Triple] | None:
-    """Return a lease for DELETES of a session and what overlaps with it among further triples, if anything does."""
-    places = session.places
-    if not places:
+def _terminal(session: Session, triples: Iterable[Triple]) -> Triple | None:
+    """Return the first of further triples that overlaps with a lease for DELETES of a session. O(depth) for each."""
+    deletions = session.deletions
+    if deletions is None:
         return None
     for triple in triples:
-        if triple.predicate is Predicate.DELETES:
-            continue
-        resource = triple.resource
-        for key in places if triple.covers else (*resource.ancestors, resource.key):
-            for lease in places.get(key, ()):
-                if lease.triple.predicate is Predicate.DELETES and clash(lease.triple, triple):
-                    return lease, triple
+        if triple.predicate is not Predicate.DELETES and deletions.opposing(triple):
+            return triple
     return None
+
+
+def _deletion(session: Session, triple: Triple) -> Lease:
+    """Return the lease for DELETES of a session that ``_terminal`` found a triple to overlap with."""
+    resource, places = triple.resource, session.places
+    keys = places if triple.covers else (*resource.ancestors, resource.key)
+    there = (lease for key in keys for lease in places.get(key, ()))
+    return next(held for held in there if held.triple.predicate is Predicate.DELETES and clash(held.triple, triple))
 
 
 def batched(lease_ids: Iterable[str]) -> Iterator[list[str]]:

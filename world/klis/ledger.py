@@ -30,6 +30,7 @@ from world.events import (
     VerdictGiven,
 )
 from world.klis.manifest import Triple, read_triple
+from world.klis.predicate import Predicate
 from world.klis.resource import STANDARD, ResourceTypes
 from world.klis.scheduler import retry_after
 from world.klis.session import Lease, Rank, Session
@@ -326,6 +327,9 @@ def stand(ledger: Ledger, lease: Lease) -> None:
     ledger.leases[lease.lease_id] = lease
     lease.session.places.setdefault(lease.triple.resource.key, []).append(lease)
     ledger.held.add(lease.session, lease.triple)
+    if lease.triple.predicate is Predicate.DELETES:
+        lease.session.deletions = lease.session.deletions or Standing()
+        lease.session.deletions.add(lease.session, lease.triple)
     if lease.expires_at is not None:
         _expect_end(ledger, lease.expires_at, lease)
 
@@ -414,6 +418,8 @@ def _ended(ledger: Ledger, event: LeasesReleased | LeasesExpired | LeasesRevoked
             raise _damaged(f"Lease {lease_id} is {event.STATE} at a time that contradicts it.", lease_id=lease_id)
         session, key = lease.session, lease.triple.resource.key
         ledger.held.remove(session, lease.triple)
+        if session.deletions is not None and lease.triple.predicate is Predicate.DELETES:
+            session.deletions.remove(session, lease.triple)
         there = session.places[key]
         if len(there) == 1:
             del session.places[key]

@@ -15,6 +15,7 @@ Rules (KLIS-1 sections 3, 6.4 and 7). Two claims meet when their resources overl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -132,12 +133,21 @@ def check_targets(claims: Sequence[Claim]) -> None:
         Refused: ``MALFORMED_SCHEMA``, with the path where ``to`` is missing.
     """
     named = {claim.renamed_from.resource for claim in claims if claim.renamed_from is not None}
-    provided = [claim.triple for claim in claims if claim.triple.predicate is Predicate.PROVIDES]
+    types: Counter[str] = Counter()
+    keys: Counter[str] = Counter()
+    within: Counter[str] = Counter()  # at a place or below it
+    for claim in claims:
+        resource = claim.triple.resource
+        if claim.triple.predicate is Predicate.PROVIDES:
+            types[resource.type] += 1
+            keys[resource.key] += 1
+            within.update((resource.key, *resource.ancestors))
     for claim in claims:
         old = claim.triple
         if old.predicate is not Predicate.RENAMES or old.resource in named:
             continue
-        if not any(_is_elsewhere(triple, old) for triple in provided):
+        there = within if old.covers else keys
+        if types[old.resource.type] == there[old.resource.key]:  # none is provided elsewhere
             path = claim.path.removesuffix(".resource") + ".to"
             raise Refused(
                 "MALFORMED_SCHEMA",
@@ -146,11 +156,6 @@ def check_targets(claims: Sequence[Claim]) -> None:
                 path=path,
                 resource=old.resource.text,
             )
-
-
-def _is_elsewhere(new: Triple, old: Triple) -> bool:
-    one, other = new.resource, old.resource
-    return one.type == other.type and one.key != other.key and not (old.covers and other.key in one.ancestors)
 
 
 _Spans = dict[tuple[Predicate, bool], tuple[Claim, Claim]]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from world.klis.manifest import Triple
+    from world.klis.standing import Standing
 
 __all__ = ["Lease", "Rank", "Session"]
 
@@ -16,12 +17,13 @@ Rank = tuple[int, str]
 class Session:
     """One agent's unit of work; leases of one session never conflict with each other (KP-7).
 
-    ``places`` holds its leases by the key of their resource, ``waiting`` the ids of its requests in the queue,
+    ``places`` holds its leases by the key of their resource, ``deletions`` where those for DELETES are (None where there
+    was none), ``waiting`` the ids of its requests in the queue,
     ``dies`` how often in a row it was told Die. ``told`` remembers what was in its way when it asked last, because one
     that dies asks for the same again and often nothing has changed.
     """
 
-    __slots__ = ("agent_id", "dies", "order", "places", "rank", "session_id", "told", "waiting")
+    __slots__ = ("agent_id", "deletions", "dies", "order", "places", "rank", "session_id", "told", "waiting")
 
     def __init__(self, agent_id: str, session_id: str, rank: Rank) -> None:
         """Begin a session.
@@ -36,6 +38,7 @@ class Session:
         self.rank = rank
         self.order = (rank[0], agent_id, session_id)
         self.places: dict[str, list[Lease]] = {}
+        self.deletions: Standing | None = None
         self.waiting: set[str] = set()
         self.dies = 0
         self.told: Any = None
