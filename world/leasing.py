@@ -88,7 +88,6 @@ class Leasing:
                 ``INVALID_ID`` for an agent or session that is new and named outside the alphabet,
                 and what ``read_manifest`` and ``Desk.request`` refuse.
         """
-
         # Its text is read before the log's lock is taken; what it means depends on the settings in force.
         told = manifest_document(manifest, yaml=yaml) if isinstance(manifest, str | bytes) else manifest
 

@@ -55,6 +55,11 @@ def test_every_form_of_a_host_is_one_place_and_a_manifest_names_its_canonical_fo
     [
         *(
             "1.2.3.4.5",
+            "1.2.3.4..",
+            "a..",
+            "a.%2E",
+            "\u00e4..",
+            "127..",
             "256.1.1.1",
             "1.2.3.256",
             "08.1.1.1",

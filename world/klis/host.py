@@ -1,12 +1,11 @@
 """Hosts as resource names: one text for each place that a URL's host can name.
 
 - IPv6 addresses are written as RFC 5952 says, in brackets. An IPv4-mapped one (``::ffff:127.0.0.1``) is the IPv4
-address, since
-  a connection to it reaches that.
+  address, since a connection to it reaches that.
 - IPv4 addresses are written as dotted quads, whatever form of ``inet_aton`` they have: ``127.1``, ``0x7f.1``,
-``0177.0.0.1`` or
-  ``2130706433``. A host whose last part is a number and that is no address names nothing.
-- Names are in lower case and ASCII (IDNA 2008 with the mapping of UTS 46), without percent-encoding and final dot.
+  ``0177.0.0.1`` or ``2130706433``. A host whose last part is a number and that is no address names nothing.
+- Names are in lower case and ASCII (IDNA 2008 with the mapping of UTS 46), without percent-encoding and final dot;
+  a name with an empty part (``a..``) names nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from urllib.parse import unquote
 
 __all__ = ["bare_host", "canonical_host"]
 
-_NAME: Final = re.compile(r"(?!.*\.\.)[a-z0-9_~!$&'()+,;=-][a-z0-9._~!$&'()+,;=-]*")
+_NAME: Final = re.compile(r"(?!.*\.(?:\.|\Z))[a-z0-9_~!$&'()+,;=-][a-z0-9._~!$&'()+,;=-]*")
 _NUMBER: Final = re.compile(r"0x[0-9a-f]*|0[0-7]*|[1-9][0-9]*")
 _ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _DOTS: Final = re.compile("[\u3002\uff0e\uff61]")
@@ -100,8 +99,7 @@ def _number(part: str) -> int:
 def _ascii(host: str) -> str:
     import idna  # its tables are large, and few hosts need them
 
-    bare = _DOTS.sub(".", host).removesuffix(".")
     try:
-        return idna.encode(bare, uts46=True).decode("ascii")
+        return idna.encode(_DOTS.sub(".", host), uts46=True).decode("ascii")
     except (idna.IDNAError, UnicodeError):
         raise ValueError("has a host that is no international name (IDNA 2008)") from None

@@ -17,10 +17,10 @@ Rank = tuple[int, str]
 class Session:
     """One agent's unit of work; leases of one session never conflict with each other (KP-7).
 
-    ``places`` holds its leases by the key of their resource, ``deletions`` where those for DELETES are (None where there
-    was none), ``waiting`` the ids of its requests in the queue,
-    ``dies`` how often in a row it was told Die. ``told`` remembers what was in its way when it asked last, because one
-    that dies asks for the same again and often nothing has changed.
+    ``places`` holds its leases by the key of their resource, ``deletions`` where those for DELETES are (None before the
+    first), ``waiting`` the ids of its requests in the queue, ``dies`` how often in a row it was told Die. ``told``
+    remembers what was in its way when it asked last, because one that dies asks for the same again and often nothing
+    has changed.
     """
 
     __slots__ = ("agent_id", "deletions", "dies", "order", "places", "rank", "session_id", "told", "waiting")
