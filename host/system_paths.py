@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import Final
 
-__all__ = ["DEVICES", "KERNEL", "PROGRAMS", "SETTINGS", "SHARED_MEMORY", "is_below"]
+__all__ = ["DEVICES", "KERNEL", "PROGRAMS", "SETTINGS", "SHARED_MEMORY", "is_below", "tool"]
 
 PROGRAMS: Final = (b"/usr", b"/lib", b"/lib64", b"/lib32", b"/bin", b"/sbin", b"/opt", b"/nix/store", b"/snap")
 """Programs and their libraries."""
@@ -40,3 +42,16 @@ SHARED_MEMORY: Final = b"/dev/shm"
 def is_below(path: bytes, folder: bytes) -> bool:
     """Tell whether an absolute path is a folder, or leads into it."""
     return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
+
+
+def tool(name: str) -> str | None:
+    """Return the path of a program that the engine runs itself; None where it is missing.
+
+    Empty and relative entries of PATH are passed over: they mean the current folder, in which an agent may have left a
+    program of that name.
+
+    Args:
+        name: such as ``strace``.
+    """
+    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, places)) or os.defpath)

@@ -9,7 +9,6 @@ name none is loaded.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, ModuleSpec, SourceFileLoader
@@ -53,7 +52,8 @@ def spec_in(name: str, folder: str) -> ModuleSpec | None:
     last = name.rpartition(".")[2]
     suffixes = (_SOURCE, *EXTENSION_SUFFIXES)
     places = [f"{last}{suffix}" for suffix in suffixes] + [f"{last}/__init__{suffix}" for suffix in suffixes]
-    there = [os.path.join(folder, place) for place in places if os.path.lexists(os.path.join(folder, place))]
+    paths = (Path(folder, place) for place in places)
+    there = [str(path) for path in paths if path.exists() or path.is_symlink()]
     if len(there) > 1:
         raise Refused(
             "NOT_LOADED",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from host.system_paths import tool
 from world.errors import Refused
 from worldprotocol.recheck_log import Setup
 from worldprotocol.sharing import cores
@@ -171,8 +171,9 @@ def _runs(name: str, runs: int) -> Iterator[Run]:
 def _locales() -> list[str]:
     """Return the locales of this system, the most different ones first."""
     known: list[str] = []
-    if shutil.which("locale"):
-        told = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False)
+    program = tool("locale")
+    if program is not None:
+        told = subprocess.run([program, "-a"], capture_output=True, text=True, check=False)
         known = told.stdout.split()
     best = [name for stem in PREFERRED for name in known if name.startswith(stem)]
     rest = [name for name in known if "." in name]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from host.observation.operations import Operations
 from host.observation.strace_lines import Ended, Lines, SystemCall, descriptor_path, string
+from host.system_paths import tool
 from world.errors import Refused
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
@@ -90,7 +90,7 @@ _FLAGS: Final = re.compile(r"\b(?:O|RENAME)_([A-Z]+)\b")
 
 def is_there() -> str | None:
     """Return the path of strace on this machine, None where it is missing."""
-    return shutil.which("strace")
+    return tool("strace")
 
 
 def command(argv: Sequence[str], out: int) -> list[str]:

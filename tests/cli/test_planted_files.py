@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.cli.forked import run
 from tests.cli.realm import COUNTER, Realm, environment, sale
 from world.errors import Refused
 from worldprotocol.cli.table import COMMANDS
@@ -377,4 +378,23 @@ def test_a_module_within_a_package_is_imported_when_it_is_first_needed(tmp_path:
     realm("init", "--domain", "shop.domain:counter")
     compiled(tmp_path / "shop" / "inner" / "prices.py", "TEA = 2\n")
     assert realm("--json", "state").json["data"]["sold"] == 0
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("entry", ["", ".", "bin"])
+def test_no_program_of_the_current_folder_is_run_for_the_engine(tmp_path: Path, entry: str) -> None:
+    (tmp_path / "domain.yaml").write_text(YAML)
+    realm = Realm(tmp_path)
+    realm("init", "--domain", "domain.yaml")
+    (tmp_path / "bin").mkdir()
+    for name in ("strace", "locale"):
+        for folder in (tmp_path, tmp_path / "bin"):
+            (folder / name).write_text(f"#!/bin/sh\necho {name} >> {tmp_path}/executed\nexit 1\n")
+            (folder / name).chmod(0o755)
+    path = f"{entry}:{os.environ['PATH']}"
+    realm("recheck", "--vary", "locale", PATH=path)
+    argv = ["run", "--agent", "eve", "--unconfined", "--trace", "--writes", "bin/**", "--", "/bin/true"]
+    ended, _, err = run(argv, tmp_path, environment() | {"PATH": path}, b"")
+    assert ended in (0, 125), err  # 125 where strace is not installed
     assert not (tmp_path / "executed").exists()
