@@ -37,6 +37,7 @@ _WAIT_KILLABLE = 1 << 5
 _LANDLOCK_RESTRICT_SELF = 446
 _SIGNALS_PYTHON_IGNORES = (13, 25)  # SIGPIPE, SIGXFSZ
 _SIGCHLD = 17
+_RLIMIT_CORE = 4
 _SET_MASK = 2
 
 _LANDLOCK_ADD_RULE = 445
@@ -139,6 +140,7 @@ def confine(libc: Any, given: dict[str, Any]) -> int | None:
     ruleset, program = given["ruleset"], given["filter"]
     if ruleset is None and program is None:
         return None
+    forbid_dumps(libc)
     drop(libc, given["machine"], _KEPT_CAPABILITIES)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
         raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up new privileges")
@@ -160,6 +162,17 @@ def limit(limits: dict[int, tuple[int, int]]) -> None:
             resource.setrlimit(kind, values)
         except (OSError, ValueError) as error:
             raise Failed("CONFINEMENT_FAILED", getattr(error, "errno", 0) or 0, f"setting limit {kind}") from None
+
+
+def forbid_dumps(libc: Any) -> None:
+    """Have the kernel write no memory of crashed processes: no call names the file, or the program it starts.
+
+    A limit of 1 forbids both; where the hard limit is 0 already, it cannot be raised to that, and 0 forbids files.
+    """
+    for most in (1, 0):
+        if not libc.setrlimit(_RLIMIT_CORE, (ctypes.c_ulong * 2)(most, most)):
+            return
+    raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "forbidding memory dumps")
 
 
 def install(libc: Any, program: bytes, seccomp: int) -> int:

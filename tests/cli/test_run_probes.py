@@ -277,3 +277,23 @@ def test_who_may_remove_a_tree_may_list_it(realm: Realm) -> None:
     if CONFINED:
         realm("run", "--agent", "eve", "--deletes", "t/**", "--", "rm", "-rf", "t")
         assert not (realm.folder / "t").exists()
+
+
+CRASH = """
+import os, resource
+most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+try: resource.setrlimit(resource.RLIMIT_CORE, (1 << 40, 1 << 40))
+except (OSError, ValueError): pass
+if os.fork() == 0: os.abort()
+status = os.wait()[1]
+print(os.WTERMSIG(status), os.WCOREDUMP(status))
+"""
+"""Has the kernel write the memory of a process to a file or a program that no system call names."""
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+def test_no_memory_is_written_to_files_or_given_to_programs_when_a_process_crashes(realm: Realm) -> None:
+    ended, out, err = attempt(realm, CRASH, "--writes", "copy.yaml")
+    assert [name for name in os.listdir(realm.folder) if name.startswith("core")] == []
+    assert not CONFINED or (ended, out) == (0, "6 False\n"), err

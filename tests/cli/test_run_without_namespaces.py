@@ -15,7 +15,18 @@ import pytest
 
 from tests.cli.realm import COMMAND, Realm, environment
 from tests.cli.test_run_namespaces import record
-from tests.cli.test_run_probes import CONFINED, PYTHON, REFUSED, VIOLATED, listening, realm, secret, shape, template
+from tests.cli.test_run_probes import (
+    CONFINED,
+    CRASH,
+    PYTHON,
+    REFUSED,
+    VIOLATED,
+    listening,
+    realm,
+    secret,
+    shape,
+    template,
+)
 from tests.patience import PATIENCE_S
 
 __all__ = ["realm", "secret", "template"]
@@ -211,3 +222,10 @@ def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: Real
     if CONFINED:
         held = [int(one, 16) for one in ast.literal_eval(said.stdout)]
         assert [one & ~KEPT_CAPABILITIES for one in held] == [0, 0]
+
+
+@pytest.mark.requirement("KO-3", "KO-5.2")
+def test_no_memory_is_written_when_a_process_crashes_without_namespaces_either(realm: Realm) -> None:
+    said = attempt(realm, CRASH, "--writes", "copy.yaml")
+    assert [name for name in os.listdir(realm.folder) if name.startswith("core")] == []
+    assert not CONFINED or (said.returncode, said.stdout) == (0, "6 False\n"), said.stderr
