@@ -278,8 +278,8 @@ def test_a_real_command_is_traced_with_its_own_exit_code_or_refused_where_strace
     assert int((root / "d" / "fds").read_text()) == 4  # the trace itself is not inherited
 
 
-def test_without_strace_a_trace_is_refused_with_what_to_do(monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda _name: None)
+def test_without_strace_a_trace_is_refused_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refused, match="install it") as caught:
         command(["true"], 1)
     assert caught.value.code == "NO_TRACER"
