@@ -55,6 +55,7 @@ class Premises:
         unwatched: names below the root whose content is not compared, such as ``node_modules``.
         keep_ms: how long backups of ended sessions are kept, in ms.
         keep_bytes: how large all backups together may become before the oldest of them go.
+        namespaces_by: what may make the namespaces of commands.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Premises:
         *,
         keep_ms: int = KEEP_MS,
         keep_bytes: int = KEEP_BYTES,
+        namespaces_by: namespaces.Wanted = "auto",
     ) -> None:
         """Put together; nothing is read yet."""
         private = () if runtime is None else runtime.private
@@ -76,6 +78,7 @@ class Premises:
         self.runtime = runtime or RuntimePaths.standard()
         self.keep_ms = keep_ms
         self.keep_bytes = keep_bytes
+        self.namespaces_by: namespaces.Wanted = namespaces_by
 
     @property
     def scratch(self) -> Path:
@@ -154,12 +157,14 @@ class Premises:
         triples, runtime = watch.declaration.triples, self.needed(command=command, private=private, execute=read)
         rules = rules_for(triples, self.workspace, runtime)
         decide = judged_by(watch, operations)
-        if not namespaces.are_missing():
+        wanted = self.namespaces_by
+        while not namespaces.are_missing(wanted):
             tree = self.tree(triples, runtime, rules, [more["cwd"], env.get("HOME", "/")])
+            maker = namespaces.likely(wanted)
             try:
-                return start(argv, env=env, rules=rules, tree=tree, decide=decide, **more)
+                return start(argv, env=env, rules=rules, tree=tree, namespaces_by=wanted, decide=decide, **more)
             except Refused as refused:
-                if "namespaces" not in refused.details or namespaces.available().why_not is None:
+                if "namespaces" not in refused.details or namespaces.available(wanted).maker == maker:
                     raise
         return start(argv, env=env, rules=rules, decide=decide, **more)
 

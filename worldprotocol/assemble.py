@@ -321,6 +321,7 @@ def premises_of(
         told.unwatched,
         keep_ms=told.keep_days * DAY_MS,
         keep_bytes=told.keep_bytes,
+        namespaces_by=told.namespaces,
     )
 
 

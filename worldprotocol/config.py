@@ -25,6 +25,7 @@ unwatched = ["node_modules", ".venv"]     # below the root: whose content is not
 read = ["~/.gitconfig"]                   # outside: what may be read without being declared
 write = []                                # outside: where everything is allowed, such as a shared cache
 hard_links = "refuse"                     # or "allow": files with further names outside of what is backed up
+namespaces = "auto"                       # what makes those of commands: "unshare", "bubblewrap", or whichever works
 keep_days = 14                            # how long backups of ended runs are kept
 keep_bytes = 10000000000                  # and how much of them
 
@@ -79,6 +80,7 @@ class WorkspaceConfig(BaseModel):
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
     hard_links: Literal["refuse", "allow"] = "refuse"
+    namespaces: Literal["auto", "unshare", "bubblewrap"] = "auto"
     keep_days: int = Field(default=14, ge=0)
     keep_bytes: int = Field(default=10_000_000_000, ge=0)
 

@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from host.confinement import landlock, watcher
+from host.confinement import landlock, namespaces, watcher
 from host.confinement.bpf import program
 from host.confinement.calls import Decide
 from host.confinement.descendants import MARK, end_all, end_namespace, members, members_of, new_mark
 from host.confinement.kernel import IS_LINUX, machine, pidfd_getfd
 from host.confinement.landlock import Rules
+from host.confinement.namespaces import Wanted
 from host.confinement.syscalls import MACHINES
 from host.confinement.terminal import Terminal
 from host.confinement.tree import FRESH, Tree
@@ -48,6 +49,7 @@ def start(
     rules: Rules | None,
     decide: Decide | None,
     tree: Tree | None = None,
+    namespaces_by: Wanted = "auto",
     report: Callable[[BaseException], None] = lambda _: None,
     unconfined: bool = False,
     stdin: Stream = None,
@@ -66,6 +68,7 @@ def start(
         rules: what Landlock lets it do; None is no Landlock.
         decide: is asked before every watched call, in a thread of its own; None is no watcher.
         tree: what exists for it, in namespaces of its own; None leaves it in those of this process.
+        namespaces_by: what may make the namespaces.
         report: is told what ``decide`` raised, and what keeps the watcher from answering; it should end the command.
         unconfined: start it without Landlock, watcher and namespaces, whatever is given.
         stdin: as `subprocess.Popen` takes it; a terminal is lent to the command.
@@ -90,9 +93,9 @@ def start(
     mark = new_mark()
     given = _given(argv, {**env, MARK: mark}, cwd if isinstance(cwd, int) else folder, limits or {})
     given |= {
-        "executable": executable,
         "filter": None if decide is None else program(MACHINES[machine()]),
         "tree": None if tree is None else tree.to_wire(),
+        "bubblewrap": None if tree is None else namespaces.wrapping(tree, namespaces_by),
     }
     launch = _Launch(given, rules, executable)
     try:
@@ -172,7 +175,7 @@ class _Launch:
     """The talk with the launcher until it has become the command."""
 
     def __init__(self, given: dict[str, Any], rules: Rules | None, executable: bytes) -> None:
-        self._given = given
+        self._given = given | {"executable": executable}
         self._rules = rules
         self._shown = os.fsdecode(executable)
         self._lifeline: int | None = None
@@ -219,7 +222,7 @@ class _Launch:
         words = self._hear()
         if words[0] == "pids" and self._lifeline is not None:
             self._is_secluded = True
-            command.seclude(int(words[1]), int(words[2]), self._lifeline)
+            command.seclude(int(words[1]), int(words[2]), self._lifeline, wrapper=int(words[3]) if words[3:] else None)
             self._lifeline = None
             words = self._hear()
         word, number = (*words, "")[:2]
@@ -287,6 +290,7 @@ class RunningCommand:
         self._process = process
         self._pid = process.pid
         self._first: int | None = None
+        self._wrapper: int | None = None
         self._lifeline: int | None = None
         self._is_reaped = False
         self._mark = mark
@@ -320,15 +324,16 @@ class RunningCommand:
         """Our ends of stdin, stdout and stderr, where they are pipes."""
         return self._process.stdin, self._process.stdout, self._process.stderr
 
-    def seclude(self, first: int, pid: int, lifeline: int) -> None:
+    def seclude(self, first: int, pid: int, lifeline: int, *, wrapper: int | None = None) -> None:
         """Take charge of a command in namespaces, in place of what made them; `start` does.
 
         Args:
             first: the first process of its namespace of processes.
             pid: the command's own.
             lifeline: our end of the pipe with which the first process ends.
+            wrapper: bubblewrap's own process, which ends with the first; None where there is none.
         """
-        self._first, self._lifeline = first, lifeline
+        self._first, self._lifeline, self._wrapper = first, lifeline, wrapper
         os.close(self._handle)
         self._pid, self._handle = pid, os.pidfd_open(pid)
         self._process.wait()
@@ -445,7 +450,7 @@ class RunningCommand:
             self._code = self._exit_code(0)
         if self._lifeline is not None:
             os.close(self._lifeline)
-        for pid in (self._pid, first):
+        for pid in (self._pid, first, *(() if self._wrapper is None else (self._wrapper,))):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         self._is_reaped = True

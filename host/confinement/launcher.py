@@ -9,11 +9,14 @@ children: the first process of the namespace of processes, with whose end the ke
 command, which is a child of the supervisor. The first process ends when the supervisor does, or lets go of the pipe
 ``lifeline``.
 
+Instead of this process, bubblewrap can make the namespaces and the tree. The first process is then started by it, waits
+in them, and this process joins it there before it makes the command's process.
+
 The supervisor and this process talk over one socket. To the supervisor go ``pids N M`` with the numbers of these two
-processes, as the supervisor counts, where there are namespaces; then ``listener N`` with the number of the
-descriptor that the kernel asks its questions on, ``ready``, or ``failed CODE ERRNO WHAT``; back comes one byte, "go".
-The supervisor takes the listener by itself: after the filter is on, sending it would be a call to ask about. The socket
-is closed on exec, so its end is the sign that the command runs.
+processes, as the supervisor counts, where there are namespaces, and behind them that of bubblewrap's own process; then
+``listener N`` with the number of the descriptor that the kernel asks its questions on, ``ready``, or ``failed CODE
+ERRNO WHAT``; back comes one byte, "go". The supervisor takes the listener by itself: after the filter is on, sending it
+would be a call to ask about. The socket is closed on exec, so its end is the sign that the command runs.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ _LAST_CAPABILITY = 63
 _KEPT_CAPABILITIES = 0x800005FB  # of root: owners, modes, signals, users, low ports, capabilities of files
 _STAGES = (b"/tmp", b"/run", b"/mnt", b"/var", b"/opt")
 _COVERS = b"/dev/.covers"
-_EINVAL = 22
+_EPERM, _EINVAL = 1, 22
 
 
 class Failed(Exception):
@@ -79,8 +82,9 @@ def main(specification: int) -> None:
         specification: a file descriptor that the mapping is read from: ``socket`` (descriptor), ``argv``, ``env``,
             ``executable`` (bytes), ``cwd`` (bytes or descriptor), ``parent`` (process), ``limits`` (by number: soft and
             hard), ``ruleset`` (descriptor or None), ``filter`` (a BPF program or None), ``machine``, ``tree`` (see
-            `host.confinement.tree`, or None), ``lifeline`` (descriptor or None), ``fresh`` (what Landlock grants at
-            places that are made anew).
+            `host.confinement.tree`, or None), ``bubblewrap`` (its program and the steps of
+            `host.confinement.bubblewrap`, or None where this process makes the namespaces itself), ``lifeline``
+            (descriptor or None), ``fresh`` (what Landlock grants at places that are made anew).
     """
     with open(specification, "rb") as file:
         given = marshal.loads(file.read())
@@ -205,12 +209,16 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
     folder = given["cwd"]
     if isinstance(folder, int):  # its name in the new tree; that it is the same folder is looked at there
         folder = os.readlink(b"/proc/self/fd/%d" % folder)
-    leave(libc, tree["network"])
-    stage = build(libc, tree)
-    first, error = start_first(libc, given, stage)
-    if error != b"\0":
-        raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
-    enter(libc, given["machine"], stage)
+    if given["bubblewrap"] is None:
+        leave(libc, tree["network"])
+        stage = build(libc, tree)
+        first, error = start_first(libc, given, stage)
+        if error != b"\0":
+            raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
+        enter(libc, given["machine"], stage)
+        started: tuple[int, ...] = (first,)
+    else:
+        started = wrap(libc, given)
     go, told = os.pipe()
     command = libc.syscall(
         ctypes.c_long(_CLONE[given["machine"]]), ctypes.c_long(_CLONE_PARENT | _SIGCHLD), *[None] * 4
@@ -218,7 +226,8 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
     if command < 0:
         raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "making the command's process")
     if command:
-        tell(connection, f"pids {first} {command}")
+        first, *others = started
+        tell(connection, " ".join(["pids", *map(str, (first, command, *others))]))
         os.write(told, b"g")
         os._exit(0)
     os.close(told)
@@ -341,20 +350,116 @@ def restrict(libc: Any, where: bytes, attributes: int) -> None:
 def be_first(libc: Any, given: dict[str, Any], stage: bytes, made: int) -> None:
     """Be the first process of the namespace until the supervisor lets go; never returns."""
     try:
-        os.setsid()
-        libc.signal(_SIGCHLD, ctypes.c_void_p(1))  # ignored, so that orphans vanish by themselves
         os.chdir(stage)  # so that nothing of the old tree can be reached through this process
         failed = libc.mount(b"proc", stage + b"/proc", b"proc", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), None)
-        error = ctypes.get_errno() if failed else 0
-        drop(libc, given["machine"], 0)
-        libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
-        os.write(made, bytes([min(error, 255)]))
-        lifeline = given["lifeline"]
-        os.closerange(0, lifeline)
-        os.closerange(lifeline + 1, 65536)
-        os.read(lifeline, 1)
+        hold(libc, given["machine"], given["lifeline"], made, ctypes.get_errno() if failed else 0)
     finally:
         os._exit(0)
+
+
+def hold(libc: Any, machine: str, lifeline: int, made: int, error: int = 0) -> None:
+    """Report that the namespaces are made, or an errno, and wait until the supervisor lets go."""
+    os.setsid()
+    libc.signal(_SIGCHLD, ctypes.c_void_p(1))  # ignored, so that orphans vanish by themselves
+    drop(libc, machine, 0)
+    libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
+    os.write(made, bytes([min(error, 255)]))
+    os.closerange(0, lifeline)
+    os.closerange(lifeline + 1, 65536)
+    os.read(lifeline, 1)
+
+
+def wrap(libc: Any, given: dict[str, Any]) -> tuple[int, int]:
+    """Have bubblewrap make the namespaces, and join them; return the ids of their first process and of bubblewrap."""
+    ready, made = os.pipe()
+    described, information = os.pipe()
+    complaints, complaining = os.pipe()
+    wrapper = os.fork()
+    if wrapper == 0:
+        be_bubblewrap(given, made, information, complaining)
+    for end in (made, information, complaining):
+        os.close(end)
+    number = os.read(described, 4096).partition(b'"child-pid":')[2].partition(b",")[0].strip(b" \n}")
+    try:
+        first = os.pidfd_open(int(number)) if number else -1
+    except OSError:
+        first = -1
+    if first < 0 or os.read(ready, 1) != b"\0":
+        os.close(given["lifeline"])
+        said = os.read(complaints, 4096).decode("ascii", "replace").strip().partition("\n")[0]
+        raise Failed("CONFINEMENT_FAILED", _EPERM, f"making namespaces with bubblewrap ({said or 'no reason given'})")
+    join(libc, first, int(number))
+    for end in (first, ready, described, complaints):
+        os.close(end)
+    return int(number), wrapper
+
+
+def be_bubblewrap(given: dict[str, Any], made: int, information: int, complaining: int) -> None:
+    """Become bubblewrap, which starts the first process of the namespaces; never returns."""
+    try:
+        import resource
+
+        program, steps = given["bubblewrap"]
+        own = (given["lifeline"], made, information, complaining)
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number > 2 and number not in own:
+                try:
+                    os.set_inheritable(number, False)
+                except OSError:
+                    continue  # what the listing itself was read from
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for at, number in enumerate((nothing, nothing, complaining)):
+            os.dup2(number, at)
+        script = os.open(__file__, os.O_RDONLY)
+        os.chdir("/")
+        told = os.memfd_create("arguments")
+        described = [b"--info-fd", b"%d" % information, *arguments(steps)]
+        with open(told, "wb", closefd=False) as file:
+            file.write(b"".join(word + b"\0" for word in described))
+        os.lseek(told, 0, os.SEEK_SET)
+        for number in (script, told, given["lifeline"], made, information):
+            os.set_inheritable(number, True)
+        first = [sys.executable, "-I", "-S", f"/proc/self/fd/{script}", "hold", given["machine"]]
+        words = [program, "--args", str(told), "--", *first, str(given["lifeline"]), str(made)]
+        os.execve(program, words, {})
+    except (OSError, ValueError) as error:
+        os.write(complaining, str(error).encode())
+    finally:
+        os._exit(1)
+
+
+def arguments(steps: list[Any]) -> list[bytes]:
+    """Return bubblewrap's arguments for some steps; what they mount is opened for it."""
+    found: list[bytes] = []
+    for kind, path, words in steps:
+        opened = None
+        if kind == "words":
+            found += words
+        elif kind == "mount":
+            opened = source(path)
+            found += [] if opened is None else [*words, b"%d" % opened, path]
+        elif kind == "cover" and os.path.isdir(path):
+            found += [b"--perms", b"0755", b"--tmpfs", path, b"--remount-ro", path]
+        elif kind == "file" or os.path.lexists(path):
+            opened = os.open(os.devnull, os.O_RDONLY)
+            option = b"--file" if kind == "file" else b"--ro-bind-data"
+            found += [b"--perms", b"0400", option, b"%d" % opened, path]
+        if opened is not None:
+            os.set_inheritable(opened, True)
+    return found
+
+
+def join(libc: Any, handle: int, first: int) -> None:
+    """Join the namespaces of the first process; children of this process are in its namespace of processes."""
+    wanted = _NAMESPACES
+    for name, kind in (("net", _NEW_NETWORK), ("user", _NEW_USER)):
+        theirs, ours = os.stat(f"/proc/{first}/ns/{name}"), os.stat(f"/proc/self/ns/{name}")
+        if theirs.st_ino != ours.st_ino:
+            wanted |= kind
+    if libc.setns(handle, wanted):
+        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "joining the namespaces of bubblewrap")
+    os.chdir("/")
 
 
 def enter(libc: Any, machine: str, stage: bytes) -> None:
@@ -438,12 +543,24 @@ def tell(connection: int, message: str) -> None:
         return
 
 
-def attempt(machine: str) -> int:
-    """Make namespaces with an empty tree, for nobody; return the exit code, and print what could not be done."""
+def attempt(machine: str, specification: int | None) -> int:
+    """Make namespaces for no command; return the exit code, and print what could not be done.
+
+    Args:
+        machine: the architecture.
+        specification: a file descriptor that bubblewrap's program and steps are read from; None tries without it.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     lifeline, held = os.pipe()
-    given = {"lifeline": lifeline, "machine": machine}
+    given: dict[str, Any] = {"lifeline": lifeline, "machine": machine}
     try:
+        if specification is not None:
+            with open(specification, "rb") as file:
+                given["bubblewrap"] = marshal.loads(file.read())
+            _, wrapper = wrap(libc, given)
+            os.close(held)
+            os.waitpid(wrapper, 0)
+            return 0
         leave(libc, False)
         stage = build(libc, {"mounts": [], "covers": [], "folders": [], "files": [], "links": []})
         first, error = start_first(libc, given, stage)
@@ -464,7 +581,10 @@ def attempt(machine: str) -> int:
 if __name__ == "__main__":
     try:
         if sys.argv[1] == "try":
-            os._exit(attempt(sys.argv[2]))
+            os._exit(attempt(sys.argv[2], int(sys.argv[3]) if sys.argv[3:] else None))
+        if sys.argv[1] == "hold":
+            hold(ctypes.CDLL(None, use_errno=True), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+            os._exit(0)
         main(int(sys.argv[1]))
     except KeyboardInterrupt:
         os._exit(130)

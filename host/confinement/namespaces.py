@@ -1,56 +1,167 @@
 """Namespaces: whether a command can have a tree of files, processes, shared memory and a network of its own here.
 
-Whether it can is found out by trying: containers and distributions forbid it in many ways.
+They are made with the kernel's ``unshare``, or by bubblewrap. Whether either can is found out by trying: containers and
+distributions forbid it in many ways, and some of them allow it to bubblewrap alone.
 """
 
 from __future__ import annotations
 
+import marshal
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
+from host.confinement import bubblewrap
 from host.confinement.kernel import IS_LINUX, machine
-from host.confinement.landlock import Support
+from host.confinement.rules import Runtime
 from host.confinement.syscalls import MACHINES
+from host.confinement.tree import Tree, tree_of
+from world.errors import Refused
 
-__all__ = ["are_missing", "available"]
+__all__ = ["Maker", "Namespaces", "Wanted", "are_missing", "available", "likely", "wrapping"]
+
+Maker = Literal["unshare", "bubblewrap"]
+"""What makes namespaces: this engine with the kernel's call, or the program."""
+Wanted = Literal["auto", "unshare", "bubblewrap"]
+"""What may make the namespaces; ``auto`` is ``unshare``, and bubblewrap where that is not permitted."""
 
 _LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
 _PATIENCE_S: Final = 30.0
-_found: Final[list[Support]] = []
+_ABSENT: Final = "Bubblewrap is not installed in a folder of the system that only root can change; install it."
+_MAKERS: Final[Mapping[Wanted, tuple[Maker, ...]]] = {
+    "auto": ("unshare", "bubblewrap"),
+    "unshare": ("unshare",),
+    "bubblewrap": ("bubblewrap",),
+}
 
 
-def available() -> Support:
-    """Return whether commands can have namespaces of their own; ``abi`` is 1 when they can. It is tried once."""
-    if not _found:
-        _found.append(_tried())
-    return _found[0]
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """Whether commands can have namespaces of their own.
+
+    Args:
+        maker: what makes them; None where nothing can.
+        why_not: why nothing can; None where something does.
+    """
+
+    maker: Maker | None = None
+    why_not: str | None = None
+
+    @property
+    def recorded(self) -> str:
+        """How the record of a run names this wall."""
+        return "namespaces (bubblewrap)" if self.maker == "bubblewrap" else "namespaces"
 
 
-def are_missing() -> bool:
-    """Tell whether it is known that there are none; nothing is tried, as that takes as long as a command's start."""
-    return bool(_found) and _found[0].why_not is not None
+_found: Final[dict[Maker, Namespaces]] = {}
 
 
-def _tried() -> Support:
+def available(wanted: Wanted = "auto") -> Namespaces:
+    """Return whether commands can have namespaces of their own; each maker is tried once.
+
+    Args:
+        wanted: what may make them.
+    """
+    missing = []
+    for maker in _MAKERS[wanted]:
+        if maker not in _found:
+            _found[maker] = _tried(maker)
+        if _found[maker].why_not is None:
+            return _found[maker]
+        missing.append(_found[maker].why_not or "")
+    return Namespaces(None, " ".join(missing))
+
+
+def likely(wanted: Wanted = "auto") -> Maker | None:
+    """Return the first maker that is not known to fail; nothing is tried.
+
+    Args:
+        wanted: what may make them.
+    """
+    return next((maker for maker in _MAKERS[wanted] if maker not in _found or _found[maker].why_not is None), None)
+
+
+def are_missing(wanted: Wanted = "auto") -> bool:
+    """Tell whether it is known that there are none; nothing is tried, as that takes as long as a command's start.
+
+    Args:
+        wanted: what may make them.
+    """
+    return likely(wanted) is None
+
+
+def wrapping(tree: Tree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step]] | None:
+    """Return bubblewrap's program and what it does to make a tree; None where ``unshare`` is used.
+
+    Args:
+        tree: what exists for the command.
+        wanted: what may make the namespaces.
+
+    Raises:
+        Refused: ``CONFINEMENT_FAILED``: bubblewrap is to be used and is not installed.
+    """
+    if likely(wanted) != "bubblewrap":
+        return None
+    program = bubblewrap.program()
+    if program is None:
+        raise Refused(
+            "CONFINEMENT_FAILED",
+            f"The command was not started, as it could not be confined: {_ABSENT}",
+            namespaces="not made",
+        )
+    return program, bubblewrap.steps(tree)
+
+
+def _tried(maker: Maker) -> Namespaces:
     if not IS_LINUX:
-        return Support(0, "Namespaces are a part of Linux, and this is another system.")
+        return Namespaces(None, "Namespaces are a part of Linux, and this is another system.")
     if machine() not in MACHINES:
-        return Support(0, f"Namespaces are made on {' and '.join(MACHINES)}, and this is {machine()}.")
+        return Namespaces(None, f"Namespaces are made on {' and '.join(MACHINES)}, and this is {machine()}.")
+    return _made_without() if maker == "unshare" else _made_by_bubblewrap()
+
+
+def _made_without() -> Namespaces:
+    why = _attempt()
+    return (
+        Namespaces("unshare")
+        if why is None
+        else Namespaces(None, f"The kernel lets this user make no namespaces: {why}.")
+    )
+
+
+def _made_by_bubblewrap() -> Namespaces:
+    program = bubblewrap.program()
+    if program is None:
+        return Namespaces(None, _ABSENT)
+    described = os.memfd_create("bubblewrap", os.MFD_CLOEXEC)
+    try:
+        with open(described, "wb", closefd=False) as file:
+            file.write(marshal.dumps((program, bubblewrap.steps(tree_of(Runtime.standard(), network=False)))))
+        os.lseek(described, 0, os.SEEK_SET)
+        why = _attempt(str(described), pass_fds=(described,))
+    finally:
+        os.close(described)
+    return Namespaces("bubblewrap") if why is None else Namespaces(None, f"Bubblewrap can make no namespaces: {why}.")
+
+
+def _attempt(*words: str, **more: Any) -> str | None:
+    """Return why no namespaces can be made, or None where they can."""
     try:
         tried = subprocess.run(
-            [sys.executable, "-I", "-S", _LAUNCHER, "try", machine()],
+            [sys.executable, "-I", "-S", _LAUNCHER, "try", machine(), *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
             timeout=_PATIENCE_S,
             env={"PATH": os.defpath},
+            **more,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Support(0, f"Whether there are namespaces could not be tried: {error}.")
+        return f"it could not be tried ({error})"
     if tried.returncode:
-        why = tried.stdout.decode("utf-8", "replace").strip() or f"exit code {tried.returncode}"
-        return Support(0, f"The kernel lets this user make no namespaces: {why}.")
-    return Support(1)
+        return tried.stdout.decode("utf-8", "replace").strip() or f"exit code {tried.returncode}"
+    return None

@@ -19,7 +19,7 @@ from host.system_paths import SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 
-__all__ = ["FRESH", "Tree", "tree_for"]
+__all__ = ["FRESH", "Tree", "tree_for", "tree_of"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 _FRESH: Final = (b"/proc", SHARED_MEMORY, b"/dev/pts", b"/dev/ptmx")
@@ -103,6 +103,20 @@ def tree_for(
         making.lead(path)
     making.show()
     return making.tree(network=rules.net_ports != frozenset())
+
+
+def tree_of(runtime: Runtime, *, network: bool) -> Tree:
+    """Return the tree in which nothing exists but what every command needs, to try whether it can be made.
+
+    Args:
+        runtime: what is needed.
+        network: whether it has the network of this machine.
+    """
+    making = _Making({os.path.realpath(path): Access.READ for path in runtime.named}, {}, b"/nonexistent")
+    making.mount()
+    for named in runtime.named:
+        making.follow(named)
+    return making.tree(network=network)
 
 
 def _together(frames: dict[bytes, set[bytes]], rules: Rules, root: bytes) -> dict[bytes, set[bytes]]:

@@ -22,7 +22,10 @@ from tests.cli.realm import COMMAND, Realm, environment, founded
 from worldprotocol.runs.command import confinement
 
 CONFINED = confinement().why_not is None
-SECLUDED = CONFINED and namespaces.available().why_not is None
+BOTH: list[namespaces.Maker] = ["unshare", "bubblewrap"]
+MAKERS = [maker for maker in BOTH if namespaces.available(maker).why_not is None]
+"""What makes namespaces on this machine."""
+SECLUDED = CONFINED and bool(MAKERS)
 PYTHON = os.path.realpath(sys.executable)
 REFUSED, VIOLATED = 125, 120
 
@@ -35,10 +38,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+@pytest.fixture(params=[str(maker) for maker in MAKERS] or ["auto"])
+def realm(template: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Realm:
+    """A realm whose commands have namespaces made in each way that this machine has."""
     folder = tmp_path / "realm"
     shutil.copytree(template, folder)
+    with (folder / "world.toml").open("a") as config:
+        config.write(f'\n[workspace]\nroot = "."\nnamespaces = "{request.param}"\n')
     return Inside(folder)
 
 
@@ -161,7 +167,7 @@ def test_no_secret_of_the_realm_or_of_its_operator_is_readable(realm: Realm, tmp
     work.mkdir()
     (work / "a.txt").write_text("declared\n")
     config = realm.folder / "world.toml"
-    config.write_text(config.read_text() + '\n[workspace]\nroot = "work"\n')
+    config.write_text(config.read_text().replace('root = "."', 'root = "work"'))
     target = realm.folder / name
     target.parent.mkdir(exist_ok=True)
     if not target.exists():

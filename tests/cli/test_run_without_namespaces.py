@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, Realm, environment
 from tests.cli.test_run_namespaces import record
 from tests.cli.test_run_probes import (
@@ -22,14 +24,21 @@ from tests.cli.test_run_probes import (
     REFUSED,
     VIOLATED,
     listening,
-    realm,
     secret,
     shape,
     template,
 )
 from tests.patience import PATIENCE_S
 
-__all__ = ["realm", "secret", "template"]
+__all__ = ["secret", "template"]
+
+
+@pytest.fixture
+def realm(template: Path, tmp_path: Path) -> Realm:
+    folder = tmp_path / "realm"
+    shutil.copytree(template, folder)
+    return Inside(folder)
+
 
 KEPT_CAPABILITIES = 0x800005FB
 """Owners, modes, signals, users, low ports, capabilities of files."""

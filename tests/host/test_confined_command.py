@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from host.confinement import namespaces
 from tests.host.confining import PYTHON, Ground, allow, can_hold, ground
 from tests.patience import PATIENCE_S
 
@@ -229,8 +230,11 @@ def test_commands_run_side_by_side(ground):
 SUPERVISOR = """
 import os, sys, json
 sys.path[:0] = json.loads(sys.argv[1])
-from host.confinement import start
-with start(sys.argv[2:], cwd='/', env=dict(os.environ), rules=None, decide=None) as command:
+from host.confinement import Runtime, start
+from host.confinement.tree import tree_of
+maker = sys.argv[2] or None
+walls = {'tree': tree_of(Runtime.standard(), network=False), 'namespaces_by': maker} if maker else {}
+with start(sys.argv[3:], cwd='/', env=dict(os.environ), rules=None, decide=None, **walls) as command:
     code = command.wait()
     back = os.tcgetpgrp(0) == os.getpgrp()
 print('ended', code, back, flush=True)
@@ -240,13 +244,13 @@ print('ended', code, back, flush=True)
 class Shell:
     """What a user sees: a supervisor at a terminal of its own, as the shell's job."""
 
-    def __init__(self, *argv: str) -> None:
+    def __init__(self, maker: str, *argv: str) -> None:
         import json
 
         path = json.dumps([str(ROOT), *sys.path])
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            os.execv(PYTHON, [PYTHON, "-c", SUPERVISOR, path, *argv])
+            os.execv(PYTHON, [PYTHON, "-c", SUPERVISOR, path, maker, *argv])
         self.seen = b""
 
     def until(self, text: bytes) -> None:
@@ -263,24 +267,32 @@ class Shell:
         return code
 
 
-def test_the_terminal_is_the_commands_and_comes_back(ground):
-    shell = Shell("/bin/sh", "-c", "read line; echo got $line; exit 3")
+BOTH: list[namespaces.Maker] = ["unshare", "bubblewrap"]
+MAKERS = ["", *(maker for maker in BOTH if namespaces.available(maker).why_not is None)]
+"""What makes namespaces on this machine; none is tried first."""
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_the_terminal_is_the_commands_and_comes_back(maker):
+    shell = Shell(maker, "/bin/sh", "-c", "read line; echo got $line; exit 3")
     shell.type(b"words\n")
     shell.until(b"got words")
     shell.until(b"ended 3 True")
     assert shell.close() == 0
 
 
-def test_ctrl_c_is_for_the_command_alone(ground):
-    shell = Shell("/bin/sh", "-c", "echo on; exec sleep 600")
+@pytest.mark.parametrize("maker", MAKERS)
+def test_ctrl_c_is_for_the_command_alone(maker):
+    shell = Shell(maker, "/bin/sh", "-c", "echo on; exec sleep 600")
     shell.until(b"on")
     shell.type(b"\x03")
     shell.until(b"ended -2 True")
     assert shell.close() == 0
 
 
-def test_ctrl_z_stops_both_and_they_go_on_together(ground):
-    shell = Shell("/bin/sh", "-c", "echo on; read line; echo got $line")
+@pytest.mark.parametrize("maker", MAKERS)
+def test_ctrl_z_stops_both_and_they_go_on_together(maker):
+    shell = Shell(maker, "/bin/sh", "-c", "echo on; read line; echo got $line")
     shell.until(b"on")
     shell.type(b"\x1a")
     _, status = os.waitpid(shell.pid, os.WUNTRACED)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from host.confinement import namespaces, tree
-from host.confinement.landlock import Support
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from worldprotocol.runs.command import confinement
@@ -41,8 +40,8 @@ def test_where_the_kernel_makes_no_namespaces_a_command_is_held_by_the_other_wal
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tree that cannot be made stands for a kernel that makes no namespaces: either is found out by trying."""
-    monkeypatch.setattr(namespaces, "_found", [])
-    monkeypatch.setattr(namespaces, "_tried", lambda: Support(0, "There are none."))
+    monkeypatch.setattr(namespaces, "_found", {})
+    monkeypatch.setattr(namespaces, "_tried", lambda _: namespaces.Namespaces(None, "There are none."))
     impossible = {
         "network": False,
         "mounts": [],

@@ -147,7 +147,8 @@ def _governed(desk: Desk, world: World, argv: tuple[str, ...], asked: Mapping[st
     from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
     from worldprotocol.runs.governed import Wishes
 
-    check_can_be_confined(unconfined=asked["unconfined"], require=asked["require"])
+    by = world.host.premises.namespaces_by
+    check_can_be_confined(unconfined=asked["unconfined"], require=asked["require"], namespaces_by=by)
     manifest = _manifest(world, asked)
     wishes = Wishes(
         mode="permissive" if asked["permissive"] else "strict",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from host.confinement.namespaces import Wanted
 from host.observation import tracing
 from host.premises import Premises
 from host.workspace.comparison import FolderNames, NameComparison, compared_names
@@ -35,7 +36,8 @@ def workspace_checks(desk: Desk) -> Iterator[Check]:
         Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``, and what looking at the log refuses.
     """
     config = desk.settings()
-    yield _confinement(is_wanted=config.workspace is not None)
+    by = workspace_of(config).namespaces
+    yield _confinement(is_wanted=config.workspace is not None, namespaces_by=by)
     strace = tracing.is_there()
     yield Check("tracer", True, f"strace at {strace}" if strace else "strace is not installed: no --trace")
     premises = premises_of(workspace_of(config), desk.address())
@@ -78,8 +80,8 @@ def names_check(found: NameComparison, *, lower_case: bool) -> Check:
     return Check("names", not advice, facts, "; ".join(advice))
 
 
-def _confinement(*, is_wanted: bool) -> Check:
-    found = confinement()
+def _confinement(*, is_wanted: bool, namespaces_by: Wanted) -> Check:
+    found = confinement(namespaces_by)
     if found.why_not is None:
         gaps = f"; not held: {', '.join(found.gaps)}" if found.gaps else ""
         return Check("confinement", True, f"commands are held by {', '.join(found.held_by)}{gaps}")

@@ -103,18 +103,22 @@ class Confinement:
     gaps: tuple[str, ...] = field(default=())
 
 
-def confinement() -> Confinement:
-    """Find out what the kernel offers."""
+def confinement(namespaces_by: namespaces.Wanted = "auto") -> Confinement:
+    """Find out what the kernel offers.
+
+    Args:
+        namespaces_by: what may make namespaces.
+    """
     walls, eyes = landlock.available(), watcher.available()
     why_not = walls.why_not or eyes.why_not
     if why_not is not None:
         return Confinement(why_not=why_not)
-    apart = namespaces.available()
+    apart = namespaces.available(namespaces_by)
     held_by = (f"landlock {walls.abi}", "seccomp watcher", "content")
     gaps = (*walls.not_held, *eyes.not_held)
     if apart.why_not is not None:
         return Confinement(held_by, None, (*gaps, f"what else exists on this machine ({apart.why_not})"))
-    return Confinement(("namespaces", *held_by), None, gaps)
+    return Confinement((apart.recorded, *held_by), None, gaps)
 
 
 def run_command(
@@ -138,7 +142,7 @@ def run_command(
             ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are given back.
     """
     running = _Running(run, premises, wishes, talk)
-    held_by = ("content",) if wishes.unconfined else confinement().held_by
+    held_by = ("content",) if wishes.unconfined else confinement(premises.namespaces_by).held_by
     run.open(
         "command" if talk is None else "python",
         stop=running.stop,
@@ -245,6 +249,7 @@ class _Running:
                 env=env,
                 rules=rules,
                 tree=tree,
+                namespaces_by=self._premises.namespaces_by,
                 decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
                 report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
                 unconfined=wishes.unconfined,
@@ -292,7 +297,7 @@ class _Running:
         rules = rules_for(triples, premises.workspace, runtime)
         if not run.watch.is_strict:
             rules = replace(rules, net_ports=None)
-        secluded = namespaces.available().why_not is None
+        secluded = namespaces.available(premises.namespaces_by).why_not is None
         return rules, premises.tree(triples, runtime, rules, folders) if secluded else None
 
     def _traced(self, argv: Sequence[str], private: str) -> tuple[Sequence[str], int | None]:
@@ -358,17 +363,20 @@ def _handling(
             signal.signal(number, earlier)
 
 
-def check_can_be_confined(*, unconfined: bool, require: Sequence[str] = ()) -> None:
+def check_can_be_confined(
+    *, unconfined: bool, require: Sequence[str] = (), namespaces_by: namespaces.Wanted = "auto"
+) -> None:
     """Refuse before anything is asked for, where a command should be confined and cannot be.
 
     Args:
         unconfined: whether it is to run as it is.
         require: walls that have to hold it: ``namespaces``, ``landlock``.
+        namespaces_by: what may make namespaces.
 
     Raises:
         Refused: ``CONFINEMENT_UNAVAILABLE``.
     """
-    found = confinement()
+    found = confinement(namespaces_by)
     missing = [wall for wall in require if unconfined or not any(one.startswith(wall) for one in found.held_by)]
     if missing:
         why = "it is to run unconfined" if unconfined else "; ".join([*found.gaps, found.why_not or ""]).strip("; ")

@@ -101,7 +101,7 @@ def run_isolated(
             ``begin`` and ``run_command`` refuse.
     """
     talk = _Talk(Code.of(code), read_json(canonical_bytes(argument)), timeout_ms)
-    check_can_be_confined(unconfined=False, require=require)
+    check_can_be_confined(unconfined=False, require=require, namespaces_by=premises.namespaces_by)
     wishes = CommandWishes(cwd=str(premises.workspace.root), env=ENVIRONMENT, read=talk.code.reads)
     run = begin()
     result = run_command(run, premises, program(), wishes, talk=talk)
