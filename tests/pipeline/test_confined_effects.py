@@ -14,13 +14,21 @@ from worldprotocol.runs.command import confinement
 COMMAND = "echo one > in/one; echo two > outside; echo three > in/three"
 
 
+BOTH: list[namespaces.Maker] = ["unshare", "bubblewrap"]
+MAKERS: list[namespaces.Wanted] = [maker for maker in BOTH if namespaces.available(maker).why_not is None]
+"""What makes namespaces on this machine."""
+
+
 @pytest.mark.requirement("KO-3", "KO-3.3", "KO-5.2")
-def test_a_command_of_a_proposal_cannot_do_what_the_proposal_was_not_granted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("maker", MAKERS or ["auto"])
+def test_a_command_of_a_proposal_cannot_do_what_the_proposal_was_not_granted(
+    tmp_path: Path, maker: namespaces.Wanted
+) -> None:
     root = tmp_path / "ws"
     (root / "in").mkdir(parents=True)
     address = str(tmp_path / "w.db")
     granted = {"mutates": ["FILE:/in/*"], "provides": ["PROCESS:sh"]}
-    with a_workshop(address, root) as world:
+    with a_workshop(address, root, namespaces=maker) as world:
         steps = [step("process.run", argv=["sh", "-c", "cd ..; " + COMMAND], cwd="/in")]
         done = world.act("ann", "run", {**granted, "steps": steps})
         if confinement().why_not is not None:

@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from host.confinement.namespaces import Wanted
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, EffectFailed, effect, set_
 from world.klis.settings import KlisSettings
 from world.limits import Limits
+from worldprotocol.config import WorkspaceConfig
 from worldprotocol.facade import World
 
 PREDICATES = ("CONSUMES", "PROVIDES", "MUTATES", "DELETES", "DEPENDS_ON")
@@ -83,12 +85,15 @@ def insist(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
     return [set_("told", told)]
 
 
-def a_workshop(address: str, root: Path, *, effects: Iterable[Any] = (), **parts: Any) -> World:
+def a_workshop(
+    address: str, root: Path, *, effects: Iterable[Any] = (), namespaces: Wanted = "auto", **parts: Any
+) -> World:
     """Found a realm with a workspace and its actors; time and ids are the test's own."""
     root.mkdir(exist_ok=True)
     given = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), "domain": workshop, **parts}
     given.setdefault("limits", Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=4)))
-    world = World.create(address, effects=effects, workspace=root, **given)
+    workspace = WorkspaceConfig(root=str(root.resolve()), namespaces=namespaces)
+    world = World.create(address, effects=effects, workspace=workspace, **given)
     for name in ("ann", "bob"):
         world.register(name, "human", binding={"kind": "auto_approve"})
     return world
