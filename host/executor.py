@@ -247,7 +247,7 @@ class Host:
         try:
             if watch is not None:
                 touched = handler.triples(requirement.params)
-                watch.check(seen_in(touched, types=told.types, lower_case=told.lower_case), depth="effect")
+                watch.check(seen_in(touched, types=told.types, names=told.names), depth="effect")
             resolved = resolved_for(handler, requirement.params, self._secrets)
         except ScopeViolationError as violation:
             return _violated(place, violation, watch)

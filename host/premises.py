@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -31,7 +32,9 @@ from host.observation.system_calls import judged_by
 from host.observation.watch import Watch
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
+from host.workspace.comparison import FolderNames, compared_names
 from world.errors import Refused
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.observation import Declaration
 from world.klis.resource import Resource
 from world.klis.triple import Triple
@@ -243,6 +246,20 @@ class Premises:
             return False
         with exempt():
             return self.workspace.exists(resource)
+
+    def ignored(self) -> NameComparison:
+        """Return which differences of names the workspace's file system ignores; none where it cannot be asked.
+
+        A file is made in ``.klock`` and removed again.
+        """
+        with exempt(), suppress(OSError):
+            self.workspace.make_private()
+            return compared_names(FolderNames(self.workspace.private))
+        return BYTE_WISE
+
+    def follow(self, names: NameComparison) -> None:
+        """Compare names of files like this from now on."""
+        self.workspace.names = names
 
     def restore(
         self, backup_id: str, *, only: Sequence[Resource] | None = None, fresh: bool = False

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, get_args
 from host.effect_input import invalid_input
 from world.core.declared import places_of
 from world.errors import Refused
+from world.klis.names import NameComparison
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate as KlisPredicate
 from world.klis.predicate import read_predicate
@@ -91,7 +92,7 @@ def resources_of(effect: str, touches: Touches, params: Any, told: Callable[[], 
     return found
 
 
-def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, lower_case: bool) -> list[Seen]:
+def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, names: NameComparison) -> list[Seen]:
     """Return what an effect touches as observations that a declaration can be compared with.
 
     An effect that starts a process and may change a whole folder is an opaque tool: a declaration of either is enough
@@ -100,7 +101,7 @@ def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, lower_c
     Args:
         touched: pairs of predicate and resource; the resources need not be in canonical form.
         types: the resource types in force.
-        lower_case: whether paths are compared in lower case.
+        names: which differences of paths are ignored.
 
     Raises:
         Refused: ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE`` and the like, for what is no triple.
@@ -108,7 +109,7 @@ def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, lower_c
     seen = [
         Seen(
             read_predicate(predicate),
-            canonical_resource(resource, types=types, lower_case=lower_case, literal_stars=True),
+            canonical_resource(resource, types=types, names=names, literal_stars=True),
         )
         for predicate, resource in touched
     ]

@@ -298,7 +298,7 @@ def _call_of(work: Work, proposal: Proposal, requirement: Requirement) -> Effect
         requested_at=proposal.requested_at[requirement.id],
         fencing_token=max((lease.token for lease in leases), default=0),
         types=klis.types,
-        lower_case=klis.in_force.lower_case,
+        names=klis.in_force.names,
         declaration_required=klis.in_force.manifest_rules >= 2,
     )
 

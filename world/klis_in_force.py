@@ -8,8 +8,13 @@ __all__ = ["configure_klis", "know_types"]
 
 
 def configure_klis(work: Work, by: str) -> bool:
-    """Bring the operator's settings of KLIS into force; returns False where they are in force already."""
-    return work.desk().configure(work.limits.klis, work.klis_now, by=by, types=work.types)
+    """Bring the operator's settings of KLIS into force; returns False where they are in force already.
+
+    What the file system of the workspace ignores in names is ignored too, whatever the operator's settings say.
+    """
+    keeper = work.executor.keeper
+    settings = work.limits.klis if keeper is None else work.limits.klis.following(keeper.ignored())
+    return work.desk().configure(settings, work.klis_now, by=by, types=work.types)
 
 
 def know_types(work: Work, by: str) -> None:

@@ -13,6 +13,7 @@ from world.actor import ActorRef
 from world.core import EffectResult
 from world.decision import HumanAnswer, Ruling
 from world.intent import IntentInstance, IntentScope
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.resource import STANDARD, Resource, ResourceTypes
 from world.klis.triple import Triple
 from world.patch import Patch
@@ -223,7 +224,7 @@ class EffectCall:
         why_over: asked now and then: why nobody wants the effect any more, as code and sentence; None while it is
             wanted. An effect that is about to touch something asks again (fencing).
         types: the resource types in force.
-        lower_case: whether paths are compared in lower case, by the settings in force.
+        names: which differences of paths are ignored, by the settings in force.
     """
 
     declared: tuple[Triple, ...] | None = None
@@ -232,7 +233,7 @@ class EffectCall:
     fencing_token: int = 0
     why_over: Callable[[], tuple[str, str] | None] = field(default=lambda: None, compare=False)
     types: ResourceTypes = field(default=STANDARD, compare=False)
-    lower_case: bool = False
+    names: NameComparison = BYTE_WISE
     declaration_required: bool = True
 
 
@@ -282,6 +283,14 @@ class Keeper(Protocol):
             session_id: the session or the proposal that depends on it.
             before: what the check comes before.
         """
+        ...
+
+    def ignored(self) -> NameComparison:
+        """Return which differences of names the file system of the workspace ignores; none where it cannot be asked."""
+        ...
+
+    def follow(self, names: NameComparison) -> None:
+        """Compare names of files as the settings in force say, from now on."""
         ...
 
     def restore(self, backup_id: str, *, fresh: bool = False) -> Mapping[str, Any]:

@@ -328,6 +328,7 @@ class WorldProtocol(Commands):
             outcomes = confirmed + self._outcomes(work, remaining, others, fits=fits)
             if work.emitted:
                 self._write(transaction, work, rows, boot)
+                self._follow(work.realm)
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -370,6 +371,7 @@ class WorldProtocol(Commands):
             event = known(logged)
             fold(realm, event, logged.position)
             self._recorded_ms = event.at
+        self._follow(realm)
         clock = GuardedClock(self._clock, self._evidence(transaction, boot), is_confirmed=is_confirmed)
         rows = IndexRows()
         lookup = UnitLookup(transaction, self._archive, rows)
@@ -396,6 +398,11 @@ class WorldProtocol(Commands):
             budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
         )
         return work, rows
+
+    def _follow(self, realm: Realm) -> None:
+        """Have names of files compared in the workspace as the settings in force say."""
+        if self._executor.keeper is not None and realm.klis.settings is not None:
+            self._executor.keeper.follow(realm.klis.in_force.names)
 
     def _write(self, transaction: Transaction, work: Work, rows: IndexRows, boot: Boot | None) -> None:
         self._add_checkpoints(work, rows)

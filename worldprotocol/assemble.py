@@ -37,6 +37,7 @@ from world.core import Domain, load_domain
 from world.errors import Refused
 from world.events import ProjectionRecorded
 from world.intent import IntentBody, IntentInstance
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.resource import ResourceTypes
 from world.limits import Limits
 from world.log import EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
@@ -263,7 +264,7 @@ def compose(
     kept = [secrets.folder] if isinstance(secrets, SecretsConfig) and secrets.folder is not None else []
     premises = None
     if workspace is not None:
-        premises = premises_of(workspace, address, lower_case=chosen.klis.lower_case, private=kept)
+        premises = premises_of(workspace, address, names=chosen.klis.names, private=kept)
     registry = PolicyRegistry.installed()
     names = tuple(_add_policy(registry, given, folder) for given in policies)
     return Parts(
@@ -297,7 +298,7 @@ def premises_of(
     workspace: WorkspaceConfig | str | Path,
     address: str | None = None,
     *,
-    lower_case: bool = False,
+    names: NameComparison = BYTE_WISE,
     private: Iterable[str] = (),
 ) -> Premises:
     """Return the premises of a workspace; the log's own files in it are nobody's to touch.
@@ -305,14 +306,14 @@ def premises_of(
     Args:
         workspace: a folder, or all that can be said of it.
         address: of the log.
-        lower_case: whether names that differ only in case name the same file.
+        names: which differences of names are ignored.
         private: further files and folders that no effect and no run may touch.
 
     Raises:
         Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
     """
     told = workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
-    place = Workspace(told.root, lower_case=lower_case)
+    place = Workspace(told.root, names=names)
     runtime = RuntimePaths.standard(read=told.read, write=told.write, private=[*log_files(address), *private])
     return Premises(
         place,

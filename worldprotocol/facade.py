@@ -322,9 +322,14 @@ class World(Looking):
     def settle(self) -> None:
         """Do what is due: finish abandoned executions and runs, decide what timed out, start what is approved."""
         mode = self._composed.executor.enforcement
-        is_founded, in_force = self._archive.peek(lambda realm: (realm.founded is not None, realm.enforcement))
+        is_founded, in_force, klis = self._archive.peek(
+            lambda realm: (realm.founded is not None, realm.enforcement, realm.klis.settings)
+        )
         if not is_founded:
             raise Refused("NOT_FOUNDED", "This log has not been founded; `worldctl init` (World.create) founds it.")
+        keeper = self._composed.executor.keeper
+        if keeper is not None and klis is not None:
+            keeper.follow(klis.names)
         if in_force != mode:
             self._acting.choose_enforcement(by=OPERATOR)
         self.host.end_orphans()

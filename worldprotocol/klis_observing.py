@@ -15,6 +15,7 @@ from host.backups import Backups, resources_to_save
 from host.observation.watch import Violation, Watch
 from host.workspace import Workspace
 from world.errors import Refused, ScopeViolationError
+from world.klis.names import NameComparison
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
 from world.klis.resource import ResourceTypes, canonical_resource
@@ -27,13 +28,13 @@ GIVEN_UP: Final = "Permissive mode: a lease on the way gives up the guarantee ag
 """What everybody is told whom permissive mode let pass (KO-3.2b)."""
 
 
-def read_declared(told: Any, *, types: ResourceTypes, lower_case: bool) -> list[Triple]:
+def read_declared(told: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
     """Read what a session declared; resources become canonical, the target of RENAMES is PROVIDES.
 
     Args:
         told: a list of ``{"predicate", "resource"}``, with ``to`` for RENAMES.
         types: the resource types in force.
-        lower_case: whether paths are compared in lower case.
+        names: which differences of paths are ignored.
 
     Raises:
         Refused: ``INVALID_SCENARIO`` for what is no such list, and what predicates and resources refuse.
@@ -43,10 +44,10 @@ def read_declared(told: Any, *, types: ResourceTypes, lower_case: bool) -> list[
     found = []
     for index, one in enumerate(told):
         path = f"$.declared[{index}]"
-        resource = canonical_resource(one.get("resource"), types=types, lower_case=lower_case, path=f"{path}.resource")
+        resource = canonical_resource(one.get("resource"), types=types, names=names, path=f"{path}.resource")
         found.append(Triple(read_predicate(one.get("predicate"), f"{path}.predicate"), resource))
         if "to" in one:
-            target = canonical_resource(one["to"], types=types, lower_case=lower_case, path=f"{path}.to")
+            target = canonical_resource(one["to"], types=types, names=names, path=f"{path}.to")
             found.append(Triple(Predicate.PROVIDES, target))
     return found
 

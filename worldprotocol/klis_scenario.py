@@ -249,7 +249,7 @@ class Scenario:
             return canonical_resource(
                 op.get("resource"),  # type: ignore[arg-type]  # what is no text is refused
                 types=self._types,
-                lower_case=settings.lower_case,
+                names=settings.names,
                 max_chars=settings.max_resource_chars,
                 max_depth=settings.max_depth,
             ).text
@@ -272,12 +272,12 @@ class Scenario:
 
     def _observe(self, op: Mapping[str, Any]) -> dict[str, Any]:
         """Hold a call against what its session declared (KLIS-6)."""
-        now, types, lower_case = self._now(op), self._types, self._settings.lower_case
+        now, types, names = self._now(op), self._types, self._settings.names
         who, exists = (_text(op, "agent"), _text(op, "session")), op.get("exists")
         if exists is not None and not isinstance(exists, bool):
             raise _invalid("exists is true or false, or left out.", path="$.exists")
-        seen = read_call(_text(op, "call"), cwd=op.get("cwd", "/"), exists=exists, types=types, lower_case=lower_case)
-        declared = read_declared(op["declared"], types=types, lower_case=lower_case) if "declared" in op else None
+        seen = read_call(_text(op, "call"), cwd=op.get("cwd", "/"), exists=exists, types=types, names=names)
+        declared = read_declared(op["declared"], types=types, names=names) if "declared" in op else None
         self._desk.advance(now)
         observing = self._observed.get(who)
         if observing is None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from host.backups.area import DIRECTORY
+from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.names import name_of
 from host.workspace.root import PRIVATE, Workspace
 from world.errors import Refused
@@ -87,10 +88,12 @@ class Ground:
 
     Args:
         workspace: whose.
+        listed_as: how its file system finds names; see ``host.workspace.comparison``.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, *, listed_as: ListedAs = listed_as) -> None:
         self.workspace = workspace
+        self.listed_as = listed_as
 
     @contextmanager
     def folder(self, relative: bytes) -> Iterator[int]:
@@ -134,7 +137,7 @@ class Ground:
             waiting.extend(join(folder, name) for name, seen in reversed(found) if stat.S_ISDIR(seen.st_mode))
 
     def places(self, resource: Resource) -> list[bytes]:
-        """Return where a resource stands: one place, but several where names differ only by their case.
+        """Return where a resource stands: one place, but several where names differ only by what is ignored.
 
         Raises:
             Refused: ``LINK_OUT_OF_WORKSPACE`` for a resource that a link takes out of the workspace, ``PRIVATE_PATH``.
@@ -143,9 +146,9 @@ class Ground:
         return sorted(set(found))
 
     def spellings(self, resource: Resource) -> list[bytes]:
-        """Return a resource's path, and where case does not count the paths of all that are spelled otherwise."""
+        """Return a resource's path, and where differences are ignored the paths of all that are spelled otherwise."""
         told = self.workspace.path_of(resource)
-        if not self.workspace.lower_case or not told:
+        if self.workspace.names.is_byte_wise or not told:
             return [told]
         found = [b""]
         for name in told.split(b"/"):
@@ -153,13 +156,14 @@ class Ground:
         return found
 
     def _spelled(self, folder: bytes, name: bytes) -> list[bytes]:
-        wanted = name_of(name).lower()
+        key = self.workspace.names.key
+        wanted = key(name_of(name))
         try:
             with self.folder(folder) as handle:
                 names = [os.fsencode(found) for found in os.listdir(handle)]
         except (FileNotFoundError, NotADirectoryError):
             names = []
-        return [found for found in names if name_of(found).lower() == wanted] or [name]
+        return [found for found in names if key(name_of(found)) == wanted] or [name]
 
     def _resolved(self, place: bytes, resource: Resource) -> bytes:
         found = self.workspace.relative(join(self.workspace.root_bytes, place)) if place else place

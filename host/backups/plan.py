@@ -11,6 +11,7 @@ from typing import Final
 from host.backups.copying import hash_of
 from host.backups.ground import Ground, attributes, is_private, parents, split
 from host.backups.sets import BackupSet, Entry, kind_of
+from host.backups.standing import Standing
 from host.workspace.names import path_of
 from world.klis.resource import Resource, recorded_resource
 
@@ -35,6 +36,8 @@ class Plan:
         kept: every directory that was saved.
         askew: those of them whose mode, owner or times differ.
         above: the directories that lead to saved places, as they were.
+        respelled: saved places that the file system lists under another spelling, with their paths now; all other
+            members hold the paths as they are now.
     """
 
     remove: list[bytes] = field(default_factory=list)
@@ -47,6 +50,12 @@ class Plan:
     kept: dict[bytes, Entry] = field(default_factory=dict)
     askew: set[bytes] = field(default_factory=set)
     above: dict[bytes, Entry] = field(default_factory=dict)
+    respelled: dict[bytes, bytes] = field(default_factory=dict)
+
+    def first_of(self, entry: Entry) -> bytes:
+        """Return the path of the first name of a hard link."""
+        first = path_of(entry.same_as)
+        return self.respelled.get(first, first)
 
 
 def make_plan(
@@ -80,14 +89,21 @@ class _Comparison:
         self._fresh = fresh
         self._device = os.fstat(ground.workspace.fd).st_dev
         self._settled_ns = int(backup.settled_ns)
-        self._there = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
+        there = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
+        self._standing = Standing(ground, [*there, *(entry.relative for entry in backup.above)])
+        self._there = {self._standing.of(place): entry for place, entry in there.items()}
         self._leading = {folder for place in self._there for folder in parents(place)} | {b""}
-        self._trees = {path_of(place.name) for place in backup.places if place.subtree}
+        self._trees = {self._standing.of(path_of(place.name)) for place in backup.places if place.subtree}
         self._inodes: dict[str, tuple[int, int]] = {}
-        self._plan = Plan(above={entry.relative: entry for entry in backup.above})
+        self._plan = Plan(above={self._standing.of(entry.relative): entry for entry in backup.above})
+        self._plan.respelled = self._standing.differing()
 
     def plan(self, also_remove: Iterable[bytes]) -> Plan:
-        wanted = {place: entry for place, entry in self._there.items() if self._is_asked(place)}
+        wanted = {
+            place: entry
+            for place, entry in self._there.items()
+            if self._is_asked(place) or self._is_asked(entry.relative)
+        }
         by_folder: dict[bytes, list[tuple[bytes, Entry]]] = defaultdict(list)
         for place, entry in sorted(wanted.items()):
             by_folder[split(place)[0]].append((place, entry))
@@ -116,10 +132,10 @@ class _Comparison:
     def _extras(self) -> Iterable[bytes]:
         """Yield what came to be in the saved places."""
         for place in self._backup.places:
-            relative = path_of(place.name)
+            relative = self._standing.of(path_of(place.name))
             if relative not in self._there or place.subtree:
                 yield from self._extras_at(relative, below=place.subtree)
-            if self._ground.workspace.lower_case:
+            if not self._ground.workspace.names.is_byte_wise:
                 for spelled in self._ground.spellings(recorded_resource(place.resource)):
                     self._trees |= {spelled} if place.subtree else set()
                     yield from self._extras_at(spelled, below=place.subtree)
@@ -138,7 +154,7 @@ class _Comparison:
         return place not in self._there and place not in self._leading and self._is_asked(place)
 
     def _further(self, also_remove: Iterable[bytes]) -> Iterable[bytes]:
-        for place in also_remove:
+        for place in map(self._standing.of, also_remove):
             known = place in self._there or place in self._leading or place in self._plan.above
             if not (known or is_private(place)) and self._ground.look(place) is not None:
                 yield place
@@ -212,16 +228,15 @@ class _Comparison:
                 taken.add(inode)
         for place, entry in files:
             if self._has_first(entry, wanted) and self._is_left(place):
-                first_is_new = not self._is_left(path_of(entry.same_as))
+                first_is_new = not self._is_left(self._plan.first_of(entry))
                 if first_is_new or self._inodes[entry.name] != self._inodes[entry.same_as]:
                     self._put_anew(place, entry)
 
     def _is_left(self, place: bytes) -> bool:
         return place not in self._plan.put or place in self._plan.renewed
 
-    @staticmethod
-    def _has_first(entry: Entry, wanted: dict[bytes, Entry]) -> bool:
-        return bool(entry.same_as) and path_of(entry.same_as) in wanted
+    def _has_first(self, entry: Entry, wanted: dict[bytes, Entry]) -> bool:
+        return bool(entry.same_as) and self._plan.first_of(entry) in wanted
 
     def _put_anew(self, place: bytes, entry: Entry) -> None:
         self._plan.settle.pop(place, None)

@@ -20,7 +20,7 @@ from host.backups.ground import OWN, Ground, attributes, parents, remove_tree, s
 from host.backups.objects import ObjectStore, sync_files
 from host.backups.plan import Plan, is_settled
 from host.backups.sets import Entry
-from host.workspace.names import name_of, path_of
+from host.workspace.names import name_of
 
 __all__ = ["Restored", "carry_out"]
 
@@ -202,7 +202,7 @@ class _Work:
             self.step(place, self._put_link, entry)
 
     def _has_first(self, entry: Entry) -> bool:
-        first = path_of(entry.same_as)
+        first = self._plan.first_of(entry)
         return first in self._plan.put or self._ground.look(first) is not None
 
     def _stage(self, place: bytes, entry: Entry) -> tuple[bytes, Entry, str, int] | None:
@@ -295,7 +295,7 @@ class _Work:
 
     def _put_link(self, place: bytes, entry: Entry) -> None:
         """Give a file that stands under its first name its further name again."""
-        (first_folder, first_name), (folder, name) = split(path_of(entry.same_as)), split(place)
+        (first_folder, first_name), (folder, name) = split(self._plan.first_of(entry)), split(place)
         file, beside = self._area.temporary()
         os.close(file)
         self._area.discard(beside)

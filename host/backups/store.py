@@ -23,6 +23,7 @@ from host.backups.plan import make_plan
 from host.backups.restore import Restored, carry_out
 from host.backups.retention import Pruned, prune
 from host.backups.sets import BackupSet, Entry, Header, Place, check_id, decode, decode_header, encode, note_text
+from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.names import name_of, path_of
 from host.workspace.root import Workspace
 from world.errors import Refused
@@ -81,11 +82,18 @@ class Backups:
         workspace: whose. The backups are kept in its ``.klock/backups/``.
         hard_links: what to do with a file that has further names outside of what is saved: ``refuse`` to save it, or
             ``allow`` it, though a rollback parts the names then.
+        listed_as: how the file system finds names; see ``host.workspace.comparison``.
     """
 
-    def __init__(self, workspace: Workspace, *, hard_links: Literal["refuse", "allow"] = "refuse") -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        hard_links: Literal["refuse", "allow"] = "refuse",
+        listed_as: ListedAs = listed_as,
+    ) -> None:
         self._workspace = workspace
-        self._ground = Ground(workspace)
+        self._ground = Ground(workspace, listed_as=listed_as)
         self._hard_links: Literal["refuse", "allow"] = hard_links
         self._known = Known()
         self._finished: list[Restored] = []

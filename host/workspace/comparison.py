@@ -1,35 +1,30 @@
 """How a file system compares names: whether names that differ in case, or in Unicode normalisation, are one file.
 
-This is found out by making a file and looking for it under the other name. Resources tell such names apart, unless
-``[klis] lower_case`` says that case does not count.
+This is found out by making a file and looking for it under the other name. The answer is recorded with the KLIS
+settings when a realm is founded, and resources follow the settings (``world.klis.names``).
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import unicodedata
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-__all__ = ["FolderNames", "NameComparison", "Names", "compared_names"]
+from host.workspace.safe import exists
+from world.klis.names import NameComparison
+
+__all__ = ["FolderNames", "ListedAs", "Names", "compared_names", "listed_as"]
 
 _COMPOSED: Final = "\u00e9"
 _DECOMPOSED: Final = "e\u0301"
 
-
-@dataclass(frozen=True, slots=True)
-class NameComparison:
-    """Which differences of names a file system ignores.
-
-    Args:
-        ignores_case: whether ``a`` and ``A`` are one file.
-        ignores_normal_form: whether the composed and the decomposed form of a letter are one file.
-    """
-
-    ignores_case: bool
-    ignores_normal_form: bool
+ListedAs = Callable[[bytes, int, Collection[bytes]], bytes | None]
+"""Answers as ``listed_as`` does."""
 
 
 class Names(Protocol):
@@ -83,3 +78,30 @@ def compared_names(names: Names) -> NameComparison:
         )
     finally:
         names.remove(made)
+
+
+def listed_as(name: bytes, folder: int, listed: Collection[bytes]) -> bytes | None:
+    """Return the name under which a folder lists what the file system finds under a name; None where it finds nothing.
+
+    This is what the file system does and no setting: where it tells names apart, a name is listed as itself or not at
+    all.
+
+    Args:
+        name: in the folder.
+        folder: an open directory.
+        listed: all names that the folder lists.
+    """
+    if name in listed:
+        return name
+    found = exists(name, folder)
+    if found is None:
+        return None
+    there = {other: exists(other, folder) for other in listed}
+    same = [other for other, seen in there.items() if seen is not None and os.path.samestat(seen, found)]
+    wanted = _likeness(name)
+    return next((other for other in same if _likeness(other) == wanted), same[0] if same else None)
+
+
+def _likeness(name: bytes) -> str:
+    """Return what spellings of a name have in common; hard links of one file differ in it."""
+    return unicodedata.normalize("NFC", name.decode("utf-8", "surrogateescape").casefold())

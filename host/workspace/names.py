@@ -13,6 +13,7 @@ import re
 from typing import Final
 
 from world.errors import Refused
+from world.klis.names import BYTE_WISE, NameComparison
 
 __all__ = ["name_of", "path_of"]
 
@@ -33,12 +34,12 @@ def name_of(relative: bytes) -> str:
     return "/" + _TO_ESCAPE.sub(_escape, relative.decode("utf-8", "surrogateescape"))
 
 
-def path_of(name: str, *, lower_case: bool = False) -> bytes:
+def path_of(name: str, *, names: NameComparison = BYTE_WISE) -> bytes:
     """Return the path of a name, the inverse of ``name_of``.
 
     Args:
         name: begins with a slash.
-        lower_case: whether the name was brought into lower case, its escapes included.
+        names: by which the name was brought into the form in which it is compared, its escapes included.
 
     Raises:
         Refused: ``AMBIGUOUS_RESOURCE`` for a text that is no path's name, with the name that is meant where there is
@@ -52,7 +53,7 @@ def path_of(name: str, *, lower_case: bool = False) -> bytes:
     if name[:1] != "/" or b"\0" in path or b"." in segments or b".." in segments or (path and b"" in segments):
         raise _ambiguous(name, None)
     again = name_of(path)
-    if again != name and not (lower_case and again.lower() == name.lower()):
+    if names.key(again) != names.key(name):
         raise _ambiguous(name, again)
     return path
 

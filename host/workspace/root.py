@@ -38,6 +38,7 @@ from host.workspace.safe import (
 from host.workspace.trail import Trail, remove_all
 from host.workspace.way import MAX_LINKS, locate, real_place
 from world.errors import Refused
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.resource import Resource, canonical_resource
 
 __all__ = ["IGNORE", "PRIVATE", "Workspace"]
@@ -61,12 +62,12 @@ class Workspace:
     refuses ``LINK_OUT_OF_WORKSPACE``, ``OUTSIDE_WORKSPACE`` and ``PRIVATE_PATH``.
     """
 
-    def __init__(self, root: str | Path, *, lower_case: bool = False) -> None:
+    def __init__(self, root: str | Path, *, names: NameComparison = BYTE_WISE) -> None:
         """Open a workspace.
 
         Args:
             root: an existing folder.
-            lower_case: whether names that differ only in case name the same file.
+            names: which differences of names are ignored; ``names`` may be set anew at any time.
 
         Raises:
             Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
@@ -84,7 +85,7 @@ class Workspace:
         self.root_bytes: bytes = real
         self.root = Path(shown)
         self.private = self.root / os.fsdecode(PRIVATE)
-        self.lower_case = lower_case
+        self.names = names
         self._below = real if real.endswith(b"/") else real + b"/"
 
     def close(self) -> None:
@@ -148,28 +149,28 @@ class Workspace:
         """Return the ``FILE:`` resource of a path below the root, with everything below it when ``subtree``."""
         name = name_of(relative)
         text = f"FILE:{name.removesuffix('/')}/*" if subtree else f"FILE:{name}"
-        return _file_resource(text, lower_case=self.lower_case)
+        return _file_resource(text, names=self.names)
 
     def path_of(self, resource: Resource | str) -> bytes:
         """Return the path below the root that a resource names, without its ``/*``.
 
-        Where case does not count, the file that is there under any spelling is found; see ``paths_of``.
+        Where a difference is ignored, the file that is there under any spelling is found; see ``paths_of``.
 
         Raises:
             Refused: ``NOT_A_FILE_RESOURCE``, ``OUTSIDE_WORKSPACE``; ``AMBIGUOUS_RESOURCE`` for a name that is not
                 written as this workspace writes it.
         """
         path = self._spelled(resource)
-        return self._as_it_stands(path) if self.lower_case else path
+        return path if self.names.is_byte_wise else self._as_it_stands(path)
 
     def paths_of(self, resource: Resource | str) -> list[bytes]:
-        """Return every existing path that a resource names: one at most, but where case does not count.
+        """Return every existing path that a resource names: one at most, but where a difference is ignored.
 
         Raises:
             Refused: as ``path_of``.
         """
         path = self._spelled(resource)
-        if self.lower_case:
+        if not self.names.is_byte_wise:
             return self._spellings(path)
         return [path] if not path or self.lstat(path) is not None else []
 
@@ -180,7 +181,7 @@ class Workspace:
             Refused: as ``path_of``.
         """
         path = self._spelled(resource)
-        return any(self._leads_somewhere(one) for one in (self._spellings(path) if self.lower_case else [path]))
+        return any(self._leads_somewhere(one) for one in ([path] if self.names.is_byte_wise else self._spellings(path)))
 
     def _leads_somewhere(self, path: bytes) -> bool:
         try:
@@ -192,14 +193,14 @@ class Workspace:
 
     def _spelled(self, resource: Resource | str) -> bytes:
         if isinstance(resource, str):
-            resource = _file_resource(resource, lower_case=self.lower_case)
+            resource = _file_resource(resource, names=self.names)
         if resource.type == "OUTSIDE":
             raise Refused("OUTSIDE_WORKSPACE", f"{resource.text} lies outside of {self.root}.", resource=resource.text)
         if resource.type != "FILE":
             raise Refused(
                 "NOT_A_FILE_RESOURCE", f"{resource.text} names no file; write FILE:/name.", resource=resource.text
             )
-        return path_of(resource.key.removeprefix("FILE:"), lower_case=self.lower_case)
+        return path_of(resource.key.removeprefix("FILE:"), names=self.names)
 
     def _as_it_stands(self, path: bytes) -> bytes:
         """Return a path in the spelling in which it exists, as far as it does."""
@@ -210,16 +211,16 @@ class Workspace:
         return done
 
     def _spellings(self, path: bytes) -> list[bytes]:
-        """Return the existing paths that differ from this one at most in case, in order."""
+        """Return the existing paths that differ from this one at most in what is ignored, in order."""
         found = [b""]
         for name in path.split(b"/") if path else ():
             found = [_joined(folder, entry) for folder in found for entry in self._like(folder, name)]
         return found
 
     def _like(self, folder: bytes, name: bytes) -> list[bytes]:
-        wanted = name_of(name).lower()
+        wanted = self.names.key(name_of(name))
         try:
-            return [entry.name for entry in self.list(folder) if name_of(entry.name).lower() == wanted]
+            return [entry.name for entry in self.list(folder) if self.names.key(name_of(entry.name)) == wanted]
         except (OSError, Refused):  # what cannot be listed holds nothing that could be found
             return []
 
@@ -474,10 +475,10 @@ class Workspace:
     def _is_private(self, name: bytes) -> bool:
         if name == PRIVATE:
             return True
-        if not self.lower_case:
-            return False
-        if name_of(name).lower() == "/.klock":
+        if not self.names.is_byte_wise and self.names.key(name_of(name)) == "/.klock":
             return True
+        if self.names.is_byte_wise and name.isascii() and name.lower() != PRIVATE:
+            return False
         # A file system that ignores case may take further letters for the same: then it is the same folder.
         there, private = exists(name, self.fd), exists(PRIVATE, self.fd)
         return there is not None and private is not None and os.path.samestat(there, private)
@@ -487,8 +488,8 @@ def _joined(folder: bytes, name: bytes) -> bytes:
     return folder + b"/" + name if folder else name
 
 
-def _file_resource(text: str, *, lower_case: bool) -> Resource:
-    return canonical_resource(text, lower_case=lower_case, max_chars=_ANY_LENGTH, max_depth=_ANY_LENGTH)
+def _file_resource(text: str, *, names: NameComparison) -> Resource:
+    return canonical_resource(text, names=names, max_chars=_ANY_LENGTH, max_depth=_ANY_LENGTH)
 
 
 def _check_regular(seen: os.stat_result, relative: bytes) -> None:

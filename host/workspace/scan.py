@@ -18,15 +18,18 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from host.workspace.names import name_of
 from host.workspace.root import Workspace
 from host.workspace.safe import CHUNK, Kind, exists, kind_of
+from world.klis.names import BYTE_WISE, NameComparison
 from world.private_files import open_private
 
 __all__ = ["Difference", "DifferenceKind", "Scan", "Stamp", "differences", "take"]
@@ -169,19 +172,30 @@ def take(
     return Scan(look.stamps, hashed=look.hashed, unreadable=tuple(look.unreadable), certain=certain)
 
 
-def differences(before: Mapping[bytes, Stamp], after: Mapping[bytes, Stamp]) -> list[Difference]:
+def differences(
+    before: Mapping[bytes, Stamp], after: Mapping[bytes, Stamp], names: NameComparison = BYTE_WISE
+) -> list[Difference]:
     """Return what differs between two looks, sorted by path.
 
     A folder whose times tell only that entries were made, removed or replaced in it does not differ, for those tell
-    it themselves; and the root is compared by kind and permissions alone.
+    it themselves; and the root is compared by kind and permissions alone. An entry that went and one that came are one
+    that changed where their names are one, and no other entry has that name.
+
+    Args:
+        before: the first look.
+        after: the second.
+        names: which differences of names are ignored.
     """
+    respelled = {} if names.is_byte_wise else _respelled(before, after, names)
+    before = {respelled.get(path, path): was for path, was in before.items()}
+    others = {now for was, now in respelled.items() if was.rpartition(b"/")[2] != now.rpartition(b"/")[2]}
     found = [Difference("deleted", path, was, None) for path, was in before.items() if path not in after]
     folders = []
     for path, now in after.items():
         was = before.get(path)
-        if was == now:
+        if was == now and path not in others:
             continue
-        kind = _kind(was, now)
+        kind = "changed" if path in others else _kind(was, now)
         if kind == "touched" and now.kind == "dir":
             folders.append(Difference(kind, path, was, now))
         else:
@@ -190,6 +204,23 @@ def differences(before: Mapping[bytes, Stamp], after: Mapping[bytes, Stamp]) -> 
     explained |= {_folder_of(each.relative) for each in folders if _is_other_entry(each)}
     found += [each for each in folders if each.relative and each.relative not in explained]
     return sorted(found, key=lambda each: each.relative)
+
+
+def _respelled(
+    before: Mapping[bytes, Stamp], after: Mapping[bytes, Stamp], names: NameComparison
+) -> dict[bytes, bytes]:
+    """Return the paths of the first look that stand under another spelling at the second, with that spelling."""
+    gone, come = _alone(before, names), _alone(after, names)
+    both = ((gone[key], come[key]) for key in gone.keys() & come.keys())
+    return {was: now for was, now in both if was != now}
+
+
+def _alone(paths: Iterable[bytes], names: NameComparison) -> dict[str, bytes]:
+    """Return the paths by what they are compared by, without those that share it."""
+    found: dict[str, list[bytes]] = defaultdict(list)
+    for path in paths:
+        found[names.key(name_of(path))].append(path)
+    return {key: same[0] for key, same in found.items() if len(same) == 1}
 
 
 def _kind(was: Stamp | None, now: Stamp) -> DifferenceKind:

@@ -63,6 +63,7 @@ def test_all_is_well_and_no_byte_changes(realm):
         "confinement",
         "tracer",
         "workspace",
+        "names",
         "backups",
         "rollbacks",
         "runs",

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from host.workspace import Workspace
-from host.workspace.comparison import FolderNames, NameComparison, compared_names
+from host.workspace.comparison import FolderNames, compared_names
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.resource import canonical_resource
 from worldprotocol.cli.workspace_checkup import names_check
 
+CASE, FORM, BOTH = NameComparison(True, False), NameComparison(False, True), NameComparison(True, True)
 COMPOSED, DECOMPOSED = "caf\u00e9.txt", "cafe\u0301.txt"
 
 
@@ -76,18 +78,20 @@ def test_where_names_are_bytes_both_forms_are_two_files_and_two_resources(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("found", "lower_case", "ok", "words"),
+    ("found", "followed", "ok", "words"),
     [
-        (NameComparison(False, False), False, True, "byte by byte"),
-        (NameComparison(True, False), True, True, "ignores case"),
-        (NameComparison(True, False), False, False, "lower_case = true"),
-        (NameComparison(False, True), False, False, "one normal form"),
-        (NameComparison(False, False), True, True, "byte by byte"),
+        (BYTE_WISE, BYTE_WISE, True, "the file system and leases compare byte by byte"),
+        (CASE, CASE, True, "the file system and leases ignore case"),
+        (CASE, BYTE_WISE, False, "ignores case, but leases compare byte by byte"),
+        (FORM, CASE, False, "ignores Unicode normalisation, but leases ignore case"),
+        (FORM, BYTE_WISE, False, "run `worldctl klis configure`"),
+        (BYTE_WISE, CASE, True, "compares byte by byte; leases ignore case"),
+        (FORM, BOTH, True, "leases ignore case and Unicode normalisation"),
     ],
 )
 def test_doctor_says_where_resources_and_the_file_system_differ(
-    found: NameComparison, lower_case: bool, ok: bool, words: str
+    found: NameComparison, followed: NameComparison, ok: bool, words: str
 ) -> None:
-    told = names_check(found, lower_case=lower_case)
+    told = names_check(found, followed)
     assert told.ok is ok
     assert words in f"{told.facts} {told.advice}"

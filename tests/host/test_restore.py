@@ -21,6 +21,7 @@ from host.backups import Backups, Restored, resources_to_save
 from host.workspace import Workspace
 from tests.host.trees import as_somebody_else, file, make, tree_of, workspace
 from world.errors import Refused
+from world.klis.names import NameComparison
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 
@@ -280,7 +281,7 @@ def test_only_what_is_asked_for_is_restored(place: Workspace) -> None:
 
 
 def test_where_case_does_not_count_every_spelling_is_the_resource(tmp_path: Path) -> None:
-    with workspace(tmp_path, lower_case=True) as place:
+    with workspace(tmp_path, names=NameComparison(ignores_case=True)) as place:
         make(place.root, {"ReadMe": "1", "Src/A": "2", "src/a": "3"})
         backups = Backups(place)
         backups.take("one", [file("/readme"), file("/src/a"), file("/new")], at=1, note={})

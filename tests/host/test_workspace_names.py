@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from host.workspace.names import name_of, path_of
 from world.errors import Refused
+from world.klis.names import NameComparison
 from world.klis.resource import canonical_resource, read_resource
 
 SEGMENTS = (
     st.one_of(
         st.binary(min_size=1, max_size=12),
-        st.text("%0123456789abcdefABCDEF2a*\n é\u2028\x85", min_size=1, max_size=10).map(lambda text: text.encode()),
+        st.text("%0123456789abcdefABCDEF2a*\n é\u0301\u030a\u2028\x85", min_size=1, max_size=10).map(str.encode),
     )
     .map(lambda name: name.replace(b"/", b"").replace(b"\0", b""))
     .filter(lambda name: name not in {b"", b".", b".."})
@@ -46,8 +47,17 @@ def test_a_name_is_canonical_in_a_resource(path):
 
 @given(PATHS)
 def test_a_name_in_lower_case_leads_to_a_path_that_differs_in_case_alone(path):
-    lower = canonical_resource(f"FILE:{name_of(path)}", lower_case=True).key.removeprefix("FILE:")
-    assert name_of(path_of(lower, lower_case=True)).lower() == lower
+    names = NameComparison(ignores_case=True)
+    lower = canonical_resource(f"FILE:{name_of(path)}", names=names).key.removeprefix("FILE:")
+    assert name_of(path_of(lower, names=names)).lower() == lower
+
+
+@given(PATHS, st.builds(NameComparison, st.booleans(), st.booleans()))
+@example("a\n\u030a/%0A\u0301".encode(), NameComparison(True, True))
+@example("%2\u0301/%250A\u030a\u0327".encode(), NameComparison(False, True))
+def test_a_name_by_which_files_are_compared_leads_to_a_path_with_the_same_key(path, names):
+    key = canonical_resource(f"FILE:{name_of(path)}", names=names).key.removeprefix("FILE:")
+    assert names.key(name_of(path_of(key, names=names))) == key
 
 
 @given(st.text(max_size=12).map(lambda text: f"/{text}"))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from host.workspace import Workspace
 from tests.host.folders import everything, open_descriptors, refused, without_privileges
 from world.errors import Refused
+from world.klis.names import NameComparison
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_the_engines_own_folder_cannot_be_reached(place, ws):
 def test_the_engines_own_folder_has_no_second_spelling_where_case_does_not_count(place):
     (place / "ws" / ".klock").mkdir()
     (place / "ws" / ".KLOCK").mkdir()
-    with Workspace(place / "ws", lower_case=True) as ws:
+    with Workspace(place / "ws", names=NameComparison(ignores_case=True)) as ws:
         for path in (b".KLOCK/x", b".Klock", ".\u212aLOCK".encode()):
             with refused("PRIVATE_PATH"):
                 ws.write(path, b"x")
@@ -261,7 +262,7 @@ def test_what_names_no_file_of_the_workspace_has_no_path(ws):
 
 
 def test_where_case_does_not_count_the_existing_spelling_is_found(place):
-    with Workspace(place / "ws", lower_case=True) as ws:
+    with Workspace(place / "ws", names=NameComparison(ignores_case=True)) as ws:
         ws.mkdir(b"Src")
         ws.write(b"Src/READ\nME", b"1")
         found = ws.resource_at(b"SRC/read\nme")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from host.workspace import Difference, Scan, Workspace, differences, take
 from tests.host.folders import without_privileges
+from world.klis.names import NameComparison
 
 PAST = 1_500_000_000_000_000_000  # ns since 1970
 
@@ -392,3 +393,37 @@ def test_a_file_of_holes_is_looked_at_by_its_data_alone(tmp_path: Path) -> None:
         assert [one.kind for one in differences(before, after)] == ["changed"]
         os.utime(place, ns=(1, 1))
         assert [one.kind for one in differences(after, take(workspace, cache=None))] == ["touched"]
+
+
+@pytest.mark.requirement("KM-4.2b")
+def test_an_entry_under_another_spelling_is_the_same_changed_one_where_the_difference_is_ignored(ws):
+    for path in (b"D/a", b"D/\xc3\xa9", b"x", b"X", b"gone"):
+        with contextlib.suppress(FileExistsError):
+            ws.mkdir(b"D")
+        ws.write(path, path)
+    before = take(ws, cache=None)
+    ws.rename(b"D", b"d", replace=False)
+    ws.rename(b"d/\xc3\xa9", b"d/e\xcc\x81", replace=False)
+    ws.remove(b"gone")
+    ws.remove(b"x")
+    after = take(ws, cache=None)
+
+    def kinds(names: NameComparison) -> dict[bytes, str]:
+        return {each.relative: each.kind for each in differences(before, after, names) if each.kind != "touched"}
+
+    came = dict.fromkeys((b"d", b"d/a", b"d/e\xcc\x81"), "created")
+    went = dict.fromkeys((b"D", b"D/a", b"D/\xc3\xa9", b"gone", b"x"), "deleted")
+    assert kinds(NameComparison()) == came | went
+    assert kinds(NameComparison(True, True)) == {
+        b"d": "changed",
+        b"d/e\xcc\x81": "changed",
+        b"gone": "deleted",
+        b"x": "deleted",
+    }
+    assert kinds(NameComparison(True, False)) == {
+        b"d": "changed",
+        b"D/\xc3\xa9": "deleted",
+        b"d/e\xcc\x81": "created",
+        b"gone": "deleted",
+        b"x": "deleted",
+    }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from world.errors import Refused
 from world.klis.calls import MAX_CALL_CHARS, read_call
+from world.klis.names import NameComparison
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
 from world.klis.resource import canonical_resource
@@ -363,7 +364,7 @@ def test_names_become_canonical_and_relative_ones_start_at_the_working_directory
 
 
 def test_case_is_kept_or_not_as_the_operator_says():
-    assert told("cat /A", lower_case=True) == ["CONSUMES FILE:/a"]
+    assert told("cat /A", names=NameComparison(ignores_case=True)) == ["CONSUMES FILE:/a"]
 
 
 @pytest.mark.requirement("KO-2.1")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from world import references
 from world.errors import DamagedLog, Refused
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.resource import (
     STANDARD,
     Resource,
@@ -92,17 +93,17 @@ def test_canonicalization_gives_what_the_vectors_say(case: str, text: str, expec
 
 
 @pytest.mark.requirement("KM-4.2a")
-@given(text=texts, lower_case=st.booleans())
-@example(text="URL:http://bucket/*", lower_case=False)
-@example(text="URL:http://bucket//*", lower_case=False)
-def test_canonicalization_is_idempotent_and_its_result_reads_strictly(text: str, lower_case: bool) -> None:
-    found = attempt(text, types=BUCKETS, lower_case=lower_case)
+@given(text=texts, names=st.builds(NameComparison, st.booleans(), st.booleans()))
+@example(text="URL:http://bucket/*", names=BYTE_WISE)
+@example(text="URL:http://bucket//*", names=BYTE_WISE)
+def test_canonicalization_is_idempotent_and_its_result_reads_strictly(text: str, names: NameComparison) -> None:
+    found = attempt(text, types=BUCKETS, names=names)
     if isinstance(found, Refused):
         assert found.code in {"AMBIGUOUS_RESOURCE", "UNKNOWN_RESOURCE_TYPE"}
         return
-    again = canonical_resource(found.text, types=BUCKETS, lower_case=lower_case)
+    again = canonical_resource(found.text, types=BUCKETS, names=names)
     assert again == found
-    strict = read_resource(found.text, types=BUCKETS, lower_case=lower_case)
+    strict = read_resource(found.text, types=BUCKETS, names=names)
     recorded = recorded_resource(found.text, BUCKETS)
     for other in (again, strict, recorded):
         assert (other.text, other.type, other.ancestors, other.nested) == (
@@ -157,14 +158,15 @@ def test_paths_keep_their_case_unless_the_operator_folds_it(path: str) -> None:
     strict = attempt(f"FILE:{path}")
     if isinstance(strict, Refused):
         return
-    assert canonical_resource(f"FILE:{path}", lower_case=True).key == f"FILE:{strict.key[5:].lower()}"
+    lower = canonical_resource(f"FILE:{path}", names=NameComparison(ignores_case=True))
+    assert lower.key == f"FILE:{strict.key[5:].lower()}"
 
 
 @pytest.mark.requirement("KM-4.2b")
 def test_folding_case_leaves_alone_what_is_never_a_path_of_the_system() -> None:
     for text in ("STATE:/Todos", "SYMBOL:User.Name", "URL:https://h/Index"):
-        assert read_resource(text, lower_case=True).text == text
-    assert refusal("FILE:/SRC", lower_case=True).details["canonical"] == "FILE:/src"
+        assert read_resource(text, names=NameComparison(ignores_case=True)).text == text
+    assert refusal("FILE:/SRC", names=NameComparison(ignores_case=True)).details["canonical"] == "FILE:/src"
 
 
 @pytest.mark.requirement("KM-4")
@@ -515,7 +517,7 @@ def test_installed_packages_offer_types(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("below", ["", "/*"])
 def test_paths_of_every_type_of_the_system_are_folded_where_case_does_not_count(scheme: str, below: str) -> None:
     written, folded = f"{scheme}:/Api/Users{below}", f"{scheme}:/api/users{below}"
-    assert canonical_resource(written, lower_case=True).text == folded
-    assert refusal(written, lower_case=True).details["canonical"] == folded
+    assert canonical_resource(written, names=NameComparison(ignores_case=True)).text == folded
+    assert refusal(written, names=NameComparison(ignores_case=True)).details["canonical"] == folded
     assert canonical_resource(written).text == written
     assert read_resource(written).text == written

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from world.errors import DamagedLog, Refused
+from world.klis.names import NameComparison
 from world.klis.resource import (
     STANDARD,
     Resource,
@@ -255,7 +256,7 @@ def test_a_resource_is_split_into_its_place_and_what_lies_above(
 @pytest.mark.requirement("KM-4.2b")
 def test_lower_case_is_for_paths_that_have_no_case_of_their_own() -> None:
     read = {
-        text: canonical_resource(text, types=TYPES, lower_case=True).text
+        text: canonical_resource(text, types=TYPES, names=NameComparison(ignores_case=True)).text
         for text in ("FILE:/A/*", "STATE:/A", "SYMBOL:A", "URL:http://H/A", "API_ENDPOINT:/A", "TOPIC:A")
     }
     assert list(read.values()) == [

@@ -294,7 +294,7 @@ def _claims(scope: Sequence[_Intent], types: ResourceTypes, settings: KlisSettin
         return read_resource(
             text,
             types=types,
-            lower_case=settings.lower_case,
+            names=settings.names,
             max_chars=settings.max_resource_chars,
             max_depth=settings.max_depth,
             path=path,

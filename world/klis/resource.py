@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from world.errors import DamagedLog, Refused
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.url import normal_url
 from world.references import offered
 
@@ -110,7 +111,7 @@ class ResourceType:
         kind: what its names are: ``path``, ``url`` or ``opaque``.
         authority: whether a host or namespace may stand before the path. Opaque names may hold anything anyway.
         nested: whether to delete or rename one takes along what is below.
-        case_sensitive: whether its paths keep their case where the operator compares paths in lower case.
+        case_sensitive: whether its paths stay as they are where the operator has differences of paths ignored.
         canonical: brings a name (without type and final ``/*``) into canonical form before the kind's own rules;
             raises ValueError, with the reason as a clause, for a name that has none. Canonical names stay as they are.
         separator: for opaque names: the character between the names of a hierarchy. ``TYPE:a.*`` then covers ``a`` and
@@ -232,7 +233,7 @@ def read_resource(
     text: str,
     *,
     types: ResourceTypes = STANDARD,
-    lower_case: bool = False,
+    names: NameComparison = BYTE_WISE,
     max_chars: int = 4_096,
     max_depth: int = 256,
     path: str = "$",
@@ -244,7 +245,7 @@ def read_resource(
     Args:
         text: ``TYPE:name``; the type in any case.
         types: the types in force.
-        lower_case: whether paths are compared in lower case (KM-4.2b).
+        names: which differences of paths are ignored (KM-4.2b).
         max_chars: longest text, in characters.
         max_depth: most names in a path.
         path: where the text stands, for the error.
@@ -258,7 +259,7 @@ def read_resource(
             ``GLOBAL_SCOPE`` for ``TYPE:*`` of a type that does not define what it covers, ``MANIFEST_TOO_LARGE``,
             ``MALFORMED_SCHEMA`` for what is no text.
     """
-    resource, canonical = _read(text, (types, lower_case, max_chars, max_depth, literal_stars, plain_hosts), path)
+    resource, canonical = _read(text, (types, names, max_chars, max_depth, literal_stars, plain_hosts), path)
     if canonical:
         return resource
     raise Refused(
@@ -274,7 +275,7 @@ def canonical_resource(
     text: str,
     *,
     types: ResourceTypes = STANDARD,
-    lower_case: bool = False,
+    names: NameComparison = BYTE_WISE,
     max_chars: int = 4_096,
     max_depth: int = 256,
     path: str = "$",
@@ -284,7 +285,7 @@ def canonical_resource(
 
     Arguments and refusals are those of ``read_resource``, but for texts that only are not canonical.
     """
-    return _read(text, (types, lower_case, max_chars, max_depth, literal_stars, False), path)[0]
+    return _read(text, (types, names, max_chars, max_depth, literal_stars, False), path)[0]
 
 
 @lru_cache(_REMEMBERED)
@@ -320,8 +321,8 @@ class _Unreadable(Exception):
         self.details = details
 
 
-_Choices = tuple[ResourceTypes, bool, int, int, bool, bool]
-"""types, lower_case, max_chars, max_depth, literal_stars and plain_hosts."""
+_Choices = tuple[ResourceTypes, NameComparison, int, int, bool, bool]
+"""types, names, max_chars, max_depth, literal_stars and plain_hosts."""
 
 
 def _read(text: str, choices: _Choices, path: str) -> tuple[Resource, bool]:
@@ -344,7 +345,7 @@ def _read(text: str, choices: _Choices, path: str) -> tuple[Resource, bool]:
 def _parse(
     text: str,
     types: ResourceTypes,
-    lower_case: bool,
+    names: NameComparison,
     max_chars: int,
     max_depth: int,
     literal_stars: bool,
@@ -356,7 +357,7 @@ def _parse(
         raise _Unreadable("holds a control character or half a surrogate pair")
     kind, name = _split(text, types)
     if kind.kind == "path":
-        base, subtree, canonical = _path(kind, name, lower_case)
+        base, subtree, canonical = _path(kind, name, names)
         depth = base.count("/") if len(base) > 1 else 0
     elif kind.kind == "url":
         base, subtree, canonical = _url(kind, name, plain_hosts=plain_hosts)
@@ -388,11 +389,11 @@ def _split(text: str, types: ResourceTypes) -> tuple[ResourceType, str]:
     )
 
 
-def _path(kind: ResourceType, name: str, lower_case: bool) -> tuple[str, bool, bool]:
+def _path(kind: ResourceType, name: str, names: NameComparison) -> tuple[str, bool, bool]:
     subtree = name.endswith("/*")
     base = (name[:-2] or "/") if subtree else name
-    if lower_case and not kind.case_sensitive:
-        base = base.lower()
+    if not kind.case_sensitive:
+        base = names.key(base)
     base = _by_hand(kind, base)
     if _CANONICAL_PATH.fullmatch(base) is None:
         base = _normal_path(kind, base, whole=subtree)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from world.errors import Refused
+from world.klis.names import NameComparison
 
 __all__ = ["AUTHENTICATION", "MANIFEST_RULES", "KlisSettings"]
 
@@ -41,6 +42,8 @@ class KlisSettings:
         max_signature_age_ms: how far the issued_at of a signed manifest may be from the server's clock.
         administrators: ids of those who may revoke leases and keys, separated by spaces (KP-4b).
         lower_case: whether paths are compared in lower case, for systems that do (KM-4.2b).
+        normal_form: whether paths are compared in Unicode normalisation form C, for systems that ignore the form
+            (KM-4.2b). Not recorded where it is False.
         authentication: what shows that a manifest is its agent's (KM-7.1): ``signed``, ``channel`` or ``open``; see
             ``world.klis.authentication``. None in a log that does not record it, which means ``open``.
         max_clock_ahead_ms: how far the time of a commit may be beyond what passed since the commit before it
@@ -66,9 +69,24 @@ class KlisSettings:
     max_signature_age_ms: int = 5 * _MINUTE
     administrators: str = "operator"
     lower_case: bool = False
+    normal_form: bool = False
     authentication: str | None = "channel"
     max_clock_ahead_ms: int = _MAX_CLOCK_AHEAD_MS
     manifest_rules: int = MANIFEST_RULES
+
+    @property
+    def names(self) -> NameComparison:
+        """How names of files are compared."""
+        return NameComparison(self.lower_case, self.normal_form)
+
+    def following(self, found: NameComparison) -> KlisSettings:
+        """Return the settings under which names of files that a file system takes for one are one.
+
+        Args:
+            found: what the file system of the workspace ignores.
+        """
+        case, normal_form = self.names.united(found)
+        return replace(self, lower_case=case, normal_form=normal_form)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the settings as JSON, by their Python names, without those that were not recorded."""
@@ -124,5 +142,6 @@ _NOT_RECORDED: Final[Mapping[str, Any]] = {
     "authentication": None,
     "max_clock_ahead_ms": _MAX_CLOCK_AHEAD_MS,
     "manifest_rules": 1,
+    "normal_form": False,
 }
 """What a setting is where a log from before it does not record it; such logs go on being read and written so."""

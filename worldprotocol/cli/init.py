@@ -44,6 +44,7 @@ def init(
     """
     from world.errors import Refused
     from world.masking import masked
+    from worldprotocol.cli.opening import workspace_of
     from worldprotocol.config import CONFIG_NAME
     from worldprotocol.facade import World
 
@@ -59,7 +60,9 @@ def init(
     initial = None if data is None else _data(data)
     with made_folder(where), desk.progress("Founding") as progress:
         try:
-            world = World.from_config(config, create=True, data=initial, by=by, progress=progress)
+            world = World.from_config(
+                config, create=True, data=initial, by=by, progress=progress, workspace=workspace_of(config)
+            )
         except Refused as refused:
             if refused.code != "ALREADY_FOUNDED":
                 raise

@@ -115,8 +115,13 @@ def verify(desk: Desk, source: str, keys: tuple[str, ...], yaml: bool) -> int:
 @click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
 @with_desk
 def configure(desk: Desk, by: str) -> None:
-    """Bring the settings under [klis] of world.toml into force for the log; they are recorded there."""
-    with desk.open() as world:
+    """Bring the settings under [klis] of world.toml into force for the log; they are recorded there.
+
+    Differences in names of files that the workspace's file system ignores are ignored too (lower_case, normal_form).
+    """
+    from worldprotocol.cli.opening import open_with_workspace
+
+    with open_with_workspace(desk) as world:
         changed = world.leases.desk.configure(by=by)
         settings = world.realm().klis.settings
     told = {"changed": changed, "settings": None if settings is None else settings.to_wire()}

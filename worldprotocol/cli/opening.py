@@ -17,6 +17,7 @@ from worldprotocol.facade import World
 
 if TYPE_CHECKING:
     from host.premises import Premises
+    from world.klis.names import NameComparison
     from worldprotocol.cli.options import Desk
 
 CATCHING_UP = "Bringing the index up to date"
@@ -125,7 +126,7 @@ def look_at_workspace(desk: Desk) -> Iterator[tuple[World, Premises]]:
         Refused: see ``World.look``; ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
     """
     with desk.look() as world:
-        premises = premises_of(workspace_of(desk.settings()), desk.address())
+        premises = premises_of(workspace_of(desk.settings()), desk.address(), names=_names_in(world))
         try:
             yield world, premises
         finally:
@@ -145,11 +146,16 @@ def _recover(desk: Desk, config: Config, world: World) -> None:
         interrupted.is_dir() and any(interrupted.iterdir())
     ):
         return
-    premises = premises_of(workspace, desk.log or config.log_address)
+    premises = premises_of(workspace, desk.log or config.log_address, names=_names_in(world))
     try:
         world.host.recover(premises)
     finally:
         premises.workspace.close()
+
+
+def _names_in(world: World) -> NameComparison:
+    """Return how a realm compares names of files."""
+    return world.archive.peek(lambda realm: realm.klis.in_force.names)
 
 
 def open_to_adopt(desk: Desk, by: str) -> World:

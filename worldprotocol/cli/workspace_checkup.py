@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from host.confinement.namespaces import Wanted
 from host.observation import tracing
 from host.premises import Premises
-from host.workspace.comparison import FolderNames, NameComparison, compared_names
+from host.workspace.comparison import FolderNames, compared_names
 from world.clock import SystemClock
 from world.errors import DamagedLog
+from world.klis.names import NameComparison
 from worldprotocol.assemble import premises_of
 from worldprotocol.cli.checkup import Check
 from worldprotocol.cli.opening import workspace_of
@@ -44,40 +45,45 @@ def workspace_checks(desk: Desk) -> Iterator[Check]:
     try:
         by_default = "" if config.workspace is not None else ", for governed runs alone: world.toml has no [workspace]"
         yield Check("workspace", True, f"{premises.workspace.root}{by_default}")
-        yield from _names(premises.workspace.private, lower_case=config.chosen_limits().klis.lower_case)
         with desk.look() as world:
+            yield from _names(world, premises.workspace.private)
             yield from _kept(world, premises)
             yield _open_runs(world)
     finally:
         premises.workspace.close()
 
 
-def _names(private: Path, *, lower_case: bool) -> Iterator[Check]:
+def _names(world: World, private: Path) -> Iterator[Check]:
     """Yield how the workspace's file system compares names, where the engine's own folder is there to find out in."""
+    try:
+        followed = world.archive.peek(lambda realm: realm.klis.in_force.names)
+    except DamagedLog:  # what is damaged is told by the checks of the log
+        return
     if private.is_dir() and os.access(private, os.W_OK):
         with contextlib.suppress(OSError):
-            yield names_check(compared_names(FolderNames(private)), lower_case=lower_case)
+            yield names_check(compared_names(FolderNames(private)), followed)
 
 
-def names_check(found: NameComparison, *, lower_case: bool) -> Check:
+def names_check(found: NameComparison, followed: NameComparison) -> Check:
     """Return whether resources compare names of files as the file system does.
 
     Args:
-        found: how the file system compares them.
-        lower_case: whether resources do so in lower case, by the settings.
+        found: what the file system ignores.
+        followed: what resources ignore, by the settings in force.
     """
-    advice = []
-    if found.ignores_case and not lower_case:
-        advice.append("set lower_case = true under [klis] and run `worldctl klis configure`")
-    if found.ignores_normal_form:
-        advice.append("write names of files in one normal form (NFC): resources tell NFC and NFD apart")
-    ignored = [
-        word
-        for word, holds in (("case", found.ignores_case), ("Unicode normalisation", found.ignores_normal_form))
-        if holds
-    ]
-    facts = f"the file system ignores {' and '.join(ignored)}" if ignored else "the file system compares byte by byte"
-    return Check("names", not advice, facts, "; ".join(advice))
+    if followed.united(found) != followed:
+        facts = f"the file system {_ignoring(found, 's')}, but leases {_ignoring(followed)}"
+        advice = "leases tell apart what is one file: run `worldctl klis configure` while nothing runs"
+        return Check("names", False, facts, advice)
+    if found != followed:
+        return Check("names", True, f"the file system {_ignoring(found, 's')}; leases {_ignoring(followed)}")
+    return Check("names", True, f"the file system and leases {_ignoring(found)}")
+
+
+def _ignoring(names: NameComparison, ending: str = "") -> str:
+    differences = (("case", names.ignores_case), ("Unicode normalisation", names.ignores_normal_form))
+    ignored = " and ".join(word for word, holds in differences if holds)
+    return f"ignore{ending} {ignored}" if ignored else f"compare{ending} byte by byte"
 
 
 def _confinement(*, is_wanted: bool, namespaces_by: Wanted) -> Check:

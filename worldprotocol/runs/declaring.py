@@ -95,7 +95,7 @@ def place_of(workspace: Workspace, name: str) -> Resource:
         Refused: ``OUTSIDE_WORKSPACE``, ``AMBIGUOUS_RESOURCE`` and the like.
     """
     if _TYPED.match(name):
-        return canonical_resource(name, lower_case=workspace.lower_case)
+        return canonical_resource(name, names=workspace.names)
     below = _ALL_BELOW.search(name)
     plain = name if below is None else name[: below.start()] or ("/" if name.startswith("/") else ".")
     return _place(workspace, plain, subtree=True)

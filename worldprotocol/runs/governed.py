@@ -291,8 +291,12 @@ class GovernedRun:
 
     def was_there(self, path: bytes) -> bool:
         """Tell whether something stood at a path of the workspace before the run; True where nobody looked."""
-        relative = self._premises.workspace.relative(path)
-        return self._before is None or relative is None or relative in self._before
+        workspace = self._premises.workspace
+        relative = workspace.relative(path)
+        if self._before is None or relative is None or relative in self._before:
+            return True
+        wanted = workspace.resource_at(relative)
+        return not workspace.names.is_byte_wise and any(workspace.resource_at(one) == wanted for one in self._before)
 
     @property
     def lost(self) -> str | None:
@@ -369,7 +373,7 @@ class GovernedRun:
         after = self._scan()
         assert after is not None
         others = [*self._others, *self._granted_meanwhile()]
-        for difference in differences(self._before, after):
+        for difference in differences(self._before, after, self._premises.workspace.names):
             predicates = _BY_KIND.get(difference.kind)
             if predicates is None:
                 continue

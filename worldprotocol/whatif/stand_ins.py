@@ -14,6 +14,7 @@ from world.decision import HumanAnswer, Ruling
 from world.errors import Refused
 from world.events import Event
 from world.execution import failed
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.resource import Resource
 from world.klis.triple import Triple
 from world.ports import Case, EffectCall, EffectTerms, Enforcement, Order, Outcome, Performed
@@ -73,6 +74,13 @@ class Backups:
     def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool | None:
         """Return what was observed of a file then; None where nothing was."""
         return self.foreseen.existence.get((session_id, before, resource.text))
+
+    def ignored(self) -> NameComparison:
+        """Return that nothing is ignored: the settings that were recorded say all."""
+        return BYTE_WISE
+
+    def follow(self, names: NameComparison) -> None:
+        """Change nothing: no workspace is looked at."""
 
     def restore(self, backup_id: str, *, fresh: bool = False) -> Mapping[str, Any]:
         """Give nothing back: no workspace was touched."""

@@ -14,6 +14,7 @@ from typing import Final
 from world.klis.calls.commands import shell
 from world.klis.calls.functions import functions
 from world.klis.calls.place import Place, malformed
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.observation import Seen
 from world.klis.resource import STANDARD, ResourceTypes
 
@@ -39,7 +40,7 @@ def read_call(
     cwd: str = "/",
     exists: bool | None = None,
     types: ResourceTypes = STANDARD,
-    lower_case: bool = False,
+    names: NameComparison = BYTE_WISE,
 ) -> tuple[Seen, ...]:
     """Return what a call seen, each thing once, in the order of the text.
 
@@ -49,7 +50,7 @@ def read_call(
         exists: whether a file that is written is there already; one that is not is observed as PROVIDES. None is not
             known, and a write is MUTATES then.
         types: the resource types in force.
-        lower_case: whether paths are compared in lower case.
+        names: which differences of paths are ignored.
 
     Raises:
         Refused: ``INVALID_CALL`` for a text that is no call, with what is wrong.
@@ -62,7 +63,7 @@ def read_call(
         malformed("The call holds a NUL.")
     if not isinstance(cwd, str) or not cwd.startswith("/"):
         malformed(f"The working directory {cwd!r} is no absolute path.")
-    place = Place(text, cwd=cwd, exists=exists, types=types, lower_case=lower_case)
+    place = Place(text, cwd=cwd, exists=exists, types=types, names=names)
     if found := _REQUEST.fullmatch(text):
         seen = list(place.request(found[1], found[2]))
     elif _is_code(text):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
 from world.errors import Refused
+from world.klis.names import BYTE_WISE, NameComparison
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 from world.klis.resource import STANDARD, ResourceTypes, canonical_resource
@@ -60,7 +61,7 @@ class Place:
         cwd: the working directory, absolute.
         exists: whether what is written is there already; None is not known, and counts as there.
         types: the resource types in force.
-        lower_case: whether paths are compared in lower case.
+        names: which differences of paths are ignored.
         depth: how many shells within shells lead here.
     """
 
@@ -68,7 +69,7 @@ class Place:
     cwd: str = "/"
     exists: bool | None = None
     types: ResourceTypes = field(default=STANDARD, compare=False)
-    lower_case: bool = False
+    names: NameComparison = BYTE_WISE
     depth: int = 0
 
     def at(self, name: object) -> Place:
@@ -159,7 +160,7 @@ class Place:
             Refused: ``INVALID_CALL`` for a name that no resource can have.
         """
         try:
-            found = canonical_resource(text, types=self.types, lower_case=self.lower_case, literal_stars=True)
+            found = canonical_resource(text, types=self.types, names=self.names, literal_stars=True)
         except Refused as refused:
             malformed(f"{self.call!r:.200} names no resource: {refused.message}", resource=text)
         return Seen(predicate, found, call=self.call, looks=looks)
