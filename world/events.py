@@ -18,6 +18,7 @@ from world.errors import DamagedLog, Refused
 from world.event import Event as Event
 from world.event import Wire
 from world.overruling import second_version
+from world.policy_events import PolicyAdopted as PolicyAdopted
 from world.policy_events import PolicyRetired as PolicyRetired
 from world.policy_events import ProposalShadowed as ProposalShadowed
 from world.policy_events import ShadowConfigured as ShadowConfigured
@@ -92,20 +93,6 @@ class ActorBound(Event, frozen=True, kw_only=True):
     actor_id: str
     binding: Wire
     by: str
-
-
-class PolicyAdopted(Event, frozen=True, kw_only=True):
-    """A policy came into force under its name; ``policy`` holds its rules with their sources and hashes.
-
-    ``previous`` is the hash of the one that it replaced; logs of before that was recorded do not say it.
-    """
-
-    TOPIC: ClassVar[str] = "policy.adopted"
-    name: str
-    policy_hash: str
-    policy: Wire
-    by: str
-    previous: str | None = None
 
 
 class BranchCreated(Event, frozen=True, kw_only=True):

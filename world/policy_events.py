@@ -1,4 +1,4 @@
-"""Events of policies beside their adoption: retired ones, and a second one that judges for the record only.
+"""Events of policies: adopted and retired ones, and a second one that judges for the record only.
 
 They are read and written by ``world.events`` like all others. Source: design section 6; CARD-policy.
 """
@@ -9,7 +9,21 @@ from typing import ClassVar
 
 from world.event import Event, Wire
 
-__all__ = ["PolicyRetired", "ProposalShadowed", "ShadowConfigured"]
+__all__ = ["PolicyAdopted", "PolicyRetired", "ProposalShadowed", "ShadowConfigured"]
+
+
+class PolicyAdopted(Event, frozen=True, kw_only=True):
+    """A policy came into force under its name; ``policy`` holds its rules with their sources and hashes.
+
+    ``previous`` is the hash of the one that it replaced; logs of before that was recorded do not say it.
+    """
+
+    TOPIC: ClassVar[str] = "policy.adopted"
+    name: str
+    policy_hash: str
+    policy: Wire
+    by: str
+    previous: str | None = None
 
 
 class PolicyRetired(Event, frozen=True, kw_only=True):

@@ -202,7 +202,7 @@ def test_a_case_that_is_written_reads_as_what_it_was(form: Any, data: Any, told:
     }
     path = tmp_path_factory.mktemp("written") / f"rules.cases.{form}"
     if form == "json":
-        text = json.dumps({"cases": [wanted]}, indent=1)
+        text = json.dumps({"cases": [wanted]}, indent=1, ensure_ascii=False)
     else:
         text = ("cases:\n" if form == "yaml" else "") + case_text(wanted, form)
     path.write_text(text, encoding="utf-8")

@@ -31,7 +31,7 @@ ACTING: Final = frozenset(
         init, actor add, actor bind, policy adopt, policy retire, policy shadow on, policy shadow off, submit, decide,
         branch create, branch switch, settle, resolve, cancel, adopt, lease acquire, lease heartbeat, lease release,
         lease revoke, run, backups restore, backups prune, keys new, keys register, keys revoke, checkpoint keygen,
-        import, klis configure
+        import, klis configure, clock confirm
         """
     )
 )

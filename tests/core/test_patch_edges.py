@@ -134,7 +134,7 @@ def test_the_places_that_a_patch_touches(patch: Patch, places: list[Any]) -> Non
     [
         ("data.a", ["a", "a.b", "a.0.x"], ["b", "", "ab"]),
         ("a", ["a", "a.b"], ["data", ""]),
-        ("data", ["a", ""], []),
+        ("data", ["data", "data.x"], ["a", ""]),
         ("data.*", ["a", "a.b"], [""]),
         ("a.*", ["a.b", "a.b.c"], ["a", "b.a"]),
         ("a.*.c", ["a.b.c", "a.0.c", "a.b.c.d"], ["a.b", "a.b.d", "a.c"]),

@@ -340,7 +340,7 @@ def test_the_settings_of_klis_have_these_defaults() -> None:
         "administrators": "operator",
         "lower_case": False,
         "authentication": "channel",
-        "manifest_rules": 2,
+        "manifest_rules": 3,
     }
     assert Ledger().in_force == KlisSettings()
 

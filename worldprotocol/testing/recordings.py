@@ -372,7 +372,11 @@ def _without_code(wire: dict[str, Any]) -> dict[str, Any]:
 
 def _without_new_settings(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return an event without the settings that the release which recorded the other one did not have."""
-    if now["topic"] != "klis.configured" or then["topic"] != now["topic"]:
+    if then["topic"] != now["topic"]:
+        return now
+    if now["topic"] == "proposal.submitted" and "scopeRules" not in then:
+        return {name: one for name, one in now.items() if name != "scopeRules"}
+    if now["topic"] != "klis.configured":
         return now
     return {**now, "settings": {name: one for name, one in now["settings"].items() if name in then["settings"]}}
 
