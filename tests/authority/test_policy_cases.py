@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -202,7 +203,7 @@ def test_a_case_that_is_written_reads_as_what_it_was(form: Any, data: Any, told:
     }
     path = tmp_path_factory.mktemp("written") / f"rules.cases.{form}"
     if form == "json":
-        text = json.dumps({"cases": [wanted]}, indent=1, ensure_ascii=False)
+        text = json.dumps({"cases": [wanted]}, indent=1)
     else:
         text = ("cases:\n" if form == "yaml" else "") + case_text(wanted, form)
     path.write_text(text, encoding="utf-8")
@@ -214,7 +215,7 @@ def test_a_case_that_is_written_reads_as_what_it_was(form: Any, data: Any, told:
         for step in place:
             part = part[step]
         assert 1 <= line <= text.count("\n") + 1
-    if form == "json":  # YAML holds JSON, and its reader knows lines, too
+    if form == "json" and not re.search(r"\\ud[89a-f]", text):  # YAML holds JSON but for escapes in pairs
         assert sorted(found.lines.values()) == sorted(read_text(text, is_toml=False).lines.values())
 
 

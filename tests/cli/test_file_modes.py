@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.realm import FOUND, Realm, environment, sale
 from world.private_files import open_private
+from worldprotocol.cli.modes_checkup import sensitive_files
+from worldprotocol.config import read_config
 
 
 class Open(Realm):
@@ -125,3 +127,10 @@ def test_doctor_names_a_log_that_others_may_read(used: Path) -> None:
     assert said["modes"]["ok"] is False
     assert "world.db (0644)" in said["modes"]["found"]
     assert "chmod o=" in said["modes"]["advice"]
+
+
+def test_a_configuration_counts_where_its_address_holds_a_password(used: Path) -> None:
+    config, path = read_config(used / "world.toml"), used / "world.toml"
+    assert path not in sensitive_files(config, "world.db")
+    with_password = config.model_copy(update={"log": "postgresql://ann:word@db.example/worlds"})
+    assert path in sensitive_files(with_password, "world.db")

@@ -183,6 +183,8 @@ def test_a_state_grows_by_so_many_values_and_levels_and_no_more(monkeypatch: pyt
     letters = ["x" * 2**20]  # counts as one value and 1,024 kilobytes
     assert growth_fault(freeze([[], letters * 9]), None, 0) is None
     assert growth_fault(freeze([[], letters * 10]), None, 0) == too_many
+    assert growth_fault(freeze(letters * 9), None, 0) is None
+    assert growth_fault(freeze(letters * 10), None, 0) == too_many  # also where nothing comes after it
     own = freeze([[], letters * 5])
     assert growth_fault(freeze([*own, [], letters * 5]), own, 0) is None
     assert growth_fault(freeze([*own, own[1], [], letters * 5]), own, 0) == too_many

@@ -38,13 +38,10 @@ def growth_fault(value: Any, before: Any, depth: int) -> str | None:
         count += len(members)
         if level >= MAX_STATE_DEPTH:
             return f"would nest the state deeper than {MAX_STATE_DEPTH} levels"
+        count += sum(len(member) >> 10 for member in members if type(member) is str)
         if count > MAX_NEW_NODES:
             return f"brings more than {MAX_NEW_NODES} values into the state at once"
-        for member in members:
-            if type(member) is str:
-                count += len(member) >> 10
-            elif isinstance(member, (FrozenDict, FrozenList)):
-                waiting.append((_members(member), level + 1))
+        waiting += [(_members(member), level + 1) for member in members if isinstance(member, (FrozenDict, FrozenList))]
     return None
 
 

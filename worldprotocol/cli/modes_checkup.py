@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from world.masking import masked
 from worldprotocol.assemble import log_files
 from worldprotocol.cli.checkup import Check
 from worldprotocol.cli.opening import workspace_of
@@ -42,7 +43,8 @@ def sensitive_files(config: Config, address: str) -> list[Path]:
     named = [config.checkpoint.key if config.checkpoint else None, config.digests.key if config.digests else None]
     files += [config.folder / Path(name).expanduser() for name in named if name is not None]
     files += [Path(name) for name in ((told.key, told.folder) if told is not None else ()) if name is not None]
-    files.append(config.folder / "world.toml")
+    if masked(config.log) != config.log:  # it holds a password
+        files.append(config.folder / "world.toml")
     files.append(Path(workspace_of(config).root, ".klock"))
     return [path for path in dict.fromkeys(files) if path.exists()]
 
