@@ -124,7 +124,7 @@ def _written(letters: str) -> str:
         return rf"(?:\\{{{count},{8 * count}}}|(?:{'|'.join(_escaped(first))}){{{count}}})"
     if first.isascii() and (first.isalnum() or first == "_"):
         return first
-    return f"(?:{'|'.join([_ESCAPE_OR_NOT + re.escape(first), *_escaped(first)])})"
+    return f"(?:{'|'.join([*_escaped(first), _ESCAPE_OR_NOT + re.escape(first)])})"
 
 
 def _escaped(letter: str) -> Iterable[str]:

@@ -483,8 +483,8 @@ def test_a_name_that_is_taken_is_named_with_its_kind() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("a: [", "expected the node content, but found '<stream end>' at line 1, column 5"),
-        ("a: 1\nb: }", "expected the node content, but found '}' at line 2, column 4"),
+        ("a: [", "did not find expected node content at line 2, column 1"),
+        ("a: 1\nb: }", "did not find expected node content at line 2, column 4"),
         ("a: !x 1", "could not determine a constructor for the tag '!x' at line 1, column 4"),
     ],
 )

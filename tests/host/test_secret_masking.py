@@ -10,7 +10,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
@@ -90,6 +90,8 @@ def test_base64_that_is_broken_into_lines_is_not_left(ahead: str) -> None:
     st.text(st.characters(exclude_categories=["Cs"]), min_size=MIN_SECRET_CHARS, max_size=40),
     st.sampled_from(sorted(set(WAYS) - {"a word of the shell", "JSON with capitals", "Base64 in JSON"})),
 )
+@example("00000&", "HTML of HTML")
+@example("00000%", "percent of percent")
 def test_any_value_is_masked_in_any_way(value: str, way: str) -> None:
     text = WAYS[way](value)
     assert ValueMask([value]).text(f"({text})") == "(***)"

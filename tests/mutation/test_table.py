@@ -165,9 +165,11 @@ def test_the_settings_name_modules_and_tests_that_exist():
         assert name in names(path, source)
 
 
-def test_the_kept_score_is_that_of_the_settings():
+def test_the_kept_score_is_that_of_the_modules_of_the_settings():
     told = json.loads((ROOT / "docs/mutation-score.json").read_text(encoding="utf-8"))
-    assert told["sample"]["modules"] == list(load_settings().modules)
+    measured, modules = set(told["sample"]["modules"]), set(load_settings().modules)
+    assert measured <= modules
+    assert len(measured) >= 0.9 * len(modules)  # with more modules than that unmeasured, `make mutate` has to run again
     assert told["named"]["mutations"] == len(load_table())
 
 

@@ -38,7 +38,7 @@ def test_a_handler_makes_its_effect_in_another_process(tmp_path: Path, monkeypat
     if not CONFINED:
         assert proposal.error["code"] == "CONFINEMENT_UNAVAILABLE"
         return
-    assert (proposal.status, proposal.error) == ("completed", None)
+    assert (proposal.status, proposal.error) == ("completed", None), str(proposal.error)
     assert contents(tmp_path / "ws") == {"in": "/", "in/x": "one"}
     assert ("PROVIDES", "FILE:/in/x", "child") in {
         (one["predicate"], one["resource"], one["depth"]) for one in seen.to_wire()["observed"]
@@ -78,7 +78,7 @@ def test_how_a_handler_fails_comes_back(tmp_path: Path, how: str, code: str, mes
     proposal, _, _ = done(tmp_path, step("own.fail", how=how))
     assert proposal.error is not None
     if CONFINED:
-        assert (proposal.error["code"], message in proposal.error["message"]) == (code, True)
+        assert (proposal.error["code"], message in proposal.error["message"]) == (code, True), proposal.error
 
 
 def test_without_a_workspace_nothing_is_done(tmp_path: Path) -> None:
