@@ -12,6 +12,7 @@ from host import handler
 from tests.pipeline.isolated_handlers import HANDLERS
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
+from world.clock import SequentialIds
 from world.errors import Refused
 from worldprotocol import World
 from worldprotocol.runs.command import confinement
@@ -23,7 +24,8 @@ def done(folder: Path, *steps: Any, **declared: Any) -> Any:
     root = folder / "ws"
     (root / "in").mkdir(parents=True, exist_ok=True)
     address = str(folder / "w.db")
-    with a_workshop(address, root, effects=HANDLERS) as world:
+    ids = SequentialIds(str(folder))  # the recovery of another test ends processes of proposals that it calls its own
+    with a_workshop(address, root, effects=HANDLERS, ids=ids) as world:
         proposal = world.act("ann", "run", {"mutates": ["FILE:/in/*"], **declared, "steps": list(steps)})
         told = world.data()["told"]
         seen = world.host.verification(proposal.proposal_id)
