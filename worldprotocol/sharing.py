@@ -156,24 +156,32 @@ class _Sharing(Generic[T, R]):
                 if is_near and len(worker.tasks) < AHEAD:
                     try:
                         worker.connection.send((self.handed, self.tasks[self.handed]))
-                    except OSError:
-                        raise worker.lost() from None
+                    except OSError:  # the process is gone, perhaps because of an error that it sent before
+                        while True:
+                            self._receive(worker)
                     worker.tasks.append(self.handed)
                     self.handed += 1
 
     def _take_in(self) -> None:
         ready = wait([worker.connection for worker in self.workers])
         for worker in self.workers:
-            if worker.connection not in ready:
-                continue
-            try:
-                at, result, error = worker.connection.recv()
-            except (EOFError, OSError):
-                raise worker.lost() from None
-            if error is not None:
-                raise error
-            worker.tasks.remove(at)
-            self.waiting[at] = result
+            if worker.connection in ready:
+                self._receive(worker)
+
+    def _receive(self, worker: _Worker) -> None:
+        """Take in the next result of a process.
+
+        Raises:
+            Refused: ``PROCESS_LOST``: the process is gone, and has sent nothing more; and whatever it raised.
+        """
+        try:
+            at, result, error = worker.connection.recv()
+        except (EOFError, OSError):
+            raise worker.lost() from None
+        if error is not None:
+            raise error
+        worker.tasks.remove(at)
+        self.waiting[at] = result
 
 
 def _context() -> Any:

@@ -57,8 +57,11 @@ class Standing:
         if not listed or name in listed:
             return join(above, name)
         saved = self._saved.get(folder, set())
-        with self._ground.folder(above) as handle:
-            found = self._ground.listed_as(name, handle, listed - saved if name in saved else listed)
+        try:
+            with self._ground.folder(above) as handle:
+                found = self._ground.listed_as(name, handle, listed - saved if name in saved else listed)
+        except (FileNotFoundError, NotADirectoryError):  # the folder was taken away since it was listed
+            found = None
         return join(above, found or name)
 
     def _names(self, folder: bytes) -> frozenset[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -104,6 +105,17 @@ def test_a_process_that_is_killed_is_told_and_an_error_in_one_is_raised_here() -
     assert damaged.value.details == {"position": 5}
     with pytest.raises(Refused, match="nothing to begin with"):
         list(in_order(partial(beginning, 0), range(9), 1))
+
+
+def test_an_error_that_a_process_sent_before_it_ended_is_raised_when_it_takes_no_more_tasks() -> None:
+    class Late(list[int]):
+        def __getitem__(self, at: int) -> int:  # type: ignore[override]
+            while multiprocessing.active_children():
+                time.sleep(0.005)
+            return super().__getitem__(at)
+
+    with pytest.raises(Refused, match="nothing to begin with"):
+        list(in_order(partial(beginning, 0), Late(range(9)), 1))
 
 
 @pytest.mark.slow

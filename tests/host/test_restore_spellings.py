@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import unicodedata
 from collections.abc import Collection
 from pathlib import Path
@@ -79,6 +80,21 @@ def test_a_changed_tree_under_other_spellings_gets_its_contents_back(tmp_path: P
         assert os.path.samefile(tree / "GONE", tree / "hard")
         assert os.readlink(tree / "Link") == "gone"
         assert backups.restore("one").removed == []
+
+
+def test_a_folder_that_goes_away_while_its_names_are_looked_for_is_restored(tmp_path: Path) -> None:
+    def leaving(name: bytes, folder: int, listed: Collection[bytes]) -> bytes | None:
+        shutil.rmtree(tmp_path / "ws" / "d", ignore_errors=True)  # before the other saved name below it is looked for
+        return folding(name, folder, listed)
+
+    with workspace(tmp_path) as place:
+        make(place.root, {f"d/{name}": "1" for name in "ab"})
+        backups = Backups(place, listed_as=leaving)
+        backups.take("one", [file("/d/*")], at=1, note={})
+        for name in "ab":
+            os.rename(place.root / "d" / name, place.root / "d" / f"other {name}")
+        assert backups.restore("one").failed == []
+        assert contents(place.root) == {"d/a": "1", "d/b": "1"}
 
 
 def test_a_part_is_restored_under_its_saved_and_under_its_present_spelling(tmp_path: Path) -> None:
