@@ -18,7 +18,7 @@ WP-bind, WP-decision, CARD-policy, INT-13; design section 6.
 """
 
 from authority.authority import StandardAuthority
-from authority.binding import (
+from authority.bindings.binding import (
     AutoApproveBinding,
     Binding,
     HitlBinding,
@@ -26,19 +26,19 @@ from authority.binding import (
     TribunalBinding,
     read_binding,
 )
-from authority.combine import COMBINATION, combine
-from authority.compose import AllOf, AnyOf, UnsafeApproveAll
-from authority.human import Asking
-from authority.loading import policy_from_file
-from authority.opinions import Approve, Escalate, Narrow, Opinion, Reject
-from authority.policy import Policy
-from authority.policy_text import is_policy_file
-from authority.rebuilding import rebuilt_policy, rebuilt_rules
+from authority.people.answers import QuestionSettings
+from authority.policies.combine import COMBINATION, combine
+from authority.policies.loading import policy_from_file
+from authority.policies.opinions import Approve, Escalate, Narrow, Opinion, Reject
+from authority.policies.policy import Policy
+from authority.policies.policy_text import is_policy_file
+from authority.policies.rebuilding import rebuilt_policy, rebuilt_rules
+from authority.policies.registry import ENTRY_POINTS, PolicyRegistry
+from authority.policies.rule_composition import AllOf, AnyOf, UnsafeApproveAll
+from authority.policies.rules import PythonRule, Rule, rule
+from authority.policies.source_hash import RuleSource, source_of
 from authority.recheck import recheck_ruling
-from authority.registry import ENTRY_POINTS, PolicyRegistry
-from authority.rules import PythonRule, Rule, rule
 from authority.scope import intersection, is_within, restrict
-from authority.source import RuleSource, source_of
 
 __all__ = [
     "COMBINATION",
@@ -46,7 +46,6 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "Approve",
-    "Asking",
     "AutoApproveBinding",
     "Binding",
     "Escalate",
@@ -57,6 +56,7 @@ __all__ = [
     "PolicyRegistry",
     "PolicyRulesBinding",
     "PythonRule",
+    "QuestionSettings",
     "Reject",
     "Rule",
     "RuleSource",

@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from authority.binding import AutoApproveBinding, Binding, PolicyRulesBinding, read_binding
-from authority.human import Asking, answered, ask_people, expired
-from authority.registry import PolicyRegistry
-from authority.words import told
-from world.canonical import canonical_bytes
-from world.decision import HumanAnswer, Ruling
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.ports import Case
-from world.time_limit import TimeLimit
+from authority.bindings.binding import AutoApproveBinding, Binding, PolicyRulesBinding, read_binding
+from authority.bounded_text import told
+from authority.people.answers import QuestionSettings, answered, ask_people, expired
+from authority.policies.registry import PolicyRegistry
+from world.code.time_limit import TimeLimit
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
+from world.model.decision import HumanAnswer, Ruling
+from world.model.immutable_json import FrozenDict, freeze
+from world.state.ports import Case
 
 MAX_KNOWN_BINDINGS: Final = 1_024
 """Bindings that are kept read; there are rarely more than a few different ones."""
 
 
 class StandardAuthority:
-    """Implements ``world.ports.Authority`` over a registry of policies.
+    """Implements ``world.state.ports.Authority`` over a registry of policies.
 
     Args:
         policies: the policies at hand.
@@ -46,7 +46,7 @@ class StandardAuthority:
             binding = self._read(case.binding)
             authority = _label(binding)
             return self._judge(case, binding)
-        except Refused as refused:
+        except RefusedError as refused:
             return Ruling("reject", authority, refused.message)
         except Exception as error:  # noqa: BLE001 - no case may stop the engine, and no failure approves
             return Ruling("reject", authority, f"it could not be judged: {told(error)}")
@@ -57,7 +57,7 @@ class StandardAuthority:
         While questions are open, it goes on waiting; that ruling remembers the answer.
 
         Raises:
-            Refused: see ``authority.human.answered``.
+            RefusedError: see ``authority.people.answers.answered``.
         """
         return answered(case, asked, answer, self._asking(case))
 
@@ -65,7 +65,7 @@ class StandardAuthority:
         """Return the ruling when nobody answered in time.
 
         Raises:
-            Refused: ``NOT_WAITING``.
+            RefusedError: ``NOT_WAITING``.
         """
         return expired(case, asked, self._asking(case))
 
@@ -73,7 +73,7 @@ class StandardAuthority:
         """Return the binding in its full form, defaults filled in.
 
         Raises:
-            Refused: ``UNKNOWN_BINDING``, ``INVALID_VALUE``; ``UNKNOWN_POLICY``, and whatever is wrong with the
+            RefusedError: ``UNKNOWN_BINDING``, ``INVALID_VALUE``; ``UNKNOWN_POLICY``, and whatever is wrong with the
                 policy that it names.
         """
         read = read_binding(binding)
@@ -85,7 +85,7 @@ class StandardAuthority:
         """Return ``{"name", "hash", "combination", "rules": [{"rule", "source", "sourceHash", ...}]}``.
 
         Raises:
-            Refused: ``UNKNOWN_POLICY``, or why it cannot be loaded.
+            RefusedError: ``UNKNOWN_POLICY``, or why it cannot be loaded.
         """
         return self._policies.describe(name)
 
@@ -97,7 +97,7 @@ class StandardAuthority:
             return self._policies.get(binding.policy).evaluate(case, binding.asking, self._time_limit)
         return ask_people(case, binding.asking, binding.kind)
 
-    def _asking(self, case: Case) -> Asking | None:
+    def _asking(self, case: Case) -> QuestionSettings | None:
         binding = self._read(case.binding)
         return None if isinstance(binding, AutoApproveBinding) else binding.asking
 

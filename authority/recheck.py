@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from world.decision import HumanAnswer, RuleOutcome, Ruling
-from world.errors import Diverged, Refused
-from world.ports import Authority, Case
+from world.errors import DivergenceError, RefusedError
+from world.model.decision import HumanAnswer, RuleOutcome, Ruling
+from world.state.ports import Authority, Case
 
 
 def recheck_ruling(
@@ -21,7 +21,7 @@ def recheck_ruling(
     *,
     asked: Ruling | None = None,
     answer: HumanAnswer | None = None,
-) -> Diverged | None:
+) -> DivergenceError | None:
     """Give a recorded ruling again and compare.
 
     Args:
@@ -38,13 +38,13 @@ def recheck_ruling(
     """
     try:
         now = _again(authority, case, asked, answer)
-    except Refused as refused:
+    except RefusedError as refused:
         difference = {"at": "verdict", "recorded": recorded.verdict, "now": f"refused: {refused.message}"}
         return _diverged(case, recorded, [difference])
     if now == recorded:
         return None
     if recorded.policy_hash is not None and now.policy_hash is None:
-        return Diverged(
+        return DivergenceError(
             "POLICY_NOT_AT_HAND",
             f"The ruling on {case.proposal_id} cannot be rechecked, {recorded.authority} is not at hand: {now.reason}",
             proposal_id=case.proposal_id,
@@ -92,12 +92,12 @@ def _told(outcome: RuleOutcome | None) -> dict[str, Any] | None:
     return None if outcome is None else outcome.to_wire()
 
 
-def _diverged(case: Case, recorded: Ruling, differences: list[dict[str, Any]]) -> Diverged:
+def _diverged(case: Case, recorded: Ruling, differences: list[dict[str, Any]]) -> DivergenceError:
     shown = "; ".join(f"{one['at']} was {_short(one['recorded'])}, is {_short(one['now'])}" for one in differences)
     cause = ""
     if any(one["at"] == "policyHash" for one in differences):
         cause = " The policy changed since."
-    return Diverged(
+    return DivergenceError(
         "RULING_DIVERGED",
         f"The ruling of {recorded.authority} on {case.proposal_id} differs when given again: {shown}.{cause}",
         proposal_id=case.proposal_id,

@@ -1,6 +1,6 @@
 """The algebra of scope patterns: is one list within another, and what do two lists have in common.
 
-What a pattern means, ``world.patterns`` says; version 2 of the scope rules is meant where none is named.
+What a pattern means, ``world.model.scope_patterns`` says; version 2 of the scope rules is meant where none is named.
 
 Both questions have exact answers. There are always more names than a list of patterns mentions, so a pattern
 lies within a list only if it lies within one member of it; and two patterns meet in exactly one pattern, or
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from world.errors import Refused
-from world.intent import IntentScope
-from world.patterns import SCOPE_RULES, Pattern, Trie, format_pattern, parse_pattern
+from world.errors import RefusedError
+from world.model.intent import IntentScope
+from world.model.scope_patterns import SCOPE_RULES, Pattern, Trie, format_pattern, parse_pattern
 from world.sizes import MAX_SCOPE_NAMES, MAX_SCOPE_PATTERNS, MAX_SCOPE_STEPS
 
 __all__ = ["intersection", "is_within", "outside", "restrict"]
@@ -30,7 +30,7 @@ def is_within(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RUL
     """Tell whether every patch that ``inner`` allows is allowed by ``outer`` as well.
 
     Raises:
-        Refused: ``SCOPE_TOO_LARGE``.
+        RefusedError: ``SCOPE_TOO_LARGE``.
     """
     return not outside(inner, outer, rules)
 
@@ -44,7 +44,7 @@ def outside(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RULES
         rules: version of the scope rules.
 
     Raises:
-        Refused: ``SCOPE_TOO_LARGE`` for lists with more patterns or names than may be compared.
+        RefusedError: ``SCOPE_TOO_LARGE`` for lists with more patterns or names than may be compared.
     """
     whole = Trie([parse_pattern(pattern, rules) for pattern in _bounded(outer, rules)])
     beyond = []
@@ -66,7 +66,8 @@ def intersection(left: Iterable[str], right: Iterable[str], rules: int = SCOPE_R
         rules: version of the scope rules.
 
     Raises:
-        Refused: ``SCOPE_TOO_LARGE`` for lists, given or resulting, with more patterns or names than may be compared.
+        RefusedError: ``SCOPE_TOO_LARGE`` for lists, given or resulting, with more patterns or names than may be
+            compared.
     """
     mine, theirs = _minimal(_bounded(left, rules), rules), _minimal(_bounded(right, rules), rules)
     others = list(theirs.items())
@@ -100,7 +101,7 @@ def restrict(
         The narrower scope. Its patterns are empty where nothing is left.
 
     Raises:
-        Refused: ``SCOPE_TOO_LARGE``; ``INVALID_VALUE`` for a common pattern too long to be written.
+        RefusedError: ``SCOPE_TOO_LARGE``; ``INVALID_VALUE`` for a common pattern too long to be written.
     """
     result = scope
     for narrowing in narrowings:
@@ -143,7 +144,7 @@ def _bounded(patterns: Iterable[str], rules: int) -> tuple[str, ...]:
     patterns = tuple(patterns)
     max_patterns, max_names = _LIMITS[rules]
     if len(patterns) > max_patterns or sum(len(parse_pattern(one, rules)) for one in patterns) > max_names:
-        raise Refused(
+        raise RefusedError(
             "SCOPE_TOO_LARGE",
             f"A scope of {len(patterns)} patterns is too large to be compared; the limit is {max_patterns} patterns "
             f"with {max_names} names altogether. Name the common parents instead.",
@@ -157,7 +158,7 @@ def _bounded(patterns: Iterable[str], rules: int) -> tuple[str, ...]:
 def _check_steps(trie: Trie, rules: int) -> None:
     """Refuse a comparison that goes on for too long: stars of both lists can match in very many ways."""
     if rules >= 2 and trie.visited > MAX_SCOPE_STEPS:
-        raise Refused(
+        raise RefusedError(
             "SCOPE_TOO_LARGE",
             f"Two scopes cannot be compared in {MAX_SCOPE_STEPS} steps (MAX_SCOPE_STEPS): their `*` match in too many "
             "ways. Write fewer patterns with `*` in front of a name.",

@@ -20,10 +20,10 @@ from typing import Any
 
 from authority import PolicyRegistry, StandardAuthority
 from bench.judged import bare, record
-from world.events import ProposalJudged
-from world.ports import Case
-from worldprotocol.backtest import Backtest, Setup
-from worldprotocol.judging_again import Judge
+from world.events.definitions import ProposalJudged
+from world.state.ports import Case
+from worldprotocol.analysis.backtest import Backtest, BacktestSetup
+from worldprotocol.analysis.rejudging import CaseRejudger
 
 TO_REACH = 20_000
 ROUNDS = 3
@@ -53,7 +53,7 @@ def core_s(work: Callable[[], object]) -> float:
     return least
 
 
-def measure_core(setup: Setup, decisions: int) -> str:
+def measure_core(setup: BacktestSetup, decisions: int) -> str:
     """Return the figures of one core, as a line."""
     judge = setup.judge()
     size = judge.archive.log.head().size
@@ -65,7 +65,7 @@ def measure_core(setup: Setup, decisions: int) -> str:
     cases = noting.cases
     alone = core_s(lambda: [bare(case) for case in cases])
     judged = core_s(lambda: [authority.judge(case) for case in cases])
-    whole = core_s(lambda: Judge(judge.archive, judge.domain, judge.policy, setup.wanted).stretch(0, size))
+    whole = core_s(lambda: CaseRejudger(judge.archive, judge.domain, judge.policy, setup.wanted).stretch(0, size))
     reached = decisions / whole
     return (
         f"bare {decisions / alone:>9,.0f} /s   judge() {decisions / judged:>8,.0f} /s   backtest {reached:>8,.0f} /s"
@@ -73,7 +73,7 @@ def measure_core(setup: Setup, decisions: int) -> str:
     )
 
 
-def measure_command(setup: Setup, jobs: int | None) -> str:
+def measure_command(setup: BacktestSetup, jobs: int | None) -> str:
     """Return how long the whole takes on the clock, with what starts before the first case."""
     begin = time.perf_counter()
     for _ in Backtest(setup, jobs).lines():
@@ -86,8 +86,8 @@ def measure(decisions: int, processes: Sequence[int]) -> None:
     with tempfile.TemporaryDirectory() as place:
         file = record(Path(place), decisions)
         setups = {
-            "CEL": Setup(file, "bench.judged:payments", str(Path(place) / "rules.toml")),
-            "Python": Setup(file, "bench.judged:payments", "bench.judged:house"),
+            "CEL": BacktestSetup(file, "bench.judged:payments", str(Path(place) / "rules.toml")),
+            "Python": BacktestSetup(file, "bench.judged:payments", "bench.judged:house"),
         }
         judge = setups["CEL"].judge()
         rulings = sum(1 for _ in judge.archive.log.read(topics=[ProposalJudged.TOPIC]))

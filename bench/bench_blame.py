@@ -16,16 +16,16 @@ from pydantic import BaseModel
 
 from bench.bench_past import EVENTS_OF_A_WORLD
 from bench.bench_replay import peak_mb
-from bench.realms import Realm
+from bench.realms import BenchRealm
 from world.core import ActionContext, Domain
-from world.frozen import FrozenDict
-from world.intent import IntentBody
 from world.log import EventLog, open_log
-from world.patch import Patch, merge
-from world.replay import patched
-from world.views.archive import Archive
-from world.views.blame import blame_values
-from world.views.lineage import sealed_line
+from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentBody
+from world.model.patch import Patch, merge
+from world.model.recorded_patch import patched
+from world.read_models.archive import Archive
+from world.read_models.blame import blame_values
+from world.read_models.lineage import sealed_line
 
 
 class Table(BaseModel):
@@ -55,7 +55,7 @@ def table() -> Domain:
     return domain
 
 
-class Filled(Realm):
+class Filled(BenchRealm):
     """A realm whose proposals write so many values each."""
 
     def __init__(self, address: str, each: int) -> None:

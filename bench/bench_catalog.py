@@ -16,10 +16,10 @@ from bench.bench_seal import median_us
 from projections.catalog import CatalogProjector, CatalogRequest, static_catalog
 from projections.deciding import Decider
 from projections.descriptors import ActionDescriptor
-from world.actor import ActorRef
 from world.core import LocalPredicate
-from world.frozen import freeze
-from world.snapshot import SnapshotView
+from world.model.actor import ActorRef
+from world.model.immutable_json import freeze
+from world.model.snapshot import SnapshotView
 
 SIZES = (50, 1_000)
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from authority import PolicyRegistry, StandardAuthority
-from authority.policyfile import policy_from_text
+from authority.policies.policy_file import policy_from_text
 from bench.judged import FILE, bare, house
-from world.actor import ActorRef
-from world.frozen import FrozenDict, freeze
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
-from world.ports import Case
-from world.snapshot import SnapshotView
-from world.source import SourceRef
-from world.time_limit import TimeLimit
+from world.code.time_limit import TimeLimit
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceRef
+from world.state.ports import Case
 
 TO_REACH = 20_000
 ROUNDS = 3

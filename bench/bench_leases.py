@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.bench_pipeline import raw
-from bench.realms import Realm
-from world.events import (
+from bench.realms import BenchRealm
+from world.events.definitions import (
     AgentRegistered,
     Event,
     KlisConfigured,
@@ -31,8 +31,8 @@ from world.events import (
     decode_event,
     encode_event,
 )
-from world.klis.desk import Desk
 from world.klis.kernel import arbitrate
+from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
@@ -53,7 +53,7 @@ class Office:
         """Begin with an empty ledger."""
         self.ledger = Ledger()
         self._ids = itertools.count()
-        self.desk = Desk(self.ledger, emit=self.ledger.fold, new_id=lambda: f"id-{next(self._ids)}")
+        self.desk = LeaseManager(self.ledger, emit=self.ledger.fold, new_id=lambda: f"id-{next(self._ids)}")
         self.desk.configure(SETTINGS, 0, by="bench")
         self.now = 1
 
@@ -220,7 +220,7 @@ def measure_bare_commits(folder: Path, commits: int) -> None:
 
 def measure_durable(name: str, address: str, grants: int) -> None:
     """Print how many leases a second are granted and given back in a log, one at a time and many at once."""
-    realm = Realm(address)
+    realm = BenchRealm(address)
     leasing = realm.protocol.leasing
 
     def pairs(caller: int, count: int) -> None:

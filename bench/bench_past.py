@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 from bench.bench_replay import peak_mb
-from bench.realms import Realm
+from bench.realms import BenchRealm
 from world.log import EventLog, open_log
-from world.views.archive import Archive
-from world.views.bisect import bisect
-from world.views.index import WorldIndex
-from world.views.lineage import heads_at, line
+from world.read_models.archive import Archive
+from world.read_models.bisect import bisect
+from world.read_models.index import WorldIndex
+from world.read_models.lineage import heads_at, line
 
 BUDGET_MS = 50.0
 EVENTS_OF_A_WORLD = 8
@@ -76,7 +76,7 @@ def report(what: str, taken: list[float]) -> None:
 
 def measure(path: Path, worlds: int, samples: int) -> None:
     """Make so many worlds and print the times."""
-    realm = Realm(str(path), durability="normal")
+    realm = BenchRealm(str(path), durability="normal")
     realm.grow(EVENTS_OF_A_WORLD * worlds)
     realm.close()
     with open_log(str(path), read_only=True) as log:

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.realms import Realm
-from world.submission import Submission
+from bench.realms import BenchRealm
+from world.pipeline.submit import Submission
 
 CALLERS = 64
 EVENTS_OF_A_PROPOSAL = 6
@@ -31,7 +31,7 @@ def rate(count: int, work: Callable[[], object]) -> float:
     return count / (time.perf_counter() - begin)
 
 
-def bytes_of_a_proposal(realm: Realm) -> list[bytes]:
+def bytes_of_a_proposal(realm: BenchRealm) -> list[bytes]:
     """Return the states of the events of one proposal."""
     before = realm.log.head().size
     realm.protocol.submit(Submission(realm.intent(0)))
@@ -51,13 +51,13 @@ def raw(path: Path, states: list[bytes], commits: int) -> None:
     database.close()
 
 
-def one_at_a_time(realm: Realm, count: int) -> None:
+def one_at_a_time(realm: BenchRealm, count: int) -> None:
     """Submit and wait, again and again."""
     for number in range(count):
         realm.protocol.submit(Submission(realm.intent(number)))
 
 
-def many_at_once(realm: Realm, count: int) -> None:
+def many_at_once(realm: BenchRealm, count: int) -> None:
     """Submit from many threads, which share commits."""
 
     def work(thread: int) -> None:
@@ -80,11 +80,11 @@ def measure(place: Path, proposals: int, past: int) -> None:
     """Fill the log with a past as long as wanted, and print the rates."""
     address = str(place / "world.db")
     begin = time.perf_counter()
-    filling = Realm(address, durability="normal")
+    filling = BenchRealm(address, durability="normal")
     filling.grow(EVENTS_OF_A_PROPOSAL * past)
     filling.close()
     taken = time.perf_counter() - begin
-    realm = Realm(address)
+    realm = BenchRealm(address)
     states = bytes_of_a_proposal(realm)
     bare, single, shared = [], [], []
     for _ in range(ROUNDS):  # they take turns, so that a slow moment of the disk hits each of them

@@ -18,9 +18,9 @@ from typing import Any
 
 from world.log import EventLog, NewEvent, open_log
 from world.log.merkle import tree_root
-from worldprotocol.proofs.checkpoint import Trusted, checkpoint_of
-from worldprotocol.proofs.note import SigningKey
-from worldprotocol.proofs.receipt import Subject, check_proof, make_consistency, make_receipt
+from worldprotocol.export.proofs.checkpoint import Trusted, checkpoint_of
+from worldprotocol.export.proofs.note import SigningKey
+from worldprotocol.export.proofs.receipt import Subject, check_proof, make_consistency, make_receipt
 
 EVENTS = 1_000_000
 BATCH = 10_000

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.realms import shelf
 from world.log.store import Durability
-from worldprotocol import World
+from worldprotocol import Realm
 
 HELD = (10_000,)
 SECONDS = 1.0
@@ -25,7 +25,7 @@ TTL_MS = 86_400_000
 AT_A_TIME = 10_000
 """Leases that one manifest asks for, as many as the settings allow."""
 
-READINGS: dict[str, Callable[[World], Any]] = {
+READINGS: dict[str, Callable[[Realm], Any]] = {
     "data": lambda world: world.data(),
     "snapshot": lambda world: world.snapshot(),
     "sealed": lambda world: world.sealed(),
@@ -34,10 +34,10 @@ READINGS: dict[str, Callable[[World], Any]] = {
 }
 
 
-def founded(path: Path, held: int) -> World:
+def founded(path: Path, held: int) -> Realm:
     """Return a realm with one sealed world besides the genesis, in which so many leases are held."""
     durability: Durability = "normal"
-    world = World.create(str(path), domain=shelf(), durability=durability)
+    world = Realm.create(str(path), domain=shelf(), durability=durability)
     world.register("ann", "agent", binding={"kind": "auto_approve"})
     done = world.act("ann", "counter.raise", {"counter": "c0", "by": 1})
     if done.status != "completed":
@@ -50,7 +50,7 @@ def founded(path: Path, held: int) -> World:
     return world
 
 
-def taken_us(reading: Callable[[World], Any], worlds: list[World], seconds: float) -> list[float]:
+def taken_us(reading: Callable[[Realm], Any], worlds: list[Realm], seconds: float) -> list[float]:
     """Return the least CPU time that a reading of each world takes, in microseconds; the worlds take turns."""
     best = [float("inf")] * len(worlds)
     for _ in range(ROUNDS):

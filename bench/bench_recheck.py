@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.judged import house, record
-from world.events import ProposalSubmitted
+from world.events.definitions import ProposalSubmitted
 from world.log import open_log
-from worldprotocol.recheck import Rechecking
-from worldprotocol.recheck_log import Setup, recheck_log
-from worldprotocol.whatif import WhatIf, what_if
+from worldprotocol.analysis.counterfactual import WhatIf, what_if
+from worldprotocol.analysis.recheck.recheck import Rechecking
+from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
 
 
 def measure(decisions: int, processes: Sequence[int]) -> None:
     """Print the figures of a log of so many decisions."""
     with tempfile.TemporaryDirectory() as place:
         file = record(Path(place), decisions)
-        setup = Setup(file, "bench.judged:payments", (), ("bench.judged:house",))
+        setup = RecheckSetup(file, "bench.judged:payments", (), ("bench.judged:house",))
         with setup.open() as world:
             size = world.log.head().size
             begin = time.process_time()

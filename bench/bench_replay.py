@@ -18,11 +18,11 @@ from typing import Any
 
 import orjson
 
-from bench.realms import Realm
+from bench.realms import BenchRealm
+from world.audit.replay import replay
+from world.audit.verify import verify
 from world.log import open_log
 from world.log.audit import verify_tree
-from world.replay import replay
-from world.verify import verify
 
 TURNS = 3
 SELECT = "SELECT id, stream, version, topic, schema_version, CAST(state AS BLOB), leaf FROM wp_event ORDER BY id"
@@ -51,7 +51,7 @@ def peak_mb() -> float:
 
 def measure(path: Path, events: int) -> None:
     """Make a log of so many events and print the ratios."""
-    realm = Realm(str(path), durability="normal")
+    realm = BenchRealm(str(path), durability="normal")
     begin = time.perf_counter()
     realm.grow(events)
     events = realm.log.head().size

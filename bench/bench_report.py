@@ -15,9 +15,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench.bench_replay import peak_mb, plain, seconds
-from bench.realms import Realm
+from bench.realms import BenchRealm
 from world.log import open_log
-from world.views.archive import Archive
+from world.read_models.archive import Archive
 from worldprotocol.report.gathering import Window, gather
 from worldprotocol.report.page import render
 
@@ -40,7 +40,7 @@ def measure(folder: Path, worlds: int) -> None:
     """Make two logs, of so many worlds and of a tenth, and print ratio and memory for each."""
     for count in (worlds // 10, worlds):
         path = folder / f"{count}.db"
-        realm = Realm(str(path), durability="normal")
+        realm = BenchRealm(str(path), durability="normal")
         realm.grow(EVENTS_OF_A_WORLD * count)
         realm.close()
         bare = seconds(partial(plain, path))

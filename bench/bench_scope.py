@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from authority import intersection, is_within
 from host.enforcement import first_outside
-from world.intent import IntentScope
 from world.klis.manifest import ENGINE_ONLY, read_manifest
 from world.klis.settings import KlisSettings
-from world.needs import state_resources
-from world.patch import set_
-from world.patterns import Trie, parse_pattern
+from world.model.intent import IntentScope
+from world.model.patch import set_
+from world.model.scope_patterns import Trie, parse_pattern
+from world.pipeline.proposal_manifest import state_resources
 
 
 def ms(call: Callable[[], object], runs: int = 5) -> float:

@@ -19,11 +19,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from host import EffectRegistry, Host
-from world.canonical import canonical_bytes
 from world.core import ActionContext, ComputeContext, Domain, Patch, genesis, set_
-from world.identity import content_id, state_hash, world_id
-from world.intent import IntentInstance, IntentScope
-from world.ports import Order, Outcome
+from world.model.canonical_json import canonical_bytes
+from world.model.identity import content_id, state_hash, world_id
+from world.model.intent import IntentInstance, IntentScope
+from world.state.ports import ExecutionOrder, StepOutcome
 
 SIZES = ((1_000, "1 KB"), (100_000, "100 KB"), (1_000_000, "1 MB"))
 BATCHES = 15
@@ -110,12 +110,12 @@ class Sealing:
         snapshot = genesis(self.host.domain, ComputeContext(0, "genesis"), {"entries": entries_of_size(size)})
         self.count = len(snapshot.data["entries"])
         scope = IntentScope(allowed_paths=("entries.*.priority",))
-        self.order = Order("proposal", intent(0, 1), snapshot, scope, 0, "seed")
+        self.order = ExecutionOrder("proposal", intent(0, 1), snapshot, scope, 0, "seed")
         self.parent: str | None = None
         self.intents = [intent(number % self.count, 10 + number % 7) for number in range(997)]
         self.turn = 0
 
-    def execute(self) -> Outcome:
+    def execute(self) -> StepOutcome:
         """Execute the next change."""
         self.turn += 1
         wanted = self.intents[self.turn % len(self.intents)]

@@ -11,8 +11,8 @@ import argparse
 import time
 from collections.abc import Callable
 
-from world.time_limit import unlimited
-from worldprotocol.sharing import cores
+from world.code.time_limit import unlimited
+from worldprotocol.analysis.process_pool import cores
 from worldprotocol.simulation import DEPOT, Simulation, draw_steps, run_seeds, simulate
 from worldprotocol.simulation.depot import scenario
 

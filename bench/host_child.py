@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.turns import Timed, in_turns, seconds
-from host.confinement import ALLOW, Call, Runtime, Verdict, rules_for, start
+from host.confinement import ALLOW, Runtime, SystemCallRequest, Verdict, rules_for, start
 from host.confinement.calls import Decide
 from host.confinement.landlock import Rules
 from host.observation import Operations, Watch
@@ -48,7 +48,7 @@ class Ground:
         watch = Watch(self.declaration)
         operations = Operations(self.workspace, confined=True)
 
-        def decide(call: Call) -> Verdict:
+        def decide(call: SystemCallRequest) -> Verdict:
             watch.check(what_happens(operations, call), depth="child")
             return ALLOW
 

@@ -16,7 +16,7 @@ from bench.turns import Timed, in_turns, seconds
 from host import handler
 from world.core import ActionContext, Domain, effect, set_
 from world.log import LoggedEvent
-from worldprotocol import World
+from worldprotocol import Realm
 
 EFFECTS: Final = 160
 CALLERS: Final = 16
@@ -73,7 +73,7 @@ def make_trivial(params: Any, call: Any) -> int:
     return int(params["number"])
 
 
-def opened(place: Path, *, workspace: bool) -> World:
+def opened(place: Path, *, workspace: bool) -> Realm:
     """Found a realm with as many actors as there are callers."""
     place.mkdir()
     parts: dict[str, Any] = {}
@@ -81,13 +81,13 @@ def opened(place: Path, *, workspace: bool) -> World:
         for caller in range(CALLERS):
             (place / "w" / "out" / f"c{caller}").mkdir(parents=True)
         parts["workspace"] = place / "w"
-    world = World.create(place / "world.db", domain=works, effects=[make_trivial], **parts)
+    world = Realm.create(place / "world.db", domain=works, effects=[make_trivial], **parts)
     for caller in range(CALLERS):
         world.register(f"c{caller}", "agent", binding={"kind": "auto_approve"})
     return world
 
 
-def states_of_an_effect(world: World, action: str, count: int = 20) -> list[bytes]:
+def states_of_an_effect(world: Realm, action: str, count: int = 20) -> list[bytes]:
     """Return the states of the events that each effect adds, which are committed together."""
     before = world.log.head().size
     _act(world, action, 0, count)
@@ -96,7 +96,7 @@ def states_of_an_effect(world: World, action: str, count: int = 20) -> list[byte
     return [max(effects, key=len)] if not effects else effects[: max(1, round(len(effects) / count))]
 
 
-def _act(world: World, action: str, caller: int, count: int) -> None:
+def _act(world: Realm, action: str, caller: int, count: int) -> None:
     name = f"c{caller}"
     wanted = {"caller": name, "effects": count}
     done = world.act(name, action, wanted, scope=[f"made.{name}"], execution_key=name)
@@ -104,7 +104,7 @@ def _act(world: World, action: str, caller: int, count: int) -> None:
         raise SystemExit(f"{action} ended {done.status}: {done.error}")
 
 
-def _at_once(world: World, action: str, count: int) -> None:
+def _at_once(world: Realm, action: str, count: int) -> None:
     each = count // CALLERS
     with ThreadPoolExecutor(CALLERS) as pool:
         for done in [pool.submit(_act, world, action, caller, each) for caller in range(CALLERS)]:
@@ -143,10 +143,10 @@ def measure(place: Path, effects: int = EFFECTS) -> None:
     states = states_of_an_effect(plain, "trivial")
     many = effects // CALLERS * CALLERS * 2
 
-    def one(world: World, action: str) -> Timed:
+    def one(world: Realm, action: str) -> Timed:
         return lambda: seconds(lambda: _act(world, action, 0, effects)) / effects
 
-    def several(world: World, action: str) -> Timed:
+    def several(world: Realm, action: str) -> Timed:
         return lambda: seconds(lambda: _at_once(world, action, many)) / many
 
     measured = {

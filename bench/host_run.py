@@ -79,7 +79,7 @@ def measure(place: Path) -> None:
         print(f"    {name:<50}{statistics.median(each[name] for each in told):>10,.2f} ms", flush=True)
 
 
-IMPORTS: Final = "import worldprotocol.cli.opening, worldprotocol.runs.command, host.builtin"
+IMPORTS: Final = "import worldprotocol.cli.support.opening, worldprotocol.runs.command, host.builtin"
 
 
 def _parts(folder: Path) -> dict[str, float]:
@@ -127,14 +127,14 @@ class _Stopwatch:
 def tell_parts(folder: Path) -> None:
     """Run ``true`` once, governed, in this process, and print what the parts took."""
     begin = time.perf_counter()
-    import worldprotocol.cli.opening
+    import worldprotocol.cli.support.opening
     import worldprotocol.runs.command
     from host import builtin  # noqa: F401
     from host.backups import Backups
     from host.confinement import RunningCommand
-    from world.leasing import Leasing
-    from worldprotocol.config import read_config
-    from worldprotocol.facade import World
+    from world.engine.lease_commands import LeaseCommands
+    from worldprotocol.api.config import read_config
+    from worldprotocol.api.realm import Realm
     from worldprotocol.runs import command as running
     from worldprotocol.runs import governed
     from worldprotocol.runs.governed import GovernedRun, Wishes
@@ -142,9 +142,9 @@ def tell_parts(folder: Path) -> None:
 
     watch = _Stopwatch()
     watch.taken["imports"] = (time.perf_counter() - begin) * 1e3
-    watch.on(World, "from_config", "opening the realm: log, domain, handlers, recovery")
+    watch.on(Realm, "from_config", "opening the realm: log, domain, handlers, recovery")
     watch.on(GovernedRun, "begin", "leases: asking and what is around it")
-    watch.on(Leasing, "request", "leases: the verdict and its commit")
+    watch.on(LeaseCommands, "request", "leases: the verdict and its commit")
     watch.on(Backups, "prepare", "backup: copying ahead")
     watch.on(Backups, "take", "backup: taking it")
     watch.on(governed, "take", "content: both looks")
@@ -154,10 +154,10 @@ def tell_parts(folder: Path) -> None:
     watch.on(RunRecord, "_write", "record: commits")
     watch.on(GovernedRun, "open", "opening the run: the rest")
     watch.on(GovernedRun, "end", "ending the run: the rest")
-    watch.on(World, "close", "closing the realm")
+    watch.on(Realm, "close", "closing the realm")
     config = read_config(folder / "world.toml")
     sys.path.insert(0, str(folder))
-    with World.from_config(config, workspace=worldprotocol.cli.opening.workspace_of(config)) as world:
+    with Realm.from_config(config, workspace=worldprotocol.cli.support.opening.workspace_of(config)) as world:
         premises = world.host.premises
         wanted = {"CONSUMES": "FILE:/src/*", "MUTATES": "FILE:/out/*"}
         scope = [{"predicate": predicate, "resource": resource} for predicate, resource in wanted.items()]

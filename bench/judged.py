@@ -13,11 +13,11 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from authority import Approve, Escalate, Narrow, Policy, Reject, rule
-from authority.opinions import Opinion
+from authority.policies.opinions import Opinion
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, Patch, set_
-from world.ports import Case
-from worldprotocol import World
+from world.state.ports import Case
+from worldprotocol import Realm
 
 DAY_MS: Final = 86_400_000
 STEP_MS: Final = 1_000
@@ -134,7 +134,7 @@ def record(folder: Path, decisions: int) -> str:
     file = folder / "world.db"
     parts: dict[str, Any] = {"domain": payments, "policies": ["rules.toml"], "folder": folder, "durability": "normal"}
     payers = max(50, decisions // EACH)
-    with World.create(file, clock=ManualClock(1_700_000_000_000, STEP_MS), **parts) as world:
+    with Realm.create(file, clock=ManualClock(1_700_000_000_000, STEP_MS), **parts) as world:
         for at in range(payers):
             world.register(f"bot{at}", "agent", binding={"kind": "policy_rules", "policy": "file"})
 

@@ -6,16 +6,16 @@ from pydantic import BaseModel
 
 from authority import PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host
-from world.actor import ActorRef
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, Patch, set_
-from world.intent import IntentBody, IntentInstance
+from world.engine.protocol import WorldProtocol
 from world.log import EventLog, open_log
 from world.log.store import Durability
-from world.protocol import WorldProtocol
-from world.submission import Submission, submit
-from world.views.index import WorldIndex
-from world.work import Work
+from world.model.actor import ActorRef
+from world.model.intent import IntentBody, IntentInstance
+from world.pipeline.submit import Submission, submit
+from world.pipeline.unit_of_work import UnitOfWork
+from world.read_models.index import WorldIndex
 
 MEMBERS = 32
 """How many values the state holds; a change touches one of them."""
@@ -63,7 +63,7 @@ def shelf() -> Domain:
     return domain
 
 
-class Realm:
+class BenchRealm:
     """A founded realm and its one actor; ``intents`` makes what to submit."""
 
     def __init__(self, address: str, *, durability: Durability = "full", domain: Domain | None = None) -> None:
@@ -116,7 +116,7 @@ class Realm:
             intents = [self.intent(number + offset) for offset in range(BATCH)]
             number += BATCH
 
-            def command(work: Work, intents: list[IntentInstance] = intents) -> None:
+            def command(work: UnitOfWork, intents: list[IntentInstance] = intents) -> None:
                 for intent in intents:
                     submit(work, Submission(intent), self._ids.new_id())
 

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import PydanticSerializationError
 
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused
-from world.literal_secrets import marked_literals
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.literal_secrets import marked_literals
 
 __all__ = ["EFFECT_INVALID_INPUT", "EffectInput", "invalid_input"]
 
@@ -27,7 +27,7 @@ EFFECT_INVALID_INPUT: Final = "EFFECT_INVALID_INPUT"
 """The error's code where an effect is asked for with parameters that its handler does not take."""
 
 
-def invalid_input(effect: str, faults: list[dict[str, str]]) -> Refused:
+def invalid_input(effect: str, faults: list[dict[str, str]]) -> RefusedError:
     """Return the refusal that names every fault of an effect's parameters.
 
     Args:
@@ -35,7 +35,9 @@ def invalid_input(effect: str, faults: list[dict[str, str]]) -> Refused:
         faults: each with ``path`` and ``message``.
     """
     told = "; ".join(f"{fault['path']}: {fault['message'].rstrip('.')}" for fault in faults)
-    return Refused(EFFECT_INVALID_INPUT, f"These are no parameters of {effect}: {told}.", effect=effect, faults=faults)
+    return RefusedError(
+        EFFECT_INVALID_INPUT, f"These are no parameters of {effect}: {told}.", effect=effect, faults=faults
+    )
 
 
 class EffectInput:
@@ -46,7 +48,7 @@ class EffectInput:
         type_: what they must be.
 
     Raises:
-        Refused: ``INVALID_HANDLER`` for a type that nothing can be checked against.
+        RefusedError: ``INVALID_HANDLER`` for a type that nothing can be checked against.
     """
 
     def __init__(self, effect: str, type_: Any) -> None:
@@ -59,7 +61,7 @@ class EffectInput:
             self._adapter: TypeAdapter[Any] = TypeAdapter(type_)
         except Exception as error:  # noqa: BLE001 - whatever a foreign type runs into when it is looked at
             first = str(error).partition("\n")[0].rstrip(".")
-            raise Refused(
+            raise RefusedError(
                 "INVALID_HANDLER",
                 f"The handler of effect {effect!r} cannot be used: its input is no type of data. {first}.",
                 effect=effect,
@@ -69,7 +71,7 @@ class EffectInput:
         """Return parameters as the type has them.
 
         Raises:
-            Refused: ``EFFECT_INVALID_INPUT`` with ``faults``: path and message of each.
+            RefusedError: ``EFFECT_INVALID_INPUT`` with ``faults``: path and message of each.
         """
         try:
             return self._adapter.validate_json(canonical_bytes(params), strict=True)
@@ -84,11 +86,11 @@ class EffectInput:
         """Return what was read as JSON again: with the defaults, and under the names that the type gives.
 
         Raises:
-            Refused: ``EFFECT_INVALID_INPUT`` for a value that its type cannot write as JSON.
+            RefusedError: ``EFFECT_INVALID_INPUT`` for a value that its type cannot write as JSON.
         """
         try:
             return read_json(self._adapter.dump_json(value, by_alias=True))
-        except (PydanticSerializationError, Refused) as error:
+        except (PydanticSerializationError, RefusedError) as error:
             raise invalid_input(self._effect, [{"path": "$", "message": f"they are no JSON. {error}"}]) from None
 
     def literals(self, params: Mapping[str, Any]) -> list[str]:

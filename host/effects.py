@@ -1,7 +1,7 @@
 """Effects: who makes them, what they are told, and what they may answer.
 
-A handler is a function ``(params, call)``, plain or ``async``. It answers ``Done``, ``Failed``, a list of
-patches, or any JSON value, and decides nothing: what its answer means is the action's business
+A handler is a function ``(params, call)``, plain or ``async``. It answers ``EffectResult``, ``EffectFailure``, a list
+of patches, or any JSON value, and decides nothing: what its answer means is the action's business
 (HC-handlers). ::
 
     @handler(
@@ -15,7 +15,7 @@ patches, or any JSON value, and decides nothing: what its answer means is the ac
         return Done({"receipt": receipt})
 
 With ``input`` a handler gets its parameters checked and as that type; what it promises and touches may then depend on
-them (``host.effect_input``, ``host.touches``).
+them (``host.effect_input``, ``host.effect_resources``).
 
 Which handlers there are is the operator's choice: a registry is filled by hand, from references
 (``host.loading``), or from the entry points of installed packages.
@@ -31,13 +31,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from host.effect_input import EFFECT_INVALID_INPUT, EffectInput
-from host.touches import Predicate, Touch, Touches, TouchesOf, resources_of, source_of, touch_faults, touch_to_wire
+from host.effect_resources import (
+    Predicate,
+    Touch,
+    Touches,
+    TouchesOf,
+    resources_of,
+    source_of,
+    touch_faults,
+    touch_to_wire,
+)
 from world.clock import Clock, SystemClock
-from world.errors import Refused
-from world.literal_secrets import named_literals
-from world.patch import Patch
-from world.ports import EffectTerms
-from world.snapshot import SnapshotView
+from world.errors import RefusedError
+from world.model.literal_secrets import named_literals
+from world.model.patch import Patch
+from world.model.snapshot import SnapshotView
+from world.state.ports import EffectTerms
 
 if TYPE_CHECKING:
     from host.confinement import RunningCommand
@@ -51,12 +60,12 @@ __all__ = [
     "MAX_RETRIES",
     "MAX_TIME_LIMIT_MS",
     "Answer",
-    "Done",
     "EffectCallInfo",
+    "EffectFailure",
     "EffectFunction",
     "EffectHandler",
     "EffectRegistry",
-    "Failed",
+    "EffectResult",
     "Predicate",
     "Touch",
     "WholeRegistry",
@@ -84,7 +93,7 @@ MAX_TYPE_CHARS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class EffectResult:
     """The effect was made.
 
     Args:
@@ -98,7 +107,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class EffectFailure:
     """The effect failed; becomes an error value that the action may catch.
 
     Args:
@@ -114,7 +123,9 @@ class Failed:
     retryable: bool = False
 
 
-Answer = Done | Failed | Sequence[Patch] | Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None
+Answer = (
+    EffectResult | EffectFailure | Sequence[Patch] | Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None
+)
 """Everything that a handler may answer; all but the first three is a value."""
 
 
@@ -210,7 +221,7 @@ class EffectHandler:
             operating system holds to what was declared (``host.isolation``).
 
     Raises:
-        Refused: ``INVALID_HANDLER`` that names the handler and what is wrong with it.
+        RefusedError: ``INVALID_HANDLER`` that names the handler and what is wrong with it.
     """
 
     type: str
@@ -246,13 +257,13 @@ class EffectHandler:
     def __call__(self, params: Mapping[str, Any], call: EffectCallInfo) -> Any:
         """Check the parameters and call the function, without time limit and without reading its answer.
 
-        Parameters that it does not take are the answer ``Failed`` with ``EFFECT_INVALID_INPUT``.
+        Parameters that it does not take are the answer ``EffectFailure`` with ``EFFECT_INVALID_INPUT``.
         """
         try:
             taken = self.taken(params)
             self._resources(params, taken)
-        except Refused as refused:
-            return Failed(refused.code, refused.message, refused.details)
+        except RefusedError as refused:
+            return EffectFailure(refused.code, refused.message, refused.details)
         if self.isolation == "process":
             from host.isolated_effects import perform  # only effects that start something pay for it
 
@@ -283,7 +294,7 @@ class EffectHandler:
         The resources are texts that may not be in canonical form yet.
 
         Raises:
-            Refused: ``EFFECT_INVALID_INPUT`` with all faults of the parameters, ``EFFECT_INVALID_TOUCHES``.
+            RefusedError: ``EFFECT_INVALID_INPUT`` with all faults of the parameters, ``EFFECT_INVALID_TOUCHES``.
         """
         return self._resources(params, self.taken(params) if self.input is not None else params)
 
@@ -318,7 +329,7 @@ class EffectHandler:
         """Return the parameters as the function gets them.
 
         Raises:
-            Refused: ``EFFECT_INVALID_INPUT``.
+            RefusedError: ``EFFECT_INVALID_INPUT``.
         """
         return params if self.input is None else self.input.read(params)
 
@@ -327,8 +338,8 @@ class EffectHandler:
         told = (lambda: params) if of_type is None else (lambda: of_type.told(taken))
         return resources_of(self.type, self.touches, taken, told)
 
-    def _invalid(self, why: str) -> Refused:
-        return Refused(
+    def _invalid(self, why: str) -> RefusedError:
+        return RefusedError(
             "INVALID_HANDLER",
             f"The handler of effect {self.type!r} cannot be used: {why}.",
             effect=str(self.type),
@@ -382,7 +393,7 @@ def handler(
             of ``call`` the plain facts, and may not answer patches.
 
     Raises:
-        Refused: ``INVALID_HANDLER``, by the decorator.
+        RefusedError: ``INVALID_HANDLER``, by the decorator.
     """
     terms = EffectTerms(
         DEFAULT_TIME_LIMIT_MS if callable(time_limit_ms) else time_limit_ms,
@@ -411,7 +422,7 @@ class EffectRegistry:
         builtin: handlers that any other of the same type takes the place of.
 
     Raises:
-        Refused: ``DUPLICATE_HANDLER`` as ``add`` does.
+        RefusedError: ``DUPLICATE_HANDLER`` as ``add`` does.
     """
 
     def __init__(self, handlers: Iterable[EffectHandler] = (), *, builtin: Iterable[EffectHandler] = ()) -> None:
@@ -425,7 +436,7 @@ class EffectRegistry:
         """Add a handler; it takes the place of a built-in one.
 
         Raises:
-            Refused: ``DUPLICATE_HANDLER`` where its type has another one: which of the two makes an effect
+            RefusedError: ``DUPLICATE_HANDLER`` where its type has another one: which of the two makes an effect
                 must not depend on the order in which packages are found.
         """
         if given.type in self._replaceable:
@@ -433,7 +444,7 @@ class EffectRegistry:
             self._handlers[given.type] = given
         known = self._handlers.setdefault(given.type, given)
         if known is not given:
-            raise Refused(
+            raise RefusedError(
                 "DUPLICATE_HANDLER",
                 f"Effect {given.type!r} has two handlers, {known.source} and {given.source}; leave one out.",
                 effect=given.type,

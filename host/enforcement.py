@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, get_args
 
-from world.errors import Refused
-from world.frozen import freeze
-from world.intent import IntentScope
-from world.patch import Patch, allows
-from world.patterns import SCOPE_RULES, compile_scope
-from world.ports import Enforcement
-from world.snapshot import ErrorValue
+from world.errors import RefusedError
+from world.model.immutable_json import freeze
+from world.model.intent import IntentScope
+from world.model.patch import Patch, allows
+from world.model.scope_patterns import SCOPE_RULES, compile_scope
+from world.model.snapshot import ErrorValue
+from world.state.ports import Enforcement
 
 __all__ = ["SCOPE_VIOLATION", "check_enforcement", "first_outside", "scope_violation"]
 
@@ -28,10 +28,12 @@ def check_enforcement(given: str) -> Enforcement:
     """Return the enforcement of this name.
 
     Raises:
-        Refused: ``INVALID_ENFORCEMENT`` for any other text: a slip of the pen must not make a host trusting.
+        RefusedError: ``INVALID_ENFORCEMENT`` for any other text: a slip of the pen must not make a host trusting.
     """
     if given not in get_args(Enforcement):
-        raise Refused("INVALID_ENFORCEMENT", f"A host is enforcing or trusting, not {given!r}.", enforcement=str(given))
+        raise RefusedError(
+            "INVALID_ENFORCEMENT", f"A host is enforcing or trusting, not {given!r}.", enforcement=str(given)
+        )
     return "trusting" if given == "trusting" else "enforcing"
 
 
@@ -42,7 +44,7 @@ def first_outside(scope: IntentScope | None, patches: Iterable[Patch], rules: in
         scope: approvedScope; None, and a scope that names no paths, is no restriction. A scope with an
             empty list of paths allows nothing.
         patches: in the order in which they were made.
-        rules: version of the scope rules (``world.patterns``).
+        rules: version of the scope rules (``world.model.scope_patterns``).
     """
     if scope is None or scope.allowed_paths is None:
         return None

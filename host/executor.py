@@ -1,10 +1,10 @@
 """The Host: takes an approved proposal's order as far as its journal goes, and makes one effect at a time.
 
 ``step`` is a pure function of the order: what is kept between calls is only what spares running an action again
-from its start after every effect (``world.core.live``). All that happens outside happens in ``perform``. Whoever
-drives it journals each request before, and each result after, and gives the journal back with the next step
-(``world.ports.Executor``). So an execution can be continued by another process, and performed again from its
-record.
+from its start after every effect (``world.core.flows.suspended_execution``). All that happens outside happens in
+``perform``. Whoever drives it journals each request before, and each result after, and gives the journal back with the
+next step (``world.state.ports.Executor``). So an execution can be continued by another process, and performed again
+from its record.
 
 How an execution ends:
 
@@ -28,38 +28,46 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from host.answers import Answered, EffectPlace, shown
 from host.confinement import RunningCommand
 from host.confinement.descendants import RUN
+from host.effect_answers import Answered, EffectPlace, shown
+from host.effect_resources import seen_in
 from host.effects import (
     MAX_TIME_LIMIT_MS,
-    Done,
     EffectCallInfo,
     EffectHandler,
     EffectRegistry,
+    EffectResult,
     idempotency_key,
     start_unconfined,
 )
 from host.enforcement import check_enforcement, first_outside, scope_violation
+from host.environment import HostEnvironment
 from host.observation.audit import Interception, exempt
 from host.observation.watch import Watch
-from host.premises import Premises
 from host.secrets import Secrets
 from host.secrets.use import resolved_for
-from host.touches import seen_in
-from host.worker import Ended, GivenUp, NotStarted, TimedOut, Workers
+from host.worker import Finished, GivenUp, NotStarted, TimedOut, WorkerThreads
 from world.clock import Clock, SystemClock
-from world.core import Computation, ComputeContext, Domain, EffectResult, Invocation, compute, recompute
-from world.core.live import LiveExecution
-from world.errors import Refused, ScopeViolationError
-from world.frozen import freeze
-from world.intent import IntentScope
+from world.code.time_limit import TimeLimit, TimeLimitError
+from world.core import Computation, ComputeContext, Domain, EffectAnswer, Invocation, compute, recompute
+from world.core.flows.suspended_execution import LiveExecution
+from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration
-from world.literal_secrets import named_literals
-from world.ports import EffectCall, EffectTerms, Enforcement, Keeper, Order, Outcome, Performed
-from world.proposal import ROLLBACK
-from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
-from world.time_limit import PastTimeLimit, TimeLimit
+from world.model.immutable_json import freeze
+from world.model.intent import IntentScope
+from world.model.literal_secrets import named_literals
+from world.model.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
+from world.state.ports import (
+    BackupService,
+    EffectAttempt,
+    EffectTerms,
+    Enforcement,
+    ExecutionOrder,
+    Performed,
+    StepOutcome,
+)
+from world.state.proposal import ROLLBACK
 
 __all__ = ["ACTION_TIMED_OUT", "STATE_CONFLICT", "Host"]
 
@@ -77,7 +85,7 @@ STATE_CONFLICT: Final = "STATE_CONFLICT"
 
 
 class Host:
-    """Executes what was approved; implements ``world.ports.Executor``.
+    """Executes what was approved; implements ``world.state.ports.Executor``.
 
     Args:
         domain: what is computed.
@@ -91,7 +99,7 @@ class Host:
         secrets: what references in parameters stand for; None defines no secret.
 
     Raises:
-        Refused: ``INVALID_ENFORCEMENT``; ``INVALID_SCHEMA`` where the domain's schema has faults.
+        RefusedError: ``INVALID_ENFORCEMENT``; ``INVALID_SCHEMA`` where the domain's schema has faults.
     """
 
     __slots__ = (
@@ -113,9 +121,9 @@ class Host:
         *,
         enforcement: Enforcement = "enforcing",
         time_limit: TimeLimit | None = None,
-        premises: Premises | None = None,
+        premises: HostEnvironment | None = None,
         clock: Clock | None = None,
-        workers: Workers | None = None,
+        workers: WorkerThreads | None = None,
         secrets: Secrets | None = None,
     ) -> None:
         """Take on a domain; its faults come out now and not in the middle of an execution."""
@@ -126,7 +134,7 @@ class Host:
         self._premises = premises
         self._clock = clock or SystemClock()
         self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
-        self._workers = workers or Workers()
+        self._workers = workers or WorkerThreads()
         self._secrets = secrets or Secrets()
         _ = domain.schema
 
@@ -141,12 +149,12 @@ class Host:
         return self._effects
 
     @property
-    def premises(self) -> Premises | None:
+    def premises(self) -> HostEnvironment | None:
         """The workspace that effects touch."""
         return self._premises
 
     @property
-    def keeper(self) -> Keeper | None:
+    def keeper(self) -> BackupService | None:
         """Who keeps backups of the workspace; None where there is no workspace."""
         return self._premises
 
@@ -155,7 +163,7 @@ class Host:
         """Whether patches outside approvedScope are refused (INT-13.5)."""
         return self._enforcement
 
-    def step(self, order: Order) -> Outcome:
+    def step(self, order: ExecutionOrder) -> StepOutcome:
         """Compute as far as the journal goes.
 
         Args:
@@ -169,7 +177,7 @@ class Host:
             return self._failed(order, violated)
         try:
             done, new = self._time_limit.run(lambda: self._go_on(order))
-        except PastTimeLimit as late:
+        except TimeLimitError as late:
             return self._failed(order, timed_out(order.intent.body.type, late, now=order.now))
         except Exception as bug:  # noqa: BLE001 - once approved a proposal always ends (WP-exec)
             return self._failed(order, _error(order, "INTERNAL_ERROR", f"The computation raised {shown(bug)}"))
@@ -178,7 +186,7 @@ class Host:
                 raise  # somebody pressed Ctrl-C; in any other thread it can only be the action's own
             return self._failed(order, _error(order, "ACTION_RAISED", f"The action raised {shown(left)}"))
         if done.error is not None:
-            return Outcome("failed", (), done.snapshot, error=done.error)
+            return StepOutcome("failed", (), done.snapshot, error=done.error)
         scope = order.approved_scope
         outside = None
         if self._enforcement == "enforcing":
@@ -189,10 +197,10 @@ class Host:
         if order.journal and order.journal.keys() - set(done.answered):
             return self.conflict(order)
         if done.status == "pending":
-            return Outcome("pending", (), done.snapshot, requirements=done.requirements)
-        return Outcome("completed", done.patches, done.snapshot)
+            return StepOutcome("pending", (), done.snapshot, requirements=done.requirements)
+        return StepOutcome("completed", done.patches, done.snapshot)
 
-    def conflict(self, order: Order) -> Outcome:
+    def conflict(self, order: ExecutionOrder) -> StepOutcome:
         """Return the outcome where other effects are asked for than were made (design section 5)."""
         told = (
             "The action now asks for other effects than those it made already: the state was changed beneath "
@@ -211,7 +219,7 @@ class Host:
         handler = self._effects.find(effect_type)
         return list(named_literals(params)) if handler is None else handler.literal_secrets(params)
 
-    def perform(self, order: Order, requirement: Requirement, call: EffectCall | None = None) -> Performed:
+    def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt | None = None) -> Performed:
         """Make one effect, once, within its time limit, if all that its handler says it touches was declared.
 
         In a workspace it is watched while it is made, too.
@@ -228,7 +236,7 @@ class Host:
             ``KLIS_SCOPE_VIOLATION``, what ``host.secrets`` refuses, or what the handler says. Only what ends the whole
             process (KeyboardInterrupt) passes through; then the effect's outcome is unknown.
         """
-        told = call or EffectCall()
+        told = call or EffectAttempt()
         place = EffectPlace(requirement, order.now)
         if requirement.type == ROLLBACK:
             return self._given_back(place)
@@ -251,37 +259,39 @@ class Host:
             resolved = resolved_for(handler, requirement.params, self._secrets)
         except ScopeViolationError as violation:
             return _violated(place, violation, watch)
-        except Refused as refused:  # what the effect touches cannot be told from its parameters, or a secret is missing
+        except (
+            RefusedError
+        ) as refused:  # what the effect touches cannot be told from its parameters, or a secret is missing
             return Performed(place.failed(refused.code, refused.message, refused.details))
         try:
             performed = self._made(order, place, handler, told, watch, resolved.params)
         except ScopeViolationError as violation:
             performed = _violated(place, violation, watch)
-        except Refused as refused:
+        except RefusedError as refused:
             performed = Performed(place.failed(refused.code, refused.message, refused.details))
         try:
             return resolved.masked(performed)
-        except Refused as refused:
+        except RefusedError as refused:
             return resolved.masked(Performed(place.invalid(f"what cannot be recorded. {refused.message}")))
 
     def _given_back(self, place: EffectPlace) -> Performed:
         """Give the workspace back as it was before the leases of an execution that failed (KO-3.3)."""
         try:
             if self._premises is None:
-                raise Refused("WORKSPACE_MISSING", "There is no workspace at hand to restore the backup to.")
+                raise RefusedError("WORKSPACE_MISSING", "There is no workspace at hand to restore the backup to.")
             params = place.requirement.params
             told = self._premises.restore(params["backup"], fresh=bool(params.get("fresh")))
-            return Performed(place.read(Done(told)))
-        except (Refused, OSError) as error:
-            code = error.code if isinstance(error, Refused) else "RESTORE_FAILED"
+            return Performed(place.read(EffectResult(told)))
+        except (RefusedError, OSError) as error:
+            code = error.code if isinstance(error, RefusedError) else "RESTORE_FAILED"
             return Performed(place.failed(code, shown(error)), retryable=isinstance(error, OSError))
 
     def _made(
         self,
-        order: Order,
+        order: ExecutionOrder,
         place: EffectPlace,
         handler: EffectHandler,
-        told: EffectCall,
+        told: EffectAttempt,
         watch: Watch | None,
         params: Any,
     ) -> Performed:
@@ -328,7 +338,7 @@ class Host:
         return _with_seen(self._ended(place, handler, ending), watch)
 
     def _ended(
-        self, place: EffectPlace, handler: EffectHandler, ending: Ended | TimedOut | GivenUp | NotStarted
+        self, place: EffectPlace, handler: EffectHandler, ending: Finished | TimedOut | GivenUp | NotStarted
     ) -> Performed:
         name = place.requirement.type
         if isinstance(ending, TimedOut):
@@ -345,13 +355,13 @@ class Host:
         if error is None:
             answered: Answered = ending.value
             return Performed(answered.result, retryable=answered.retryable)
-        if isinstance(error, LeasesLost):
+        if isinstance(error, LeasesLostError):
             return Performed(place.failed(error.code, error.message))
         if _ends_the_process(error):
             raise error
         return Performed(place.raised(error), retryable=True)
 
-    def _go_on(self, order: Order) -> tuple[Computation, int]:
+    def _go_on(self, order: ExecutionOrder) -> tuple[Computation, int]:
         """Compute as far as the journal goes, from where an earlier step stopped if it is still at hand.
 
         With it comes how many of the patches an earlier step has held against the approved scope.
@@ -369,14 +379,14 @@ class Host:
             self._live.pop(next(iter(self._live))).close()
         return done, live.patches_before
 
-    def _compute(self, order: Order) -> Computation:
+    def _compute(self, order: ExecutionOrder) -> Computation:
         return compute(self._domain, *_attempt(order), order.journal)
 
-    def _view(self, order: Order) -> SnapshotView:
+    def _view(self, order: ExecutionOrder) -> SnapshotView:
         """Return the state in which the order's next effect is asked for (HC-compute: patches come first)."""
         return self._compute(order).snapshot.view
 
-    def _failed(self, order: Order, error: ErrorValue) -> Outcome:
+    def _failed(self, order: ExecutionOrder, error: ErrorValue) -> StepOutcome:
         base = order.snapshot
         snapshot = Snapshot(
             data=base.data,
@@ -385,10 +395,10 @@ class Host:
             input=order.intent.body.input,
             meta=Meta(base.meta.version + 1, order.now, order.seed, self._domain.schema.hash),
         )
-        return Outcome("failed", (), snapshot, error=error)
+        return StepOutcome("failed", (), snapshot, error=error)
 
 
-def timed_out(action: str, late: PastTimeLimit, *, now: int) -> ErrorValue:
+def timed_out(action: str, late: TimeLimitError, *, now: int) -> ErrorValue:
     """Return the error value of an action that did not end in time.
 
     Args:
@@ -405,7 +415,7 @@ def is_time_out(error: Mapping[str, Any] | None) -> bool:
     return error is not None and error.get("code") == ACTION_TIMED_OUT and error.get("source", {}).get("nodePath") == ""
 
 
-class LeasesLost(Exception):
+class LeasesLostError(Exception):
     """Raised in a handler that asks whether it may still touch anything."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -422,7 +432,7 @@ class _Lasting:
     A handler that was given up may still be running in its thread, when the leases are somebody else's already.
     """
 
-    def __init__(self, told: EffectCall, watch: Watch | None) -> None:
+    def __init__(self, told: EffectAttempt, watch: Watch | None) -> None:
         self._told = told
         self._watch = watch
         self._ended = False
@@ -440,7 +450,7 @@ class _Lasting:
         """Raise where the handler may touch nothing any more."""
         over = self.why_over()
         if over is not None:
-            raise LeasesLost(*over)
+            raise LeasesLostError(*over)
 
     def end(self, effect: str) -> None:
         """Let what may still be running touch nothing any more."""
@@ -457,7 +467,7 @@ def _marked(
     return start(argv, env={**env, RUN: proposal_id}, **more)
 
 
-def _is_violation(result: EffectResult) -> bool:
+def _is_violation(result: EffectAnswer) -> bool:
     return result.error is not None and result.error.code == KLIS_SCOPE_VIOLATION
 
 
@@ -476,7 +486,7 @@ def _with_seen(performed: Performed, watch: Watch | None) -> Performed:
     )
 
 
-def _attempt(order: Order) -> tuple[Snapshot, Invocation, ComputeContext]:
+def _attempt(order: ExecutionOrder) -> tuple[Snapshot, Invocation, ComputeContext]:
     body = order.intent.body
     return (
         order.snapshot,
@@ -487,7 +497,7 @@ def _attempt(order: Order) -> tuple[Snapshot, Invocation, ComputeContext]:
     )
 
 
-def _error(order: Order, code: str, message: str) -> ErrorValue:
+def _error(order: ExecutionOrder, code: str, message: str) -> ErrorValue:
     return ErrorValue(code, message, order.intent.body.type, "", order.now)
 
 

@@ -89,13 +89,13 @@ def awaited(value: Any) -> Any:
 
 
 def answer_of(value: Any) -> dict[str, Any]:
-    """Return an answer as JSON: of a handler of effects also ``Done`` without patches, and ``Failed``."""
+    """Return an answer as JSON; of an effect handler also ``EffectResult`` without patches, and ``EffectFailure``."""
     kind = type(value).__name__ if type(value).__module__ == "host.effects" else ""
-    if kind == "Failed":
+    if kind == "EffectFailure":
         context = None if value.context is None else dict(value.context)
         failed = {"code": value.code, "message": value.message, "context": context, "retryable": value.retryable}
         return {"failed": failed}
-    if kind == "Done":
+    if kind == "EffectResult":
         if value.patches:
             raise TypeError("an isolated handler cannot answer patches; answer a value, and let the action write it")
         value = value.value

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from host.confinement.private import private_folder
-from host.effects import EffectCallInfo, Failed
+from host.effects import EffectCallInfo, EffectFailure
 from host.isolation import ENVIRONMENT, Code, converse, program
 from host.observation.audit import exempt
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
 
 __all__ = ["IsolatedHandlerError", "perform"]
 
@@ -64,8 +64,8 @@ def perform(effect_type: str, function: Callable[..., Any], params: Mapping[str,
                 stdout=pipe,
                 stderr=pipe,
             )
-        except Refused as refused:
-            return Failed(refused.code, refused.message, refused.details)
+        except RefusedError as refused:
+            return EffectFailure(refused.code, refused.message, refused.details)
         if not command.is_confined:  # it waits for its code still
             command.close()
             return _unavailable(effect_type, "the kernel has no Landlock or no way to watch")
@@ -79,9 +79,9 @@ def perform(effect_type: str, function: Callable[..., Any], params: Mapping[str,
         )
     if answer.raised is not None:
         raise IsolatedHandlerError(f"{answer.raised['type']}: {answer.raised['message']}")
-    return answer.value if answer.failed is None else Failed(**answer.failed)
+    return answer.value if answer.failed is None else EffectFailure(**answer.failed)
 
 
-def _unavailable(effect_type: str, why: str) -> Failed:
+def _unavailable(effect_type: str, why: str) -> EffectFailure:
     told = f"The handler of {effect_type!r} has to run in a confined process of its own, and {why}; nothing was done."
-    return Failed("CONFINEMENT_UNAVAILABLE", told)
+    return EffectFailure("CONFINEMENT_UNAVAILABLE", told)

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
 
-from host.builtin.children import Child, Ended
+from host.builtin.children import Child, ChildExit
 from host.confinement import RunningCommand
-from world.canonical import read_json, sha256_hex
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import read_json, sha256_hex
 
 __all__ = ["ENVIRONMENT", "Answer", "Code", "Isolation", "converse", "program"]
 
@@ -57,7 +57,7 @@ class Code:
             code: a text that defines ``main``, or a function at the top level of a module.
 
         Raises:
-            Refused: ``INVALID_VALUE`` for what a child cannot find again.
+            RefusedError: ``INVALID_VALUE`` for what a child cannot find again.
         """
         if isinstance(code, str):
             return cls(f"sha256:{sha256_hex(code.encode())}", {"source": code, "path": []})
@@ -65,7 +65,7 @@ class Code:
         module = sys.modules.get(getattr(code, "__module__", None) or "")
         file = getattr(module, "__file__", None)
         if module is None or not str(file).endswith(".py") or not _is_found(module, name, code):
-            raise Refused(
+            raise RefusedError(
                 "INVALID_VALUE",
                 f"{code!r} cannot run in a process of its own: it must be a function at the top level of a module that "
                 "is a file, or a text that defines main(argument).",
@@ -148,7 +148,7 @@ def converse(
     return ended.code if answer.raised is None else ended.code or 1, answer
 
 
-def _read(ended: Ended) -> Answer:
+def _read(ended: ChildExit) -> Answer:
     """Return the answer; whatever is none is as if the code had raised."""
     output = ended.stderr.tail.decode("utf-8", "replace")
     if ended.why != "by itself":
@@ -159,7 +159,7 @@ def _read(ended: Ended) -> Answer:
         )
     try:
         told = read_json(ended.stdout.tail)
-    except (Refused, ValueError):
+    except (RefusedError, ValueError):
         told = None
     if not isinstance(told, dict) or not told.keys() & {"value", "failed", "raised"}:
         how = f"signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"

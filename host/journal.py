@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from world.core import EffectResult
-from world.errors import DamagedLog, Refused
-from world.events import EffectFulfilled, EffectRequested, Event, ProposalCompleted, ProposalFailed
-from world.snapshot import Requirement
+from world.core import EffectAnswer
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import EffectFulfilled, EffectRequested, Event, ProposalCompleted, ProposalFailed
+from world.model.snapshot import Requirement
 
 __all__ = ["DroppedResult", "ExecutionJournal", "rebuild_journal"]
 
@@ -37,12 +37,12 @@ class ExecutionJournal:
     """The effects of one execution, as its log tells them.
 
     Args:
-        results: by requirement id; what ``world.ports.Order`` takes as journal.
+        results: by requirement id; what ``world.state.ports.Order`` takes as journal.
         requested: each effect asked for, once, in order.
         dropped: results that do not count.
     """
 
-    results: Mapping[str, EffectResult] = field(default_factory=dict)
+    results: Mapping[str, EffectAnswer] = field(default_factory=dict)
     requested: tuple[Requirement, ...] = ()
     dropped: tuple[DroppedResult, ...] = ()
 
@@ -60,9 +60,9 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
         proposal_id: whose execution.
 
     Raises:
-        DamagedLog: ``BAD_EVENT`` where a recorded request or result is none.
+        DamagedLogError: ``BAD_EVENT`` where a recorded request or result is none.
     """
-    results: dict[str, EffectResult] = {}
+    results: dict[str, EffectAnswer] = {}
     requested: dict[str, Requirement] = {}
     dropped: list[DroppedResult] = []
     is_over = False
@@ -86,17 +86,17 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
 def _requirement(wire: Mapping[str, Any], proposal_id: str) -> Requirement:
     try:
         return Requirement.from_wire(wire)
-    except Refused as refused:
+    except RefusedError as refused:
         raise _damaged(f"A request of proposal {proposal_id} is none", refused, proposal_id) from None
 
 
-def _result(event: EffectFulfilled) -> EffectResult:
+def _result(event: EffectFulfilled) -> EffectAnswer:
     try:
-        return EffectResult.from_wire(event.result)
-    except (Refused, TypeError, AttributeError) as error:
+        return EffectAnswer.from_wire(event.result)
+    except (RefusedError, TypeError, AttributeError) as error:
         told = f"The result of effect {event.requirement_id} is none"
         raise _damaged(told, error, event.proposal_id) from None
 
 
-def _damaged(told: str, error: Exception, proposal_id: str) -> DamagedLog:
-    return DamagedLog("BAD_EVENT", f"{told}: {error}", proposal=proposal_id)
+def _damaged(told: str, error: Exception, proposal_id: str) -> DamagedLogError:
+    return DamagedLogError("BAD_EVENT", f"{told}: {error}", proposal=proposal_id)

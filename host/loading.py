@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from host.effects import EffectHandler, EffectRegistry
-from world.errors import Refused
-from world.references import load_reference, offered
+from world.code.references import load_reference, offered
+from world.errors import RefusedError
 
 __all__ = ["ENTRY_POINTS", "find_effects", "load_handlers"]
 
@@ -37,7 +37,7 @@ def find_effects(
         builtin: whether the built-in ones are among them; any other handler of their type takes their place.
 
     Raises:
-        Refused: as ``load_handlers``; ``DUPLICATE_HANDLER`` where two handlers stand for one type of effect.
+        RefusedError: as ``load_handlers``; ``DUPLICATE_HANDLER`` where two handlers stand for one type of effect.
     """
     from host.builtin import BUILTIN  # only who makes effects pays for it
 
@@ -59,7 +59,7 @@ def load_handlers(reference: str, *, base: Path | None = None) -> list[EffectHan
         base: the folder that relative file names start from; None is the current folder.
 
     Raises:
-        Refused: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_HANDLER`` where it names something else.
+        RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_HANDLER`` where it names something else.
     """
     return _handlers(repr(reference), load_reference(reference, base=base))
 
@@ -69,7 +69,7 @@ def _handlers(owner: str, found: Any) -> list[EffectHandler]:
     several = list(found) if is_several else [found]
     for given in several:
         if not isinstance(given, EffectHandler):
-            raise Refused(
+            raise RefusedError(
                 "INVALID_HANDLER",
                 f"From {owner}: {type(given).__name__} is no effect handler; a function becomes one by @handler(type), "
                 "and several may come as a list or a registry.",

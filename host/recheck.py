@@ -12,24 +12,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from host.executor import STATE_CONFLICT, Host
-from world.canonical import canonical_bytes
-from world.errors import Diverged, Refused
-from world.events import WorldSealed
-from world.identity import content_id, requirement_id, signature, snapshot_hash, world_id
-from world.ports import Enforcement, Order, Outcome
-from world.snapshot import Requirement
+from world.errors import DivergenceError, RefusedError
+from world.events.definitions import WorldSealed
+from world.model.canonical_json import canonical_bytes
+from world.model.identity import content_id, requirement_id, signature, snapshot_hash, world_id
+from world.model.snapshot import Requirement
+from world.state.ports import Enforcement, ExecutionOrder, StepOutcome
 
 __all__ = ["recheck_execution"]
 
 
 def recheck_execution(
     host: Host,
-    order: Order,
+    order: ExecutionOrder,
     recorded: WorldSealed,
     *,
     enforcement: Enforcement,
     requested: Iterable[Requirement] = (),
-) -> Diverged | None:
+) -> DivergenceError | None:
     """Perform an execution again and compare what comes of it with what was sealed.
 
     Args:
@@ -47,7 +47,7 @@ def recheck_execution(
     """
     at_hand = host.domain.schema.hash
     if at_hand != recorded.schema_hash:
-        return Diverged(
+        return DivergenceError(
             "CANNOT_RECHECK",
             f"The execution of proposal {order.proposal_id} cannot be rechecked: it was made under schema "
             f"{recorded.schema_hash}, and the domain at hand has {at_hand}. Give the domain as it was then.",
@@ -72,7 +72,7 @@ Comparison = tuple[str, Any, Any]
 
 
 def _comparisons(
-    order: Order, recorded: WorldSealed, outcome: Outcome, requested: tuple[Requirement, ...]
+    order: ExecutionOrder, recorded: WorldSealed, outcome: StepOutcome, requested: tuple[Requirement, ...]
 ) -> Iterable[Comparison]:
     for asked in requested:
         yield "the id of a request", asked.id, _derived_id(order, recorded.schema_hash, asked)
@@ -89,13 +89,13 @@ def _comparisons(
     yield "the worldId", recorded.world_id, world_id(recorded.schema_hash, state, recorded.parent)
 
 
-def _derived_id(order: Order, schema_hash: str, asked: Requirement) -> str:
+def _derived_id(order: ExecutionOrder, schema_hash: str, asked: Requirement) -> str:
     return requirement_id(
         schema_hash, order.intent.intent_id, asked.action_id, asked.node_path, asked.type, asked.params
     )
 
 
-def _ending(outcome: Outcome) -> str:
+def _ending(outcome: StepOutcome) -> str:
     if outcome.status != "pending":
         return outcome.status
     asked = ", ".join(f"{requirement.type} ({requirement.id})" for requirement in outcome.requirements)
@@ -117,12 +117,12 @@ def _at(patches: list[Any], index: int) -> Any:
 def _same(then: Any, now: Any) -> bool:
     try:
         return canonical_bytes(then) == canonical_bytes(now)
-    except Refused:  # what cannot be written canonically was never computed
+    except RefusedError:  # what cannot be written canonically was never computed
         return False
 
 
-def _diverged(order: Order, what: str, then: Any, now: Any) -> Diverged:
-    return Diverged(
+def _diverged(order: ExecutionOrder, what: str, then: Any, now: Any) -> DivergenceError:
+    return DivergenceError(
         "EXECUTION_DIVERGED",
         f"The execution of proposal {order.proposal_id} gives another result than its record: {what} was "
         f"{_told(then)} and is now {_told(now)}.",
@@ -140,6 +140,6 @@ def _told(value: Any) -> str:
         return value
     try:
         text = canonical_bytes(value).decode()
-    except Refused:
+    except RefusedError:
         text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -18,7 +18,7 @@ from inspect import isawaitable
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-__all__ = ["MAX_ABANDONED", "Ended", "GivenUp", "NotStarted", "TimedOut", "Workers"]
+__all__ = ["MAX_ABANDONED", "Finished", "GivenUp", "NotStarted", "TimedOut", "WorkerThreads"]
 
 STILL_WANTED_S: Final = 0.25
 """How often it is asked whether work that runs is still wanted, in seconds."""
@@ -31,7 +31,7 @@ MAX_ABANDONED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Finished:
     """The work ended in time.
 
     Args:
@@ -72,7 +72,7 @@ class NotStarted:
     reason: str
 
 
-class Workers:
+class WorkerThreads:
     """Runs work in threads, each within its time.
 
     Args:
@@ -95,7 +95,7 @@ class Workers:
         around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
         why_over: Callable[[], tuple[str, str] | None] = lambda: None,
         give_up: Callable[[], None] = lambda: None,
-    ) -> Ended | TimedOut | GivenUp | NotStarted:
+    ) -> Finished | TimedOut | GivenUp | NotStarted:
         """Run work and wait for it no longer than its time.
 
         Args:
@@ -153,7 +153,7 @@ class _Job:
         self._around = around
         self._work = work
         self._read = read
-        self._ended: SimpleQueue[Ended] = SimpleQueue()
+        self._ended: SimpleQueue[Finished] = SimpleQueue()
         self._cancelled = False
         self._cancel_task: Callable[[], Any] | None = None
 
@@ -166,11 +166,11 @@ class _Job:
                     value = self._awaited(value)
                 value = self._read(value)
         except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
-            self._ended.put(Ended(error=error))
+            self._ended.put(Finished(error=error))
         else:
-            self._ended.put(Ended(value))
+            self._ended.put(Finished(value))
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> Finished | None:
         """Return the end, or None when it does not come in time."""
         try:
             return self._ended.get(timeout=seconds)

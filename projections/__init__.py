@@ -33,20 +33,20 @@ from projections.deciding import Availability
 from projections.descriptors import ActionDescriptor, descriptors_of
 from projections.direct import check_direct, direct, is_direct
 from projections.explaining import Explanation, explain_catalog
-from projections.guard import Guard, guarded
 from projections.issuer import Issuer, IssueRequest
 from projections.loading import ENTRY_POINTS, find_projections, load_projections
+from projections.purity.guard import Guard, guarded
 from projections.recheck import recheck_projection
 from projections.recorder import ProjectionRecord, record_of, routed_refusal, worth_recording
 from projections.registry import (
-    Asking,
+    InvocationMode,
     Once,
     ProjectionRegistry,
     Registered,
     Routed,
     UnsafeUnguarded,
 )
-from projections.results import Answer, Nothing, ProjectionResult, Selected
+from projections.results import Answer, NoIntent, ProjectionResult, Select
 from projections.tools import Tool, ToolSet, action_type, tool_name, tools_of
 
 __all__ = [
@@ -57,16 +57,16 @@ __all__ = [
     "ActionCatalogProjector",
     "ActionDescriptor",
     "Answer",
-    "Asking",
     "Availability",
     "CatalogProjector",
     "CatalogRequest",
     "Explanation",
     "FunctionProjection",
     "Guard",
+    "InvocationMode",
     "IssueRequest",
     "Issuer",
-    "Nothing",
+    "NoIntent",
     "Once",
     "ProjectedAction",
     "Projection",
@@ -77,7 +77,7 @@ __all__ = [
     "Pruning",
     "Registered",
     "Routed",
-    "Selected",
+    "Select",
     "Tool",
     "ToolSet",
     "UnsafeUnguarded",

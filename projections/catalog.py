@@ -20,13 +20,13 @@ from pydantic import Field, model_validator
 from projections.deciding import AVAILABLE, Availability, Decider, Judged, Status
 from projections.descriptors import ActionDescriptor
 from projections.reasons import with_reason
-from world.actor import ActorRef
-from world.errors import Refused
-from world.frozen import MAX_SAFE_INTEGER, FrozenDict, freeze
-from world.identity import catalog_hash
-from world.snapshot import SnapshotView
-from world.time_limit import TimeLimit
-from world.values import Value
+from world.code.time_limit import TimeLimit
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.identity import catalog_hash
+from world.model.immutable_json import MAX_SAFE_INTEGER, FrozenDict, freeze
+from world.model.snapshot import SnapshotView
+from world.model.value import Value
 
 __all__ = [
     "ActionCatalog",
@@ -97,7 +97,7 @@ class CatalogRequest:
         pruning: what is left out.
 
     Raises:
-        Refused: ``INVALID_VALUE`` for an unknown mode, data that is no object, and two actions of one type;
+        RefusedError: ``INVALID_VALUE`` for an unknown mode, data that is no object, and two actions of one type;
             ``NOT_CANONICAL`` for a snapshot or a hash that is no JSON.
     """
 
@@ -130,7 +130,7 @@ class CatalogRequest:
         """Return the request that a mapping in wire form describes; absent options take their defaults.
 
         Raises:
-            Refused: ``INVALID_VALUE``, ``NOT_CANONICAL``, ``LOCAL_PREDICATE``.
+            RefusedError: ``INVALID_VALUE``, ``NOT_CANONICAL``, ``LOCAL_PREDICATE``.
         """
         if not isinstance(wire, Mapping) or not wire.keys() <= _REQUEST or not isinstance(wire.get("schemaHash"), str):
             raise _invalid(f"a request is an object with schemaHash, and beside it only {', '.join(sorted(_REQUEST))}")
@@ -150,8 +150,8 @@ class CatalogRequest:
 _REQUEST: Final = frozenset({"schemaHash", "snapshot", "actor", "actions", "mode", "pruning"})
 
 
-def _invalid(why: str) -> Refused:
-    return Refused("INVALID_VALUE", f"This is no valid CatalogRequest: {why}.")
+def _invalid(why: str) -> RefusedError:
+    return RefusedError("INVALID_VALUE", f"This is no valid CatalogRequest: {why}.")
 
 
 @dataclass(frozen=True, slots=True)

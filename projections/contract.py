@@ -7,7 +7,7 @@ request; equal requests give equal results.
 What it is given is the same whichever way it came. Numbers have their canonical form, the members of the
 payload and of the actor's meta stand in canonical order, and there is no time of occurrence (INT-11.3). So a
 result can be performed again from its record. Members of the snapshot keep the order in which they were
-written, which is not part of the state. A result must not depend on it; ``projections.guard`` finds out.
+written, which is not part of the state. A result must not depend on it; ``projections.purity.guard`` finds out.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, get_args
 
-from projections.calling import MUTATION, guarded_call
+from projections.purity.calling import MUTATION, guarded_call
 from projections.results import Answer, ProjectionResult, read_result
-from world.actor import ActorRef
-from world.canonical import utf16_key
-from world.errors import Refused
-from world.frozen import freeze
-from world.origin import API_ORIGIN, DIRECT_PREFIX
-from world.snapshot import SnapshotView
-from world.source import SourceEvent, SourceKind
-from world.time_limit import TimeLimit
-from world.values import MAX_ID_LENGTH
+from world.code.time_limit import TimeLimit
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.canonical_json import utf16_key
+from world.model.immutable_json import freeze
+from world.model.intent_origin import API_ORIGIN, DIRECT_PREFIX
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent, SourceKind
+from world.model.value import MAX_ID_LENGTH
 
 __all__ = [
     "DIRECT_PREFIX",
@@ -62,7 +62,7 @@ class ProjectionRequest:
         source: what happened; ``occurred_at`` is taken out here (INT-11.3).
 
     Raises:
-        Refused: ``NOT_CANONICAL`` for a snapshot that is no JSON.
+        RefusedError: ``NOT_CANONICAL`` for a snapshot that is no JSON.
     """
 
     schema_hash: str
@@ -156,7 +156,7 @@ def projection(
         priority: the higher it is, the earlier it is asked; equal ones are asked in the order of their ids.
 
     Raises:
-        Refused: ``INVALID_PROJECTION`` for a bad id, unknown kinds, or a function that is a coroutine or
+        RefusedError: ``INVALID_PROJECTION`` for a bad id, unknown kinds, or a function that is a coroutine or
             generator.
     """
     kinds = None if sources is None else check_sources(projection_id, sources)
@@ -179,9 +179,9 @@ def ask(asked: Projection, req: ProjectionRequest, *, time_limit: TimeLimit = _N
         time_limit: how long it may take.
 
     Raises:
-        Refused: ``PROJECTION_IMPURE`` when it reaches the clock, chance, the network, files or anything else outside of
-            its request, ``PROJECTION_FAILED`` when it raises, ``PROJECTION_TIMED_OUT`` when it takes too long,
-            ``INVALID_PROJECTION_RESULT`` when its answer is none; all name it.
+        RefusedError: ``PROJECTION_IMPURE`` when it reaches the clock, chance, the network, files or anything else
+            outside of its request, ``PROJECTION_FAILED`` when it raises, ``PROJECTION_TIMED_OUT`` when it takes too
+            long, ``INVALID_PROJECTION_RESULT`` when its answer is none; all name it.
     """
     answer = guarded_call(asked.projection_id, lambda: asked.project(req), time_limit, but=frozenset({MUTATION}))
     return read_result(asked.projection_id, answer)
@@ -191,7 +191,7 @@ def check_projection_id(projection_id: Any) -> None:
     """Refuse an id that no projection may have.
 
     Raises:
-        Refused: ``INVALID_PROJECTION`` for anything but a printable text of at most ``MAX_ID_LENGTH``
+        RefusedError: ``INVALID_PROJECTION`` for anything but a printable text of at most ``MAX_ID_LENGTH``
             characters, and for the names that mark direct production, intents stated outright, and the router.
     """
     fault = None
@@ -207,18 +207,18 @@ def check_projection_id(projection_id: Any) -> None:
         fault = "is the router's own name in records"
     if fault is not None:
         shown = repr(projection_id)[:80]
-        raise Refused("INVALID_PROJECTION", f"The projection id {shown} {fault}.", projection=shown)
+        raise RefusedError("INVALID_PROJECTION", f"The projection id {shown} {fault}.", projection=shown)
 
 
 def check_sources(projection_id: str, sources: Iterable[Any]) -> frozenset[SourceKind]:
     """Return the kinds of source events as a set.
 
     Raises:
-        Refused: ``INVALID_PROJECTION`` for an unknown kind, and for a bare text.
+        RefusedError: ``INVALID_PROJECTION`` for an unknown kind, and for a bare text.
     """
     kinds = frozenset([sources] if isinstance(sources, str) else sources)
     if isinstance(sources, str) or not kinds <= SOURCE_KINDS:
-        raise Refused(
+        raise RefusedError(
             "INVALID_PROJECTION",
             f"The projection {projection_id!r} wants events of kind {', '.join(sorted(map(repr, kinds)))}; "
             f"give a collection out of {', '.join(sorted(SOURCE_KINDS))}.",
@@ -239,7 +239,7 @@ def in_canonical_order(value: Any) -> Any:
 def _refuse_deferred(projection_id: str, function: Any) -> None:
     """Refuse functions that only begin when they are called: what they do later, no request holds."""
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or not callable(function):
-        raise Refused(
+        raise RefusedError(
             "INVALID_PROJECTION",
             f"The projection {projection_id!r} must be a plain function of one request, neither async nor a generator.",
             projection=projection_id,

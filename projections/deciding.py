@@ -16,12 +16,12 @@ from typing import Any, Final, Literal
 
 from projections.descriptors import ActionDescriptor, not_at_hand
 from projections.noting import NotingContext
-from projections.watch import watched
-from world.actor import ActorRef
+from projections.purity.run_watch import watched
+from world.code.time_limit import TimeLimit, TimeLimitError, breakable
 from world.core import AvailabilityContext, ExpressionError, LocalPredicate, Scope
-from world.core.availability import Predicate, actor_fields, read_answer
-from world.snapshot import SnapshotView
-from world.time_limit import PastTimeLimit, TimeLimit, breakable
+from world.core.availability import CompiledPredicate, actor_fields, read_answer
+from world.model.actor import ActorRef
+from world.model.snapshot import SnapshotView
 
 __all__ = [
     "AVAILABLE",
@@ -98,7 +98,7 @@ class Decider:
         """Return what a predicate's expression may read."""
         return Scope(self.view.data, computed=self.view.computed, meta=self.fields)
 
-    def _expression(self, predicate: Predicate) -> Decided:
+    def _expression(self, predicate: CompiledPredicate) -> Decided:
         # What it needs comes first: an `and` that ends early would hide that it is absent (INT-7.4.2e).
         if (predicate.actor or predicate.computed) and (absent := predicate.missing(self.fields, self.view.computed)):
             return MISSING_CONTEXT, f"{_listed(absent)} absent"
@@ -136,7 +136,7 @@ class Decider:
             given, found = self.time_limit.run(
                 lambda: watched(lambda: breakable(lambda: local.evaluate(context))), unbroken=True
             )
-        except PastTimeLimit as late:
+        except TimeLimitError as late:
             return f"{local.name} took longer than {late.limit_ms} ms"
         except (Exception, SystemExit) as error:  # noqa: BLE001  # its author's function may raise anything
             return f"{local.name} raised {type(error).__name__}: {error}".rstrip(".: ")

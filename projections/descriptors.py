@@ -12,12 +12,12 @@ from types import NoneType
 from typing import Any
 
 from projections.input_schema import schema_of_field, schema_of_model
-from world.canonical import utf16_key
 from world.core import Domain, DomainSchema
-from world.core.availability import AvailabilityContext, LocalPredicate, Predicate, read_predicate
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.values import Identifier, Json, Text, Value
+from world.core.availability import AvailabilityContext, CompiledPredicate, LocalPredicate, read_predicate
+from world.errors import RefusedError
+from world.model.canonical_json import utf16_key
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.value import Identifier, Json, Text, Value
 
 __all__ = ["ActionDescriptor", "descriptors_of", "not_at_hand"]
 
@@ -44,8 +44,8 @@ class ActionDescriptor:
         available: an availability expression, a ``LocalPredicate``, or None for always.
 
     Raises:
-        Refused: ``NOT_CANONICAL`` for a type, a schema or an expression that is no JSON; ``INVALID_VALUE`` for a schema
-            that is none.
+        RefusedError: ``NOT_CANONICAL`` for a type, a schema or an expression that is no JSON; ``INVALID_VALUE`` for a
+            schema that is none.
     """
 
     type: str
@@ -53,7 +53,7 @@ class ActionDescriptor:
     description: str | None = None
     input_schema: Any = None
     available: Any = None
-    predicate: Predicate | None = field(init=False, repr=False, compare=False)
+    predicate: CompiledPredicate | None = field(init=False, repr=False, compare=False)
     sort_key: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class ActionDescriptor:
             predicate = read_predicate(self.available)
         object.__setattr__(self, "input_schema", freeze(self.input_schema, "$.inputSchema"))
         if not isinstance(self.input_schema, (dict, bool, NoneType)):
-            raise Refused(
+            raise RefusedError(
                 "INVALID_VALUE", f"The input schema of {self.type!r} must be a JSON Schema: an object or a boolean."
             )
         object.__setattr__(self, "predicate", predicate)
@@ -77,7 +77,7 @@ class ActionDescriptor:
         can come.
 
         Raises:
-            Refused: ``INVALID_VALUE`` with the faulty fields; ``LOCAL_PREDICATE`` for a function that did not come
+            RefusedError: ``INVALID_VALUE`` with the faulty fields; ``LOCAL_PREDICATE`` for a function that did not come
                 along.
         """
         available = given.get("available") if isinstance(given, Mapping) else None
@@ -95,7 +95,7 @@ class ActionDescriptor:
         """Return the wire form; absent fields are left out.
 
         Raises:
-            Refused: ``LOCAL_PREDICATE`` where the predicate is a function of this process (INT-3.4b).
+            RefusedError: ``LOCAL_PREDICATE`` where the predicate is a function of this process (INT-3.4b).
         """
         if isinstance(self.available, LocalPredicate):
             raise _left_behind(self.type)
@@ -109,8 +109,8 @@ class ActionDescriptor:
         return {name: value for name, value in wire.items() if value is not None}
 
 
-def _left_behind(action: str) -> Refused:
-    return Refused(
+def _left_behind(action: str) -> RefusedError:
+    return RefusedError(
         "LOCAL_PREDICATE",
         f"The predicate of {action!r} is a Python function, which does not cross from one process to another; send an "
         "availability expression, or the catalog itself.",

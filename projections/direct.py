@@ -11,11 +11,11 @@ import re
 from typing import Any, Final
 
 from projections.issuer import Issuer, IssueRequest
-from world.actor import ActorRef
-from world.errors import Refused
-from world.intent import IntentBody, IntentInstance, IntentOrigin
-from world.origin import DIRECT_PREFIX, check_direct, is_direct, not_direct
-from world.source import SourceEvent
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.intent import IntentBody, IntentInstance, IntentOrigin
+from world.model.intent_origin import DIRECT_PREFIX, check_direct, is_direct, not_direct
+from world.model.source import SourceEvent
 
 __all__ = ["check_direct", "direct", "is_direct"]
 
@@ -47,11 +47,11 @@ def direct(
         note: for people; never part of the meaning.
 
     Raises:
-        Refused: ``NOT_A_DIRECT_INTENT`` for an actor that is no system or a bad job name; ``INVALID_VALUE``
+        RefusedError: ``NOT_A_DIRECT_INTENT`` for an actor that is no system or a bad job name; ``INVALID_VALUE``
             for a bad event id or payload.
     """
     if not isinstance(job, str) or not _JOB.fullmatch(job):
-        raise Refused(
+        raise RefusedError(
             "NOT_A_DIRECT_INTENT",
             f"{repr(job)[:80]} names no job: give letters, digits, '.', '_', '-' and '/' only, such as "
             f"'scheduler' (the prefix {DIRECT_PREFIX!r} is added).",

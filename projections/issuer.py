@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from world.actor import ActorRef
 from world.clock import IdSource
-from world.errors import Refused
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
-from world.source import SourceEvent
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
+from world.model.source import SourceEvent
 
 __all__ = ["IssueRequest", "Issuer"]
 
@@ -30,7 +30,7 @@ class IssueRequest:
         note: for people; never part of the meaning.
 
     Raises:
-        Refused: ``INVALID_ISSUE`` for an empty schema hash or a body that is no IntentBody.
+        RefusedError: ``INVALID_ISSUE`` for an empty schema hash or a body that is no IntentBody.
     """
 
     schema_hash: str
@@ -42,9 +42,9 @@ class IssueRequest:
 
     def __post_init__(self) -> None:
         if not isinstance(self.schema_hash, str) or not self.schema_hash:
-            raise Refused("INVALID_ISSUE", "An intent is issued under a schema: give its hash.")
+            raise RefusedError("INVALID_ISSUE", "An intent is issued under a schema: give its hash.")
         if not isinstance(self.body, IntentBody):
-            raise Refused(
+            raise RefusedError(
                 "INVALID_ISSUE",
                 f"An instance is issued for an IntentBody, not for {type(self.body).__name__}; read foreign "
                 "data with IntentBody.read.",
@@ -63,7 +63,7 @@ class Issuer:
         The body is the given object itself: nothing of it is changed or added to (INT-7.2b, INV-IS3).
 
         Raises:
-            Refused: ``INVALID_VALUE`` for a projection id or note that no origin can hold.
+            RefusedError: ``INVALID_VALUE`` for a projection id or note that no origin can hold.
         """
         origin = IntentOrigin.read(
             {

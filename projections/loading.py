@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from projections.contract import Projection
-from projections.registry import Asking, ProjectionRegistry, registered
-from world.errors import Refused
-from world.references import load_reference, offered
+from projections.registry import InvocationMode, ProjectionRegistry, registered
+from world.code.references import load_reference, offered
+from world.errors import RefusedError
 
 __all__ = ["ENTRY_POINTS", "find_projections", "load_projections"]
 
@@ -22,7 +22,7 @@ def find_projections(
     *,
     entry_points: bool = True,
     base: Path | None = None,
-    asking: Asking | None = None,
+    asking: InvocationMode | None = None,
 ) -> ProjectionRegistry:
     """Return a registry of all projections that are at hand.
 
@@ -33,7 +33,7 @@ def find_projections(
         asking: how they are asked; see ``ProjectionRegistry``.
 
     Raises:
-        Refused: ``BAD_REFERENCE``, ``NOT_LOADED``, and what ``ProjectionRegistry.add`` refuses.
+        RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``, and what ``ProjectionRegistry.add`` refuses.
     """
     registry = ProjectionRegistry(asking=asking)
     for name, found in offered(ENTRY_POINTS) if entry_points else ():
@@ -49,7 +49,7 @@ def load_projections(reference: str, *, base: Path | None = None) -> list[Projec
     """Return the projections that a reference names: one, several, or a whole registry.
 
     Raises:
-        Refused: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_PROJECTION`` where it names something else.
+        RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_PROJECTION`` where it names something else.
     """
     return _several(repr(reference), load_reference(reference, base=base))
 
@@ -62,6 +62,6 @@ def _several(owner: str, found: Any) -> list[Projection]:
     for given in several:
         try:
             registered(given)
-        except Refused as refused:
-            raise Refused(refused.code, f"From {owner}: {refused.message}", **refused.details) from None
+        except RefusedError as refused:
+            raise RefusedError(refused.code, f"From {owner}: {refused.message}", **refused.details) from None
     return several

@@ -11,7 +11,7 @@ from typing import Any
 
 from world.core import AvailabilityContext
 from world.core.availability import ACTOR
-from world.paths import format_name
+from world.model.paths import format_name
 
 __all__ = ["NotingContext"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from projections.deciding import Decider, Judged
 from projections.descriptors import ActionDescriptor
-from world.canonical import canonical_text
 from world.core import LocalPredicate, compile_expression
+from world.model.canonical_json import canonical_text
 
 __all__ = ["values_read", "with_reason"]
 

@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from projections.contract import ProjectionRequest
-from projections.guard import Guard
+from projections.purity.guard import Guard
 from projections.recorder import ProjectionRecord, is_refusal, routed_refusal
-from projections.registry import Asking, Once, ProjectionRegistry, Routed, UnsafeUnguarded
-from projections.results import Selected
-from world.canonical import canonical_bytes, canonical_text
-from world.errors import Diverged, Refused
-from world.events import ProjectionRecorded
-from world.snapshot import SnapshotView
+from projections.registry import InvocationMode, Once, ProjectionRegistry, Routed, UnsafeUnguarded
+from projections.results import Select
+from world.errors import DivergenceError, RefusedError
+from world.events.definitions import ProjectionRecorded
+from world.model.canonical_json import canonical_bytes, canonical_text
+from world.model.snapshot import SnapshotView
 
 __all__ = ["recheck_projection"]
 
 
 def recheck_projection(
     registry: ProjectionRegistry, recorded: ProjectionRecorded, view: SnapshotView
-) -> Diverged | None:
+) -> DivergenceError | None:
     """Perform a projection again and compare what comes of it with the record.
 
     Args:
@@ -38,12 +38,12 @@ def recheck_projection(
         ``PROJECTION_DIVERGED`` for the rest.
 
     Raises:
-        DamagedLog: ``BAD_RECORD`` where the record is none.
+        DamagedLogError: ``BAD_RECORD`` where the record is none.
     """
     told = ProjectionRecord.from_event(recorded)
     missing = [name for name in recorded.considered if name not in registry]
     if missing:
-        return Diverged(
+        return DivergenceError(
             "CANNOT_RECHECK",
             f"Cannot recheck record {recorded.record_id}: projection {missing[0]} is not at hand.",
             record=recorded.record_id,
@@ -52,7 +52,7 @@ def recheck_projection(
     request = ProjectionRequest(recorded.schema_hash, view, told.actor, told.source)
     try:
         routed = registry.route_among(recorded.considered, request, asking=_asking(registry, told))
-    except Refused as refused:
+    except RefusedError as refused:
         found = routed_refusal(refused) if is_refusal(told.result) else None
         if found is None:
             return _diverged(recorded, "the result", recorded.result, refused.message)
@@ -63,7 +63,7 @@ def recheck_projection(
     return None
 
 
-def _asking(registry: ProjectionRegistry, told: ProjectionRecord) -> Asking:
+def _asking(registry: ProjectionRegistry, told: ProjectionRecord) -> InvocationMode:
     """Return how projections are asked again: as the record says, whatever guard there was when it was made.
 
     A record of a refusal needs the guard that refused. Any other says what came of the projections, and its log may be
@@ -82,12 +82,12 @@ def _comparisons(
     yield "which projections were asked", recorded.considered, list(routed.considered)
     yield "which projection answered", recorded.projection_id, routed.recorded_as
     if recorded.intent_key is not None:
-        key = routed.result.body.key(recorded.schema_hash) if isinstance(routed.result, Selected) else None
+        key = routed.result.body.key(recorded.schema_hash) if isinstance(routed.result, Select) else None
         yield "the intentKey", recorded.intent_key, key
 
 
-def _diverged(recorded: ProjectionRecorded, what: str, then: Any, now: Any) -> Diverged:
-    return Diverged(
+def _diverged(recorded: ProjectionRecorded, what: str, then: Any, now: Any) -> DivergenceError:
+    return DivergenceError(
         "PROJECTION_DIVERGED",
         f"The projection of record {recorded.record_id} gives another result than its record: {what} was "
         f"{_told(then)} and is now {_told(now)}.",

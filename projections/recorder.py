@@ -9,21 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from projections.calling import IMPURE
+from projections.purity.calling import IMPURE
 from projections.registry import Routed
-from projections.results import Nothing, ProjectionResult, Selected, read_result
-from world.actor import ActorRef
-from world.errors import DamagedLog, Refused
-from world.events import ProjectionRecorded
-from world.intent import IntentInstance
-from world.source import SourceEvent
+from projections.results import NoIntent, ProjectionResult, Select, read_result
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import ProjectionRecorded
+from world.model.actor import ActorRef
+from world.model.intent import IntentInstance
+from world.model.source import SourceEvent
 
 __all__ = ["ProjectionRecord", "is_refusal", "record_of", "routed_refusal", "worth_recording"]
 
 
 def worth_recording(result: ProjectionResult) -> bool:
     """Tell whether a result belongs in the log: every one but nothing without a reason (INT-12.1)."""
-    return not isinstance(result, Nothing) or result.reason is not None
+    return not isinstance(result, NoIntent) or result.reason is not None
 
 
 def record_of(
@@ -69,7 +69,7 @@ def record_of(
     )
 
 
-def routed_refusal(refused: Refused) -> Routed | None:
+def routed_refusal(refused: RefusedError) -> Routed | None:
     """Return what is recorded of a projection that was found impure: nothing selected, and the refusal as the reason.
 
     Args:
@@ -81,12 +81,12 @@ def routed_refusal(refused: Refused) -> Routed | None:
     if refused.code != IMPURE:
         return None
     reason = f"{IMPURE}: {refused.message}"
-    return Routed(refused.details["projection"], tuple(refused.details["considered"]), Nothing(reason))
+    return Routed(refused.details["projection"], tuple(refused.details["considered"]), NoIntent(reason))
 
 
 def is_refusal(result: ProjectionResult) -> bool:
     """Tell whether a recorded result is the refusal of an impure projection."""
-    return isinstance(result, Nothing) and (result.reason or "").startswith(f"{IMPURE}: ")
+    return isinstance(result, NoIntent) and (result.reason or "").startswith(f"{IMPURE}: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,13 @@ class ProjectionRecord:
         """Read a record from its event in the log.
 
         Raises:
-            DamagedLog: ``BAD_RECORD`` where actor, source or result are not what they must be.
+            DamagedLogError: ``BAD_RECORD`` where actor, source or result are not what they must be.
         """
         try:
             actor, source = ActorRef.read(event.actor), SourceEvent.read(event.source)
             result = read_result(event.projection_id, event.result)
-        except Refused as refused:
-            raise DamagedLog(
+        except RefusedError as refused:
+            raise DamagedLogError(
                 "BAD_RECORD",
                 f"The projection record {event.record_id} holds what no record may hold: {refused.message}",
                 record=event.record_id,
@@ -146,7 +146,7 @@ class ProjectionRecord:
     @property
     def selected(self) -> bool:
         """Whether an intent was selected."""
-        return isinstance(self.result, Selected)
+        return isinstance(self.result, Select)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the record as JSON; absent parts are left out."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from projections.calling import IMPURE, MUTATION, guarded_call
 from projections.contract import (
     ROUTER,
     Accepts,
@@ -22,21 +21,22 @@ from projections.contract import (
     check_projection_id,
     check_sources,
 )
+from projections.purity.calling import IMPURE, MUTATION, guarded_call
 from projections.results import (
     Answer,
-    Nothing,
+    NoIntent,
     ProjectionResult,
-    Selected,
+    Select,
     raised_as_refusal,
     read_result,
 )
-from world.canonical import utf16_key
-from world.errors import Refused
-from world.source import SourceEvent, SourceKind
-from world.time_limit import TimeLimit
+from world.code.time_limit import TimeLimit
+from world.errors import RefusedError
+from world.model.canonical_json import utf16_key
+from world.model.source import SourceEvent, SourceKind
 
 __all__ = [
-    "Asking",
+    "InvocationMode",
     "Once",
     "ProjectionRegistry",
     "Registered",
@@ -60,8 +60,8 @@ class Registered:
         return self.projection.project(req)
 
 
-class Asking(Protocol):
-    """How projections are asked: once under guard, twice (``projections.guard``), or unguarded."""
+class InvocationMode(Protocol):
+    """How projections are asked: once under guard, twice (``projections.purity.guard``), or unguarded."""
 
     @property
     def time_limit(self) -> TimeLimit:
@@ -92,7 +92,7 @@ class Once:
         """Tell whether a projection wants to be asked about an event.
 
         Raises:
-            Refused: ``PROJECTION_IMPURE``, ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``,
+            RefusedError: ``PROJECTION_IMPURE``, ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``,
                 ``INVALID_PROJECTION_RESULT``.
         """
         accepts = asked.accepts
@@ -121,7 +121,7 @@ class UnsafeUnguarded:
         """Tell whether a projection wants to be asked about an event.
 
         Raises:
-            Refused: ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``, ``INVALID_PROJECTION_RESULT``.
+            RefusedError: ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``, ``INVALID_PROJECTION_RESULT``.
         """
         if asked.accepts is None:
             return True
@@ -133,7 +133,7 @@ class UnsafeUnguarded:
         """Return a projection's result.
 
         Raises:
-            Refused: ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``, ``INVALID_PROJECTION_RESULT``.
+            RefusedError: ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``, ``INVALID_PROJECTION_RESULT``.
         """
         answer = raised_as_refusal(asked.projection_id, lambda: self.time_limit.run(lambda: asked.project(req)))
         return read_result(asked.projection_id, answer)
@@ -143,10 +143,10 @@ def read_acceptance(projection_id: str, answer: Any) -> bool:
     """Return the answer of ``accepts``.
 
     Raises:
-        Refused: ``INVALID_PROJECTION_RESULT`` for anything but True and False.
+        RefusedError: ``INVALID_PROJECTION_RESULT`` for anything but True and False.
     """
     if not isinstance(answer, bool):
-        raise Refused(
+        raise RefusedError(
             "INVALID_PROJECTION_RESULT",
             f"The projection {projection_id!r} must accept a source event with True or False, not with "
             f"{type(answer).__name__}.",
@@ -180,7 +180,7 @@ class Routed:
 class ProjectionRegistry:
     """The projections at hand; safe to route from many threads, once it is filled."""
 
-    def __init__(self, projections: Iterable[Projection] = (), *, asking: Asking | None = None) -> None:
+    def __init__(self, projections: Iterable[Projection] = (), *, asking: InvocationMode | None = None) -> None:
         """Register projections.
 
         Args:
@@ -189,9 +189,9 @@ class ProjectionRegistry:
                 ``UnsafeUnguarded()`` has no guard.
 
         Raises:
-            Refused: see ``add``.
+            RefusedError: see ``add``.
         """
-        self.asking: Asking = asking or Once()
+        self.asking: InvocationMode = asking or Once()
         self._known: dict[str, Registered] = {}
         for projection in projections:
             self.add(projection)
@@ -213,12 +213,12 @@ class ProjectionRegistry:
             priority: the higher it is, the earlier it is asked.
 
         Raises:
-            Refused: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for what is no
+            RefusedError: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for what is no
                 projection.
         """
         entry = registered(projection, sources, accepts, priority)
         if entry.projection_id in self._known:
-            raise Refused(
+            raise RefusedError(
                 "DUPLICATE_PROJECTION",
                 f"Two projections are called {entry.projection_id!r}; an id names one of them for good.",
                 projection=entry.projection_id,
@@ -247,12 +247,12 @@ class ProjectionRegistry:
         """Ask the projections until one selects an intent.
 
         Raises:
-            Refused: what asking refuses; no projection behind the one at fault was asked.
+            RefusedError: what asking refuses; no projection behind the one at fault was asked.
         """
         return self._route(self._known.values(), req, self.asking)
 
     def route_among(
-        self, projection_ids: Iterable[str], req: ProjectionRequest, *, asking: Asking | None = None
+        self, projection_ids: Iterable[str], req: ProjectionRequest, *, asking: InvocationMode | None = None
     ) -> Routed:
         """Ask these projections only, in this order; for rechecks.
 
@@ -262,12 +262,12 @@ class ProjectionRegistry:
             asking: how they are asked; None is as the registry asks.
 
         Raises:
-            Refused: ``UNKNOWN_PROJECTION``, and what ``route`` refuses.
+            RefusedError: ``UNKNOWN_PROJECTION``, and what ``route`` refuses.
         """
         wanted = tuple(projection_ids)
         missing = [name for name in wanted if name not in self._known]
         if missing:
-            raise Refused(
+            raise RefusedError(
                 "UNKNOWN_PROJECTION",
                 f"There is no projection {missing[0]!r} at hand.",
                 projection=missing[0],
@@ -275,8 +275,8 @@ class ProjectionRegistry:
             )
         return self._route((self._known[name] for name in wanted), req, asking or self.asking)
 
-    def _route(self, entries: Iterable[Registered], req: ProjectionRequest, asking: Asking) -> Routed:
-        silent: list[tuple[str, Nothing]] = []
+    def _route(self, entries: Iterable[Registered], req: ProjectionRequest, asking: InvocationMode) -> Routed:
+        silent: list[tuple[str, NoIntent]] = []
         for entry in entries:
             if entry.sources is not None and req.source.kind not in entry.sources:
                 continue
@@ -284,26 +284,26 @@ class ProjectionRegistry:
                 if not asking.accepts(entry, req.source):
                     continue
                 result = asking.project(entry, req)
-            except Refused as refused:
+            except RefusedError as refused:
                 if refused.code != IMPURE:
                     raise
                 considered = [*(name for name, _ in silent), entry.projection_id]
-                raise Refused(refused.code, refused.message, **refused.details, considered=considered) from None
-            if isinstance(result, Selected):
+                raise RefusedError(refused.code, refused.message, **refused.details, considered=considered) from None
+            if isinstance(result, Select):
                 asked = (*(name for name, _ in silent), entry.projection_id)
                 return Routed(entry.projection_id, asked, result)
             silent.append((entry.projection_id, result))
         return Routed(None, tuple(name for name, _ in silent), _joined(silent, req.source.kind))
 
 
-def _joined(silent: list[tuple[str, Nothing]], kind: SourceKind) -> Nothing:
+def _joined(silent: list[tuple[str, NoIntent]], kind: SourceKind) -> NoIntent:
     """Return the one nothing that several of them come to."""
     if not silent:
-        return Nothing(f"no projection takes this event of kind {kind}")
+        return NoIntent(f"no projection takes this event of kind {kind}")
     if len(silent) == 1:
         return silent[0][1]
     reasons = [f"{name}: {nothing.reason}" for name, nothing in silent if nothing.reason is not None]
-    return Nothing("; ".join(reasons) or None)
+    return NoIntent("; ".join(reasons) or None)
 
 
 def registered(
@@ -315,12 +315,12 @@ def registered(
     """Return a projection with when it is asked: what is given here, otherwise what it says itself.
 
     Raises:
-        Refused: ``INVALID_PROJECTION`` for what is no projection.
+        RefusedError: ``INVALID_PROJECTION`` for what is no projection.
     """
     if isinstance(projection, Registered):
         projection = projection.projection
     if isinstance(projection, type) or not callable(getattr(projection, "project", None)):
-        raise Refused(
+        raise RefusedError(
             "INVALID_PROJECTION",
             f"{repr(projection)[:80]} is no projection: it needs a projection_id and project(request). Mark "
             "a function with @projection(id), and give an object in place of its class.",
@@ -331,7 +331,7 @@ def registered(
     wanted = getattr(projection, "sources", None) if sources is None else sources
     chosen = getattr(projection, "priority", 0) if priority is None else priority
     if isinstance(chosen, bool) or not isinstance(chosen, int):
-        raise Refused("INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name)
+        raise RefusedError("INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name)
     return Registered(
         projection=projection,
         projection_id=name,

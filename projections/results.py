@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from world.errors import Refused
-from world.frozen import freeze
-from world.intent import IntentBody
-from world.time_limit import PastTimeLimit
+from world.code.time_limit import TimeLimitError
+from world.errors import RefusedError
+from world.model.immutable_json import freeze
+from world.model.intent import IntentBody
 
 __all__ = [
     "Answer",
-    "Nothing",
+    "NoIntent",
     "ProjectionResult",
-    "Selected",
+    "Select",
     "failed",
     "raised_as_refusal",
     "read_result",
@@ -25,7 +25,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class Select:
     """The projection selected an intent."""
 
     body: IntentBody
@@ -41,7 +41,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoIntent:
     """The projection selected nothing; ``reason`` says why, for people. A blank reason is none."""
 
     reason: str | None = None
@@ -49,7 +49,7 @@ class Nothing:
     def __post_init__(self) -> None:
         if self.reason is not None:
             if not isinstance(self.reason, str):
-                raise Refused("INVALID_PROJECTION_RESULT", f"A reason is a text, not {_named(self.reason)}.")
+                raise RefusedError("INVALID_PROJECTION_RESULT", f"A reason is a text, not {_named(self.reason)}.")
             object.__setattr__(self, "reason", freeze(self.reason) if self.reason.strip() else None)
 
     @property
@@ -62,17 +62,17 @@ class Nothing:
         return {"kind": "none"} if self.reason is None else {"kind": "none", "reason": self.reason}
 
 
-ProjectionResult = Selected | Nothing
+ProjectionResult = Select | NoIntent
 """What a projection came to (INT-7.1)."""
 
-Answer = Selected | Nothing | IntentBody | Mapping[str, Any] | None
+Answer = Select | NoIntent | IntentBody | Mapping[str, Any] | None
 """What a projection may return: a result, its wire form, a bare IntentBody, or None for nothing."""
 
 
-def failed(projection_id: str, error: BaseException) -> Refused:
+def failed(projection_id: str, error: BaseException) -> RefusedError:
     """Return the refusal of a projection that raised something."""
     told = f"{type(error).__name__}: {error}".rstrip(".: ")
-    return Refused(
+    return RefusedError(
         "PROJECTION_FAILED",
         f"The projection {projection_id!r} raised {told}.",
         projection=projection_id,
@@ -80,9 +80,9 @@ def failed(projection_id: str, error: BaseException) -> Refused:
     )
 
 
-def timed_out(projection_id: str, late: PastTimeLimit) -> Refused:
+def timed_out(projection_id: str, late: TimeLimitError) -> RefusedError:
     """Return the refusal of a projection that did not end in time."""
-    return Refused(
+    return RefusedError(
         "PROJECTION_TIMED_OUT",
         f"The projection {projection_id!r} took longer than {late.limit_ms} ms, so nothing was selected or recorded; "
         "correct it, or raise the limit max_call_ms.",
@@ -95,12 +95,12 @@ def raised_as_refusal(projection_id: str, call: Callable[[], Any]) -> Any:
     """Return what a call into a projection returns.
 
     Raises:
-        Refused: ``PROJECTION_FAILED`` for whatever it raises; leaving the program is no answer either.
+        RefusedError: ``PROJECTION_FAILED`` for whatever it raises; leaving the program is no answer either.
             ``PROJECTION_TIMED_OUT`` when it takes longer than it may.
     """
     try:
         return call()
-    except PastTimeLimit as late:
+    except TimeLimitError as late:
         raise timed_out(projection_id, late) from None
     except (Exception, SystemExit) as error:
         raise failed(projection_id, error) from error
@@ -111,22 +111,22 @@ def read_result(projection_id: str, answer: Any) -> ProjectionResult:
 
     Args:
         projection_id: whose answer it is, for errors.
-        answer: ``Selected``, ``Nothing``, an ``IntentBody``, None, or the wire form of a result.
+        answer: ``Select``, ``NoIntent``, an ``IntentBody``, None, or the wire form of a result.
 
     Raises:
-        Refused: ``INVALID_PROJECTION_RESULT`` for anything else, with the path to what is wrong in the wire
+        RefusedError: ``INVALID_PROJECTION_RESULT`` for anything else, with the path to what is wrong in the wire
             form.
     """
-    if isinstance(answer, Nothing):
+    if isinstance(answer, NoIntent):
         return answer
-    if isinstance(answer, Selected):
+    if isinstance(answer, Select):
         answer = answer.body
         if not isinstance(answer, IntentBody):
             raise _no_result(projection_id, f"Selected holds {_named(answer)} in place of an IntentBody")
     if isinstance(answer, IntentBody):
-        return Selected(answer)
+        return Select(answer)
     if answer is None:
-        return Nothing()
+        return NoIntent()
     if isinstance(answer, Mapping):
         return _read_wire(projection_id, answer)
     if inspect.iscoroutine(answer):
@@ -143,8 +143,8 @@ def _read_wire(projection_id: str, wire: Mapping[str, Any]) -> ProjectionResult:
     if unknown:
         raise _no_result(projection_id, f"a result of kind {kind!r} has no {', '.join(unknown)}")
     try:
-        return Nothing(wire.get("reason")) if kind == "none" else Selected(IntentBody.read(wire.get("body"), "$.body"))
-    except Refused as refused:
+        return NoIntent(wire.get("reason")) if kind == "none" else Select(IntentBody.read(wire.get("body"), "$.body"))
+    except RefusedError as refused:
         raise _no_result(projection_id, refused.message.rstrip("."), **refused.details) from None
 
 
@@ -152,8 +152,8 @@ def _named(value: Any) -> str:
     return f"{type(value).__name__} {repr(value)[:80]}"
 
 
-def _no_result(projection_id: str, why: str, **details: Any) -> Refused:
-    return Refused(
+def _no_result(projection_id: str, why: str, **details: Any) -> RefusedError:
+    return RefusedError(
         "INVALID_PROJECTION_RESULT",
         f"The projection {projection_id!r} gave no valid answer: {why}. Return None, Nothing(reason), an "
         'IntentBody, or {"kind": "intent", "body": {...}}.',

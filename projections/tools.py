@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from projections.catalog import ActionCatalog, ProjectedAction
-from world.canonical import sha256_hex
-from world.errors import Refused
-from world.frozen import freeze
-from world.intent import IntentBody
+from world.errors import RefusedError
+from world.model.canonical_json import sha256_hex
+from world.model.immutable_json import freeze
+from world.model.intent import IntentBody
 
 __all__ = ["MAX_NAME", "Tool", "ToolSet", "action_type", "tool_name", "tools_of"]
 
@@ -130,14 +130,16 @@ class ToolSet:
             arguments: what the model gave.
 
         Raises:
-            Refused: ``UNKNOWN_TOOL`` with the names there are; ``INVALID_VALUE`` for arguments that are no object.
+            RefusedError: ``UNKNOWN_TOOL`` with the names there are; ``INVALID_VALUE`` for arguments that are no object.
         """
         tool = self.tools.get(name)
         if tool is None:
             known = ", ".join(self.tools) or "none"
-            raise Refused("UNKNOWN_TOOL", f"There is no tool {name!r:.80}; there are: {known}.", names=list(self.tools))
+            raise RefusedError(
+                "UNKNOWN_TOOL", f"There is no tool {name!r:.80}; there are: {known}.", names=list(self.tools)
+            )
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise Refused("INVALID_VALUE", f"The arguments of the tool {name} must be an object.")
+            raise RefusedError("INVALID_VALUE", f"The arguments of the tool {name} must be an object.")
         given: Any = dict(arguments or {})
         if tool.takes == "member":
             given = given.get("input")

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from world.checking import stream_of
-from world.events import TOPICS
-from world.proposal import PROPOSAL_EVENTS
-from world.shapes import SHAPES
+from world.audit.event_checks import stream_of
+from world.events.definitions import TOPICS
+from world.events.shapes import SHAPES
+from world.state.proposal import PROPOSAL_EVENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol")
@@ -65,7 +65,7 @@ _NO_CODES = frozenset(
 _FLAG = re.compile(r"O_[A-Z]+")
 """Flags of the system call open, as messages spell them."""
 
-_LISTS = frozenset({"worldprotocol/cli/exits.py"})
+_LISTS = frozenset({"worldprotocol/cli/support/exit_codes.py"})
 """Modules that tell codes apart and give none."""
 
 
@@ -148,7 +148,7 @@ def _is_dunder_all(node: ast.AST) -> bool:
 
 
 def _is_error(node: ast.Call) -> bool:
-    return ast.unparse(node.func).split(".")[-1] in ("Refused", "report_error")
+    return ast.unparse(node.func).split(".")[-1] in ("RefusedError", "report_error")
 
 
 def _is_no_code(text: str) -> bool:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents import Block, blocks
-from worldprotocol.cli.governing import REFUSED
-from worldprotocol.cli.run import run
+from worldprotocol.cli.commands.run.run import REFUSED
+from worldprotocol.cli.program import run
 from worldprotocol.runs.command import confinement
 
 _PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)

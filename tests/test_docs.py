@@ -33,19 +33,19 @@ from tests.documents import (
     prose,
 )
 from world import errors
-from world.core.expression import KINDS
-from world.core.flow import KINDS as FLOW_KINDS
-from world.errors import DamagedLog, Refused, WorldProtocolError
-from world.events import TOPICS
+from world.core.expressions.expression import KINDS
+from world.core.flows.flow import KINDS as FLOW_KINDS
+from world.errors import DamagedLogError, RefusedError, WorldProtocolError
+from world.events.definitions import TOPICS
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.ports import Case
-from worldprotocol.cli import governing
-from worldprotocol.cli import run as command_line
-from worldprotocol.cli.exits import exit_code_of
-from worldprotocol.cli.options import Desk
-from worldprotocol.config import Config, WorkspaceConfig
-from worldprotocol.hosting import Hosting
+from world.state.ports import Case
+from worldprotocol.api.config import Config, WorkspaceConfig
+from worldprotocol.api.host import Hosting
+from worldprotocol.cli import program as command_line
+from worldprotocol.cli.commands.run import run as governing
+from worldprotocol.cli.support.command_context import CommandContext
+from worldprotocol.cli.support.exit_codes import exit_code_of
 
 README = ROOT / "README.md"
 GROUPS_AND_FILES = (".db", ".toml", ".rules", ".effects", ".projections", ".resource_types")
@@ -118,7 +118,7 @@ def found(line: str) -> tuple[click.Context, click.Command, list[str]]:
         start += 2 if words[start] in valued else 1
     command: click.Command = command_line.root
     arguments = words[start:]
-    context = command.make_context("worldctl", [*words[:start], "log"], obj=Desk())
+    context = command.make_context("worldctl", [*words[:start], "log"], obj=CommandContext())
     while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
         inner = command.get_command(context, arguments[0])
         assert inner is not None, f"there is no {line!r}"
@@ -156,15 +156,15 @@ def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
         if not hasattr(importlib.import_module(module), name):
             importlib.import_module(dotted)
     for name in re.findall(r"`World\.(\w+)", prose(shown)):
-        assert hasattr(worldprotocol.World, name), f"{shown.name}: World.{name}"
+        assert hasattr(worldprotocol.Realm, name), f"{shown.name}: World.{name}"
 
 
 def test_the_facade_is_documented_name_by_name() -> None:
     facade = section(page("developer.md"), "## The façade")
     told = {name for name in re.findall(r"`(\w+)`", facade) if name in worldprotocol.__all__}
     assert told == set(worldprotocol.__all__)
-    acting = {name for name in vars(worldprotocol.World) if not name.startswith("_")}
-    assert acting - set(re.findall(r"World\.(\w+)", facade)) <= {"archive", "close", "log", "parts"}
+    acting = {name for name in vars(worldprotocol.Realm) if not name.startswith("_")}
+    assert acting - set(re.findall(r"Realm\.(\w+)", facade)) <= {"archive", "close", "log", "parts"}
 
 
 def test_what_the_host_offers_is_documented_name_by_name() -> None:
@@ -202,7 +202,7 @@ def test_the_exit_codes_of_errors_are_as_documented() -> None:
     assert len(rows) > 100
     fixed = {"USAGE": command_line.USAGE, "INTERRUPTED": command_line.INTERRUPTED, "SYSTEM": command_line.FINDINGS}
     for code, told in rows:
-        kind = DamagedLog if told == "3" else Refused
+        kind = DamagedLogError if told == "3" else RefusedError
         assert int(told) == fixed.get(code, exit_code_of(kind(code, ""))), code
 
 

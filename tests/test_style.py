@@ -195,4 +195,5 @@ def test_every_test_of_a_module_has_a_name_of_its_own():
 
 def test_the_tests_are_no_package():
     # With one, tests/world would be found before world.
-    assert [path for path in modules() if path.startswith("tests/") and path.endswith("__init__.py")] == []
+    packages = [path for path in modules() if path.startswith("tests/") and path.endswith("__init__.py")]
+    assert packages == ["tests/golden/__init__.py"]  # provides former names to the realm of the recorded logs

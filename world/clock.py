@@ -34,7 +34,7 @@ class Clock(Protocol):
     """Returns the time that events record.
 
     A clock may also have a method ``boot() -> Boot``. The engine takes such a reading with every commit on SQLite, and
-    compares the time that passed by it with the time that passed by ``now_ms`` (``world.recorded_time``).
+    compares the time that passed by it with the time that passed by ``now_ms`` (``world.pipeline.recorded_time``).
     """
 
     def now_ms(self) -> int:

@@ -1,12 +1,12 @@
 """Every error the engine raises on purpose, in one tree.
 
     WorldProtocolError          has a stable ``code``, a sentence for people and typed ``details``
-    |-- Refused                 the caller's mistake, or a wish that the rules do not allow
+    |-- RefusedError            the caller's mistake, or a wish that the rules do not allow
     |   |-- ScopeViolationError an agent attempted what it had not declared
-    |   |-- StorageFull         the disk is full; what was committed before stays as it was
-    |   `-- LogBusy             another writer kept the log's lock for too long
-    |-- DamagedLog              the history contradicts itself: bytes, hashes, order or references
-    `-- Diverged                a recheck performed a recorded step again and got another result
+    |   |-- StorageFullError    the disk is full; what was committed before stays as it was
+    |   `-- LogBusyError        another writer kept the log's lock for too long
+    |-- DamagedLogError         the history contradicts itself: bytes, hashes, order or references
+    `-- DivergenceError         a recheck performed a recorded step again and got another result
 
 A foreign exception that escapes from a public function is a bug.
 """
@@ -58,27 +58,27 @@ def _rebuild(kind: type[WorldProtocolError], code: str, message: str, details: d
     return kind(code, message, **details)
 
 
-class Refused(WorldProtocolError):
+class RefusedError(WorldProtocolError):
     """The caller's mistake, or a wish that the rules do not allow; nothing was changed."""
 
 
-class StorageFull(Refused):
+class StorageFullError(RefusedError):
     """The storage has no room left; everything committed before is still there."""
 
 
-class LogBusy(Refused):
+class LogBusyError(RefusedError):
     """Another writer held the log's lock longer than the caller was willing to wait."""
 
 
-class ScopeViolationError(Refused):
+class ScopeViolationError(RefusedError):
     """An agent attempted what it had not declared, and was stopped (KLIS-6 section 3.1; KO-3.1)."""
 
 
-class DamagedLog(WorldProtocolError):
+class DamagedLogError(WorldProtocolError):
     """The history contradicts itself; ``details`` names the first bad place."""
 
     exit_code = 3
 
 
-class Diverged(WorldProtocolError):
+class DivergenceError(WorldProtocolError):
     """A recorded step, performed again from its record, gave another result."""

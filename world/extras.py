@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["missing_extra"]
 
 
-def missing_extra(what: str, package: str, extra: str, *, code: str = "NOT_LOADED") -> Refused:
+def missing_extra(what: str, package: str, extra: str, *, code: str = "NOT_LOADED") -> RefusedError:
     """Return the refusal of what needs a package that is not installed.
 
     Args:
@@ -16,4 +16,4 @@ def missing_extra(what: str, package: str, extra: str, *, code: str = "NOT_LOADE
         extra: the extra of this distribution that installs it.
         code: the error's code.
     """
-    return Refused(code, f"{what} need the package {package}: pip install 'world-protocol[{extra}]'.", extra=extra)
+    return RefusedError(code, f"{what} need the package {package}: pip install 'world-protocol[{extra}]'.", extra=extra)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from world.errors import Refused
+from world.code.time_limit import TimeLimit, TimeLimitError
+from world.errors import RefusedError
 from world.klis.settings import KlisSettings
-from world.time_limit import PastTimeLimit, TimeLimit
 
 R = TypeVar("R")
 
@@ -44,13 +44,13 @@ class Limits:
         """Return what a call returns that computes values with a domain's functions.
 
         Raises:
-            Refused: ``COMPUTED_TIMED_OUT`` when it takes longer than ``max_call_ms``: a value that nobody waited for is
-                not null, or what is built on it would be another world elsewhere.
+            RefusedError: ``COMPUTED_TIMED_OUT`` when it takes longer than ``max_call_ms``: a value that nobody waited
+                for is not null, or what is built on it would be another world elsewhere.
         """
         try:
             return TimeLimit(self.max_call_ms).run(call)
-        except PastTimeLimit as late:
-            raise Refused(
+        except TimeLimitError as late:
+            raise RefusedError(
                 "COMPUTED_TIMED_OUT",
                 f"The computed values of the domain took longer than {late.limit_ms} ms, so nothing was done; correct "
                 "the function that does not end, or raise the limit max_call_ms.",

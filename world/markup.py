@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.sizes import MAX_MARKUP_DEPTH, MAX_YAML_NODES, MAX_YAML_NUMBER_CHARS
 
 __all__ = ["YAML_LOADER", "check_toml", "check_yaml", "load_toml", "load_yaml", "yaml_fault"]
@@ -33,15 +33,15 @@ def load_yaml(text: str) -> Any:
     """Return what one YAML document says, read by the safe loader.
 
     Raises:
-        Refused: ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, with the line.
+        RefusedError: ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, with the line.
     """
     check_yaml(text)
     try:
         return yaml.load(text, YAML_LOADER)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError as error:
-        raise Refused("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
+        raise RefusedError("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
     except (ValueError, RecursionError) as error:  # a date or number that the grammar allows and Python does not
-        raise Refused("MALFORMED_YAML", f"This YAML cannot be read: {error}.") from None
+        raise RefusedError("MALFORMED_YAML", f"This YAML cannot be read: {error}.") from None
 
 
 def check_yaml(
@@ -56,9 +56,9 @@ def check_yaml(
         without: what it may not have beside: ``anchor``, ``tag``.
 
     Raises:
-        Refused: ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, with the line.
+        RefusedError: ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, with the line.
     """
-    counted = _Counted(max_depth)
+    counted = _NodeCounter(max_depth)
     try:
         for event in yaml.parse(text, YAML_LOADER):
             line = 1 if event.start_mark is None else event.start_mark.line + 1
@@ -66,10 +66,10 @@ def check_yaml(
                 _check_plain(event, line, plain, without)
             counted.take(event, line)
     except yaml.YAMLError as error:
-        raise Refused("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
+        raise RefusedError("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
 
 
-class _Counted:
+class _NodeCounter:
     """Counts what a YAML text stands for, event by event."""
 
     def __init__(self, max_depth: int) -> None:
@@ -120,12 +120,12 @@ def _check_plain(event: Any, line: int, what: str, without: Collection[str]) -> 
             raise _malformed(f"There is a {mark} at line {line}: leave it out; {what} has none", line)
 
 
-def _malformed(message: str, line: int) -> Refused:
-    return Refused("MALFORMED_YAML", f"{message}.", line=line)
+def _malformed(message: str, line: int) -> RefusedError:
+    return RefusedError("MALFORMED_YAML", f"{message}.", line=line)
 
 
-def _too_large(total: int, line: int) -> Refused:
-    return Refused(
+def _too_large(total: int, line: int) -> RefusedError:
+    return RefusedError(
         "YAML_TOO_LARGE",
         f"With the aliases up to line {line} the YAML stands for {total} values; the limit is {MAX_YAML_NODES} "
         "(MAX_YAML_NODES). Use fewer aliases, or split it.",
@@ -146,20 +146,20 @@ def load_toml(text: str) -> dict[str, Any]:
     """Return what a TOML text says.
 
     Raises:
-        Refused: ``MALFORMED_TOML`` with the line.
+        RefusedError: ``MALFORMED_TOML`` with the line.
     """
     check_toml(text)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Refused("MALFORMED_TOML", f"{error}.") from None
+        raise RefusedError("MALFORMED_TOML", f"{error}.") from None
 
 
 def check_toml(text: str, *, max_depth: int = MAX_MARKUP_DEPTH) -> None:
     """Refuse a TOML text whose lists, tables or dotted keys are nested too deep, before it is read.
 
     Raises:
-        Refused: ``MALFORMED_TOML`` with the line.
+        RefusedError: ``MALFORMED_TOML`` with the line.
     """
     depth, dots, line = 0, 0, 1
     for match in _TOML.finditer(text):
@@ -173,4 +173,4 @@ def check_toml(text: str, *, max_depth: int = MAX_MARKUP_DEPTH) -> None:
         line += piece.count("\n")
         if max(depth, dots) > max_depth:
             message = f"It is nested more than {max_depth} deep at line {line}"
-            raise Refused("MALFORMED_TOML", f"{message}.", line=line)
+            raise RefusedError("MALFORMED_TOML", f"{message}.", line=line)

@@ -17,7 +17,7 @@ MAX_SCOPE_STEPS: Final = 2_000_000
 """Nodes of a trie that one comparison of two scopes may visit; at most a few seconds."""
 
 MAX_MARKUP_DEPTH: Final = 200
-"""Levels of lists and objects in YAML and TOML; ``world.frozen.MAX_DEPTH`` is the same for JSON."""
+"""Levels of lists and objects in YAML and TOML; ``world.model.immutable_json.MAX_DEPTH`` is the same for JSON."""
 
 MAX_YAML_NODES: Final = 200_000
 """Values that a YAML text stands for; an alias counts as all that its anchor stands for."""

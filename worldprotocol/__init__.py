@@ -1,6 +1,6 @@
 """World Protocol: the roof over the rooms, and what people import and run.
 
-    from worldprotocol import Domain, World, set_
+    from worldprotocol import Domain, Realm, set_
 
 Everything here is imported when it is first used, so that the command line starts quickly.
 
@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from authority import Approve, Escalate, Narrow, Policy, Reject, rule
-    from host import Done, Failed, handler
-    from projections import Nothing, ProjectionRequest, Selected, projection
+    from host import EffectFailure, EffectResult, handler
+    from projections import NoIntent, ProjectionRequest, Select, projection
     from world.core import ActionContext, Domain, effect, merge, set_, unset
     from world.errors import (
-        DamagedLog,
-        Diverged,
-        LogBusy,
-        Refused,
+        DamagedLogError,
+        DivergenceError,
+        LogBusyError,
+        RefusedError,
         ScopeViolationError,
-        StorageFull,
+        StorageFullError,
         WorldProtocolError,
     )
-    from world.intent import IntentBody, IntentInstance, IntentScope
-    from world.ports import Case
-    from world.source import SourceEvent
-    from worldprotocol.facade import World
-    from worldprotocol.requests import Received
+    from world.model.intent import IntentBody, IntentInstance, IntentScope
+    from world.model.source import SourceEvent
+    from world.state.ports import Case
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.api.requests import ProjectionOutcome
     from worldprotocol.runs.governed import Wishes
 
 _PACKAGES: Final = ("world", "projections", "authority", "host")  # installed beside this one
@@ -82,23 +82,23 @@ _refuse_clashes()
 
 _HOMES = {
     "authority": ("Approve", "Escalate", "Narrow", "Policy", "Reject", "rule"),
-    "host": ("Done", "Failed", "handler"),
-    "projections": ("Nothing", "ProjectionRequest", "Selected", "projection"),
+    "host": ("EffectResult", "EffectFailure", "handler"),
+    "projections": ("NoIntent", "ProjectionRequest", "Select", "projection"),
     "world.core": ("ActionContext", "Domain", "effect", "merge", "set_", "unset"),
     "world.errors": (
-        "DamagedLog",
-        "Diverged",
-        "LogBusy",
-        "Refused",
+        "DamagedLogError",
+        "DivergenceError",
+        "LogBusyError",
+        "RefusedError",
         "ScopeViolationError",
-        "StorageFull",
+        "StorageFullError",
         "WorldProtocolError",
     ),
-    "world.intent": ("IntentBody", "IntentInstance", "IntentScope"),
-    "world.ports": ("Case",),
-    "world.source": ("SourceEvent",),
-    "worldprotocol.facade": ("World",),
-    "worldprotocol.requests": ("Received",),
+    "world.model.intent": ("IntentBody", "IntentInstance", "IntentScope"),
+    "world.state.ports": ("Case",),
+    "world.model.source": ("SourceEvent",),
+    "worldprotocol.api.realm": ("Realm",),
+    "worldprotocol.api.requests": ("ProjectionOutcome",),
     "worldprotocol.runs.governed": ("Wishes",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -107,29 +107,29 @@ __all__ = [
     "ActionContext",
     "Approve",
     "Case",
-    "DamagedLog",
-    "Diverged",
+    "DamagedLogError",
+    "DivergenceError",
     "Domain",
-    "Done",
+    "EffectFailure",
+    "EffectResult",
     "Escalate",
-    "Failed",
     "IntentBody",
     "IntentInstance",
     "IntentScope",
-    "LogBusy",
+    "LogBusyError",
     "Narrow",
-    "Nothing",
+    "NoIntent",
     "Policy",
+    "ProjectionOutcome",
     "ProjectionRequest",
-    "Received",
-    "Refused",
+    "Realm",
+    "RefusedError",
     "Reject",
     "ScopeViolationError",
-    "Selected",
+    "Select",
     "SourceEvent",
-    "StorageFull",
+    "StorageFullError",
     "Wishes",
-    "World",
     "WorldProtocolError",
     "effect",
     "handler",

@@ -1,6 +1,6 @@
 """``python -m worldprotocol`` is ``worldctl``."""
 
-from worldprotocol.cli import main
+from worldprotocol.cli.main import main
 
 if __name__ == "__main__":
     main()

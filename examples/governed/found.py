@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from world.errors import Refused
-from worldprotocol import World
-from worldprotocol.config import read_config
+from world.errors import RefusedError
+from worldprotocol import Realm
+from worldprotocol.api.config import read_config
 
 
 def main() -> None:
     """Found the log, or leave it as it is."""
     config = read_config(Path("world.toml"))
     try:
-        World.from_config(config, create=True).close()
-    except Refused as refused:
+        Realm.from_config(config, create=True).close()
+    except RefusedError as refused:
         if refused.code != "ALREADY_FOUNDED":
             raise
     print(f"{config.log_address} holds the record of what is governed here.")

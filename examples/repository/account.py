@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from world.events import DecisionMade, ProposalCompleted, ProposalFailed, ProposalSubmitted
-from world.proposal import Proposal
-from worldprotocol.facade import World
+from world.events.definitions import DecisionMade, ProposalCompleted, ProposalFailed, ProposalSubmitted
+from world.state.proposal import Proposal
+from worldprotocol.api.realm import Realm
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Account:
         return Counter(self.ends.values())
 
 
-def account_of(world: World) -> Account:
+def account_of(world: Realm) -> Account:
     """Return what the events of a world's log come to, without asking any index."""
     account = Account()
     intents: dict[str, str] = {}
@@ -77,7 +77,7 @@ def differences(one: Account, other: Account) -> list[str]:
     return found
 
 
-def proposal_of(world: World, intent_id: str) -> Proposal:
+def proposal_of(world: Realm, intent_id: str) -> Proposal:
     """Return the proposal that carries an intentId, which must be in the log."""
     ((proposal_id,),) = world.archive.rows("by_intent", of_intent=intent_id)
     return world.proposal(proposal_id)

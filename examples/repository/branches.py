@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from examples.repository.domain import Op, area_of, counts_of, place_of
-from projections import Nothing, ProjectionRequest, projection
-from world.intent import IntentBody, IntentScope
+from projections import NoIntent, ProjectionRequest, projection
+from world.model.intent import IntentBody, IntentScope
 
 OPS: Final[Mapping[str, Op]] = {
     "PROVIDES": "add",
@@ -22,11 +22,11 @@ OPS: Final[Mapping[str, Op]] = {
 
 
 @projection("repository.branch")
-def branch(request: ProjectionRequest) -> IntentBody | Nothing:
+def branch(request: ProjectionRequest) -> IntentBody | NoIntent:
     """Select ``change.apply`` for a merged branch; for any other event nothing."""
     told = request.source.payload
     if not isinstance(told, Mapping) or "session" not in told:
-        return Nothing("The event is no merged branch: it names no session.")
+        return NoIntent("The event is no merged branch: it names no session.")
     changes = [
         {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")} for triple in told["scope"]
     ]

@@ -26,12 +26,12 @@ from examples.repository.killing import kill_import
 from examples.repository.programs import Programs
 from examples.repository.show import show_blame, show_counts, show_refusal, show_stretch, show_world
 from examples.repository.timing import intent_id_of
+from world.audit.replay import replay
+from world.audit.verify import verify
 from world.errors import WorldProtocolError
-from world.proposal import Proposal
-from world.replay import replay
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.recheck import recheck
+from world.state.proposal import Proposal
+from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.api.realm import Realm
 
 LAST_TOUCHED = ("/src/flask/app.py", "/flask.py")
 """The path whose last change is explained: the first of them that the tree knows."""
@@ -79,7 +79,7 @@ class Demo:
             self._recheck(world)
         self._govern()
 
-    def _imported(self) -> World:
+    def _imported(self) -> Realm:
         agents = len({one.agent for one in self.sessions})
         self.step(f"Founding the realm: {agents} agents, a maintainer, a scheduler, one policy")
         started = time.perf_counter()
@@ -94,7 +94,7 @@ class Demo:
         print(f"   {len(self.sessions)} branches in {seconds:.1f} s, {len(self.sessions) / seconds:.0f} a second")
         return running.world
 
-    def _show(self, world: World, account: Account) -> None:
+    def _show(self, world: Realm, account: Account) -> None:
         self.step("What came of it")
         show_counts(world, account)
         self.step("A stretch of the log")
@@ -112,7 +112,7 @@ class Demo:
         for path in known[:1]:
             show_blame(world, path)
 
-    def _check_import(self, world: World, account: Account) -> None:
+    def _check_import(self, world: Realm, account: Account) -> None:
         self.step("Is every branch accounted for, and is the log what it should be?")
         lost = [one.session for one in self.sessions if intent_id_of(one.session) not in account.ends]
         self.check(not lost, f"every one of the {len(self.sessions)} branches is a proposal in the log, none was lost")
@@ -122,7 +122,7 @@ class Demo:
             f"every proposal has its one decision, but for the {len(waiting)} in the maintainer's inbox",
         )
 
-    def _check_log(self, world: World) -> None:
+    def _check_log(self, world: Realm) -> None:
         started = time.perf_counter()
         with progress("verifying") as told:
             report = verify(world.log, progress=told)
@@ -136,10 +136,10 @@ class Demo:
         after = random.randrange(len(self.sessions) // 4, len(self.sessions) * 3 // 4)
         with progress("importing, to be killed") as told:
             done = kill_import(self.killed, branches=len(self.sessions), after=after, progress=told)
-        with World.look(self.killed / WORLD_NAME) as world:
+        with Realm.open_read_only(self.killed / WORLD_NAME) as world:
             print(f"   killed after {done} branches; {world.log.head().size} events are in its log")
 
-    def _continued(self) -> World:
+    def _continued(self) -> Realm:
         self.step("Continuing it to the end")
         running = Import(self.killed, self.sessions)
         print(f"   {len(running.done)} branches were found in the log")
@@ -163,7 +163,7 @@ class Demo:
         same = [message["paths"] for message in mine] == [message["paths"] for message in others]
         self.check(bool(mine) and once and same, f"each of the {len(mine)} messages to the maintainer was sent once")
 
-    def _replay(self, world: World) -> None:
+    def _replay(self, world: Realm) -> None:
         self.step("Replaying: all state from the events alone")
         started = time.perf_counter()
         with progress("replaying") as told:
@@ -176,7 +176,7 @@ class Demo:
             f"replay: {replayed.position} events give the same head and the same data, {seconds:.1f} s",
         )
 
-    def _recheck(self, world: World) -> None:
+    def _recheck(self, world: Realm) -> None:
         self.step("Rechecking: every projection, ruling, computation and hash, again from its record")
         started = time.perf_counter()
         with progress("rechecking") as told:
@@ -197,7 +197,7 @@ class Demo:
         programs.tell_all()
 
 
-def refused_by_a_rule(world: World, account: Account) -> Proposal | None:
+def refused_by_a_rule(world: Realm, account: Account) -> Proposal | None:
     """Return the last proposal that a rule of the policy refused by itself, None where it refused none."""
     for intent, (decision, _, reason) in reversed(account.decisions.items()):
         if decision == "rejected" and reason.startswith("workflows_are_for_members"):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from world.core import ActionContext, ActionSteps, Domain, Patch, effect, set_, unset
-from world.paths import format_path
+from world.model.paths import format_path
 
 Op = Literal["add", "change", "delete", "rename"]
 

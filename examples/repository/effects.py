@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from host import Answer, Done, EffectCallInfo, EffectHandler, Failed, handler
+from host import Answer, EffectCallInfo, EffectFailure, EffectHandler, EffectResult, handler
 
 OUTBOX_NAME: Final = "outbox.jsonl"
 """The outbox's file, in the folder of the world."""
@@ -32,8 +32,8 @@ def outbox(folder: Path) -> EffectHandler:
         try:
             number = _append_once(file, call.idempotency_key, params)
         except OSError as error:
-            return Failed("OUTBOX_UNWRITABLE", f"The outbox cannot be written: {error.strerror}.")
-        return Done({"message": number})
+            return EffectFailure("OUTBOX_UNWRITABLE", f"The outbox cannot be written: {error.strerror}.")
+        return EffectResult({"message": number})
 
     return notify
 

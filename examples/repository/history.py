@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from world.source import SourceEvent
+from world.model.source import SourceEvent
 
 SESSIONS: Final = Path(__file__).with_name("sessions.jsonl")
 """The recording."""

@@ -19,10 +19,10 @@ from examples.repository.history import DAY_MS, Session, members_of, read_sessio
 from examples.repository.inbox import answer_to
 from examples.repository.rules import MAINTAINER, policy
 from examples.repository.timing import HistoryClock, HistoryIds
-from world.errors import Refused
-from world.events import ProjectionRecorded
-from world.views.archive import decoded
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from world.events.definitions import ProjectionRecorded
+from world.read_models.archive import decoded
+from worldprotocol.api.realm import Realm
 
 WORLD_NAME: Final = "world.db"
 """The log's file, in the folder of the import."""
@@ -92,7 +92,7 @@ class Import:
         self.clock.move_to(session.end_ms)
         if session.session not in self.done:
             self.ids.about(session.session)
-            self.world.receive(session.event, session.agent)
+            self.world.project(session.event, session.agent)
         if (at + 1) % ANSWER_EVERY == 0:
             self._answer_inbox()
         if (at + 1) % SWEEP_EVERY == 0:
@@ -123,11 +123,11 @@ class Import:
                 scope=["data.areas.*"],
                 note=f"clean-up {number}",
             )
-        except Refused as refused:
+        except RefusedError as refused:
             if refused.code != "INTENT_ALREADY_SUBMITTED":  # proposed before a kill, and not completed
                 raise
 
-    def _opened(self) -> World:
+    def _opened(self) -> Realm:
         parts: dict[str, Any] = {
             "domain": repository,
             "projections": [branch],
@@ -138,11 +138,11 @@ class Import:
         }
         address = self.folder / WORLD_NAME
         try:
-            return World.create(address, **parts)
-        except Refused as refused:
+            return Realm.create(address, **parts)
+        except RefusedError as refused:
             if refused.code != "ALREADY_FOUNDED":
                 raise
-        world = World.open(address, **parts)
+        world = Realm.open(address, **parts)
         world.adopt_policy(policy.name)
         return world
 
@@ -173,7 +173,7 @@ def _done_before(address: Path) -> tuple[set[str], int]:
     """Return the branches that a log holds already, and the time of its last event (ms since 1970, 0 without)."""
     if not address.exists() or address.stat().st_size == 0:  # empty: killed before anything was written
         return set(), 0
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         size = world.log.head().size
         last = decoded(world.log.event_at(size)).at if size else 0
         recorded = (decoded(logged) for logged in world.log.read(topics=[ProjectionRecorded.TOPIC]))

@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 from examples.repository.branches import scope_of
 from examples.repository.rules import is_core, is_documentation
-from world.intent import IntentScope
-from world.proposal import Proposal
+from world.model.intent import IntentScope
+from world.state.proposal import Proposal
 
 UNREAD_OF_256: Final = 40
 """How many of 256 proposals she never gets to."""

@@ -19,12 +19,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from world.events import VerdictGiven
-from world.views.archive import decoded
-from worldprotocol.cli.run import run as worldctl
-from worldprotocol.config import read_config
-from worldprotocol.facade import World
-from worldprotocol.recheck import recheck
+from world.events.definitions import VerdictGiven
+from world.read_models.archive import decoded
+from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.api.config import read_config
+from worldprotocol.api.realm import Realm
+from worldprotocol.cli.program import run as worldctl
 from worldprotocol.runs import read_verification
 from worldprotocol.runs.command import confinement
 
@@ -62,7 +62,7 @@ class Programs:
         self.checkout = folder.resolve() / "checkout"
         self.why_not = "Confinement is not wanted." if unconfined else confinement().why_not
         self._check = check
-        World.from_config(read_config(self.config), create=True).close()
+        Realm.from_config(read_config(self.config), create=True).close()
 
     def edit_at_once(self) -> None:
         """Let two programs edit one file at the same time, and see that neither loses what the other wrote."""
@@ -116,7 +116,7 @@ class Programs:
         self.show("log", "--topic", VerdictGiven.TOPIC)
         print()
         self.show("verify")
-        with World.from_config(read_config(self.config)) as world:
+        with Realm.from_config(read_config(self.config)) as world:
             rechecked = recheck(world, every=True)
         self._check(rechecked.ok, "recheck: every verdict follows from the leases that were held when it was given")
 
@@ -140,7 +140,7 @@ class Programs:
     def _await_verdict(self, agent: str, status: str) -> str:
         """Wait until an agent was given a verdict, and return its id."""
         until = time.monotonic() + PATIENCE_S
-        with World.look(read_config(self.config).log_address) as world:
+        with Realm.open_read_only(read_config(self.config).log_address) as world:
             while time.monotonic() < until:
                 for logged in world.log.read(topics=[VerdictGiven.TOPIC]):
                     event = decoded(logged)
@@ -150,7 +150,7 @@ class Programs:
         raise RuntimeError(f"{agent} was not told {status!r} within {PATIENCE_S:.0f} seconds.")
 
     def _last_run(self) -> str:
-        with World.look(read_config(self.config).log_address) as world:
+        with Realm.open_read_only(read_config(self.config).log_address) as world:
             run_id = str(world.archive.rows("runs", most=1)[0][0])
             record = read_verification(world.archive, run_id)
         self._check(

@@ -23,7 +23,7 @@ from typing import Any, Final
 from authority import Approve, Escalate, Narrow, Opinion, Policy, Reject, rule
 from examples.repository.branches import scope_of
 from examples.repository.domain import entry_of
-from world.ports import Case
+from world.state.ports import Case
 
 WIDE: Final = 20
 """Paths from which on a change is looked at by a person, unless it is documentation only."""

@@ -11,9 +11,9 @@ from typing import Any
 from examples.repository.account import Account, proposal_of
 from examples.repository.domain import entry_of
 from examples.repository.timing import intent_id_of
-from world.events import DecisionMade, Event, HumanAnswered
-from world.proposal import Proposal
-from worldprotocol.facade import World
+from world.events.definitions import DecisionMade, Event, HumanAnswered
+from world.state.proposal import Proposal
+from worldprotocol.api.realm import Realm
 
 
 def when(at_ms: int) -> str:
@@ -29,7 +29,7 @@ def table(rows: Iterable[tuple[Any, ...]]) -> None:
         print("   " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def show_counts(world: World, account: Account) -> None:
+def show_counts(world: Realm, account: Account) -> None:
     """Print how the proposals ended, and which rule decided how often."""
     errors = ", ".join(f"{number} of them with {code}" for code, number in account.errors.most_common())
     table((number, status, errors if status == "failed" else "") for status, number in sorted(account.statuses.items()))
@@ -49,7 +49,7 @@ def _decider(authority: str, reason: str) -> str:
     return "time running out" if "did not decide" in reason else "the maintainer"
 
 
-def show_stretch(world: World, number: int) -> None:
+def show_stretch(world: Realm, number: int) -> None:
     """Print some events of the log: those before and after a person answered, somewhere in the middle."""
     answers = [logged.position for logged in world.log.read(topics=[HumanAnswered.TOPIC])]
     after = answers[len(answers) // 2] - number // 2 if answers else 0
@@ -78,7 +78,7 @@ def _paths(told: Any) -> str:
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
-def show_world(world: World, world_id: str) -> None:
+def show_world(world: Realm, world_id: str) -> None:
     """Print what is known of one world."""
     sealed = world.sealed(world_id)
     proposal = world.proposal(sealed.created_by or "")
@@ -110,7 +110,7 @@ def show_refusal(proposal: Proposal) -> None:
     print(f"   under the policy {record.policy_hash}")
 
 
-def show_blame(world: World, path: str) -> None:
+def show_blame(world: Realm, path: str) -> None:
     """Print who touched a path last: from the state, and by whose decision."""
     entry = entry_of(world.data(), path)
     assert entry is not None

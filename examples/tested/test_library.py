@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import given as for_all
 
-from authority.loading import policy_from_reference
-from world.ports import Case
+from authority.policies.loading import policy_from_reference
+from world.state.ports import Case
 from worldprotocol.testing import strategies as wp
 from worldprotocol.testing.judging import judged
 from worldprotocol.testing.recordings import Recordings

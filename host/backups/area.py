@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from host.workspace.root import Workspace
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["DIRECTORY", "Area", "explained", "reason"]
 
@@ -60,7 +60,7 @@ def explained(code: str, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(code, f"{what}: {reason(error)}.", errno=error.errno) from error
+        raise RefusedError(code, f"{what}: {reason(error)}.", errno=error.errno) from error
 
 
 class Area:

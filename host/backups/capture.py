@@ -17,12 +17,12 @@ from typing import Final, Literal
 import msgspec
 
 from host.backups.area import is_same_file, reason
-from host.backups.ground import Ground, attributes, children, join, parents, split
+from host.backups.backup_fs import Ground, attributes, children, join, parents, split
 from host.backups.known import Known
 from host.backups.objects import ObjectStore
-from host.backups.sets import Entry, entry_of, kind_of
+from host.backups.sets import BackupEntry, entry_of, kind_of
 from host.workspace.names import name_of
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["Capture", "Progress"]
 
@@ -62,14 +62,14 @@ class Capture:
         self._progress = progress
         self._looked = 0
         self._inodes: dict[bytes, tuple[int, int]] = {}
-        self.entries: dict[bytes, Entry] = {}
-        self.above: dict[bytes, Entry] = {}
+        self.entries: dict[bytes, BackupEntry] = {}
+        self.above: dict[bytes, BackupEntry] = {}
 
     def place(self, relative: bytes, *, subtree: bool) -> None:
         """Save a place, and everything below where it is a subtree.
 
         Raises:
-            Refused: ``BACKUP_FAILED`` with the name of what cannot be saved.
+            RefusedError: ``BACKUP_FAILED`` with the name of what cannot be saved.
         """
         for folder in parents(relative):
             self._save_above(folder)
@@ -90,7 +90,7 @@ class Capture:
             with self._ground.folder(folder) as handle:
                 self._save(relative, handle, name or b".", None)
         except (FileNotFoundError, NotADirectoryError):
-            self.entries[relative] = Entry(kind="missing", name=name_of(relative))
+            self.entries[relative] = BackupEntry(kind="missing", name=name_of(relative))
         except OSError as error:
             raise _failed(relative, error) from error
 
@@ -134,13 +134,13 @@ class Capture:
                 return
             except _ChangedMeanwhileError:
                 continue
-        raise Refused(
+        raise RefusedError(
             "BACKUP_FAILED",
             f"{name_of(relative)} changes all the time while it is saved; stop who writes it, and try again.",
             name=name_of(relative),
         )
 
-    def _entry(self, relative: bytes, handle: int, name: bytes, seen: os.stat_result) -> Entry:
+    def _entry(self, relative: bytes, handle: int, name: bytes, seen: os.stat_result) -> BackupEntry:
         kind = kind_of(seen)
         trusted = seen.st_dev == self._device
         if kind == "file":
@@ -151,7 +151,7 @@ class Capture:
             return entry_of(relative, seen, trusted=trusted, xattrs=_folder_attributes(handle, name))
         return entry_of(relative, seen, trusted=trusted)
 
-    def _file(self, relative: bytes, handle: int, name: bytes, seen: os.stat_result, *, trusted: bool) -> Entry:
+    def _file(self, relative: bytes, handle: int, name: bytes, seen: os.stat_result, *, trusted: bool) -> BackupEntry:
         if seen.st_nlink > 1:
             self._inodes[relative] = (seen.st_dev, seen.st_ino)
         sha256 = self._known.content(seen) if trusted else None
@@ -191,7 +191,8 @@ class Capture:
         """Note which names are one file.
 
         Raises:
-            Refused: ``HARD_LINK_OUTSIDE`` for a file that has further names outside of what is saved, unless they are
+            RefusedError: ``HARD_LINK_OUTSIDE`` for a file that has further names outside of what is saved, unless they
+                are
                 allowed: who writes to the file by such a name changes it here too, and a restored file is another one.
         """
         inside = Counter(self._inodes.values())
@@ -207,8 +208,8 @@ class Capture:
                 self.entries[relative] = msgspec.structs.replace(entry, same_as=earlier)
 
 
-def _hard_link(entry: Entry, outside: int) -> Refused:
-    return Refused(
+def _hard_link(entry: BackupEntry, outside: int) -> RefusedError:
+    return RefusedError(
         "HARD_LINK_OUTSIDE",
         f"{entry.name} has {outside} further name(s) (hard links) outside of what the manifest names, so a change of "
         "one is a change of the other and a rollback would part them. Name them all, replace the file by a copy of its "
@@ -250,6 +251,6 @@ def _folder_attributes(handle: int, name: bytes) -> dict[str, str]:
         os.close(inside)
 
 
-def _failed(relative: bytes, error: OSError) -> Refused:
+def _failed(relative: bytes, error: OSError) -> RefusedError:
     name = name_of(relative)
-    return Refused("BACKUP_FAILED", f"{name} could not be saved: {reason(error)}.", name=name, errno=error.errno)
+    return RefusedError("BACKUP_FAILED", f"{name} could not be saved: {reason(error)}.", name=name, errno=error.errno)

@@ -10,9 +10,9 @@ import msgspec
 
 from host.backups.area import Area
 from host.backups.objects import damaged
-from world.canonical import canonical_bytes, digest
+from world.model.canonical_json import canonical_bytes, digest
 
-__all__ = ["Order", "begin", "end", "read_order", "reserve", "unfinished"]
+__all__ = ["RestoreOrder", "begin", "end", "read_order", "reserve", "unfinished"]
 
 _FOLDER: Final = "restoring"
 _SUFFIX: Final = ".json"
@@ -21,7 +21,7 @@ _RESERVE_BYTES: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RestoreOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a rollback was asked for.
 
     Args:
@@ -39,10 +39,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 class _Journal(msgspec.Struct, frozen=True):
     digest: str
-    order: Order
+    order: RestoreOrder
 
 
-def begin(area: Area, order: Order) -> None:
+def begin(area: Area, order: RestoreOrder) -> None:
     """Note a rollback for good; on a full disk the room that was kept for it is used.
 
     Raises:
@@ -69,11 +69,11 @@ def unfinished(area: Area) -> list[str]:
     return [name.removesuffix(_SUFFIX) for name in area.names(_FOLDER)]
 
 
-def read_order(area: Area, backup_id: str) -> Order:
+def read_order(area: Area, backup_id: str) -> RestoreOrder:
     """Return what a rollback was asked for.
 
     Raises:
-        Refused: ``BACKUP_DAMAGED`` when it is not what was written.
+        RefusedError: ``BACKUP_DAMAGED`` when it is not what was written.
     """
     place = f".klock/backups/{_FOLDER}/{backup_id}{_SUFFIX}"
     try:

@@ -15,7 +15,7 @@ from typing import Final
 
 from host.backups.area import Area, write_all
 from host.backups.copying import PIECE_BYTES, copy_hashed, hash_of
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["ObjectStore", "damaged"]
 
@@ -24,9 +24,9 @@ _MANY: Final = 16
 _BYTES_AT_ONCE: Final = 64 << 20
 
 
-def damaged(what: str, why: str, /, **details: object) -> Refused:
+def damaged(what: str, why: str, /, **details: object) -> RefusedError:
     """Return the refusal that names a damaged part of the backups."""
-    return Refused(
+    return RefusedError(
         "BACKUP_DAMAGED",
         f"{what} {why}; nothing was restored from it. Check the disk, and put the file back from elsewhere.",
         **details,
@@ -160,7 +160,7 @@ class ObjectStore:
             name: the file that it is the content of, for the error.
 
         Raises:
-            Refused: ``BACKUP_DAMAGED`` when it is missing or holds other bytes.
+            RefusedError: ``BACKUP_DAMAGED`` when it is missing or holds other bytes.
         """
         what = f"The content {sha256} that the backup keeps of {name}"
         try:

@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from host.backups.backup_fs import Ground, attributes, is_private, parents, split
 from host.backups.copying import hash_of
-from host.backups.ground import Ground, attributes, is_private, parents, split
-from host.backups.sets import BackupSet, Entry, kind_of
-from host.backups.standing import Standing
+from host.backups.sets import BackupEntry, BackupSet, kind_of
+from host.backups.spellings import SavedSpellings
 from host.workspace.names import path_of
-from world.klis.resource import Resource, recorded_resource
+from world.klis.resources.resource import Resource, recorded_resource
 
-__all__ = ["Plan", "is_settled", "make_plan"]
+__all__ = ["RestorePlan", "is_settled", "make_plan"]
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PERMISSIONS: Final = 0o7777
 
 
 @dataclass(slots=True)
-class Plan:
+class RestorePlan:
     """The steps of a rollback.
 
     Args:
@@ -43,16 +43,16 @@ class Plan:
     remove: list[bytes] = field(default_factory=list)
     remove_alone: list[bytes] = field(default_factory=list)
     alone: set[bytes] = field(default_factory=set)
-    put: dict[bytes, Entry] = field(default_factory=dict)
+    put: dict[bytes, BackupEntry] = field(default_factory=dict)
     renewed: set[bytes] = field(default_factory=set)
-    folders: dict[bytes, Entry] = field(default_factory=dict)
-    settle: dict[bytes, tuple[Entry, int]] = field(default_factory=dict)
-    kept: dict[bytes, Entry] = field(default_factory=dict)
+    folders: dict[bytes, BackupEntry] = field(default_factory=dict)
+    settle: dict[bytes, tuple[BackupEntry, int]] = field(default_factory=dict)
+    kept: dict[bytes, BackupEntry] = field(default_factory=dict)
     askew: set[bytes] = field(default_factory=set)
-    above: dict[bytes, Entry] = field(default_factory=dict)
+    above: dict[bytes, BackupEntry] = field(default_factory=dict)
     respelled: dict[bytes, bytes] = field(default_factory=dict)
 
-    def first_of(self, entry: Entry) -> bytes:
+    def first_of(self, entry: BackupEntry) -> bytes:
         """Return the path of the first name of a hard link."""
         first = path_of(entry.same_as)
         return self.respelled.get(first, first)
@@ -65,7 +65,7 @@ def make_plan(
     also_remove: Iterable[bytes],
     only: Sequence[Resource] | None,
     fresh: bool = False,
-) -> Plan:
+) -> RestorePlan:
     """Compare a workspace with a backup.
 
     Args:
@@ -90,21 +90,21 @@ class _Comparison:
         self._device = os.fstat(ground.workspace.fd).st_dev
         self._settled_ns = int(backup.settled_ns)
         there = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
-        self._standing = Standing(ground, [*there, *(entry.relative for entry in backup.above)])
+        self._standing = SavedSpellings(ground, [*there, *(entry.relative for entry in backup.above)])
         self._there = {self._standing.of(place): entry for place, entry in there.items()}
         self._leading = {folder for place in self._there for folder in parents(place)} | {b""}
         self._trees = {self._standing.of(path_of(place.name)) for place in backup.places if place.subtree}
         self._inodes: dict[str, tuple[int, int]] = {}
-        self._plan = Plan(above={self._standing.of(entry.relative): entry for entry in backup.above})
+        self._plan = RestorePlan(above={self._standing.of(entry.relative): entry for entry in backup.above})
         self._plan.respelled = self._standing.differing()
 
-    def plan(self, also_remove: Iterable[bytes]) -> Plan:
+    def plan(self, also_remove: Iterable[bytes]) -> RestorePlan:
         wanted = {
             place: entry
             for place, entry in self._there.items()
             if self._is_asked(place) or self._is_asked(entry.relative)
         }
-        by_folder: dict[bytes, list[tuple[bytes, Entry]]] = defaultdict(list)
+        by_folder: dict[bytes, list[tuple[bytes, BackupEntry]]] = defaultdict(list)
         for place, entry in sorted(wanted.items()):
             by_folder[split(place)[0]].append((place, entry))
         for folder, entries in sorted(by_folder.items()):
@@ -161,7 +161,7 @@ class _Comparison:
 
     # what should be there
 
-    def _compare_folder(self, folder: bytes, entries: list[tuple[bytes, Entry]]) -> None:
+    def _compare_folder(self, folder: bytes, entries: list[tuple[bytes, BackupEntry]]) -> None:
         try:
             with self._ground.folder(folder) as handle:
                 for place, entry in entries:
@@ -170,14 +170,14 @@ class _Comparison:
             for place, entry in entries:
                 self._make(place, entry)
 
-    def _make(self, place: bytes, entry: Entry) -> None:
+    def _make(self, place: bytes, entry: BackupEntry) -> None:
         if entry.kind == "dir":
             self._plan.folders[place] = entry
             self._plan.kept[place] = entry
         else:
             self._plan.put[place] = entry
 
-    def _compare(self, place: bytes, entry: Entry, handle: int, name: bytes) -> None:
+    def _compare(self, place: bytes, entry: BackupEntry, handle: int, name: bytes) -> None:
         try:
             seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
         except FileNotFoundError:
@@ -199,13 +199,13 @@ class _Comparison:
         if entry.kind == "file":
             self._inodes[entry.name] = (seen.st_dev, seen.st_ino)
 
-    def _settle(self, place: bytes, entry: Entry, seen: os.stat_result) -> None:
+    def _settle(self, place: bytes, entry: BackupEntry, seen: os.stat_result) -> None:
         if (entry.kind == "file" and self._fresh) or (entry.kind != "file" and seen.st_nlink > 1):
             self._make(place, entry)
         else:
             self._plan.settle[place] = (entry, seen.st_ino)
 
-    def _is_untouched(self, entry: Entry, seen: os.stat_result) -> bool:
+    def _is_untouched(self, entry: BackupEntry, seen: os.stat_result) -> bool:
         """Tell whether nothing at all was done since it was saved; times of change cannot be set by hand."""
         return (
             seen.st_dev == self._device
@@ -216,7 +216,7 @@ class _Comparison:
             and (entry.kind != "file" or entry.size == seen.st_size)
         )
 
-    def _compare_links(self, wanted: dict[bytes, Entry]) -> None:
+    def _compare_links(self, wanted: dict[bytes, BackupEntry]) -> None:
         """Put anew what became one file and was not, and hard links that are no longer the same file as their first."""
         files = [(place, entry) for place, entry in wanted.items() if entry.kind == "file"]
         taken: set[tuple[int, int]] = set()
@@ -235,16 +235,16 @@ class _Comparison:
     def _is_left(self, place: bytes) -> bool:
         return place not in self._plan.put or place in self._plan.renewed
 
-    def _has_first(self, entry: Entry, wanted: dict[bytes, Entry]) -> bool:
+    def _has_first(self, entry: BackupEntry, wanted: dict[bytes, BackupEntry]) -> bool:
         return bool(entry.same_as) and self._plan.first_of(entry) in wanted
 
-    def _put_anew(self, place: bytes, entry: Entry) -> None:
+    def _put_anew(self, place: bytes, entry: BackupEntry) -> None:
         self._plan.settle.pop(place, None)
         self._plan.renewed.discard(place)
         self._plan.put[place] = entry
 
 
-def _same_file(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> bool:
+def _same_file(entry: BackupEntry, seen: os.stat_result, handle: int, name: bytes) -> bool:
     """Tell whether a file holds the saved bytes, and has no further name by which somebody could change it."""
     if seen.st_size != entry.size or seen.st_nlink > entry.links:
         return False
@@ -260,25 +260,25 @@ def _same_file(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> 
         os.close(file)
 
 
-def _same_link(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> bool:
+def _same_link(entry: BackupEntry, seen: os.stat_result, handle: int, name: bytes) -> bool:
     try:
         return os.readlink(name, dir_fd=handle) == entry.target_bytes
     except OSError:
         return False
 
 
-def _same_other(entry: Entry, seen: os.stat_result, handle: int, name: bytes) -> bool:
+def _same_other(entry: BackupEntry, seen: os.stat_result, handle: int, name: bytes) -> bool:
     return seen.st_mode & ~_PERMISSIONS == entry.mode & ~_PERMISSIONS and seen.st_rdev == entry.rdev
 
 
-_SAME: Final[dict[str, Callable[[Entry, os.stat_result, int, bytes], bool]]] = {
+_SAME: Final[dict[str, Callable[[BackupEntry, os.stat_result, int, bytes], bool]]] = {
     "file": _same_file,
     "link": _same_link,
     "other": _same_other,
 }
 
 
-def is_settled(entry: Entry, seen: os.stat_result) -> bool:
+def is_settled(entry: BackupEntry, seen: os.stat_result) -> bool:
     """Tell whether mode, owner and time are those of the entry."""
     return (
         (entry.kind == "link" or seen.st_mode == entry.mode)

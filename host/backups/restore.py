@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from host.backups.area import Area
+from host.backups.backup_fs import OWN, Ground, attributes, parents, remove_tree, set_mode, split, widen
 from host.backups.copying import copy_bytes
-from host.backups.ground import OWN, Ground, attributes, parents, remove_tree, set_mode, split, widen
 from host.backups.objects import ObjectStore, sync_files
-from host.backups.plan import Plan, is_settled
-from host.backups.sets import Entry
+from host.backups.plan import RestorePlan, is_settled
+from host.backups.sets import BackupEntry
 from host.workspace.names import name_of
 
 __all__ = ["Restored", "carry_out"]
@@ -50,9 +50,9 @@ class Restored:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def carry_out(ground: Ground, area: Area, store: ObjectStore, plan: Plan, *, backup_id: str) -> Restored:
+def carry_out(ground: Ground, area: Area, store: ObjectStore, plan: RestorePlan, *, backup_id: str) -> Restored:
     """Do what a plan says and return what was done; what fails is told and does not keep the rest from being done."""
-    work = _Work(ground, area, store, plan)
+    work = _RestoreState(ground, area, store, plan)
     for place in plan.remove:
         work.step(place, work.remove)
     for place in plan.remove_alone:
@@ -68,14 +68,14 @@ def carry_out(ground: Ground, area: Area, store: ObjectStore, plan: Plan, *, bac
     )
 
 
-class _Work:
-    def __init__(self, ground: Ground, area: Area, store: ObjectStore, plan: Plan) -> None:
+class _RestoreState:
+    def __init__(self, ground: Ground, area: Area, store: ObjectStore, plan: RestorePlan) -> None:
         self._ground = ground
         self._area = area
         self._store = store
         self._plan = plan
         self._touched: set[bytes] = set()
-        self._made: dict[bytes, Entry] = {}
+        self._made: dict[bytes, BackupEntry] = {}
         self.restored: set[str] = set()
         self.removed: set[str] = set()
         self.reasons: dict[str, str] = {}
@@ -133,7 +133,7 @@ class _Work:
         for place, entry in sorted(needed.items()):
             self.step(place, self._make_folder, entry)
 
-    def _make_folder(self, place: bytes, entry: Entry) -> None:
+    def _make_folder(self, place: bytes, entry: BackupEntry) -> None:
         folder, name = split(place)
         with self._ground.folder(folder) as handle:
             try:
@@ -152,7 +152,7 @@ class _Work:
         for place, entry in sorted({**self._made, **self._plan.kept}.items(), reverse=True):
             self.step(place, self._settle_folder, entry)
 
-    def _settle_folder(self, place: bytes, entry: Entry) -> None:
+    def _settle_folder(self, place: bytes, entry: BackupEntry) -> None:
         folder, name = split(place)
         with self._ground.folder(folder) as handle:
             found = os.open(name or b".", _LOCATE | os.O_DIRECTORY, dir_fd=handle)
@@ -173,7 +173,7 @@ class _Work:
             if entry.mode & OWN != OWN and place not in self._made and place not in self._plan.kept:
                 self.step(place, self._close_folder, entry)
 
-    def _close_folder(self, place: bytes, entry: Entry) -> None:
+    def _close_folder(self, place: bytes, entry: BackupEntry) -> None:
         """Take back what was allowed to the owner of a folder that leads to what was saved."""
         folder, name = split(place)
         with self._ground.folder(folder) as handle:
@@ -183,7 +183,7 @@ class _Work:
 
     def put_all(self) -> None:
         links = {}
-        batch: list[tuple[bytes, Entry, str, int]] = []
+        batch: list[tuple[bytes, BackupEntry, str, int]] = []
         size = 0
         for place, entry in self._plan.put.items():
             if entry.same_as and self._has_first(entry):
@@ -201,11 +201,11 @@ class _Work:
         for place, entry in links.items():
             self.step(place, self._put_link, entry)
 
-    def _has_first(self, entry: Entry) -> bool:
+    def _has_first(self, entry: BackupEntry) -> bool:
         first = self._plan.first_of(entry)
         return first in self._plan.put or self._ground.look(first) is not None
 
-    def _stage(self, place: bytes, entry: Entry) -> tuple[bytes, Entry, str, int] | None:
+    def _stage(self, place: bytes, entry: BackupEntry) -> tuple[bytes, BackupEntry, str, int] | None:
         """Write what is to be put in place, beside the backups; return it with its open file, or -1 for no file."""
         file, name = self._area.temporary()
         try:
@@ -224,7 +224,7 @@ class _Work:
             return None
         return place, entry, name, -1
 
-    def _fill(self, file: int, entry: Entry) -> None:
+    def _fill(self, file: int, entry: BackupEntry) -> None:
         source = self._store.open(entry.sha256)
         try:
             copy_bytes(source, file, entry.size)
@@ -233,7 +233,7 @@ class _Work:
         _settle(file, entry, os.fstat(file))
         _set_attributes(file, entry.xattrs)
 
-    def _make_special(self, name: str, entry: Entry) -> None:
+    def _make_special(self, name: str, entry: BackupEntry) -> None:
         handle = self._area.handle("temporary")
         if entry.kind == "link":
             os.symlink(entry.target_bytes, name, dir_fd=handle)
@@ -241,7 +241,7 @@ class _Work:
             os.mknod(name, entry.mode, entry.rdev, dir_fd=handle)
         _settle_name(handle, os.fsencode(name), entry, os.stat(name, dir_fd=handle, follow_symlinks=False))
 
-    def _put_batch(self, batch: list[tuple[bytes, Entry, str, int]]) -> None:
+    def _put_batch(self, batch: list[tuple[bytes, BackupEntry, str, int]]) -> None:
         try:
             sync_files([file for *_, file in batch if file >= 0])
             for place, entry, name, _ in batch:
@@ -255,7 +255,7 @@ class _Work:
                     os.close(file)
                 self._area.discard(name)
 
-    def _put(self, place: bytes, entry: Entry, staged: str) -> None:
+    def _put(self, place: bytes, entry: BackupEntry, staged: str) -> None:
         folder, name = split(place)
         with self._ground.folder(folder) as handle:
             _make_way(handle, name, alone=place in self._plan.alone)
@@ -268,11 +268,11 @@ class _Work:
         self._touched.add(folder)
         self._tell_put(place, entry)
 
-    def _tell_put(self, place: bytes, entry: Entry) -> None:
+    def _tell_put(self, place: bytes, entry: BackupEntry) -> None:
         if place not in self._plan.renewed:
             self.restored.add(entry.name)
 
-    def _put_beside(self, handle: int, name: bytes, entry: Entry) -> None:
+    def _put_beside(self, handle: int, name: bytes, entry: BackupEntry) -> None:
         """Put a file in place on another file system than that of the backups."""
         remove_tree(handle, _BESIDE)
         try:
@@ -293,7 +293,7 @@ class _Work:
             remove_tree(handle, _BESIDE)
             raise
 
-    def _put_link(self, place: bytes, entry: Entry) -> None:
+    def _put_link(self, place: bytes, entry: BackupEntry) -> None:
         """Give a file that stands under its first name its further name again."""
         (first_folder, first_name), (folder, name) = split(self._plan.first_of(entry)), split(place)
         file, beside = self._area.temporary()
@@ -314,7 +314,7 @@ class _Work:
         self._touched.add(folder)
         self._tell_put(place, entry)
 
-    def settle(self, place: bytes, entry: Entry, inode: int) -> None:
+    def settle(self, place: bytes, entry: BackupEntry, inode: int) -> None:
         """Set mode, owner and time right of what is otherwise as it was."""
         folder, name = split(place)
         with self._ground.folder(folder) as handle:
@@ -366,7 +366,7 @@ def _make_way(handle: int, name: bytes, *, alone: bool) -> None:
         _remove_entry(handle, name) if alone else remove_tree(handle, name)
 
 
-def _settle_name(handle: int, name: bytes, entry: Entry, seen: os.stat_result) -> None:
+def _settle_name(handle: int, name: bytes, entry: BackupEntry, seen: os.stat_result) -> None:
     """Set mode, owner and time of what stands at a name; not through a link, and not of another file than was seen."""
     if entry.kind == "link":
         _own(lambda: os.chown(name, entry.uid, entry.gid, dir_fd=handle, follow_symlinks=False), entry, seen)
@@ -381,7 +381,7 @@ def _settle_name(handle: int, name: bytes, entry: Entry, seen: os.stat_result) -
         os.close(found)
 
 
-def _settle(target: int | str, entry: Entry, seen: os.stat_result) -> None:
+def _settle(target: int | str, entry: BackupEntry, seen: os.stat_result) -> None:
     mode = stat.S_IMODE(entry.mode)
     if not _own(lambda: os.chown(target, entry.uid, entry.gid), entry, seen):
         mode &= ~(stat.S_ISUID | stat.S_ISGID)  # who runs it would get other rights than before
@@ -389,7 +389,7 @@ def _settle(target: int | str, entry: Entry, seen: os.stat_result) -> None:
     os.utime(target, ns=(seen.st_atime_ns, entry.mtime))
 
 
-def _own(change: Callable[[], None], entry: Entry, seen: os.stat_result) -> bool:
+def _own(change: Callable[[], None], entry: BackupEntry, seen: os.stat_result) -> bool:
     """Give the owner back where that is allowed, and tell whether the owner is right."""
     if (seen.st_uid, seen.st_gid) == (entry.uid, entry.gid):
         return True

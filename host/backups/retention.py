@@ -10,7 +10,7 @@ from host.backups.area import Area
 from host.backups.journal import unfinished
 from host.backups.objects import ObjectStore
 from host.backups.sets import BackupSet, decode
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["Pruned", "prune"]
 
@@ -96,7 +96,7 @@ def _read_all(area: Area) -> tuple[list[_Known], list[str]]:
         backup_id = name.removesuffix(_SUFFIX)
         try:
             found.append(_known(decode(area.read("sets", name), backup_id)))
-        except Refused:
+        except RefusedError:
             damaged.append(backup_id)
     found.sort(key=lambda backup: (backup.at, backup.backup_id))
     return found, damaged

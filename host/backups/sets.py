@@ -18,10 +18,10 @@ import msgspec
 
 from host.backups.objects import damaged
 from host.workspace.names import name_of, path_of
-from world.canonical import canonical_bytes
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
 
-__all__ = ["BackupSet", "Entry", "Header", "Place", "check_id", "decode", "encode", "entry_of"]
+__all__ = ["BackupEntry", "BackupHeader", "BackupPlace", "BackupSet", "check_id", "decode", "encode", "entry_of"]
 
 VERSION: Final = 1
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -32,7 +32,7 @@ _PLAIN: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not
 Kind = Literal["file", "dir", "link", "other", "missing"]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class BackupEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One file, directory or link as it was; the fields stand in canonical order.
 
     Args:
@@ -85,7 +85,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         return unquote_to_bytes(self.target)
 
 
-class Place(msgspec.Struct, frozen=True, rename="camel"):
+class BackupPlace(msgspec.Struct, frozen=True, rename="camel"):
     """Where a resource stood when it was saved, and whether with everything below."""
 
     name: str
@@ -93,7 +93,7 @@ class Place(msgspec.Struct, frozen=True, rename="camel"):
     subtree: bool
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class BackupHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A backup without its entries, which are left as text."""
 
     at: int
@@ -126,15 +126,15 @@ class BackupSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         version: of this format.
     """
 
-    above: list[Entry]
+    above: list[BackupEntry]
     at: int
     backup_id: str
     bytes: int
     count: int
     digest: str = ""
-    entries: list[Entry]
+    entries: list[BackupEntry]
     note: msgspec.Raw
-    places: list[Place]
+    places: list[BackupPlace]
     resources: list[str]
     settled_ns: str
     state: Literal["open", "closed"]
@@ -145,10 +145,10 @@ def check_id(backup_id: str) -> str:
     """Return the id of a backup, which is a file name too.
 
     Raises:
-        Refused: ``INVALID_BACKUP_ID``.
+        RefusedError: ``INVALID_BACKUP_ID``.
     """
     if not isinstance(backup_id, str) or not _ID.fullmatch(backup_id):
-        raise Refused(
+        raise RefusedError(
             "INVALID_BACKUP_ID",
             f"{backup_id!r} cannot be the id of a backup; use up to 128 letters, digits, dots, dashes and underscores, "
             "a letter or digit first.",
@@ -172,7 +172,7 @@ def decode(text: bytes, backup_id: str) -> BackupSet:
     """Return the set that a file holds.
 
     Raises:
-        Refused: ``BACKUP_DAMAGED`` when it is not what was written.
+        RefusedError: ``BACKUP_DAMAGED`` when it is not what was written.
     """
     _check_digest(text, backup_id)
     try:
@@ -186,11 +186,11 @@ def decode(text: bytes, backup_id: str) -> BackupSet:
     return found
 
 
-def decode_header(text: bytes, backup_id: str) -> Header:
+def decode_header(text: bytes, backup_id: str) -> BackupHeader:
     """Return what a set says about itself, without reading its entries one by one; refuses as ``decode`` does."""
     _check_digest(text, backup_id)
     try:
-        return msgspec.json.decode(text, type=Header)
+        return msgspec.json.decode(text, type=BackupHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged_set(backup_id, f"cannot be read ({error})") from None
 
@@ -204,13 +204,13 @@ def _check_digest(text: bytes, backup_id: str) -> None:
         raise _damaged_set(backup_id, "holds other bytes than were written")
 
 
-def _check_entry(entry: Entry, backup_id: str) -> None:
+def _check_entry(entry: BackupEntry, backup_id: str) -> None:
     parts = entry.relative.split(b"/")
     if (b".." in parts or b"." in parts) or (entry.kind == "file" and not _SHA256.fullmatch(entry.sha256)):
         raise _damaged_set(backup_id, f"has the impossible entry {entry.name!r}")
 
 
-def _damaged_set(backup_id: str, why: str) -> Refused:
+def _damaged_set(backup_id: str, why: str) -> RefusedError:
     return damaged(f"The backup {backup_id} (.klock/backups/sets/{backup_id}.json)", why, backup_id=backup_id)
 
 
@@ -222,7 +222,7 @@ def entry_of(
     sha256: str = "",
     target: bytes = b"",
     xattrs: dict[str, str] | None = None,
-) -> Entry:
+) -> BackupEntry:
     """Return the entry of what was seen at a place.
 
     Args:
@@ -234,7 +234,7 @@ def entry_of(
         xattrs: extended attributes, in hexadecimal text.
     """
     kind = kind_of(found)
-    return Entry(
+    return BackupEntry(
         ctime_ns=str(found.st_ctime_ns),
         gid=found.st_gid,
         ino=str(found.st_ino) if trusted else "",

@@ -14,21 +14,31 @@ from typing import Any, Final, Literal
 import msgspec
 
 from host.backups.area import Area, explained
+from host.backups.backup_fs import Ground, is_plain, widen_all
 from host.backups.capture import Capture, Progress
-from host.backups.ground import Ground, is_plain, widen_all
-from host.backups.journal import Order, begin, end, read_order, reserve, unfinished
+from host.backups.journal import RestoreOrder, begin, end, read_order, reserve, unfinished
 from host.backups.known import Known
 from host.backups.objects import ObjectStore
 from host.backups.plan import make_plan
 from host.backups.restore import Restored, carry_out
 from host.backups.retention import Pruned, prune
-from host.backups.sets import BackupSet, Entry, Header, Place, check_id, decode, decode_header, encode, note_text
+from host.backups.sets import (
+    BackupEntry,
+    BackupHeader,
+    BackupPlace,
+    BackupSet,
+    check_id,
+    decode,
+    decode_header,
+    encode,
+    note_text,
+)
 from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.names import name_of, path_of
 from host.workspace.root import Workspace
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource, recorded_resource
+from world.klis.resources.resource import Resource, recorded_resource
 from world.klis.triple import Triple
 
 __all__ = ["CHANGES", "BackupInfo", "Backups", "resources_to_save"]
@@ -110,7 +120,7 @@ class Backups:
             progress: called from time to time with how many files were looked at and how many bytes were copied.
 
         Raises:
-            Refused: ``BACKUP_FAILED``, ``HARD_LINK_OUTSIDE``, ``LINK_OUT_OF_WORKSPACE``, ``PRIVATE_PATH``,
+            RefusedError: ``BACKUP_FAILED``, ``HARD_LINK_OUTSIDE``, ``LINK_OUT_OF_WORKSPACE``, ``PRIVATE_PATH``,
                 ``OUTSIDE_WORKSPACE``, ``NOT_A_FILE_RESOURCE``.
         """
         with self._writing() as area, area.locked("preparing", shared=True):
@@ -129,14 +139,14 @@ class Backups:
             note: a JSON object to remember with it.
 
         Raises:
-            Refused: what ``prepare`` refuses, ``BACKUP_EXISTS``, ``INVALID_BACKUP_ID``, ``NOT_CANONICAL``; then nothing
-                was saved.
+            RefusedError: what ``prepare`` refuses, ``BACKUP_EXISTS``, ``INVALID_BACKUP_ID``, ``NOT_CANONICAL``; then
+                nothing was saved.
         """
         check_id(backup_id)
         noted = note_text(note)
         with self._writing() as area, area.locked():
             if backup_id + _SUFFIX in area.names("sets"):
-                raise Refused(
+                raise RefusedError(
                     "BACKUP_EXISTS", f"There is a backup {backup_id} already; take another id.", backup_id=backup_id
                 )
             self._finished += self._finish(area)
@@ -164,7 +174,7 @@ class Backups:
             for resource in resources:
                 for place in self._ground.places(resource):
                     capture.place(place, subtree=resource.subtree)
-                    places.append(Place(name_of(place), resource.text, resource.subtree))
+                    places.append(BackupPlace(name_of(place), resource.text, resource.subtree))
             capture.link_names(hard_links=self._hard_links)
             store.sync()
         except BaseException:
@@ -212,10 +222,10 @@ class Backups:
             What was done; ``failed`` names what could not be restored, and asking again tries that again.
 
         Raises:
-            Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED`` and nothing was changed; ``RESTORE_FAILED`` when the
+            RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED`` and nothing was changed; ``RESTORE_FAILED`` when the
                 rollback could not begin.
         """
-        order = Order(
+        order = RestoreOrder(
             also_remove=sorted(name_of(place) for place in set(also_remove) if is_plain(place)),
             backup_id=check_id(backup_id),
             only=None if only is None else [resource.text for resource in only],
@@ -234,7 +244,7 @@ class Backups:
             damaged changes nothing, is told as failed, and stays.
 
         Raises:
-            Refused: ``RESTORE_FAILED`` when the folder of the backups cannot be used.
+            RefusedError: ``RESTORE_FAILED`` when the folder of the backups cannot be used.
         """
         finished, self._finished = self._finished, []
         if not os.path.lexists(self._workspace.private / "backups"):
@@ -251,11 +261,11 @@ class Backups:
                 continue
             try:
                 found.append(self._restore(area, read_order(area, backup_id)))
-            except Refused as refused:
+            except RefusedError as refused:
                 found.append(Restored([], [], [backup_id], backup_id, {backup_id: refused.message}))
         return found
 
-    def _restore(self, area: Area, order: Order) -> Restored:
+    def _restore(self, area: Area, order: RestoreOrder) -> Restored:
         backup_id, store = order.backup_id, ObjectStore(area)
         backup = self._read(area, backup_id)
         only = None if order.only is None else [recorded_resource(text) for text in order.only]
@@ -282,7 +292,7 @@ class Backups:
         """Note that the session of a backup ended well: retention may remove it from now on.
 
         Raises:
-            Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``, ``BACKUP_FAILED``.
+            RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``, ``BACKUP_FAILED``.
         """
         with self._writing() as area, area.locked():
             backup = self._read(area, check_id(backup_id))
@@ -297,7 +307,7 @@ class Backups:
                 backup_id = name.removesuffix(_SUFFIX)
                 try:
                     found.append(_info_of(decode_header(_text(area, backup_id), backup_id)))
-                except Refused as refused:
+                except RefusedError as refused:
                     if refused.code == "BACKUP_DAMAGED":
                         found.append(BackupInfo(backup_id, 0, {}, [], "damaged", 0, 0))
         return sorted(found, key=lambda info: (info.at, info.backup_id))
@@ -306,7 +316,7 @@ class Backups:
         """Return one backup.
 
         Raises:
-            Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
+            RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
         """
         check_id(backup_id)
         with self._reading() as area:
@@ -338,7 +348,7 @@ class Backups:
             dry_run: remove nothing; only tell what would go.
 
         Raises:
-            Refused: ``BACKUP_FAILED`` when something cannot be removed; what is left is whole.
+            RefusedError: ``BACKUP_FAILED`` when something cannot be removed; what is left is whole.
         """
         with self._writing() as area, area.locked():
             return prune(
@@ -389,7 +399,7 @@ class Backups:
                 yield area
 
 
-def _verify(store: ObjectStore, entries: Iterable[Entry]) -> None:
+def _verify(store: ObjectStore, entries: Iterable[BackupEntry]) -> None:
     """Read all contents that a rollback needs before it changes anything."""
     for sha256, entry in {entry.sha256: entry for entry in entries if entry.kind == "file"}.items():
         store.verify(sha256, entry.size, name=entry.name)
@@ -401,13 +411,13 @@ def _text(area: Area | None, backup_id: str) -> bytes:
             return area.read("sets", backup_id + _SUFFIX)
     except FileNotFoundError:
         pass
-    raise Refused(
+    raise RefusedError(
         "NO_SUCH_BACKUP",
         f"There is no backup {backup_id}; worldctl backups list shows those there are.",
         backup_id=backup_id,
     )
 
 
-def _info_of(found: BackupSet | Header) -> BackupInfo:
+def _info_of(found: BackupSet | BackupHeader) -> BackupInfo:
     note: Mapping[str, Any] = msgspec.json.decode(found.note)
     return BackupInfo(found.backup_id, found.at, note, list(found.resources), found.state, found.count, found.bytes)

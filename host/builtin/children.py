@@ -15,7 +15,7 @@ from typing import IO, Final, Literal
 
 from host.confinement import RunningCommand
 
-__all__ = ["Child", "Ended", "Output"]
+__all__ = ["Child", "ChildExit", "Output"]
 
 _LOOK_S: Final = 0.05
 _ASK_S: Final = 0.1
@@ -50,7 +50,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildExit:
     """How a child ended.
 
     Args:
@@ -79,7 +79,7 @@ class Child:
         """Take charge of it."""
         self._command = command
 
-    def run(self, stdin: bytes, *, timeout_ms: int, kept: int, is_cancelled: Callable[[], bool]) -> Ended:
+    def run(self, stdin: bytes, *, timeout_ms: int, kept: int, is_cancelled: Callable[[], bool]) -> ChildExit:
         """Feed the child and listen to it until it has ended; then kill what is left of it.
 
         Args:
@@ -109,7 +109,7 @@ class Child:
                 pipes.drain()
         finally:
             command.close()
-        return Ended(command.wait(), why, stdout, stderr, command.is_confined)
+        return ChildExit(command.wait(), why, stdout, stderr, command.is_confined)
 
 
 class _Pipes:

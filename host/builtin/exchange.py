@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import httpx
 
-from host.builtin.ground import EFFECT_CANCELLED, MAX_BYTES, Fault
+from host.builtin.effect_support import EFFECT_CANCELLED, MAX_BYTES, EffectError
 from host.effects import EFFECT_INVALID_INPUT
-from world.literal_secrets import SECRET_HEADERS
+from world.model.literal_secrets import SECRET_HEADERS
 
-__all__ = ["Exchange", "Outgoing", "Received"]
+__all__ = ["Exchange", "HttpResponse", "Outgoing"]
 
 MAX_REDIRECTS: Final = 5
 """Redirects that are followed, all within the same origin."""
@@ -55,7 +55,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class HttpResponse:
     """A response.
 
     Args:
@@ -106,14 +106,14 @@ class Exchange:
         self._ended.set()
         self._watch.join()
 
-    def run(self, last_look: Callable[[], None]) -> Received:
+    def run(self, last_look: Callable[[], None]) -> HttpResponse:
         """Send the request and return the response.
 
         Args:
             last_look: raises where nothing may be sent any more; called before each request.
 
         Raises:
-            Fault: ``HTTP_CONNECT_FAILED``, ``HTTP_TLS_FAILED``, ``HTTP_TIMED_OUT``, ``HTTP_BROKEN_OFF``,
+            EffectError: ``HTTP_CONNECT_FAILED``, ``HTTP_TLS_FAILED``, ``HTTP_TIMED_OUT``, ``HTTP_BROKEN_OFF``,
                 ``HTTP_TOO_MANY_REDIRECTS``, ``EFFECT_CANCELLED``, ``EFFECT_INVALID_INPUT``. What ``last_look`` raises
                 passes through.
         """
@@ -132,9 +132,9 @@ class Exchange:
                 if following is None:
                     return received
                 request = following
-        raise Fault("HTTP_TOO_MANY_REDIRECTS", f"{self._name} was redirected more than {MAX_REDIRECTS} times.")
+        raise EffectError("HTTP_TOO_MANY_REDIRECTS", f"{self._name} was redirected more than {MAX_REDIRECTS} times.")
 
-    def _once(self, client: httpx.Client, request: httpx.Request) -> tuple[Received, httpx.Request | None]:
+    def _once(self, client: httpx.Client, request: httpx.Request) -> tuple[HttpResponse, httpx.Request | None]:
         request.extensions = {**request.extensions, "trace": self._trace}
         with self._telling():
             response = client.send(request, stream=True)
@@ -180,22 +180,22 @@ class Exchange:
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError) as error:
             raise self._fault(error) from None
 
-    def _fault(self, error: Exception) -> Fault:
+    def _fault(self, error: Exception) -> EffectError:
         context = {"url": self._out.url}
         again = self._out.is_repeatable or not self._was_sent
         if self._cut == EFFECT_CANCELLED:
-            return Fault(EFFECT_CANCELLED, f"{self._name} was cancelled; whether it arrived is unknown.", context)
+            return EffectError(EFFECT_CANCELLED, f"{self._name} was cancelled; whether it arrived is unknown.", context)
         if self._cut is not None or isinstance(error, httpx.TimeoutException):
             told = f"{self._name} took longer than {self._timeout_ms} ms."
-            return Fault("HTTP_TIMED_OUT", told, context, retryable=again)
+            return EffectError("HTTP_TIMED_OUT", told, context, retryable=again)
         if isinstance(error, httpx.ConnectError):
             if _is_tls(error):
-                return Fault("HTTP_TLS_FAILED", f"{self._name}: no trusted connection. {error}", context)
-            return Fault("HTTP_CONNECT_FAILED", f"{self._name}: no connection. {error}", context, retryable=True)
+                return EffectError("HTTP_TLS_FAILED", f"{self._name}: no trusted connection. {error}", context)
+            return EffectError("HTTP_CONNECT_FAILED", f"{self._name}: no connection. {error}", context, retryable=True)
         if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError | ValueError):
-            return Fault(EFFECT_INVALID_INPUT, f"{self._name} cannot be sent: {error}", context)
+            return EffectError(EFFECT_INVALID_INPUT, f"{self._name} cannot be sent: {error}", context)
         told = f"{self._name} was broken off: {type(error).__name__} {error}"
-        return Fault("HTTP_BROKEN_OFF", told.rstrip(), context, retryable=again)
+        return EffectError("HTTP_BROKEN_OFF", told.rstrip(), context, retryable=again)
 
 
 def _is_tls(error: BaseException) -> bool:
@@ -214,7 +214,7 @@ def _same_origin(one: httpx.URL, other: httpx.URL) -> bool:
     return origin(one) == origin(other)
 
 
-def _received(response: httpx.Response) -> Received:
+def _received(response: httpx.Response) -> HttpResponse:
     kept: list[bytes] = []
     size, digest = 0, hashlib.sha256()
     for piece in response.iter_raw():
@@ -224,7 +224,7 @@ def _received(response: httpx.Response) -> Received:
             kept.append(piece)
         elif size > MAX_READ:
             raise httpx.ReadError(f"its body is longer than {MAX_READ} bytes")
-    return Received(
+    return HttpResponse(
         status=response.status_code,
         url=str(response.url),
         headers={name.lower(): value for name, value in response.headers.items() if name.lower() not in SECRET_HEADERS},

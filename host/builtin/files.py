@@ -16,15 +16,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from host.builtin.ground import EFFECT_RESULT_TOO_LARGE, MAX_BYTES, Fault, Params, answering, fits
+from host.builtin.effect_support import EFFECT_RESULT_TOO_LARGE, MAX_BYTES, EffectError, Params, answering, fits
 from host.builtin.places import (
     FILE_EXISTS,
     FILE_NOT_FOUND,
     Content,
+    FileEffect,
     FilePath,
     Mode,
-    Place,
-    Work,
+    WorkspaceEntry,
     changing,
     is_same,
     looking,
@@ -122,7 +122,7 @@ def _read(params: FileRead, call: EffectCallInfo) -> Any:
     return told
 
 
-def _decoded(place: Place, data: bytes, *, cut: bool) -> tuple[str, bytes]:
+def _decoded(place: WorkspaceEntry, data: bytes, *, cut: bool) -> tuple[str, bytes]:
     """Return a text, and its bytes without the beginning of a character that the limit has cut."""
     try:
         return data.decode(), data
@@ -130,15 +130,15 @@ def _decoded(place: Place, data: bytes, *, cut: bool) -> tuple[str, bytes]:
         if cut and error.start > 0 and error.end == len(data) and error.reason == "unexpected end of data":
             whole = data[: error.start]
             return whole.decode(), whole
-    raise Fault("FILE_NOT_TEXT", f"{place.name}: it is no UTF-8; read it as base64.", {"path": place.name})
+    raise EffectError("FILE_NOT_TEXT", f"{place.name}: it is no UTF-8; read it as base64.", {"path": place.name})
 
 
-def _too_large(place: Place, file: int) -> Fault:
+def _too_large(place: WorkspaceEntry, file: int) -> EffectError:
     digest, size = hashlib.sha256(), 0
     while piece := read_at(file, size, _HASHED):
         digest.update(piece)
         size += len(piece)
-    return Fault(
+    return EffectError(
         EFFECT_RESULT_TOO_LARGE,
         f"{place.name}: it does not fit into a result of {MAX_BYTES} bytes; read it in pieces, by offset and limit.",
         {"path": place.name, "size": size, "sha256": digest.hexdigest()},
@@ -174,9 +174,9 @@ def _list(params: FileList, call: EffectCallInfo) -> Any:
     return told
 
 
-def _too_many(place: Place) -> Fault:
+def _too_many(place: WorkspaceEntry) -> EffectError:
     told = f"{place.name}: its listing has more than {MAX_ENTRIES} entries or {MAX_BYTES} bytes; list folders below it."
-    return Fault(EFFECT_RESULT_TOO_LARGE, told, {"path": place.name})
+    return EffectError(EFFECT_RESULT_TOO_LARGE, told, {"path": place.name})
 
 
 def _mode(mode: str | None) -> int | None:
@@ -223,16 +223,16 @@ def _create(params: FileWrite, call: EffectCallInfo) -> Any:
     return _written(place, data)
 
 
-def _written(place: Place, data: bytes) -> dict[str, Any]:
+def _written(place: WorkspaceEntry, data: bytes) -> dict[str, Any]:
     return {"path": place.name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _exists(place: Place) -> Fault:
-    return Fault(FILE_EXISTS, f"{place.name}: something is there already.", {"path": place.name})
+def _exists(place: WorkspaceEntry) -> EffectError:
+    return EffectError(FILE_EXISTS, f"{place.name}: something is there already.", {"path": place.name})
 
 
-def _missing(place: Place) -> Fault:
-    return Fault(FILE_NOT_FOUND, f"{place.name}: there is no such file or folder.", {"path": place.name})
+def _missing(place: WorkspaceEntry) -> EffectError:
+    return EffectError(FILE_NOT_FOUND, f"{place.name}: there is no such file or folder.", {"path": place.name})
 
 
 @handler("file.append", input=FileAppend, idempotent=True, touches=[("MUTATES", _path)])
@@ -255,7 +255,7 @@ def _append(params: FileAppend, call: EffectCallInfo) -> Any:
     return _written(place, data) | {"offset": start, "size": start + len(data), "created": created}
 
 
-def _appended(work: Work, place: Place, done: int, start: int, data: bytes) -> int:
+def _appended(work: FileEffect, place: WorkspaceEntry, done: int, start: int, data: bytes) -> int:
     """Return how much of the data an earlier attempt has appended."""
     if done < 0 or done > len(data) or (done and place.piece(start, done) != data[:done]):
         raise work.changed_meanwhile(place, "it was changed by somebody else")

@@ -2,9 +2,9 @@
 
 Each request carries the effect's idempotency key. Nothing of the environment is trusted: no proxies, no netrc.
 A request's secret headers, the password in its URL and secret parameters of its query are written as references
-(``world.literal_secrets``); those of a response are not recorded. Redirects are followed within the same origin only,
-so that nobody is led to where nothing was declared. The time limit is for all of it, however slowly a server drips;
-when it is over, or the effect is cancelled, the connection is cut.
+(``world.model.literal_secrets``); those of a response are not recorded. Redirects are followed within the same
+origin only, so that nobody is led to where nothing was declared. The time limit is for all of it, however slowly a
+server drips; when it is over, or the effect is cancelled, the connection is cut.
 
 GET, HEAD, PUT, DELETE and OPTIONS may be repeated by their definition (RFC 9110 section 9.2.2); POST and PATCH only
 where the parameters say that the server knows idempotency keys.
@@ -20,16 +20,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from host.builtin.ground import EFFECT_RESULT_TOO_LARGE, MAX_BYTES, Fault, Params, answering, fits, last_look
+from host.builtin.effect_support import (
+    EFFECT_RESULT_TOO_LARGE,
+    MAX_BYTES,
+    EffectError,
+    Params,
+    answering,
+    fits,
+    last_look,
+)
 from host.effects import EffectCallInfo, EffectHandler, handler
-from world.canonical import read_json
-from world.errors import Refused
-from world.klis.resource import canonical_resource
-from world.literal_secrets import url_secrets
+from world.errors import RefusedError
+from world.klis.resources.resource import canonical_resource
 from world.masking import MASK
+from world.model.canonical_json import read_json
+from world.model.literal_secrets import url_secrets
 
 if TYPE_CHECKING:
-    from host.builtin.exchange import Received
+    from host.builtin.exchange import HttpResponse
 
 __all__ = ["HTTP"]
 
@@ -56,7 +64,7 @@ def _checked(url: str) -> str:
         raise ValueError("it is no http or https URL")
     try:
         _resource(url)
-    except Refused as refused:
+    except RefusedError as refused:
         raise ValueError(refused.message.rstrip(".")) from None
     return url
 
@@ -176,7 +184,7 @@ def _request(params: HttpGet, call: EffectCallInfo) -> Any:
     if not accepted:
         raise _refused(params, received, told)
     if received.body is None or not fits(told):
-        raise Fault(
+        raise EffectError(
             EFFECT_RESULT_TOO_LARGE,
             f"{params.verb} {params.url} gave {received.size} bytes, which do not fit into a result of {MAX_BYTES}.",
             {"status": received.status, "size": received.size, "sha256": received.sha256},
@@ -184,7 +192,7 @@ def _request(params: HttpGet, call: EffectCallInfo) -> Any:
     return told
 
 
-def _told(received: Received) -> dict[str, Any]:
+def _told(received: HttpResponse) -> dict[str, Any]:
     told: dict[str, Any] = {
         "status": received.status,
         "url": _shown_url(received.url),
@@ -201,7 +209,7 @@ def _told(received: Received) -> dict[str, Any]:
     if kind == "application/json" or kind.endswith("+json"):
         try:
             return told | {"json": read_json(body)}
-        except Refused:
+        except RefusedError:
             pass  # then it is told as the text it is
     try:
         return told | {"text": body.decode()}
@@ -216,14 +224,14 @@ def _shown_url(url: str) -> str:
     return url
 
 
-def _refused(params: HttpGet, received: Received, told: dict[str, Any]) -> Fault:
+def _refused(params: HttpGet, received: HttpResponse, told: dict[str, Any]) -> EffectError:
     again = received.status in _BUSY or (received.status in _BEHIND and params.is_repeatable)
     shown = {key: told[key] for key in ("status", "url", "size", "sha256")}
     if received.body:
         shown["body"] = received.body[:_SHOWN_CHARS].decode("utf-8", "replace")
     if "retry-after" in received.headers:
         shown["retryAfter"] = received.headers["retry-after"]
-    return Fault("HTTP_STATUS", f"{params.verb} {params.url} answered {received.status}.", shown, retryable=again)
+    return EffectError("HTTP_STATUS", f"{params.verb} {params.url} answered {received.status}.", shown, retryable=again)
 
 
 HTTP: Final[tuple[EffectHandler, ...]] = (

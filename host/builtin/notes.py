@@ -22,16 +22,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from host.builtin.ground import EFFECT_CANCELLED, EFFECT_NO_WORKSPACE, Fault
+from host.builtin.effect_support import EFFECT_CANCELLED, EFFECT_NO_WORKSPACE, EffectError
 from host.effects import EffectCallInfo
 
-__all__ = ["Note", "note_of", "prune_notes"]
+__all__ = ["AttemptNote", "note_of", "prune_notes"]
 
 _LOOK_S: Final = 0.05
 _MAX_BYTES: Final = 64 * 1024
 
 
-class Note:
+class AttemptNote:
     """What an effect remembers between attempts; open and locked.
 
     Args:
@@ -51,7 +51,7 @@ class Note:
         """Remember durably what is there; nothing may be changed before this returns.
 
         Raises:
-            Fault: ``FILE_NOTE_FAILED``.
+            EffectError: ``FILE_NOTE_FAILED``.
         """
         data = json.dumps({"at": self._call.clock.now_ms(), "before": before}).encode()
         with _noting(self._call):
@@ -73,11 +73,11 @@ def _content(file: int) -> Mapping[str, Any] | None:
 
 
 @contextmanager
-def note_of(call: EffectCallInfo) -> Iterator[Note]:
+def note_of(call: EffectCallInfo) -> Iterator[AttemptNote]:
     """Open the note of an effect, and hold it alone until the end.
 
     Raises:
-        Fault: ``EFFECT_NO_WORKSPACE`` where there is no folder for it, ``EFFECT_CANCELLED`` where another attempt
+        EffectError: ``EFFECT_NO_WORKSPACE`` where there is no folder for it, ``EFFECT_CANCELLED`` where another attempt
             holds it and nobody waits any more, ``FILE_NOTE_FAILED`` where it cannot be written.
     """
     with _noting(call):
@@ -85,7 +85,7 @@ def note_of(call: EffectCallInfo) -> Iterator[Note]:
         path = folder / f"{hashlib.sha256(call.idempotency_key.encode()).hexdigest()}.json"
         file = _locked(path, call)
     try:
-        yield Note(file, folder, call)
+        yield AttemptNote(file, folder, call)
     finally:
         os.close(file)
 
@@ -96,7 +96,7 @@ def _noting(call: EffectCallInfo) -> Iterator[None]:
         yield
     except OSError as error:
         told = f"{call.effect_type} was not begun, because what was there before cannot be noted: {error.strerror}."
-        raise Fault("FILE_NOTE_FAILED", told, {"errno": errno.errorcode.get(error.errno or 0, "")}) from None
+        raise EffectError("FILE_NOTE_FAILED", told, {"errno": errno.errorcode.get(error.errno or 0, "")}) from None
 
 
 def _folder_of(call: EffectCallInfo) -> Path:
@@ -105,7 +105,7 @@ def _folder_of(call: EffectCallInfo) -> Path:
     elif call.workspace is not None:
         folder = call.workspace.private / "effects"
     else:
-        raise Fault(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
+        raise EffectError(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for made in (folder, folder.parent):  # as far as the engine's folder, whose own name is the workspace's affair
@@ -128,7 +128,9 @@ def _locked(path: Path, call: EffectCallInfo) -> int:
         try:
             while not _lock(file):
                 if call.is_cancelled():
-                    raise Fault(EFFECT_CANCELLED, f"{call.effect_type} was cancelled while another attempt went on.")
+                    raise EffectError(
+                        EFFECT_CANCELLED, f"{call.effect_type} was cancelled while another attempt went on."
+                    )
                 time.sleep(_LOOK_S)
         except BaseException:
             os.close(file)

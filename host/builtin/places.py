@@ -15,11 +15,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, StringConstraints, model_validator
 
-from host.builtin.ground import EFFECT_NO_WORKSPACE, Fault, Params, file_resource, last_look
-from host.builtin.notes import Note, note_of
+from host.builtin.effect_support import EFFECT_NO_WORKSPACE, EffectError, Params, file_resource, last_look
+from host.builtin.notes import AttemptNote, note_of
 from host.effects import EffectCallInfo
 from host.workspace import Workspace, kind_of, name_of
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = [
     "FILE_CHANGED_MEANWHILE",
@@ -27,11 +27,11 @@ __all__ = [
     "FILE_NOT_FOUND",
     "FILE_THROUGH_LINK",
     "Content",
+    "FileEffect",
     "FilePath",
     "Mode",
-    "Place",
     "Stamp",
-    "Work",
+    "WorkspaceEntry",
     "changing",
     "is_same",
     "looking",
@@ -67,7 +67,7 @@ _CODES: Final = {
 def _canonical(path: str) -> str:
     try:
         return file_resource(path).text
-    except Refused as refused:
+    except RefusedError as refused:
         raise ValueError(refused.message.rstrip(".")) from None
 
 
@@ -126,7 +126,7 @@ def is_same(found: os.stat_result | None, before: Stamp | None) -> bool:
 
 @contextmanager
 def telling(path: str) -> Iterator[None]:
-    """Turn what goes wrong with a file into a ``Fault`` that names it.
+    """Turn what goes wrong with a file into a ``EffectError`` that names it.
 
     Args:
         path: the canonical resource.
@@ -138,13 +138,13 @@ def telling(path: str) -> Iterator[None]:
         code, why = _CODES.get(number, ("FILE_FAILED", os.strerror(number) if number else str(error)))
         shown = path.removeprefix("FILE:")
         context = {"path": shown, "errno": errno.errorcode.get(number, "")}
-        raise Fault(code, f"{shown}: {why}.", context) from None
-    except Refused as refused:
-        raise Fault(refused.code, refused.message, refused.details) from None
+        raise EffectError(code, f"{shown}: {why}.", context) from None
+    except RefusedError as refused:
+        raise EffectError(refused.code, refused.message, refused.details) from None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkspaceEntry:
     """One file or folder of the workspace.
 
     Args:
@@ -166,7 +166,7 @@ class Place:
         """Return what is there, links not followed; None where nothing is.
 
         Raises:
-            Fault: for what cannot be looked at.
+            EffectError: for what cannot be looked at.
         """
         with telling(self.resource):
             return self.workspace.lstat(self.relative)
@@ -176,7 +176,7 @@ class Place:
         """Open it for reading; it must be a regular file.
 
         Raises:
-            Fault: ``FILE_NOT_REGULAR`` and whatever keeps it from being opened.
+            EffectError: ``FILE_NOT_REGULAR`` and whatever keeps it from being opened.
         """
         with telling(self.resource):
             file = self.workspace.open(self.relative, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -186,7 +186,7 @@ class Place:
                 with telling(self.resource):
                     raise IsADirectoryError(errno.EISDIR, "")
             if not stat.S_ISREG(mode):
-                raise Fault("FILE_NOT_REGULAR", f"{self.name}: it is no regular file.", {"path": self.name})
+                raise EffectError("FILE_NOT_REGULAR", f"{self.name}: it is no regular file.", {"path": self.name})
             yield file
         finally:
             os.close(file)
@@ -196,7 +196,7 @@ class Place:
         try:
             with self.reading() as file:
                 return os.fstat(file).st_size
-        except Fault as fault:
+        except EffectError as fault:
             if fault.failed.code == FILE_NOT_FOUND:
                 return None
             raise
@@ -223,7 +223,7 @@ def read_at(file: int, offset: int, length: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class FileEffect:
     """One effect that changes files.
 
     Args:
@@ -234,31 +234,31 @@ class Work:
 
     call: EffectCallInfo
     workspace: Workspace
-    note: Note
+    note: AttemptNote
 
     @property
     def beside(self) -> bytes:
         """The name under which a new file comes about: the same in every attempt, which clears up after the last."""
         return b".klock-" + hashlib.sha256(self.call.idempotency_key.encode()).hexdigest()[:16].encode()
 
-    def place(self, path: str, *, follow: bool = True) -> Place:
+    def place(self, path: str, *, follow: bool = True) -> WorkspaceEntry:
         """Return a place by its canonical resource; arguments and faults are those of ``place_of``."""
         return place_of(self.workspace, path, follow=follow)
 
     @contextmanager
-    def change(self, place: Place) -> Iterator[None]:
+    def change(self, place: WorkspaceEntry) -> Iterator[None]:
         """Change something, if it may still be changed.
 
         Raises:
-            Fault: ``EFFECT_CANCELLED``, or what went wrong. What ``call.check`` raises passes through.
+            EffectError: ``EFFECT_CANCELLED``, or what went wrong. What ``call.check`` raises passes through.
         """
         last_look(self.call)
         with telling(place.resource):
             yield
 
-    def changed_meanwhile(self, place: Place, told: str) -> Fault:
+    def changed_meanwhile(self, place: WorkspaceEntry, told: str) -> EffectError:
         """Return the failure of a repeated effect that finds what it does not know."""
-        return Fault(
+        return EffectError(
             FILE_CHANGED_MEANWHILE,
             f"{place.name}: {told} since {self.call.effect_type} was begun; it is left as it is.",
             {"path": place.name},
@@ -269,23 +269,23 @@ def workspace_of(call: EffectCallInfo) -> Workspace:
     """Return the call's workspace.
 
     Raises:
-        Fault: ``EFFECT_NO_WORKSPACE``.
+        EffectError: ``EFFECT_NO_WORKSPACE``.
     """
     if call.workspace is None:
-        raise Fault(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
+        raise EffectError(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
     return call.workspace
 
 
-def looking(call: EffectCallInfo, path: str) -> Place:
+def looking(call: EffectCallInfo, path: str) -> WorkspaceEntry:
     """Return the place that an effect only looks at.
 
     Raises:
-        Fault: ``EFFECT_NO_WORKSPACE``, ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
+        EffectError: ``EFFECT_NO_WORKSPACE``, ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
     """
     return place_of(workspace_of(call), path)
 
 
-def place_of(workspace: Workspace, path: str, *, follow: bool = True) -> Place:
+def place_of(workspace: Workspace, path: str, *, follow: bool = True) -> WorkspaceEntry:
     """Return a place by its canonical resource.
 
     What was declared and leased is the name, so a name that leads to another one by a link is refused.
@@ -296,24 +296,24 @@ def place_of(workspace: Workspace, path: str, *, follow: bool = True) -> Place:
         follow: whether what is done to it follows a link of its last name; those before it always are.
 
     Raises:
-        Fault: ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
+        EffectError: ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
     """
     with telling(path):
-        place = Place(workspace, path, workspace.path_of(path))
+        place = WorkspaceEntry(workspace, path, workspace.path_of(path))
         real = workspace.relative(place.relative, cwd=workspace.root_bytes, follow=follow)
     if real is not None and real != place.relative:  # what leads outside, the workspace itself refuses
         told = f"{place.name} leads to {name_of(real)} by a symbolic link; name that instead."
-        raise Fault(FILE_THROUGH_LINK, told, {"path": place.name, "target": name_of(real)})
+        raise EffectError(FILE_THROUGH_LINK, told, {"path": place.name, "target": name_of(real)})
     return place
 
 
 @contextmanager
-def changing(call: EffectCallInfo) -> Iterator[Work]:
+def changing(call: EffectCallInfo) -> Iterator[FileEffect]:
     """Begin an effect that changes files, with its note.
 
     Raises:
-        Fault: ``EFFECT_NO_WORKSPACE``, ``EFFECT_CANCELLED``.
+        EffectError: ``EFFECT_NO_WORKSPACE``, ``EFFECT_CANCELLED``.
     """
     workspace = workspace_of(call)
     with note_of(call) as note:
-        yield Work(call, workspace, note)
+        yield FileEffect(call, workspace, note)

@@ -18,13 +18,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from host.builtin.children import Child, Ended
-from host.builtin.ground import EFFECT_CANCELLED, Fault, Params, answering, fits, last_look
+from host.builtin.children import Child, ChildExit
+from host.builtin.effect_support import EFFECT_CANCELLED, EffectError, Params, answering, fits, last_look
 from host.builtin.places import FilePath, looking, subtree_of, telling
 from host.confinement.private import private_folder
 from host.effects import MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
-from world.errors import Refused
-from world.klis.resource import canonical_resource
+from world.errors import RefusedError
+from world.klis.resources.resource import canonical_resource
 
 __all__ = ["PROCESSES"]
 
@@ -42,7 +42,7 @@ _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 def _named(argv: list[str]) -> list[str]:
     try:
         _process(argv[0])
-    except Refused:
+    except RefusedError:
         raise ValueError("the command's name holds what no process can be called by") from None
     if not os.path.basename(argv[0]):
         raise ValueError("the command has no name")
@@ -92,16 +92,16 @@ def _run(params: ProcessRun, call: EffectCallInfo) -> Any:
     told = _told(ended)
     name = os.path.basename(command[0])
     if ended.why == "cancelled":
-        raise Fault(EFFECT_CANCELLED, f"{name} was cancelled, and killed with all it had started.", told)
+        raise EffectError(EFFECT_CANCELLED, f"{name} was cancelled, and killed with all it had started.", told)
     if ended.why == "timed out":
-        raise Fault("PROCESS_TIMED_OUT", f"{name} took longer than {params.timeout_ms} ms, and was killed.", told)
+        raise EffectError("PROCESS_TIMED_OUT", f"{name} took longer than {params.timeout_ms} ms, and was killed.", told)
     if ended.code < 0 or ended.code not in params.expect:
         how = f"was ended by {told['signal']}" if ended.code < 0 else f"ended with exit code {ended.code}"
-        raise Fault("PROCESS_FAILED", f"{name} {how}.", told)
+        raise EffectError("PROCESS_FAILED", f"{name} {how}.", told)
     return told
 
 
-def _lived(params: ProcessRun, call: EffectCallInfo, environment: dict[str, str]) -> Ended:
+def _lived(params: ProcessRun, call: EffectCallInfo, environment: dict[str, str]) -> ChildExit:
     """Run the command from beginning to end."""
     place = looking(call, params.cwd)
     with telling(params.cwd):
@@ -127,12 +127,12 @@ def _started(call: EffectCallInfo, command: list[str], folder: int, environment:
     pipe = subprocess.PIPE
     try:  # in what was opened, whatever its name leads to by now
         return Child(call.start(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe))
-    except Refused as refused:
+    except RefusedError as refused:
         code = _CODES.get(refused.code, "PROCESS_NOT_STARTED")
-        raise Fault(code, refused.message, {"command": command[0]}) from None
+        raise EffectError(code, refused.message, {"command": command[0]}) from None
 
 
-def _told(ended: Ended) -> dict[str, Any]:
+def _told(ended: ChildExit) -> dict[str, Any]:
     """Return how a command ended, with as much of its output's end as a result can hold."""
     kept = _KEPT_BYTES
     while True:

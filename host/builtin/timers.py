@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from host.builtin.ground import EFFECT_CANCELLED, Fault, Params, answering
+from host.builtin.effect_support import EFFECT_CANCELLED, EffectError, Params, answering
 from host.effects import EFFECT_INVALID_INPUT, MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
 
 __all__ = ["MAX_WAIT_MS", "TIMERS"]
@@ -50,7 +50,7 @@ def _wait(params: TimerWait, call: EffectCallInfo) -> Any:
     until = params.until if params.until is not None else (call.requested_at or now) + (params.ms or 0)
     left = until - now
     if left > MAX_WAIT_MS:
-        raise Fault(
+        raise EffectError(
             EFFECT_INVALID_INPUT,
             f"timer.wait would take {left} ms; the longest wait is {MAX_WAIT_MS} ms.",
             {"waitMs": left, "maximumMs": MAX_WAIT_MS},
@@ -58,7 +58,7 @@ def _wait(params: TimerWait, call: EffectCallInfo) -> Any:
     end = time.monotonic() + left / 1000
     while (rest := end - time.monotonic()) > 0:
         if call.is_cancelled():
-            raise Fault(EFFECT_CANCELLED, "timer.wait was cancelled.")
+            raise EffectError(EFFECT_CANCELLED, "timer.wait was cancelled.")
         time.sleep(min(rest, _LOOK_S))
     return {"until": until}
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from host.confinement.tree import Tree
+from host.confinement.tree import MountTree
 from host.system_paths import is_below
 
 __all__ = ["MAX_ARGUMENTS", "Step", "program", "steps"]
@@ -62,7 +62,7 @@ def _is_of_root(path: str) -> bool:
         path = os.path.dirname(path)
 
 
-def steps(tree: Tree) -> list[Step]:
+def steps(tree: MountTree) -> list[Step]:
     """Return what bubblewrap does to make a tree, in this order.
 
     Args:
@@ -93,7 +93,7 @@ def _arguments(found: Iterable[Step]) -> int:
     return sum(_ARGUMENTS.get(kind, len(words)) for kind, _, words in found)
 
 
-def _is_there(path: bytes, tree: Tree) -> bool:
+def _is_there(path: bytes, tree: MountTree) -> bool:
     """Tell whether something else makes a name: a mount, a folder, or bubblewrap itself."""
     there = (*_MADE_BY_BUBBLEWRAP, *(mount for mount, _ in tree.mounts))
     return path in tree.folders or any(is_below(path, place) for place in there)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from host.confinement.naming import Named
 
-__all__ = ["ALLOW", "Address", "Allow", "Call", "Decide", "Deny", "Name", "Verdict"]
+__all__ = ["ALLOW", "Allow", "Decide", "Deny", "Name", "SocketAddress", "SystemCallRequest", "Verdict"]
 
 Name = Literal[
     "open",
@@ -36,7 +36,7 @@ Name = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class SocketAddress:
     r"""Whom a socket is to talk to.
 
     Args:
@@ -55,7 +55,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SystemCallRequest:
     """A system call that waits for its answer.
 
     Args:
@@ -82,7 +82,7 @@ class Call:
     targets: tuple[Named, ...] = ()
     flags: int = 0
     follows: bool = False
-    address: Address | None = None
+    address: SocketAddress | None = None
     argv: tuple[bytes, ...] = ()
     cwd: bytes = b""
 
@@ -105,4 +105,4 @@ class Deny:
 
 ALLOW: Final = Allow()
 Verdict = Allow | Deny
-Decide = Callable[[Call], Verdict]
+Decide = Callable[[SystemCallRequest], Verdict]

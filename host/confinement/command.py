@@ -28,9 +28,9 @@ from host.confinement.landlock import Rules
 from host.confinement.namespaces import Wanted
 from host.confinement.syscalls import MACHINES
 from host.confinement.terminal import Terminal
-from host.confinement.tree import FRESH, Tree
+from host.confinement.tree import FRESH, MountTree
 from host.confinement.watcher import Watcher
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["RunningCommand", "start"]
 
@@ -48,7 +48,7 @@ def start(
     env: Mapping[str, str],
     rules: Rules | None,
     decide: Decide | None,
-    tree: Tree | None = None,
+    tree: MountTree | None = None,
     namespaces_by: Wanted = "auto",
     report: Callable[[BaseException], None] = lambda _: None,
     unconfined: bool = False,
@@ -77,9 +77,9 @@ def start(
         limits: resource limits by ``resource.RLIMIT_*``: soft and hard.
 
     Raises:
-        Refused: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``NOT_A_FOLDER``, ``CONFINEMENT_UNAVAILABLE`` (this
-            system has no Landlock or no way to watch, and it was asked for), ``CONFINEMENT_FAILED`` (where that was
-            before the namespaces were made, its details have ``namespaces``).
+        RefusedError: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``NOT_A_FOLDER``, ``CONFINEMENT_UNAVAILABLE``
+            (this system has no Landlock or no way to watch, and it was asked for), ``CONFINEMENT_FAILED`` (where that
+            was before the namespaces were made, its details have ``namespaces``).
     """
     if unconfined:
         rules = decide = tree = None
@@ -134,18 +134,20 @@ def _require(rules: Rules | None, decide: Decide | None) -> None:
     supports += [] if decide is None else [watcher.available()]
     for support in supports:
         if support.why_not is not None:
-            raise Refused(
+            raise RefusedError(
                 "CONFINEMENT_UNAVAILABLE",
                 f"{support.why_not} Run the command unconfined, and let the comparison of contents find what it did.",
             )
     if not IS_LINUX:
-        raise Refused("CONFINEMENT_UNAVAILABLE", "Commands can be governed on Linux alone, and this is another system.")
+        raise RefusedError(
+            "CONFINEMENT_UNAVAILABLE", "Commands can be governed on Linux alone, and this is another system."
+        )
 
 
 def _find(argv: Sequence[Text], folder: bytes, env: Mapping[str, str]) -> bytes:
     """Return the path of the file to execute."""
     if not argv:
-        raise Refused("COMMAND_NOT_FOUND", "There is no command; name what to run.")
+        raise RefusedError("COMMAND_NOT_FOUND", "There is no command; name what to run.")
     named = os.fsencode(argv[0])
     if b"/" in named:
         candidates = [os.path.join(folder, named)]
@@ -158,10 +160,10 @@ def _find(argv: Sequence[Text], folder: bytes, env: Mapping[str, str]) -> bytes:
             return candidate
     shown = os.fsdecode(named)
     if there or any(map(os.path.isdir, candidates)):
-        raise Refused(
+        raise RefusedError(
             "COMMAND_NOT_EXECUTABLE", f"{shown!r} is not executable; chmod +x it, or name the program.", command=shown
         )
-    raise Refused(
+    raise RefusedError(
         "COMMAND_NOT_FOUND", f"There is no command {shown!r}; check its spelling and the PATH.", command=shown
     )
 
@@ -257,7 +259,7 @@ class _Launch:
             raise self._refusal(words[1], int(words[2]), words[3].strip())
         return words
 
-    def _refusal(self, code: str, error: int, what: str) -> Refused:
+    def _refusal(self, code: str, error: int, what: str) -> RefusedError:
         why = os.strerror(error)
         message = {
             "NOT_A_FOLDER": f"The command cannot start in {self._folder()!r}: {why}.",
@@ -266,7 +268,7 @@ class _Launch:
             "must be declared or belong to the system.",
         }.get(code, f"The command was not started, as it could not be confined: {what} failed ({why}).")
         namespaces = {"namespaces": "not made"} if self._given["tree"] is not None and not self._is_secluded else {}
-        return Refused(code, message, command=self._shown, errno=error, **namespaces)
+        return RefusedError(code, message, command=self._shown, errno=error, **namespaces)
 
     def _folder(self) -> str:
         folder = self._given["cwd"]

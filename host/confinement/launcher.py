@@ -67,7 +67,7 @@ _COVERS = b"/dev/.covers"
 _EPERM, _EINVAL = 1, 22
 
 
-class Failed(Exception):
+class LaunchError(Exception):
     """The command could not be made to run."""
 
     def __init__(self, code: str, error: int, what: str) -> None:
@@ -98,9 +98,9 @@ def main(specification: int) -> None:
             try:
                 seclude(libc, given)
             except OSError as missing:
-                raise Failed("CONFINEMENT_FAILED", missing.errno or 0, "making the tree of files") from None
+                raise LaunchError("CONFINEMENT_FAILED", missing.errno or 0, "making the tree of files") from None
         become(libc, given)
-    except Failed as failed:
+    except LaunchError as failed:
         code, error, what = failed.args
         tell(connection, f"failed {code} {error} {what}")
 
@@ -127,7 +127,7 @@ def tie(libc: Any, parent: int) -> bool:
     the command starts: that is found by its mark (`host.confinement.descendants`).
     """
     if libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0))):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
     return os.getppid() == parent
 
 
@@ -138,7 +138,7 @@ def confine(libc: Any, given: dict[str, Any]) -> int | None:
         if isinstance(given["cwd"], int):
             os.close(given["cwd"])
     except OSError as error:
-        raise Failed("NOT_A_FOLDER", error.errno or 0, "entering the folder") from None
+        raise LaunchError("NOT_A_FOLDER", error.errno or 0, "entering the folder") from None
     if given["limits"]:
         limit(given["limits"])
     ruleset, program = given["ruleset"], given["filter"]
@@ -147,12 +147,12 @@ def confine(libc: Any, given: dict[str, Any]) -> int | None:
     forbid_dumps(libc)
     drop(libc, given["machine"], _KEPT_CAPABILITIES)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up new privileges")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up new privileges")
     if ruleset is not None:
         if given["tree"] is not None:
             grant(libc, ruleset, given["fresh"])
         if libc.syscall(ctypes.c_long(_LANDLOCK_RESTRICT_SELF), ctypes.c_long(ruleset), ctypes.c_long(0)):
-            raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "adopting the Landlock rules")
+            raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "adopting the Landlock rules")
         os.close(ruleset)
     return None if program is None else install(libc, program, _SECCOMP[given["machine"]])
 
@@ -165,7 +165,7 @@ def limit(limits: dict[int, tuple[int, int]]) -> None:
         try:
             resource.setrlimit(kind, values)
         except (OSError, ValueError) as error:
-            raise Failed("CONFINEMENT_FAILED", getattr(error, "errno", 0) or 0, f"setting limit {kind}") from None
+            raise LaunchError("CONFINEMENT_FAILED", getattr(error, "errno", 0) or 0, f"setting limit {kind}") from None
 
 
 def forbid_dumps(libc: Any) -> None:
@@ -176,7 +176,7 @@ def forbid_dumps(libc: Any) -> None:
     for most in (1, 0):
         if not libc.setrlimit(_RLIMIT_CORE, (ctypes.c_ulong * 2)(most, most)):
             return
-    raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "forbidding memory dumps")
+    raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "forbidding memory dumps")
 
 
 def install(libc: Any, program: bytes, seccomp: int) -> int:
@@ -188,7 +188,7 @@ def install(libc: Any, program: bytes, seccomp: int) -> int:
         listener: int = libc.syscall(*arguments, described)
         if listener >= 0:
             return listener
-    raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "installing the seccomp filter")
+    raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "installing the seccomp filter")
 
 
 def start_first(libc: Any, given: dict[str, Any], stage: bytes) -> tuple[int, bytes]:
@@ -214,7 +214,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
         stage = build(libc, tree)
         first, error = start_first(libc, given, stage)
         if error != b"\0":
-            raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
+            raise LaunchError("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
         enter(libc, given["machine"], stage)
         started: tuple[int, ...] = (first,)
     else:
@@ -224,7 +224,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
         ctypes.c_long(_CLONE[given["machine"]]), ctypes.c_long(_CLONE_PARENT | _SIGCHLD), *[None] * 4
     )
     if command < 0:
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "making the command's process")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "making the command's process")
     if command:
         first, *others = started
         tell(connection, " ".join(["pids", *map(str, (first, command, *others))]))
@@ -236,7 +236,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
     os.close(given["lifeline"])
     os.setpgid(0, 0)
     if libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0))):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
     given["cwd"] = place(given["cwd"], folder)
 
 
@@ -246,7 +246,7 @@ def leave(libc: Any, network: bool) -> None:
     user, group = os.geteuid(), os.getegid()
     if libc.unshare(wanted):
         if libc.unshare(wanted | _NEW_USER):
-            raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "making namespaces")
+            raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "making namespaces")
         try:
             for name, text in (
                 ("setgroups", "deny"),
@@ -256,7 +256,7 @@ def leave(libc: Any, network: bool) -> None:
                 with open(f"/proc/self/{name}", "w") as file:
                     file.write(text)
         except OSError as error:
-            raise Failed("CONFINEMENT_FAILED", error.errno or 0, "mapping the user") from None
+            raise LaunchError("CONFINEMENT_FAILED", error.errno or 0, "mapping the user") from None
     if not network:
         raise_loopback()
 
@@ -270,7 +270,7 @@ def raise_loopback() -> None:
         try:
             fcntl.ioctl(asking, 0x8914, b"lo".ljust(16, b"\0") + b"\x41".ljust(24, b"\0"))  # SIOCSIFFLAGS: up, running
         except OSError as error:
-            raise Failed("CONFINEMENT_FAILED", error.errno or 0, "raising the loopback device") from None
+            raise LaunchError("CONFINEMENT_FAILED", error.errno or 0, "raising the loopback device") from None
 
 
 def build(libc: Any, tree: dict[str, Any]) -> bytes:
@@ -336,7 +336,7 @@ def empty(path: bytes) -> None:
 def mount(libc: Any, what: bytes, where: bytes, kind: bytes | None, flags: int, more: bytes | None = None) -> None:
     """Mount, or fail."""
     if libc.mount(what, where, kind, ctypes.c_ulong(flags), more):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), f"mounting {os.fsdecode(where)}")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), f"mounting {os.fsdecode(where)}")
 
 
 def restrict(libc: Any, where: bytes, attributes: int) -> None:
@@ -344,7 +344,7 @@ def restrict(libc: Any, where: bytes, attributes: int) -> None:
     described = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)  # struct mount_attr
     at = (ctypes.c_long(-100), where, ctypes.c_long(_AT_RECURSIVE), described, ctypes.c_long(32))
     if libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *at):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), f"restricting {os.fsdecode(where)}")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), f"restricting {os.fsdecode(where)}")
 
 
 def be_first(libc: Any, given: dict[str, Any], stage: bytes, made: int) -> None:
@@ -387,7 +387,9 @@ def wrap(libc: Any, given: dict[str, Any]) -> tuple[int, int]:
     if first < 0 or os.read(ready, 1) != b"\0":
         os.close(given["lifeline"])
         said = os.read(complaints, 4096).decode("ascii", "replace").strip().partition("\n")[0]
-        raise Failed("CONFINEMENT_FAILED", _EPERM, f"making namespaces with bubblewrap ({said or 'no reason given'})")
+        raise LaunchError(
+            "CONFINEMENT_FAILED", _EPERM, f"making namespaces with bubblewrap ({said or 'no reason given'})"
+        )
     join(libc, first, int(number))
     for end in (first, ready, described, complaints):
         os.close(end)
@@ -458,7 +460,7 @@ def join(libc: Any, handle: int, first: int) -> None:
         if theirs.st_ino != ours.st_ino:
             wanted |= kind
     if libc.setns(handle, wanted):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "joining the namespaces of bubblewrap")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "joining the namespaces of bubblewrap")
     os.chdir("/")
 
 
@@ -466,12 +468,12 @@ def enter(libc: Any, machine: str, stage: bytes) -> None:
     """Make the tree the root, and let go of the old one."""
     os.chdir(stage)
     if libc.syscall(ctypes.c_long(_PIVOT_ROOT[machine]), b".", b".") or libc.umount2(b".", _DETACH):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "entering the tree")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "entering the tree")
     os.chdir(b"/")
     described = (ctypes.c_uint64 * 4)(_ATTR_READ_ONLY, 0, 0, 0)
     at = (ctypes.c_long(-100), b"/", ctypes.c_long(0), described, ctypes.c_long(32))
     if libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *at):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "closing the tree")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "closing the tree")
 
 
 def drop(libc: Any, machine: str, kept: int) -> None:
@@ -483,11 +485,11 @@ def drop(libc: Any, machine: str, kept: int) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     held = (ctypes.c_uint32 * 6)()
     if libc.syscall(ctypes.c_long(_CAPGET[machine]), header, held):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "looking at capabilities")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "looking at capabilities")
     low, high = kept & held[1], kept >> 32 & held[4]
     values = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
     if libc.syscall(ctypes.c_long(_CAPSET[machine]), header, values):
-        raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up capabilities")
+        raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "giving up capabilities")
     libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
 
@@ -500,9 +502,9 @@ def place(given: Any, folder: bytes) -> bytes:
         try:
             there, meant = os.stat(folder), os.fstat(given)
         except OSError as error:
-            raise Failed("NOT_A_FOLDER", error.errno or 0, "entering the folder") from None
+            raise LaunchError("NOT_A_FOLDER", error.errno or 0, "entering the folder") from None
         if (there.st_dev, there.st_ino) != (meant.st_dev, meant.st_ino) and there.st_dev != os.stat(b"/").st_dev:
-            raise Failed("NOT_A_FOLDER", _EINVAL, "entering the folder")
+            raise LaunchError("NOT_A_FOLDER", _EINVAL, "entering the folder")
         os.close(given)
     return folder
 
@@ -514,7 +516,7 @@ def grant(libc: Any, ruleset: int, fresh: list[tuple[bytes, int]]) -> None:
         described = ctypes.create_string_buffer(access.to_bytes(8, sys.byteorder) + at.to_bytes(4, sys.byteorder), 12)
         rule = (ctypes.c_long(ruleset), ctypes.c_long(1), described, ctypes.c_long(0))
         if libc.syscall(ctypes.c_long(_LANDLOCK_ADD_RULE), *rule):
-            raise Failed("CONFINEMENT_FAILED", ctypes.get_errno(), "granting what was made anew")
+            raise LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "granting what was made anew")
         os.close(at)
 
 
@@ -530,9 +532,9 @@ def execute(given: dict[str, Any]) -> None:
     try:
         os.execve(given["executable"], given["argv"], given["env"])
     except FileNotFoundError as error:
-        raise Failed("COMMAND_NOT_FOUND", error.errno or 0, "executing it or its interpreter") from None
+        raise LaunchError("COMMAND_NOT_FOUND", error.errno or 0, "executing it or its interpreter") from None
     except OSError as error:
-        raise Failed("COMMAND_NOT_EXECUTABLE", error.errno or 0, "executing it") from None
+        raise LaunchError("COMMAND_NOT_EXECUTABLE", error.errno or 0, "executing it") from None
 
 
 def tell(connection: int, message: str) -> None:
@@ -567,12 +569,12 @@ def attempt(machine: str, specification: int | None) -> int:
         os.close(held)
         os.waitpid(first, 0)
         if error != b"\0":
-            raise Failed("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
+            raise LaunchError("CONFINEMENT_FAILED", error[0] if error else 0, "mounting /proc")
         enter(libc, machine, stage)
     except OSError as error:
         os.write(1, f"making the tree of files failed ({error.strerror})".encode())
         return 1
-    except Failed as failed:
+    except LaunchError as failed:
         os.write(1, f"{failed.args[2]} failed ({os.strerror(failed.args[1])})".encode())
         return 1
     return 0

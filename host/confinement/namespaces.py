@@ -19,8 +19,8 @@ from host.confinement import bubblewrap
 from host.confinement.kernel import IS_LINUX, machine
 from host.confinement.rules import Runtime
 from host.confinement.syscalls import MACHINES
-from host.confinement.tree import Tree, tree_of
-from world.errors import Refused
+from host.confinement.tree import MountTree, tree_of
+from world.errors import RefusedError
 
 __all__ = ["Maker", "Namespaces", "Wanted", "are_missing", "available", "likely", "wrapping"]
 
@@ -94,7 +94,7 @@ def are_missing(wanted: Wanted = "auto") -> bool:
     return likely(wanted) is None
 
 
-def wrapping(tree: Tree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step]] | None:
+def wrapping(tree: MountTree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step]] | None:
     """Return bubblewrap's program and what it does to make a tree; None where ``unshare`` is used.
 
     Args:
@@ -102,13 +102,13 @@ def wrapping(tree: Tree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step]] | 
         wanted: what may make the namespaces.
 
     Raises:
-        Refused: ``CONFINEMENT_FAILED``: bubblewrap is to be used and is not installed.
+        RefusedError: ``CONFINEMENT_FAILED``: bubblewrap is to be used and is not installed.
     """
     if likely(wanted) != "bubblewrap":
         return None
     program = bubblewrap.program()
     if program is None:
-        raise Refused(
+        raise RefusedError(
             "CONFINEMENT_FAILED",
             f"The command was not started, as it could not be confined: {_ABSENT}",
             namespaces="not made",

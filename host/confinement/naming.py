@@ -20,7 +20,7 @@ from typing import Final
 
 from host.confinement.kernel import system_call
 
-__all__ = ["HERE", "Named", "Unknowable", "View", "find", "held", "here"]
+__all__ = ["HERE", "Named", "UnknowableError", "View", "find", "held", "here"]
 
 HERE: Final = -100
 """The working directory of this process, in place of a descriptor (AT_FDCWD)."""
@@ -34,7 +34,7 @@ _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _PROC: Final = b"/proc"
 
 
-class Unknowable(Exception):
+class UnknowableError(Exception):
     """A name cannot be looked up, so nothing can be said of it; ``errno`` is why."""
 
     def __init__(self, error: int) -> None:
@@ -43,7 +43,7 @@ class Unknowable(Exception):
         self.errno = error
 
 
-class _Absent(Exception):
+class _AbsentError(Exception):
     """A folder on the way is not there."""
 
     def __init__(self, path: bytes) -> None:
@@ -114,7 +114,7 @@ def find(view: View, name: bytes, *, start: int = HERE, follow: bool) -> Named |
         None for a file without a name: a pipe, a socket, memory, a removed file.
 
     Raises:
-        Unknowable: it cannot be looked up; absence is no such reason.
+        UnknowableError: it cannot be looked up; absence is no such reason.
     """
     links, started, first, rest = 0, start, None, b""
     try:
@@ -134,15 +134,15 @@ def find(view: View, name: bytes, *, start: int = HERE, follow: bool) -> Named |
                 first = first or path.rstrip(b"/") + b"/" + last
                 links += 1
                 if links > _MAX_LINKS:
-                    raise Unknowable(errno.ELOOP)
+                    raise UnknowableError(errno.ELOOP)
                 follow, name = follow or bare != name, found
                 if started != start:
                     os.close(started)
                 started = os.dup(above)
-    except _Absent as absent:
+    except _AbsentError as absent:
         return Named(os.path.normpath(absent.path + rest), None, first)
     except OSError as error:
-        raise Unknowable(error.errno or errno.EACCES) from None
+        raise UnknowableError(error.errno or errno.EACCES) from None
     finally:
         if started != start:
             os.close(started)
@@ -152,12 +152,12 @@ def held(descriptor: int) -> Named | None:
     """Return where an open file is; None for what has no name: a pipe, a socket, a removed file.
 
     Raises:
-        Unknowable: its path is too long to be told, or the descriptor is not open (EBADF).
+        UnknowableError: its path is too long to be told, or the descriptor is not open (EBADF).
     """
     try:
         status = os.fstat(descriptor)
     except OSError as error:
-        raise Unknowable(error.errno or errno.EBADF) from None
+        raise UnknowableError(error.errno or errno.EBADF) from None
     path = opened(descriptor)
     return Named(path, status.st_mode) if path.startswith(b"/") and status.st_nlink else None
 
@@ -166,12 +166,12 @@ def opened(descriptor: int) -> bytes:
     """Return the path of an open file or folder, as the kernel tells it.
 
     Raises:
-        Unknowable: it is too long to be told.
+        UnknowableError: it is too long to be told.
     """
     try:
         return os.readlink(b"/proc/self/fd/%d" % descriptor)
     except OSError as error:
-        raise Unknowable(error.errno or errno.EACCES) from None
+        raise UnknowableError(error.errno or errno.EACCES) from None
 
 
 def _entry(view: View, above: int, path: bytes, last: bytes, *, follow: bool) -> Named | bytes | None:
@@ -225,7 +225,7 @@ def _folder(view: View, name: bytes, start: int) -> Iterator[tuple[int, bytes]]:
     """Yield a descriptor of the folder that a name leads to, and its path.
 
     Raises:
-        _Absent: there is none.
+        _AbsentError: there is none.
         OSError: it cannot be opened.
     """
     handle = _at_once(view, name, start)
@@ -269,12 +269,12 @@ def _step_by_step(view: View, name: bytes, start: int) -> int:
             if isinstance(found, bytes):
                 links += 1
                 if links > _MAX_LINKS:
-                    raise Unknowable(errno.ELOOP)
+                    raise UnknowableError(errno.ELOOP)
                 if found.startswith(b"/"):
                     at = _replaced(at, os.dup(view.root))
                 ahead.extend(found.split(b"/")[::-1])
             elif found is None or not found.is_folder:
-                raise _Absent(b"/".join([path.rstrip(b"/"), last, *ahead[::-1]]))
+                raise _AbsentError(b"/".join([path.rstrip(b"/"), last, *ahead[::-1]]))
             else:  # a link of /proc is followed by the kernel itself, and no other has come to be there meanwhile
                 within = 0 if path.startswith(_PROC + b"/") else os.O_NOFOLLOW
                 at = _replaced(at, os.open(last, _FOLDER | within, dir_fd=at))

@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 from host.confinement.landlock import Access, Rules
 from host.system_paths import DEVICES, KERNEL, PROGRAMS, SETTINGS, SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource
+from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
 
-__all__ = ["Place", "Runtime", "rules_for", "single_names"]
+__all__ = ["RuleWorkspace", "Runtime", "rules_for", "single_names"]
 
 _CONSUME: Final = Access.READ | Access.EXECUTE
 _CHANGE: Final = _CONSUME | Access.WRITE
@@ -47,7 +47,7 @@ _PORTS: Final = {
 }
 
 
-class Place(Protocol):
+class RuleWorkspace(Protocol):
     """The workspace, as far as rules ask for it."""
 
     @property
@@ -125,7 +125,7 @@ def _places_of(command: str | bytes | None) -> list[bytes]:
     return [named, os.path.realpath(named)]
 
 
-def rules_for(triples: Iterable[Triple], workspace: Place, runtime: Runtime) -> Rules:
+def rules_for(triples: Iterable[Triple], workspace: RuleWorkspace, runtime: Runtime) -> Rules:
     """Return the rules that grant what was declared and what the runtime needs, and nothing else.
 
     Who may use a file may look for it: with any file declared, the names in all folders may be listed.
@@ -138,7 +138,7 @@ def rules_for(triples: Iterable[Triple], workspace: Place, runtime: Runtime) -> 
             folder that holds the whole workspace: that is not granted.
 
     Raises:
-        Refused: a file's name leads out of the workspace.
+        RefusedError: a file's name leads out of the workspace.
     """
     declared = list(triples)
     exact: dict[bytes, Access] = {}
@@ -161,7 +161,7 @@ def rules_for(triples: Iterable[Triple], workspace: Place, runtime: Runtime) -> 
     return Rules(exact, _ports(declared), tuple(widened))
 
 
-def single_names(triples: Iterable[Triple], workspace: Place) -> dict[bytes, set[bytes]]:
+def single_names(triples: Iterable[Triple], workspace: RuleWorkspace) -> dict[bytes, set[bytes]]:
     """Return the folders in which single names are made, removed or renamed, each with these names.
 
     Args:
@@ -181,7 +181,7 @@ def single_names(triples: Iterable[Triple], workspace: Place) -> dict[bytes, set
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _LocatedResource:
     """Where a resource is: its real path, what is there, and the nearest folder above it that exists."""
 
     path: bytes
@@ -189,28 +189,28 @@ class _Found:
     above: bytes | None
 
 
-def _find(workspace: Place, resource: Resource) -> _Found:
+def _find(workspace: RuleWorkspace, resource: Resource) -> _LocatedResource:
     root, relative = workspace.root_bytes, workspace.path_of(resource)
     if not relative:
-        return _Found(root, "folder", None)
+        return _LocatedResource(root, "folder", None)
     folder, name = os.path.split(os.path.join(root, relative))
     folder = os.path.realpath(folder)
     path = os.path.join(folder, name)
     while not os.path.isdir(folder) and is_below(folder, root):
         folder = os.path.dirname(folder)
     if not is_below(folder, root):
-        return _Found(path, "outside", None)
+        return _LocatedResource(path, "outside", None)
     try:
         mode = os.lstat(path).st_mode
     except OSError:
-        return _Found(path, "missing", folder)
-    return _Found(path, "folder" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "file", folder)
+        return _LocatedResource(path, "missing", folder)
+    return _LocatedResource(path, "folder" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "file", folder)
 
 
 Grant = tuple[bytes, Access, bool]
 
 
-def _file_grants(triple: Triple, found: _Found) -> Iterator[Grant]:
+def _file_grants(triple: Triple, found: _LocatedResource) -> Iterator[Grant]:
     """Yield paths, what is granted there, and whether that is no more than was declared."""
     if found.kind == "outside":
         return
@@ -227,12 +227,12 @@ def _file_grants(triple: Triple, found: _Found) -> Iterator[Grant]:
             yield from _removing(found, Access.REFER)
 
 
-def _looking(triple: Triple, found: _Found) -> Iterator[Grant]:
+def _looking(triple: Triple, found: _LocatedResource) -> Iterator[Grant]:
     if found.kind == "file" or (found.kind == "folder" and triple.covers):
         yield found.path, _CONSUME, True
 
 
-def _changing(triple: Triple, found: _Found) -> Iterator[Grant]:
+def _changing(triple: Triple, found: _LocatedResource) -> Iterator[Grant]:
     if found.kind == "file":
         yield found.path, _CHANGE, True
     elif found.kind == "folder" and triple.covers:
@@ -242,7 +242,7 @@ def _changing(triple: Triple, found: _Found) -> Iterator[Grant]:
         yield found.above, _CHANGE | Access.MAKE | (_OF_ONES_OWN if triple.covers else Access(0)), False
 
 
-def _removing(found: _Found, more: Access) -> Iterator[Grant]:
+def _removing(found: _LocatedResource, more: Access) -> Iterator[Grant]:
     if found.kind == "folder":
         yield found.path, Access.LIST | Access.REMOVE | more, True
     if found.above is not None:

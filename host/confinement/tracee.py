@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from host.confinement.calls import Address, Call
+from host.confinement.calls import SocketAddress, SystemCallRequest
 from host.confinement.kernel import pidfd_getfd, read_memory
-from host.confinement.naming import Named, Unknowable, View, find, held, here
+from host.confinement.naming import Named, UnknowableError, View, find, held, here
 from host.confinement.syscalls import Shape
 
-__all__ = ["Tracee", "Unreadable", "bound_to", "read_call", "signed"]
+__all__ = ["Tracee", "UnreadableError", "bound_to", "read_call", "signed"]
 
 _AT_FDCWD: Final = -100
 _AT_SYMLINK_NOFOLLOW, _AT_SYMLINK_FOLLOW, _AT_REMOVEDIR, _AT_EMPTY_PATH = 0x100, 0x400, 0x200, 0x1000
@@ -34,7 +34,7 @@ _AF_UNSPEC, _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _AF_ALG = 0, 1, 2, 10, 1
 _WITHIN_THE_KERNEL: Final = frozenset({_AF_NETLINK, _AF_ALG})
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """The arguments lead nowhere; the call is answered with this error."""
 
     def __init__(self, error: int) -> None:
@@ -63,13 +63,13 @@ class Tracee:
         """Return up to ``size`` bytes, fewer where the mapped memory ends.
 
         Raises:
-            Unreadable: EFAULT when there is none, or the process is gone or closed to us.
+            UnreadableError: EFAULT when there is none, or the process is gone or closed to us.
         """
         try:
             return read_memory(self.pid, address, size)
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM):
-                raise Unreadable(errno.EFAULT) from None
+                raise UnreadableError(errno.EFAULT) from None
         return self._memory_file(address, size)
 
     def _memory_file(self, address: int, size: int) -> bytes:
@@ -77,11 +77,11 @@ class Tracee:
         try:
             file = os.open(self._proc + b"mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            raise Unreadable(errno.EFAULT) from None
+            raise UnreadableError(errno.EFAULT) from None
         try:
             return os.pread(file, size, address)
         except (OSError, OverflowError):
-            raise Unreadable(errno.EFAULT) from None
+            raise UnreadableError(errno.EFAULT) from None
         finally:
             os.close(file)
 
@@ -89,7 +89,7 @@ class Tracee:
         """Return ``size`` bytes, or raise Unreadable."""
         found = self.memory(address, size)
         if len(found) < size:
-            raise Unreadable(errno.EFAULT)
+            raise UnreadableError(errno.EFAULT)
         return found
 
     def text(self, address: int, limit: int = _PATH_MAX) -> bytes:
@@ -100,7 +100,7 @@ class Tracee:
             found += self.memory(address + first, limit - first)
         text, end, _ = found.partition(b"\0")
         if not end:
-            raise Unreadable(errno.ENAMETOOLONG if len(found) >= limit else errno.EFAULT)
+            raise UnreadableError(errno.ENAMETOOLONG if len(found) >= limit else errno.EFAULT)
         return text
 
     def folder(self, descriptor: int | None) -> bytes:
@@ -108,7 +108,7 @@ class Tracee:
         try:
             return os.readlink(self._proc + _place(descriptor))
         except OSError as error:
-            raise Unreadable(error.errno if error.errno == errno.ENAMETOOLONG else errno.EBADF) from None
+            raise UnreadableError(error.errno if error.errno == errno.ENAMETOOLONG else errno.EBADF) from None
 
     def find(self, name: bytes, folder: int | None, *, follow: bool) -> Named | None:
         """Return where a name leads as this thread sees it; None for a file without a name.
@@ -119,7 +119,7 @@ class Tracee:
             follow: whether a link as the last name stands for what it leads to.
 
         Raises:
-            Unreadable: EBADF, or whatever keeps the name from being looked up, but for its absence.
+            UnreadableError: EBADF, or whatever keeps the name from being looked up, but for its absence.
         """
         try:
             with self._opened(b"root") as root:
@@ -130,8 +130,8 @@ class Tracee:
                     with self._opened(_place(folder)) as start:
                         found = find(view, name, start=start, follow=follow)
             return self._hidden(found, follow) if self._secluded and found is not None else found
-        except Unknowable as unknowable:
-            raise Unreadable(unknowable.errno) from None
+        except UnknowableError as unknowable:
+            raise UnreadableError(unknowable.errno) from None
 
     @staticmethod
     def _hidden(found: Named, follow: bool) -> Named:
@@ -147,8 +147,8 @@ class Tracee:
         with self._opened(b"fd/%d" % descriptor) as handle:
             try:
                 return held(handle)
-            except Unknowable as unknowable:
-                raise Unreadable(unknowable.errno) from None
+            except UnknowableError as unknowable:
+                raise UnreadableError(unknowable.errno) from None
 
     @contextmanager
     def _opened(self, name: bytes) -> Iterator[int]:
@@ -156,7 +156,7 @@ class Tracee:
         try:
             handle = os.open(self._proc + name, os.O_PATH | os.O_CLOEXEC)
         except OSError as error:
-            raise Unreadable(errno.EBADF if error.errno == errno.ENOENT else error.errno or errno.EACCES) from None
+            raise UnreadableError(errno.EBADF if error.errno == errno.ENOENT else error.errno or errno.EACCES) from None
         try:
             yield handle
         finally:
@@ -173,35 +173,35 @@ class Tracee:
             with open(self._proc + b"status", "rb") as file:
                 return next(int(line.split()[-1]) for line in file if line.startswith(field))
         except (OSError, StopIteration, ValueError):
-            raise Unreadable(errno.ESRCH) from None
+            raise UnreadableError(errno.ESRCH) from None
 
     def socket(self, descriptor: int) -> socket.socket:
         """Return our own handle of a socket; whatever its owner does with the descriptor, it is this one.
 
         Raises:
-            Unreadable: EBADF or ENOTSOCK, or EACCES where the process is closed to us, or the thread does not share its
-                descriptors with the process.
+            UnreadableError: EBADF or ENOTSOCK, or EACCES where the process is closed to us, or the thread does not
+                share its descriptors with the process.
         """
         try:
             link = os.readlink(self._proc + b"fd/%d" % descriptor)
         except OSError:
-            raise Unreadable(errno.EBADF) from None
+            raise UnreadableError(errno.EBADF) from None
         if not link.startswith(b"socket:"):
-            raise Unreadable(errno.ENOTSOCK)
+            raise UnreadableError(errno.ENOTSOCK)
         try:
             copy = pidfd_getfd(self.process(), descriptor)
         except OSError:
-            raise Unreadable(errno.EACCES) from None
+            raise UnreadableError(errno.EACCES) from None
         blocks = os.get_blocking(copy)
         try:
             found = socket.socket(fileno=copy)
         except OSError:
             os.close(copy)
-            raise Unreadable(errno.EACCES) from None
+            raise UnreadableError(errno.EACCES) from None
         os.set_blocking(copy, blocks)  # where this process has a default timeout, Python has just changed it
         if link != b"socket:[%d]" % os.fstat(copy).st_ino:
             found.close()
-            raise Unreadable(errno.EACCES)
+            raise UnreadableError(errno.EACCES)
         return found
 
     def process(self) -> int:
@@ -223,7 +223,7 @@ def signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def read_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Iterator[Call]:
+def read_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Iterator[SystemCallRequest]:
     """Yield what a call asks for: usually one thing, nothing when there is nothing to decide, several for ``sendmmsg``.
 
     Args:
@@ -233,21 +233,25 @@ def read_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, 
         arguments: the six registers.
 
     Raises:
-        Unreadable: the call cannot be read, and must fail with that error.
+        UnreadableError: the call cannot be read, and must fail with that error.
     """
     if shape.name in ("connect", "bind", "sendto"):
         for address in _addresses(tracee, syscall, arguments):
-            yield Call(shape.name, syscall, tracee.pid, address=address)
+            yield SystemCallRequest(shape.name, syscall, tracee.pid, address=address)
     else:
         call = _file_call(tracee, syscall, shape, arguments)
         if call is not None:
             yield call
 
 
-def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
+def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> SystemCallRequest | None:
     if shape.fd is not None:
         held = tracee.file(signed(arguments[shape.fd]))
-        return None if held is None else Call(shape.name, syscall, tracee.pid, (held.path,), (held,), follows=True)
+        return (
+            None
+            if held is None
+            else SystemCallRequest(shape.name, syscall, tracee.pid, (held.path,), (held,), follows=True)
+        )
     flags, resolves = shape.fixed, 0
     if shape.flags is not None:
         flags = arguments[shape.flags] & 0xFFFFFFFF
@@ -279,22 +283,24 @@ def _complete(
     flags: int,
     follows: bool,
     arguments: tuple[int, ...],
-) -> Call:
+) -> SystemCallRequest:
     paths = tuple(one.path if one.link is None else one.link for one in targets)
     if shape.name == "execve":
         argv = _arguments(tracee, arguments[2 if syscall == "execveat" else 1])
-        return Call("execve", syscall, tracee.pid, paths, targets, flags, follows, None, argv, tracee.folder(None))
+        return SystemCallRequest(
+            "execve", syscall, tracee.pid, paths, targets, flags, follows, None, argv, tracee.folder(None)
+        )
     if syscall == "unlinkat" and flags & _AT_REMOVEDIR:
-        return Call("rmdir", syscall, tracee.pid, paths, targets)
-    return Call(shape.name, syscall, tracee.pid, paths, targets, flags, follows)
+        return SystemCallRequest("rmdir", syscall, tracee.pid, paths, targets)
+    return SystemCallRequest(shape.name, syscall, tracee.pid, paths, targets, flags, follows)
 
 
-def _new_name(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Call | None:
+def _new_name(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> SystemCallRequest | None:
     """A file that has no name gets one."""
     folder, argument = shape.paths[1]
     fd = None if folder is None else signed(arguments[folder])
     target = _target(tracee, fd, arguments[argument], False, False, False, 0)
-    return None if target is None else Call("mknod", syscall, tracee.pid, (target.path,), (target,))
+    return None if target is None else SystemCallRequest("mknod", syscall, tracee.pid, (target.path,), (target,))
 
 
 def _follows(shape: Shape, flags: int) -> bool:
@@ -315,12 +321,12 @@ def _target(
     text = tracee.text(address)
     if not text:
         if not empty:
-            raise Unreadable(errno.ENOENT)
+            raise UnreadableError(errno.ENOENT)
         if folder is None or folder == _AT_FDCWD:
             return tracee.find(b".", None, follow=True)
         return tracee.file(folder)
     if resolves & _RESOLVE_IN_ROOT:
-        raise Unreadable(errno.EAGAIN)  # names mean something else there; callers fall back to openat
+        raise UnreadableError(errno.EAGAIN)  # names mean something else there; callers fall back to openat
     return tracee.find(text, folder, follow=follow)
 
 
@@ -334,12 +340,12 @@ def _arguments(tracee: Tracee, address: int) -> tuple[bytes, ...]:
             break
         try:
             texts.append(tracee.text(pointer))
-        except Unreadable:
+        except UnreadableError:
             texts.append(tracee.memory(pointer, _PATH_MAX))
     return tuple(texts)
 
 
-def _addresses(tracee: Tracee, syscall: str, arguments: tuple[int, ...]) -> Iterator[Address]:
+def _addresses(tracee: Tracee, syscall: str, arguments: tuple[int, ...]) -> Iterator[SocketAddress]:
     if syscall in ("connect", "bind"):
         places = [(arguments[1], arguments[2])]
     elif syscall == "sendto":
@@ -362,7 +368,7 @@ def _message(header: bytes) -> tuple[int, int]:
     return pointer, size
 
 
-def _address(tracee: Tracee, syscall: str, raw: bytes) -> Address | None:
+def _address(tracee: Tracee, syscall: str, raw: bytes) -> SocketAddress | None:
     """Read a socket address; None is nothing to decide: a disconnect, or talk with the kernel itself."""
     if len(raw) < 2:
         return None
@@ -374,26 +380,26 @@ def _address(tracee: Tracee, syscall: str, raw: bytes) -> Address | None:
     if family in _WITHIN_THE_KERNEL:
         return None
     if family == _AF_INET and len(raw) >= 8:
-        return Address("inet", str(ipaddress.IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big"))
+        return SocketAddress("inet", str(ipaddress.IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big"))
     if family == _AF_INET6 and len(raw) >= 24:
-        return Address("inet6", _numeric(ipaddress.IPv6Address(raw[8:24])), int.from_bytes(raw[2:4], "big"))
+        return SocketAddress("inet6", _numeric(ipaddress.IPv6Address(raw[8:24])), int.from_bytes(raw[2:4], "big"))
     if family == _AF_UNIX:
         return _local(tracee, raw[2:])
-    return Address("other", f"family {family}")
+    return SocketAddress("other", f"family {family}")
 
 
-def _local(tracee: Tracee, name: bytes) -> Address:
+def _local(tracee: Tracee, name: bytes) -> SocketAddress:
     if not name or name.startswith(b"\0"):
-        return Address("unix", path=name)
+        return SocketAddress("unix", path=name)
     found = tracee.find(name.partition(b"\0")[0], None, follow=True)
-    return Address("unix") if found is None else Address("unix", path=found.path, target=found)
+    return SocketAddress("unix") if found is None else SocketAddress("unix", path=found.path, target=found)
 
 
 def _numeric(host: ipaddress.IPv6Address) -> str:
     return str(host.ipv4_mapped or host)
 
 
-def bound_to(talking: socket.socket) -> Address | None:
+def bound_to(talking: socket.socket) -> SocketAddress | None:
     """Return where an internet socket is bound; None for other sockets.
 
     Args:
@@ -401,8 +407,8 @@ def bound_to(talking: socket.socket) -> Address | None:
     """
     if talking.family == socket.AF_INET:
         host, port = talking.getsockname()
-        return Address("inet", host, port)
+        return SocketAddress("inet", host, port)
     if talking.family == socket.AF_INET6:
         host, port, *_ = talking.getsockname()
-        return Address("inet6", _numeric(ipaddress.IPv6Address(host.partition("%")[0])), port)
+        return SocketAddress("inet6", _numeric(ipaddress.IPv6Address(host.partition("%")[0])), port)
     return None

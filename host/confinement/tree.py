@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from host.confinement.landlock import Access, Rules
-from host.confinement.rules import Place, Runtime, single_names
+from host.confinement.rules import RuleWorkspace, Runtime, single_names
 from host.system_paths import SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 
-__all__ = ["FRESH", "Tree", "tree_for", "tree_of"]
+__all__ = ["FRESH", "MountTree", "tree_for", "tree_of"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 _FRESH: Final = (b"/proc", SHARED_MEMORY, b"/dev/pts", b"/dev/ptmx")
@@ -37,7 +37,7 @@ _MAX_LINKS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class MountTree:
     """What exists for a command.
 
     Args:
@@ -70,13 +70,13 @@ class Tree:
 
 def tree_for(
     triples: Iterable[Triple],
-    workspace: Place,
+    workspace: RuleWorkspace,
     runtime: Runtime,
     rules: Rules,
     *,
     private: Iterable[bytes] = (),
     folders: Iterable[bytes] = (),
-) -> Tree:
+) -> MountTree:
     """Return the tree for a command that is held to rules.
 
     Args:
@@ -105,7 +105,7 @@ def tree_for(
     return making.tree(network=rules.net_ports != frozenset())
 
 
-def tree_of(runtime: Runtime, *, network: bool) -> Tree:
+def tree_of(runtime: Runtime, *, network: bool) -> MountTree:
     """Return the tree in which nothing exists but what every command needs, to try whether it can be made.
 
     Args:
@@ -229,9 +229,9 @@ class _Making:
                 else:
                     self._files.add(entry.path)
 
-    def tree(self, *, network: bool) -> Tree:
+    def tree(self, *, network: bool) -> MountTree:
         covers = sorted(path for path in self._covers if _nearest(os.path.dirname(path), self._covers) is None)
-        return Tree(
+        return MountTree(
             tuple(sorted(self._mounts.items())),
             tuple(covers),
             tuple(sorted(self._folders)),

@@ -25,12 +25,12 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from host.confinement.calls import Call, Decide, Deny
+from host.confinement.calls import Decide, Deny, SystemCallRequest
 from host.confinement.descendants import is_of
 from host.confinement.kernel import IS_LINUX, machine, system_call
 from host.confinement.landlock import Support
 from host.confinement.syscalls import GROUPS, MACHINES, Aim, aimed, watched
-from host.confinement.tracee import Tracee, Unreadable, bound_to, read_call, signed
+from host.confinement.tracee import Tracee, UnreadableError, bound_to, read_call, signed
 
 if sys.platform != "win32":
     import fcntl
@@ -160,7 +160,7 @@ class Watcher:
         number, pid, _, call, _, _, *arguments = _QUESTION.unpack(question)
         try:
             denied = self._error(number, pid, call, tuple(arguments))
-        except Unreadable as unreadable:
+        except UnreadableError as unreadable:
             denied = unreadable.errno
         except BaseException as failure:  # noqa: BLE001 - whatever goes wrong, the call must be answered, and not allowed
             denied = errno.EACCES
@@ -187,7 +187,7 @@ class Watcher:
             return errno.EINTR
         return next((error for asked in calls if (error := self._verdict(asked))), 0)
 
-    def _verdict(self, call: Call) -> int:
+    def _verdict(self, call: SystemCallRequest) -> int:
         verdict = self._decide(call)
         return verdict.errno if isinstance(verdict, Deny) else 0
 
@@ -196,7 +196,7 @@ class Watcher:
             address = bound_to(talking)
             if not self._waits(number):
                 return errno.EINTR
-            asked = Call("listen", "listen", pid, address=address)
+            asked = SystemCallRequest("listen", "listen", pid, address=address)
             denied = errno.EACCES if self._decide is _refuse else 0 if address is None else self._verdict(asked)
             if denied:
                 return denied
@@ -258,5 +258,5 @@ class Watcher:
             self._report(failure)
 
 
-def _refuse(_: Call) -> Deny:
+def _refuse(_: SystemCallRequest) -> Deny:
     return Deny(errno.EACCES)

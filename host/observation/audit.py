@@ -27,14 +27,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from host.confinement.naming import Unknowable
+from host.confinement.naming import UnknowableError
 from host.observation import deferred, wrapped
 from host.observation.audited import HANDLERS, READY, Handler, NothingHappensError
 from host.observation.belonging import (
     KLIS_UNOBSERVABLE,
     OWN_CODE,
     Bond,
-    Place,
+    SavedBinding,
     engage,
     engaged,
     exempt,
@@ -72,7 +72,7 @@ class Interception:
         self.watch = watch
         self.operations = operations
         self._keeps_code = keeps_code
-        self._places: list[Place] = []
+        self._places: list[SavedBinding] = []
 
     def __enter__(self) -> Self:
         """Begin; from here on every observed call is judged.
@@ -83,7 +83,7 @@ class Interception:
         _install()
         bond = Bond(self, self.watch, self.operations, governing(), keeps_code=self._keeps_code)
         engage(bond)
-        place = Place(bond)
+        place = SavedBinding(bond)
         heard: list[bool] = []
         sys.audit(READY, heard)
         if not heard:
@@ -160,7 +160,7 @@ def _judge(bond: Bond, handler: Handler, args: tuple[Any, ...]) -> None:
             one = one.outer
     except NothingHappensError:
         pass
-    except Unknowable as unknowable:  # so the call fails, as it would by itself where nothing has changed since
+    except UnknowableError as unknowable:  # so the call fails, as it would by itself where nothing has changed since
         raise OSError(unknowable.errno, os.strerror(unknowable.errno)) from None
     except ScopeViolationError as error:
         # The watch remembers its error, which must not hold the agent's frames by its trace for as long.

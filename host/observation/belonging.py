@@ -161,7 +161,7 @@ loaded: Final[dict[int, tuple[weakref.ref[CodeType], Bond]]] = {}
 """The code that sessions loaded, by the id of its code object, each with its session."""
 
 
-class _Here(threading.local):
+class _ThreadBinding(threading.local):
     """What is known of the thread at hand."""
 
     owner: Owner = None
@@ -173,7 +173,7 @@ class _Here(threading.local):
     tasks: dict[Any, Bond] | None = None  # those that entered a session
 
 
-here: Final = _Here()
+here: Final = _ThreadBinding()
 _context: Final[ContextVar[Owner]] = ContextVar("worldprotocol_session", default=None)
 
 
@@ -244,7 +244,7 @@ def _current_task() -> Any:
     return sys.modules["asyncio"].current_task() if is_loop_running() else None
 
 
-class Place:
+class SavedBinding:
     """Where a session was entered, to be restored when it is left."""
 
     __slots__ = ("bond", "owner", "task", "token")

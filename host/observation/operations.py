@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from host.confinement.naming import HERE, Named, Unknowable, find, here
+from host.confinement.naming import HERE, Named, UnknowableError, find, here
 from host.system_paths import DEVICES, KERNEL, PROGRAMS, SETTINGS, SHARED_MEMORY, is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
-from world.errors import Refused
-from world.klis.host import bare_host
+from world.code.named_modules import admitted_packages
+from world.errors import RefusedError
 from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource, canonical_resource
-from world.named_modules import admitted_packages
+from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.url_host import bare_host
 
 __all__ = ["Operations", "RuntimePaths", "printable"]
 
@@ -130,8 +130,8 @@ class Operations:
     """Turns calls into what they do, for one workspace.
 
     A path is a name that is looked up here, or a ``Named`` that was looked up where it was used. A relative name starts
-    at ``cwd``: a path, a descriptor, or None for this process's working directory. ``Unknowable`` is raised where a
-    name cannot be looked up for any other reason than that nothing is there: the call must not happen then.
+    at ``cwd``: a path, a descriptor, or None for this process's working directory. ``UnknowableError`` is raised where
+    a name cannot be looked up for any other reason than that nothing is there: the call must not happen then.
 
     Args:
         workspace: whose root is ``FILE:/``.
@@ -285,7 +285,7 @@ class Operations:
         """Return what an HTTP request is: GET CONSUMES, DELETE DELETES, everything that sends MUTATES."""
         try:
             resource = canonical_resource(f"URL:{url}")
-        except Refused:
+        except RefusedError:
             return [Seen(Predicate.MUTATES, outside_resource(printable(url.encode())), call, outside=url)]
         return [Seen(_METHODS.get(method.upper(), Predicate.MUTATES), resource, call)]
 
@@ -336,7 +336,7 @@ class Operations:
         """
         try:
             named = _named(absolute, None, follow=follow)
-        except Unknowable:
+        except UnknowableError:
             named = None
         if named is None:
             told = printable(absolute)
@@ -389,7 +389,7 @@ def _named(path: Name, cwd: Start, *, follow: bool = False) -> Named | None:
     """Return where a name leads; None for a file without a name, which is nobody's business.
 
     Raises:
-        Unknowable: it cannot be looked up.
+        UnknowableError: it cannot be looked up.
     """
     if isinstance(path, Named):
         return path
@@ -407,7 +407,7 @@ def _url(host: str, port: int) -> Resource:
     place = f"[{host}]" if ":" in host else host
     try:
         return canonical_resource(f"URL:{scheme}://{place}:{port}/")
-    except Refused:
+    except RefusedError:
         return outside_resource(f"{printable(host.encode())}:{port}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Ended", "Lines", "SystemCall", "descriptor_path", "string"]
+__all__ = ["Lines", "SystemCall", "ThreadExit", "descriptor_path", "string"]
 
 _LINE: Final = re.compile(r"(?:\[pid\s+)?(\d+)\]?\s+(.*)", re.DOTALL)
 _BEGIN: Final = re.compile(r"([a-z_][a-z0-9_]*)\(")
@@ -50,7 +50,7 @@ class SystemCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ThreadExit:
     """A process or thread came to its end."""
 
     pid: int
@@ -68,7 +68,7 @@ class Lines:
         """What each thread began and has not finished, by its id."""
         return self._unfinished
 
-    def read(self, line: str) -> Iterator[SystemCall | Ended]:
+    def read(self, line: str) -> Iterator[SystemCall | ThreadExit]:
         """Yield what a line completes; lines of signals and those that make no sense complete nothing.
 
         Args:
@@ -89,16 +89,16 @@ class Lines:
         elif not _DETACHED.search(text):
             yield from self._call(pid, text)
 
-    def _ended(self, pid: int, text: str) -> Iterator[Ended]:
+    def _ended(self, pid: int, text: str) -> Iterator[ThreadExit]:
         superseded = _SUPERSEDED.match(text)
         if superseded:  # a thread that calls execve goes on as its process
             begun = self._unfinished.pop(int(superseded[1]), None)
             if begun is not None:
                 self._unfinished[pid] = begun
-            yield Ended(int(superseded[1]))
+            yield ThreadExit(int(superseded[1]))
         else:
             self._unfinished.pop(pid, None)
-            yield Ended(pid)
+            yield ThreadExit(pid)
 
     @staticmethod
     def _call(pid: int, text: str) -> Iterator[SystemCall]:

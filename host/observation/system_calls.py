@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from host.confinement.calls import ALLOW, Call, Decide, Deny, Verdict
+from host.confinement.calls import ALLOW, Decide, Deny, SystemCallRequest, Verdict
 from host.observation.operations import Operations
 from host.observation.watch import Watch
 from world.errors import ScopeViolationError
@@ -25,7 +25,7 @@ def judged_by(watch: Watch, operations: Operations) -> Decide:
         operations: tells what calls do.
     """
 
-    def decide(call: Call) -> Verdict:
+    def decide(call: SystemCallRequest) -> Verdict:
         try:
             watch.check(what_happens(operations, call), depth="child")
         except ScopeViolationError:
@@ -35,7 +35,7 @@ def judged_by(watch: Watch, operations: Operations) -> Decide:
     return decide
 
 
-def what_happens(operations: Operations, call: Call) -> list[Seen]:
+def what_happens(operations: Operations, call: SystemCallRequest) -> list[Seen]:
     """Return what a watched system call does."""
     at, told = call.targets, _told(call)
     match call.name:
@@ -59,7 +59,7 @@ def what_happens(operations: Operations, call: Call) -> list[Seen]:
             return operations.changed(at[0], call=told)
 
 
-def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
+def _talks(operations: Operations, call: SystemCallRequest, told: str) -> list[Seen]:
     address = call.address
     if address is None or address.family == "other":
         return []
@@ -74,7 +74,7 @@ def _talks(operations: Operations, call: Call, told: str) -> list[Seen]:
     return operations.connected(address.host, address.port, call=told)
 
 
-def _told(call: Call) -> str:
+def _told(call: SystemCallRequest) -> str:
     named: list[Any] = [os.fsdecode(path) for path in call.paths]
     if call.address is not None and call.address.host:
         named.append(f"{call.address.host}:{call.address.port}")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from host.observation.operations import Operations
-from host.observation.strace_lines import Ended, Lines, SystemCall, descriptor_path, string
+from host.observation.strace_lines import Lines, SystemCall, ThreadExit, descriptor_path, string
 from host.system_paths import tool
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
@@ -102,11 +102,11 @@ def command(argv: Sequence[str], out: int) -> list[str]:
             command does not inherit it; close it only when the command has been started and has ended.
 
     Raises:
-        Refused: ``NO_TRACER`` where there is no strace.
+        RefusedError: ``NO_TRACER`` where there is no strace.
     """
     strace = is_there()
     if strace is None:
-        raise Refused(
+        raise RefusedError(
             "NO_TRACER", "strace is not installed, so child processes cannot be traced; install it or do not trace."
         )
     options = ["-D", "-f", "-q", "-y", "-x", "-s", str(MAX_STRING), "-e", "signal=none"]
@@ -189,7 +189,7 @@ class TraceReader:
         """
         for line in lines:
             for found in self._lines.read(line):
-                if isinstance(found, Ended):
+                if isinstance(found, ThreadExit):
                     self._folders.pop(found.pid, None)
                 else:
                     yield from self._call(found)

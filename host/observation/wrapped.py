@@ -152,7 +152,7 @@ def _carries_contexts(function: Any) -> bool:
     return type(thread).__module__.startswith(_CARRIERS)
 
 
-class _Work:
+class _PoolTask:
     """A piece of work for a pool, in the session of whoever handed it in."""
 
     __slots__ = ("function", "owner")
@@ -178,7 +178,7 @@ def _submits(original: _Function) -> _Function:
             return original(self, fn, *args, **kwargs)
         here.pooling = True
         try:
-            return original(self, _Work(fn, governing() or NOBODY), *args, **kwargs)
+            return original(self, _PoolTask(fn, governing() or NOBODY), *args, **kwargs)
         finally:
             here.pooling = False
 

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
 from host.secrets.sources import SecretSource
-from world.core import EffectResult
-from world.errors import Refused
-from world.frozen import freeze
-from world.klis.resource import canonical_resource
-from world.ports import Performed
-from world.secret_references import references, with_references_replaced
+from world.core import EffectAnswer
+from world.errors import RefusedError
+from world.klis.resources.resource import canonical_resource
+from world.model.immutable_json import freeze
+from world.model.secret_references import references, with_references_replaced
+from world.state.ports import Performed
 
 __all__ = ["ResolvedSecrets", "Secrets"]
 
@@ -52,13 +52,13 @@ class ResolvedSecrets:
         """Return what came of an effect without the values, and with the digests.
 
         Raises:
-            Refused: ``INVALID_PATCH`` and the like, where a patch is none any more without them.
+            RefusedError: ``INVALID_PATCH`` and the like, where a patch is none any more without them.
         """
         if not self.digests:
             return performed
         return replace(
             performed,
-            result=EffectResult.from_wire(freeze(self.mask.value(performed.result.to_wire()))),
+            result=EffectAnswer.from_wire(freeze(self.mask.value(performed.result.to_wire()))),
             observed=tuple(self.mask.value(one) for one in performed.observed),
             violations=tuple(self.mask.value(one) for one in performed.violations),
             secrets=self.digests,
@@ -87,7 +87,7 @@ class Secrets:
         """Remember the sources; nothing is read yet.
 
         Raises:
-            Refused: what ``canonical_resource`` refuses, for ``uses``.
+            RefusedError: what ``canonical_resource`` refuses, for ``uses``.
         """
         self._sources = tuple(sources)
         self._key = key
@@ -109,7 +109,7 @@ class Secrets:
             touched: the resources that the effect touches.
 
         Raises:
-            Refused: ``SECRET_REFERENCE_INVALID``, ``SECRET_NOT_FOUND`` with where it was looked for,
+            RefusedError: ``SECRET_REFERENCE_INVALID``, ``SECRET_NOT_FOUND`` with where it was looked for,
                 ``SECRET_UNREADABLE``, ``SECRET_TOO_SHORT``, ``SECRET_NOT_ALLOWED``, ``SECRET_KEY_INVALID``.
         """
         names = references(params)
@@ -126,7 +126,7 @@ class Secrets:
             if found is None:
                 continue
             if len(found) < MIN_SECRET_CHARS:
-                raise Refused(
+                raise RefusedError(
                     "SECRET_TOO_SHORT",
                     f"Secret {name} ({source.place_of(name)}) has fewer than {MIN_SECRET_CHARS} characters and "
                     "could not be "
@@ -136,7 +136,7 @@ class Secrets:
             return found
         places = [source.place_of(name) for source in self._sources]
         looked = f"It was looked for in: {'; '.join(places)}." if places else "world.toml has no [secrets]."
-        raise Refused(
+        raise RefusedError(
             "SECRET_NOT_FOUND",
             f"Secret {name} is not defined, and nothing was sent. {looked}",
             name=name,
@@ -150,7 +150,7 @@ class Secrets:
         for text in touched:
             resource = canonical_resource(text, literal_stars=True)
             if not any(one.covers(resource) for one in allowed):
-                raise Refused(
+                raise RefusedError(
                     "SECRET_NOT_ALLOWED",
                     f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the "
                     "effect touches "
@@ -159,7 +159,7 @@ class Secrets:
                     resource=resource.text,
                 )
         if not touched:
-            raise Refused(
+            raise RefusedError(
                 "SECRET_NOT_ALLOWED",
                 f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the effect's "
                 "handler "
@@ -203,5 +203,5 @@ def _read_key(path: Path) -> bytes:
         why = (
             "other users may read it; run `chmod 600` on it" if is_open else f"it must hold {2 * KEY_BYTES} hex digits"
         )
-        raise Refused("SECRET_KEY_INVALID", f"{path} cannot be used as the key of digests: {why}.", path=str(path))
+        raise RefusedError("SECRET_KEY_INVALID", f"{path} cannot be used as the key of digests: {why}.", path=str(path))
     return key

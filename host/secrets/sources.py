@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.extras import missing_extra
 
 __all__ = ["EnvironmentSecrets", "FolderSecrets", "KeyringSecrets", "SecretSource"]
@@ -26,7 +26,7 @@ class SecretSource(Protocol):
         """Return the value of a secret, None where this source does not have it.
 
         Raises:
-            Refused: ``SECRET_UNREADABLE`` where it has one that must not or cannot be read.
+            RefusedError: ``SECRET_UNREADABLE`` where it has one that must not or cannot be read.
         """
         ...
 
@@ -78,8 +78,8 @@ class FolderSecrets:
         """Return the file's text.
 
         Raises:
-            Refused: ``SECRET_UNREADABLE`` for a file that others may read or write, that is no regular file, too large
-                or not UTF-8, or that the system refuses to read.
+            RefusedError: ``SECRET_UNREADABLE`` for a file that others may read or write, that is no regular file, too
+                large or not UTF-8, or that the system refuses to read.
         """
         path = self.folder / name
         try:
@@ -128,7 +128,7 @@ class KeyringSecrets:
         """Return the password stored under the service and the secret's name.
 
         Raises:
-            Refused: ``SECRET_UNREADABLE`` where the library is not installed or the keyring refuses.
+            RefusedError: ``SECRET_UNREADABLE`` where the library is not installed or the keyring refuses.
         """
         try:
             library: Any = importlib.import_module("keyring")
@@ -145,5 +145,5 @@ class KeyringSecrets:
         return f"keyring service {self.service}"
 
 
-def _unreadable(name: str, place: object, why: str) -> Refused:
-    return Refused("SECRET_UNREADABLE", f"Secret {name}: {place} {why}.", name=name, place=str(place))
+def _unreadable(name: str, place: object, why: str) -> RefusedError:
+    return RefusedError("SECRET_UNREADABLE", f"Secret {name}: {place} {why}.", name=name, place=str(place))

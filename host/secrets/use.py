@@ -11,9 +11,9 @@ from typing import Any
 
 from host.effects import EffectHandler
 from host.secrets.secrets import ResolvedSecrets, Secrets
-from world.errors import Refused
-from world.klis.resource import canonical_resource
-from world.secret_references import references
+from world.errors import RefusedError
+from world.klis.resources.resource import canonical_resource
+from world.model.secret_references import references
 
 __all__ = ["resolved_for"]
 
@@ -27,7 +27,7 @@ def resolved_for(handler: EffectHandler, params: Any, secrets: Secrets) -> Resol
         secrets: what they stand for.
 
     Raises:
-        Refused: ``SECRET_IN_RESOURCE``, and what ``Secrets.resolve`` and ``EffectHandler.triples`` refuse.
+        RefusedError: ``SECRET_IN_RESOURCE``, and what ``Secrets.resolve`` and ``EffectHandler.triples`` refuse.
     """
     names = references(params)
     if not names:
@@ -36,13 +36,13 @@ def resolved_for(handler: EffectHandler, params: Any, secrets: Secrets) -> Resol
     resolved = secrets.resolve(params, [text for _, text in named])
     try:
         actual = handler.triples(resolved.params)
-    except Refused as refused:  # its message may hold a value
+    except RefusedError as refused:  # its message may hold a value
         message = resolved.mask.text(refused.message)
-        raise Refused(refused.code, message, **resolved.mask.value(refused.details)) from None
+        raise RefusedError(refused.code, message, **resolved.mask.value(refused.details)) from None
     if [(verb, _without_query(text)) for verb, text in named] != [
         (verb, _without_query(text)) for verb, text in actual
     ]:
-        raise Refused(
+        raise RefusedError(
             "SECRET_IN_RESOURCE",
             f"What {handler.type} touches depends on the value of a secret ({', '.join(names)}), and nothing was "
             "sent. Use "

@@ -7,18 +7,18 @@ Source: design section 8; KLIS-6; KO-5.2.
 
 from host.workspace.names import name_of, path_of
 from host.workspace.root import IGNORE, PRIVATE, Workspace
-from host.workspace.safe import Entry, Found, Kind, kind_of
-from host.workspace.scan import Difference, Scan, Stamp, differences, take
+from host.workspace.safe import FolderEntry, Kind, WalkEntry, kind_of
+from host.workspace.scan import EntryDifference, Scan, Stamp, differences, take
 
 __all__ = [
     "IGNORE",
     "PRIVATE",
-    "Difference",
-    "Entry",
-    "Found",
+    "EntryDifference",
+    "FolderEntry",
     "Kind",
     "Scan",
     "Stamp",
+    "WalkEntry",
     "Workspace",
     "differences",
     "kind_of",

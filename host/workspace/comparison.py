@@ -1,7 +1,7 @@
 """How a file system compares names: whether names that differ in case, or in Unicode normalisation, are one file.
 
 This is found out by making a file and looking for it under the other name. The answer is recorded with the KLIS
-settings when a realm is founded, and resources follow the settings (``world.klis.names``).
+settings when a realm is founded, and resources follow the settings (``world.klis.resources.names``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from host.workspace.safe import exists
-from world.klis.names import NameComparison
+from world.klis.resources.names import NameComparison
 
 __all__ = ["FolderNames", "ListedAs", "Names", "compared_names", "listed_as"]
 

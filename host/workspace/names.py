@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from world.errors import Refused
-from world.klis.names import BYTE_WISE, NameComparison
+from world.errors import RefusedError
+from world.klis.resources.names import BYTE_WISE, NameComparison
 
 __all__ = ["name_of", "path_of"]
 
@@ -42,8 +42,8 @@ def path_of(name: str, *, names: NameComparison = BYTE_WISE) -> bytes:
         names: by which the name was brought into the form in which it is compared, its escapes included.
 
     Raises:
-        Refused: ``AMBIGUOUS_RESOURCE`` for a text that is no path's name, with the name that is meant where there is
-            one.
+        RefusedError: ``AMBIGUOUS_RESOURCE`` for a text that is no path's name, with the name that is meant where there
+            is one.
     """
     try:
         path = _ESCAPE.sub(_unescape, name.encode("utf-8"))[1:]
@@ -66,15 +66,15 @@ def _unescape(found: re.Match[bytes]) -> bytes:
     return bytes.fromhex(found[1].decode())
 
 
-def _ambiguous(name: str, canonical: str | None) -> Refused:
+def _ambiguous(name: str, canonical: str | None) -> RefusedError:
     shown = ascii(name[:256])
     if canonical is None:
-        return Refused(
+        return RefusedError(
             "AMBIGUOUS_RESOURCE",
             f"{shown} names no file; write an absolute path without . and .. in it.",
             resource=name,
         )
-    return Refused(
+    return RefusedError(
         "AMBIGUOUS_RESOURCE",
         f"{shown} is not how this file's name is written; write {canonical!r}.",
         resource=name,

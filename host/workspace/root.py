@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from host.workspace.names import name_of, path_of
+from host.workspace.path_resolution import MAX_LINKS, locate, real_place
 from host.workspace.safe import (
-    Entry,
-    Found,
+    FolderEntry,
+    WalkEntry,
     entries,
     exists,
     open_folder,
@@ -35,11 +36,10 @@ from host.workspace.safe import (
     sync_folder,
     write_all,
 )
-from host.workspace.trail import Trail, remove_all
-from host.workspace.way import MAX_LINKS, locate, real_place
-from world.errors import Refused
-from world.klis.names import BYTE_WISE, NameComparison
-from world.klis.resource import Resource, canonical_resource
+from host.workspace.tree_walk import Trail, remove_all
+from world.errors import RefusedError
+from world.klis.resources.names import BYTE_WISE, NameComparison
+from world.klis.resources.resource import Resource, canonical_resource
 
 __all__ = ["IGNORE", "PRIVATE", "Workspace"]
 
@@ -50,7 +50,7 @@ IGNORE: Final = b".gitignore"
 _CHUNK: Final = 1 << 20
 _ANY_LENGTH: Final = 1 << 30
 """What stands on the disk has a name, however long; only manifests are held to lengths."""
-_Entries = list[Entry]  # inside the class, list is a method
+_Entries = list[FolderEntry]  # inside the class, list is a method
 StrPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
@@ -70,18 +70,20 @@ class Workspace:
             names: which differences of names are ignored; ``names`` may be set anew at any time.
 
         Raises:
-            Refused: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
+            RefusedError: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
         """
         real = os.path.realpath(os.fsencode(root))
         shown = os.fsdecode(real)
         try:
             self.fd = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise Refused(
+            raise RefusedError(
                 "WORKSPACE_MISSING", f"There is no folder {shown!r}; create it or name another.", path=shown
             ) from None
         except NotADirectoryError:
-            raise Refused("NOT_A_FOLDER", f"{shown!r} is no folder; name the folder to work in.", path=shown) from None
+            raise RefusedError(
+                "NOT_A_FOLDER", f"{shown!r} is no folder; name the folder to work in.", path=shown
+            ) from None
         self.root_bytes: bytes = real
         self.root = Path(shown)
         self.private = self.root / os.fsdecode(PRIVATE)
@@ -157,7 +159,7 @@ class Workspace:
         Where a difference is ignored, the file that is there under any spelling is found; see ``paths_of``.
 
         Raises:
-            Refused: ``NOT_A_FILE_RESOURCE``, ``OUTSIDE_WORKSPACE``; ``AMBIGUOUS_RESOURCE`` for a name that is not
+            RefusedError: ``NOT_A_FILE_RESOURCE``, ``OUTSIDE_WORKSPACE``; ``AMBIGUOUS_RESOURCE`` for a name that is not
                 written as this workspace writes it.
         """
         path = self._spelled(resource)
@@ -167,7 +169,7 @@ class Workspace:
         """Return every existing path that a resource names: one at most, but where a difference is ignored.
 
         Raises:
-            Refused: as ``path_of``.
+            RefusedError: as ``path_of``.
         """
         path = self._spelled(resource)
         if not self.names.is_byte_wise:
@@ -178,7 +180,7 @@ class Workspace:
         """Tell whether something below the root has a resource's name, links followed; of a subtree its root counts.
 
         Raises:
-            Refused: as ``path_of``.
+            RefusedError: as ``path_of``.
         """
         path = self._spelled(resource)
         return any(self._leads_somewhere(one) for one in ([path] if self.names.is_byte_wise else self._spellings(path)))
@@ -187,7 +189,7 @@ class Workspace:
         try:
             place = self.relative(self._below + path, follow=True)
             found = None if place is None else self.lstat(place)
-        except (OSError, Refused):  # what may not be looked at
+        except (OSError, RefusedError):  # what may not be looked at
             return False
         return found is not None and not stat.S_ISLNK(found.st_mode)  # what is left of a circle is a link
 
@@ -195,9 +197,11 @@ class Workspace:
         if isinstance(resource, str):
             resource = _file_resource(resource, names=self.names)
         if resource.type == "OUTSIDE":
-            raise Refused("OUTSIDE_WORKSPACE", f"{resource.text} lies outside of {self.root}.", resource=resource.text)
+            raise RefusedError(
+                "OUTSIDE_WORKSPACE", f"{resource.text} lies outside of {self.root}.", resource=resource.text
+            )
         if resource.type != "FILE":
-            raise Refused(
+            raise RefusedError(
                 "NOT_A_FILE_RESOURCE", f"{resource.text} names no file; write FILE:/name.", resource=resource.text
             )
         return path_of(resource.key.removeprefix("FILE:"), names=self.names)
@@ -221,7 +225,7 @@ class Workspace:
         wanted = self.names.key(name_of(name))
         try:
             return [entry.name for entry in self.list(folder) if self.names.key(name_of(entry.name)) == wanted]
-        except (OSError, Refused):  # what cannot be listed holds nothing that could be found
+        except (OSError, RefusedError):  # what cannot be listed holds nothing that could be found
             return []
 
     # Operations
@@ -277,7 +281,7 @@ class Workspace:
             limit: bytes to read at most.
 
         Raises:
-            Refused: ``NOT_A_REGULAR_FILE`` for a pipe, socket or device.
+            RefusedError: ``NOT_A_REGULAR_FILE`` for a pipe, socket or device.
         """
         # Not to wait for somebody at the other end of a pipe before it is known for one.
         source = self.open(relative, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -313,7 +317,7 @@ class Workspace:
             beside: the name under which the new file comes about; see ``host.workspace.safe.replace_file``.
 
         Raises:
-            Refused: ``NOT_A_REGULAR_FILE`` where a pipe, socket or device has the name.
+            RefusedError: ``NOT_A_REGULAR_FILE`` where a pipe, socket or device has the name.
         """
         with self.parent(relative, follow=must != "not exist") as (folder, name):
             there = exists(name, folder)
@@ -331,7 +335,7 @@ class Workspace:
         """Add to the end of a file, which is made where it is missing; durable when it returns.
 
         Raises:
-            Refused: ``NOT_A_REGULAR_FILE``.
+            RefusedError: ``NOT_A_REGULAR_FILE``.
         """
         target = self.open(relative, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY)
         try:
@@ -394,7 +398,7 @@ class Workspace:
 
     def walk(
         self, relative: bytes = b"", *, unreadable: Callable[[bytes, OSError], None] | None = None
-    ) -> Iterator[Found]:
+    ) -> Iterator[WalkEntry]:
         """Yield everything below a folder, each folder before what it holds; no link is followed.
 
         What vanishes meanwhile is left out, and so is the engine's own folder.
@@ -405,7 +409,7 @@ class Workspace:
         """
         for path, _, found in self.folders(relative, unreadable=unreadable):
             for entry in found:
-                yield Found(_joined(path, entry.name), entry.stat)
+                yield WalkEntry(_joined(path, entry.name), entry.stat)
 
     def folders(
         self,
@@ -466,7 +470,9 @@ class Workspace:
         """Hold a path's folder open, for what cannot be done to the root itself."""
         with self.parent(relative) as (folder, name):
             if name == b".":
-                raise Refused("OUTSIDE_WORKSPACE", "The workspace's root itself can be neither removed nor renamed.")
+                raise RefusedError(
+                    "OUTSIDE_WORKSPACE", "The workspace's root itself can be neither removed nor renamed."
+                )
             yield folder, name
 
     def _locate(self, relative: bytes, *, make: bool, follow: bool) -> tuple[int, bytes]:
@@ -497,6 +503,6 @@ def _check_regular(seen: os.stat_result, relative: bytes) -> None:
     if stat.S_ISDIR(seen.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
     if not stat.S_ISREG(seen.st_mode):
-        raise Refused(
+        raise RefusedError(
             "NOT_A_REGULAR_FILE", f"{shown} is a pipe, socket or device; only files have content here.", path=shown
         )

@@ -18,9 +18,9 @@ from typing import Final, Literal
 
 __all__ = [
     "CHUNK",
-    "Entry",
-    "Found",
+    "FolderEntry",
     "Kind",
+    "WalkEntry",
     "entries",
     "exists",
     "kind_of",
@@ -44,7 +44,7 @@ _NOT_SUPPORTED: Final = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """What a folder holds under one name.
 
     Args:
@@ -62,7 +62,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WalkEntry:
     """What a walk came upon.
 
     Args:
@@ -111,7 +111,7 @@ def exists(name: bytes, folder: int) -> os.stat_result | None:
         return None
 
 
-def entries(folder: int) -> list[Entry]:
+def entries(folder: int) -> list[FolderEntry]:
     """Return what a folder holds, sorted by name; what vanishes meanwhile is left out."""
     # A place to go on from cannot be read, and listing moves a handle's position: it gets a handle of its own.
     reading = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
@@ -120,7 +120,7 @@ def entries(folder: int) -> list[Entry]:
         for name in sorted(map(os.fsencode, os.listdir(reading))):
             seen = exists(name, reading)
             if seen is not None:
-                found.append(Entry(name, seen))
+                found.append(FolderEntry(name, seen))
     finally:
         os.close(reading)
     return found

@@ -29,10 +29,10 @@ import msgspec
 from host.workspace.names import name_of
 from host.workspace.root import Workspace
 from host.workspace.safe import CHUNK, Kind, exists, kind_of
-from world.klis.names import BYTE_WISE, NameComparison
+from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.private_files import open_private
 
-__all__ = ["Difference", "DifferenceKind", "Scan", "Stamp", "differences", "take"]
+__all__ = ["DifferenceKind", "EntryDifference", "Scan", "Stamp", "differences", "take"]
 
 DifferenceKind = Literal["created", "changed", "deleted", "mode", "touched"]
 
@@ -122,7 +122,7 @@ class Scan(Mapping[bytes, Stamp]):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class EntryDifference:
     """What became of one entry between two looks.
 
     Args:
@@ -174,7 +174,7 @@ def take(
 
 def differences(
     before: Mapping[bytes, Stamp], after: Mapping[bytes, Stamp], names: NameComparison = BYTE_WISE
-) -> list[Difference]:
+) -> list[EntryDifference]:
     """Return what differs between two looks, sorted by path.
 
     A folder whose times tell only that entries were made, removed or replaced in it does not differ, for those tell
@@ -189,7 +189,7 @@ def differences(
     respelled = {} if names.is_byte_wise else _respelled(before, after, names)
     before = {respelled.get(path, path): was for path, was in before.items()}
     others = {now for was, now in respelled.items() if was.rpartition(b"/")[2] != now.rpartition(b"/")[2]}
-    found = [Difference("deleted", path, was, None) for path, was in before.items() if path not in after]
+    found = [EntryDifference("deleted", path, was, None) for path, was in before.items() if path not in after]
     folders = []
     for path, now in after.items():
         was = before.get(path)
@@ -197,9 +197,9 @@ def differences(
             continue
         kind = "changed" if path in others else _kind(was, now)
         if kind == "touched" and now.kind == "dir":
-            folders.append(Difference(kind, path, was, now))
+            folders.append(EntryDifference(kind, path, was, now))
         else:
-            found.append(Difference(kind, path, was, now))
+            found.append(EntryDifference(kind, path, was, now))
     explained = {_folder_of(each.relative) for each in found if _is_other_entry(each)}
     explained |= {_folder_of(each.relative) for each in folders if _is_other_entry(each)}
     found += [each for each in folders if each.relative and each.relative not in explained]
@@ -234,7 +234,7 @@ def _kind(was: Stamp | None, now: Stamp) -> DifferenceKind:
     return "mode" if (was.mode, was.uid, was.gid) != (now.mode, now.uid, now.gid) else "touched"
 
 
-def _is_other_entry(each: Difference) -> bool:
+def _is_other_entry(each: EntryDifference) -> bool:
     """Tell whether a name came, went, or stands for another inode, which its folder's times show."""
     if each.before is None or each.after is None:
         return True

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from authority import Approve, Asking, Narrow, Policy, PolicyRegistry, PythonRule, StandardAuthority
-from world.actor import ActorKind, ActorRef
-from world.decision import HumanAnswer, HumanChoice
-from world.frozen import FrozenDict, freeze
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
-from world.ports import Case
-from world.snapshot import SnapshotView
-from world.source import SourceRef
+from authority import Approve, Narrow, Policy, PolicyRegistry, PythonRule, QuestionSettings, StandardAuthority
+from world.model.actor import ActorKind, ActorRef
+from world.model.decision import HumanAnswer, HumanChoice
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceRef
+from world.state.ports import Case
 
 AUTO: Mapping[str, Any] = FrozenDict({"kind": "auto_approve"})
-ASKING = Asking(("*",), 60_000, "reject")
+ASKING = QuestionSettings(("*",), 60_000, "reject")
 
 
 class NoHistory:

@@ -15,12 +15,13 @@ import psutil
 import pytest
 
 from tests.cli.counter import counter
-from tests.cli.realm import COUNTER, Realm
+from tests.cli.realm import COUNTER, CliRealm
 from tests.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.limits import Limits
-from worldprotocol import World, stretches
-from worldprotocol.backtest import Backtest, Setup, Wanted
+from worldprotocol import Realm
+from worldprotocol.analysis import log_partitions as stretches
+from worldprotocol.analysis.backtest import Backtest, BacktestSetup, CaseSelection
 
 START = 1_700_000_000_000
 DECISIONS = 1_000
@@ -51,10 +52,10 @@ def rules(name: str = "till", *, most: int = 5, often: int = 100_000, asked: str
     return RULES.format(name=name, most=most, often=often, asked=asked, amount=amount)
 
 
-def opened(folder: Path, **parts: Any) -> World:
+def opened(folder: Path, **parts: Any) -> Realm:
     (folder / "rules.toml").write_text(rules())
     (folder / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["rules.toml"]\n')
-    world = World.create(
+    world = Realm.create(
         folder / "world.db",
         domain=counter,
         policies=["rules.toml"],
@@ -73,8 +74,8 @@ def other(folder: Path, **changes: Any) -> str:
     return str(file)
 
 
-def setup(folder: Path, policy: str, **wanted: Any) -> Setup:
-    return Setup(str(folder / "world.db"), f"{COUNTER}:counter", policy, wanted=Wanted(**wanted))
+def setup(folder: Path, policy: str, **wanted: Any) -> BacktestSetup:
+    return BacktestSetup(str(folder / "world.db"), f"{COUNTER}:counter", policy, wanted=CaseSelection(**wanted))
 
 
 def found(folder: Path, policy: str, *, jobs: int = 1, **wanted: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -113,7 +114,7 @@ def test_planted_flips_among_a_thousand_decisions_are_found_exactly(
         assert (one["change"], one["from"]["verdict"], one["to"]["verdict"]) == ("verdict", "approve", "reject")
         assert (one["from"]["decidedBy"], one["to"]["decidedBy"]) == (["small_sales_pass"], [])
         assert one["from"]["sources"] == ["rules.toml:4"]
-    with World.look(folder / "world.db") as world:
+    with Realm.open_read_only(folder / "world.db") as world:
         done = {one for one in every if world.proposal(one).status == "completed"}
     later = [sum(name in done for name in every[every.index(one) + 1 :]) for one in flips]
     assert [one["laterWorlds"] for one in lines] == later
@@ -122,7 +123,7 @@ def test_planted_flips_among_a_thousand_decisions_are_found_exactly(
 @pytest.mark.requirement("CARD-replay")
 def test_history_is_that_before_each_case(recorded: tuple[Path, list[str], list[str]]) -> None:
     folder, _, every = recorded
-    with World.look(folder / "world.db") as world:
+    with Realm.open_read_only(folder / "world.db") as world:
         done = [one for one in every if world.proposal(one).status == "completed"]
     lines, _ = found(folder, other(folder, often=len(done) - 3))
     assert [one["proposalId"] for one in lines] == done[-3:]
@@ -153,7 +154,7 @@ def test_as_many_processes_judge_as_pay(
 def test_only_what_is_wanted_is_judged(recorded: tuple[Path, list[str], list[str]]) -> None:
     folder, flips, _ = recorded
     policy = other(folder, most=4)
-    with World.look(folder / "world.db") as world:
+    with Realm.open_read_only(folder / "world.db") as world:
         at = world.proposal(flips[5]).submitted.at
     assert [one["proposalId"] for one in found(folder, policy, since=at)[0]] == flips[5:]
     assert [one["proposalId"] for one in found(folder, policy, until=at)[0]] == flips[:6]
@@ -218,7 +219,10 @@ def test_a_case_that_people_would_be_asked_about_names_the_rules_that_decided_it
         ids = [world.act("bot", "build", {"name": name}).proposal_id for name in names]
         assert [world.proposal(one).status for one in ids] == ["completed", "completed", "rejected", "rejected"]
     running = Backtest(
-        Setup(f"{tmp_path / 'world.db'}", f"{tmp_path / 'site.py'}:site", one_rule(tmp_path, "ask", "escalate")), 1
+        BacktestSetup(
+            f"{tmp_path / 'world.db'}", f"{tmp_path / 'site.py'}:site", one_rule(tmp_path, "ask", "escalate")
+        ),
+        1,
     )
     lines = list(running.lines())
     assert {one["why"] for one in lines} == {"asksPeople"}
@@ -230,7 +234,7 @@ def test_a_case_that_people_would_be_asked_about_names_the_rules_that_decided_it
         ("reject", [], []),
     ]
     (tmp_path / "world.toml").write_text(f'domain = "{tmp_path / "site.py"}:site"\npolicies = ["house.toml"]\n')
-    words = Realm(tmp_path)("policy", "backtest", "--with", "ask.toml").out.splitlines()
+    words = CliRealm(tmp_path)("policy", "backtest", "--with", "ask.toml").out.splitlines()
     assert [line.split("\t")[4] for line in words[:-1]] == [
         f"{then} -> wait (it)"
         for then in (
@@ -248,7 +252,7 @@ def test_the_command_lists_flips_as_lines_and_ends_with_one(tmp_path: Path) -> N
         first = world.act("bot", "sell", {"item": "tea", "count": 5})
         world.act("bot", "sell", {"item": "tea", "count": 1})
     before = (tmp_path / "world.db").read_bytes()
-    realm, policy = Realm(tmp_path), other(tmp_path, most=4)
+    realm, policy = CliRealm(tmp_path), other(tmp_path, most=4)
     said = realm("policy", "backtest", "--with", policy, "--json", code=1)
     flip, summary = said.lines
     assert (flip["kind"], flip["proposalId"], flip["laterWorlds"]) == ("flip", first.proposal_id, 1)
@@ -307,10 +311,10 @@ def one_rule(folder: Path, name: str, verdict: str, when: str | None = None) -> 
     return str(file)
 
 
-def site(folder: Path, policy: str, *, most: int = 9, name: str = "site") -> World:
+def site(folder: Path, policy: str, *, most: int = 9, name: str = "site") -> Realm:
     file = folder / f"{name}.py"
     file.write_text(SITE.replace("MOST", str(most)))
-    world = World.create(folder / "world.db", domain=f"{file}:site", policies=[policy], clock=ManualClock(START, 1))
+    world = Realm.create(folder / "world.db", domain=f"{file}:site", policies=[policy], clock=ManualClock(START, 1))
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("bot", "agent", binding={"kind": "policy_rules", "policy": Path(policy).stem, "ask": ["ann"]})
     return world
@@ -319,7 +323,7 @@ def site(folder: Path, policy: str, *, most: int = 9, name: str = "site") -> Wor
 def of_site(folder: Path, policy: str, **parts: Any) -> list[tuple[str, str]]:
     """Return what is found in a log of the site: a flip's verdicts, or why it is undecided."""
     name = parts.pop("name", "site")
-    running = Backtest(Setup(str(folder / "world.db"), f"{folder / name}.py:site", policy, **parts), 1)
+    running = Backtest(BacktestSetup(str(folder / "world.db"), f"{folder / name}.py:site", policy, **parts), 1)
     lines = list(running.lines())
     assert sum(running.counts.values()) - running.counts["judged"] == running.counts["judged"]
     return [
@@ -345,9 +349,9 @@ def test_a_rejection_because_the_policy_was_not_in_force_was_decided_by_none_of_
     house = one_rule(tmp_path, "house", "approve")
     site(tmp_path, house).close()
     one_rule(tmp_path, "house", "approve", "true")
-    with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
+    with Realm.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
         assert world.act("bot", "build", {"name": "x"}).status == "rejected"
-    running = Backtest(Setup(str(tmp_path / "world.db"), f"{tmp_path / 'site.py'}:site", house), 1)
+    running = Backtest(BacktestSetup(str(tmp_path / "world.db"), f"{tmp_path / 'site.py'}:site", house), 1)
     (flip,) = running.lines()
     assert flip["from"]["verdict"] == "reject"
     assert (flip["from"]["decidedBy"], flip["from"]["sources"]) == (["the engine"], ["policy in force"])
@@ -384,7 +388,7 @@ def test_what_reads_computed_values_is_undecided_under_other_code_than_was_adopt
             before = world.act("bot", "build", {"name": f"x{at}"}).proposal_id
     without = one_rule(tmp_path, "without", "approve", READS_NONE)
     reading, other = (f"{tmp_path / 'rules.py'}:{name}" for name in ("reading", "other"))
-    with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
+    with Realm.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
         assert world.act("bot", "mark", {"name": "x"}).status == "completed"
     (tmp_path / "later.py").write_text(SITE.replace("MOST", "2"))
     for policy in (house, without, reading, other):
@@ -393,7 +397,7 @@ def test_what_reads_computed_values_is_undecided_under_other_code_than_was_adopt
     assert of_site(tmp_path, reading, name="later") == [("undecided", "otherCode")] * 4
     for policy in (without, other):  # what the action declares to touch is made of a computed value
         assert of_site(tmp_path, policy, name="later") == [("undecided", "otherCode")]
-    with World.open(tmp_path / "world.db", domain=f"{tmp_path / 'later.py'}:site", policies=[house]) as world:
+    with Realm.open(tmp_path / "world.db", domain=f"{tmp_path / 'later.py'}:site", policies=[house]) as world:
         world.adopt_domain()
         done = world.act("bot", "build", {"name": "x3"})
         assert done.status == "rejected"  # from here on it is full
@@ -401,7 +405,7 @@ def test_what_reads_computed_values_is_undecided_under_other_code_than_was_adopt
     assert of_site(tmp_path, house, name="later") == [("undecided", "otherCode")] * 4
     assert of_site(tmp_path, house) == [("undecided", "otherCode")]
     (tmp_path / "world.toml").write_text('domain = "later.py:site"\n')
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     now, then = (realm("explain", one, "--json").json for one in (after, before))
     assert (now["rules"][0]["reads"], now["note"]) == ({"base.computed.isFull": True}, None)
     assert "reads" not in then["rules"][0]
@@ -414,17 +418,19 @@ def test_a_rule_that_does_not_end_is_broken_off_in_a_backtest_too(tmp_path: Path
         world.act("bot", "sell", {"item": "tea", "count": 1})
     (tmp_path / "slow.py").write_text(ENDLESS.replace('write_text("a process has begun")', "name"))
     slow = f"{tmp_path / 'slow.py'}:endless"
-    running = Backtest(Setup(str(tmp_path / "world.db"), f"{COUNTER}:counter", slow, limits=Limits(max_call_ms=50)), 1)
+    running = Backtest(
+        BacktestSetup(str(tmp_path / "world.db"), f"{COUNTER}:counter", slow, limits=Limits(max_call_ms=50)), 1
+    )
     (line,) = running.lines()
     assert (line["kind"], line["why"]) == ("undecided", "timedOut")
     (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\n[limits]\nmax_call_ms = 50\n')
-    assert "RULE_TIMED_OUT" in Realm(tmp_path)("policy", "backtest", "--with", "slow.py:endless").out
+    assert "RULE_TIMED_OUT" in CliRealm(tmp_path)("policy", "backtest", "--with", "slow.py:endless").out
 
 
 def test_the_command_says_why_a_case_is_undecided_and_refuses_a_policy_that_never_judged(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         world.act("bot", "charge", {"amount": 2})
-    realm, never = Realm(tmp_path), other(tmp_path, amount=9)
+    realm, never = CliRealm(tmp_path), other(tmp_path, amount=9)
     said = realm("policy", "backtest", "--with", never).out
     assert "wait (charges_go_to_people) -> reject (by default)\tpeople never answered" in said
     assert realm("policy", "backtest", "--with", never, "--of", "till", "--json").lines[-1]["judged"] == 1

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Approve, PolicyRegistry, StandardAuthority, read_binding
-from authority.binding import DAY_MS, MAX_TIMEOUT_MS
-from authority.human import MAX_STEPS
+from authority.bindings.binding import DAY_MS, MAX_TIMEOUT_MS
+from authority.people.answers import MAX_STEPS
 from tests.authority.cases import authority_with, policy
-from world.canonical import canonical_bytes
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
 from worldprotocol.testing import strategies as wp
 
 JSON = wp.json_values()
@@ -116,7 +116,7 @@ def test_a_binding_in_its_full_form_says_everything(given_, full):
 )
 @pytest.mark.requirement("WP-bind")
 def test_a_binding_that_is_wrong_anywhere_is_refused(wire, code):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         StandardAuthority(PolicyRegistry()).check_binding(wire)
     assert refused.value.code == code
 
@@ -139,7 +139,7 @@ def test_where_the_chain_goes_on_the_time_limit_hands_up_and_at_its_end_it_rejec
 
 @pytest.mark.parametrize("wire", [None, 7, "hitl", []])
 def test_what_is_no_object_is_no_binding(wire):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         read_binding(wire)
     assert refused.value.code == "UNKNOWN_BINDING"
 
@@ -148,7 +148,7 @@ def test_what_is_no_object_is_no_binding(wire):
 def test_any_object_is_a_binding_or_refused(wire):
     try:
         full = read_binding(wire).to_wire()
-    except Refused:
+    except RefusedError:
         return
     assert canonical_bytes(read_binding(full).to_wire()) == canonical_bytes(full)
     assert {name for name, value in wire.items() if name != "kind" and value not in (None, [])} <= set(full)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import PolicyRegistry, StandardAuthority, policy_from_file, rebuilt_policy, recheck_ruling
-from authority.cedar import CedarRule, policy_from_cedar
+from authority.policies.cedar import CedarRule, policy_from_cedar
 from tests.authority.cases import ASKING, by_policy, make_case, scope
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused
-from world.frozen import thaw
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.immutable_json import thaw
 
 SCOPE = scope("data.balance")
 HOUSE = """\
@@ -129,7 +129,7 @@ def test_what_cedar_cannot_hold_refuses_and_the_trace_says_so(given_, why):
     ],
 )
 def test_a_cedar_file_that_is_wrong_is_refused_with_the_line(text, line, words):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         policy_from_cedar(text, "house.cedar")
     assert refused.value.code == "INVALID_POLICY"
     assert [fault["line"] for fault in refused.value.details["faults"]] == [line]
@@ -190,7 +190,7 @@ def test_a_policy_that_was_adopted_before_values_were_left_out_judges_as_it_did(
 
 
 def test_two_cedar_policies_of_one_name_are_refused_with_the_line():
-    with pytest.raises(Refused, match="line 2 has the @id small, too") as refused:
+    with pytest.raises(RefusedError, match="line 2 has the @id small, too") as refused:
         policy_from_cedar(HOUSE.replace('"covered"', '"small"'), "house.cedar")
     assert refused.value.code == "INVALID_POLICY"
     line = HOUSE[: HOUSE.index('@id("covered")')].count("\n") + 1
@@ -199,7 +199,7 @@ def test_two_cedar_policies_of_one_name_are_refused_with_the_line():
 
 def test_a_number_that_no_json_carries_is_refused_with_the_file_and_the_line():
     text = HOUSE + '\n@id("far")\npermit(principal, action, resource) when { context.input.n == 9007199254740993 };\n'
-    with pytest.raises(Refused, match=r"house\.cedar") as refused:
+    with pytest.raises(RefusedError, match=r"house\.cedar") as refused:
         policy_from_cedar(text, "house.cedar")
     assert refused.value.code == "INVALID_POLICY"
     assert [fault["line"] for fault in refused.value.details["faults"]] == [HOUSE.count("\n") + 2]
@@ -209,7 +209,7 @@ def test_without_its_package_a_cedar_file_is_refused_with_what_to_install(tmp_pa
     (tmp_path / "house.cedar").write_text(HOUSE, encoding="utf-8")
     assert PolicyRegistry().load("house.cedar", base=tmp_path).hash == house().hash
     monkeypatch.setitem(sys.modules, "cedarpy", None)
-    with pytest.raises(Refused, match=r"world-protocol\[cedar\]") as refused:
+    with pytest.raises(RefusedError, match=r"world-protocol\[cedar\]") as refused:
         policy_from_file(tmp_path / "house.cedar")
     assert refused.value.code == "NOT_LOADED"
 

@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authority.cel import Condition, moment, read_when, value_at
-from authority.cel_text import MAX_BRACKETS, MAX_LOOPS, MAX_TEXT, MAX_TOKENS, WrongCondition
+from authority.cel.conditions import Condition, moment, read_when, value_at
+from authority.cel.text import MAX_BRACKETS, MAX_LOOPS, MAX_TEXT, MAX_TOKENS, ConditionError
 from tests.authority.cases import make_case, scope
-from world.actor import ActorRef
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze, thaw
-from world.ports import Case
-from world.snapshot import SnapshotView
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict, freeze, thaw
+from world.model.snapshot import SnapshotView
+from world.state.ports import Case
 
 DATA = {
     "balance": 100,
@@ -146,7 +146,7 @@ def test_a_condition_reads_what_a_case_holds(text):
 )
 @pytest.mark.requirement("CARD-policy")
 def test_what_can_be_neither_true_nor_false_fails_with_the_reason(text, why):
-    with pytest.raises(Refused, match=re.escape(why)) as refused:
+    with pytest.raises(RefusedError, match=re.escape(why)) as refused:
         read_when(text).holds(a_case())
     assert refused.value.code == "CONDITION_FAILED"
 
@@ -187,7 +187,7 @@ def test_what_can_be_neither_true_nor_false_fails_with_the_reason(text, why):
     ],
 )
 def test_a_condition_that_means_nothing_here_is_refused_when_it_is_read(text, why):
-    with pytest.raises(WrongCondition, match=why):
+    with pytest.raises(ConditionError, match=why):
         read_when(text)
 
 
@@ -195,7 +195,7 @@ def test_a_condition_that_means_nothing_here_is_refused_when_it_is_read(text, wh
 def test_whatever_text_is_a_condition_or_refused_and_comes_to_a_truth_value_or_fails(text):
     try:
         condition = read_when(text)
-    except WrongCondition:
+    except ConditionError:
         return
     assert _here(condition, a_case()) in (True, False, "fails")
 
@@ -220,15 +220,15 @@ def test_the_largest_conditions_fit_on_a_small_stack():
 
 ORDERLESS = """
 from tests.authority.cases import make_case
-from authority.cel import read_when
-from world.errors import Refused
+from authority.cel.conditions import read_when
+from world.errors import RefusedError
 case = make_case(data={"m": {chr(97 + at): at for at in range(20)}, "l": [{chr(97 + at): at for at in range(20)}]})
 for text in ("base.data.m.exists(k, 7 / base.data.m[k] == 7)", "base.data.m.all(k, 7 / (5 - base.data.m[k]) == 1)",
              "base.data.l.all(m, m.exists(k, 7 / m[k] == 7))", "base.data.m.map(k, k)[3] == 'd'",
              "base.data.m.nope == 1", "base.data.m < 3", "string(base.data.m) == ''", "base.data.m.filter(k, k > 'r')"):
     try:
         print(read_when(text).holds(case))
-    except Refused as refused:
+    except RefusedError as refused:
         print(refused)
 """
 
@@ -328,7 +328,7 @@ def _natively(text: str, data: object, given_: object) -> object:
 def _here(condition: Condition, case: Case) -> object:
     try:
         return condition.holds(case)
-    except Refused:
+    except RefusedError:
         return "fails"
 
 
@@ -338,7 +338,7 @@ def test_a_condition_comes_to_what_the_library_makes_of_the_whole_case(text, dat
     case = make_case(data=data, given=given_)
     try:
         condition = read_when(text)
-    except WrongCondition as wrong:
+    except ConditionError as wrong:
         assert "loops stand inside of each other" in str(wrong)  # noqa: PT017 - the only reason there is
         return
     loops = [value_at(read.path, case) for read in condition.reading.reads if read.way == "loop"]

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Approve, Escalate, Narrow, Policy, PythonRule, Reject, recheck_ruling
-from authority.opinions import Opinion
-from authority.policyfile import policy_from_text
+from authority.policies.opinions import Opinion
+from authority.policies.policy_file import policy_from_text
 from tests.authority.cases import ASKING, authority_with, by_policy, make_case, scope
-from world.actor import ActorRef
-from world.decision import Ruling
-from world.errors import Refused
-from world.ports import Case
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.decision import Ruling
+from world.state.ports import Case
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Past:
     def sum(self, path: str, **conditions: Any) -> int:
         """Return three of everything for each proposal."""
         if path != "amount":
-            raise Refused("NOT_A_NUMBER", f"there is no number at {path}")
+            raise RefusedError("NOT_A_NUMBER", f"there is no number at {path}")
         return 3 * self.count(**conditions)
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authority.cel import Condition, read_when
-from authority.cel_cost import MAX_COST, TooLarge, pattern_cost, size_of
-from authority.cel_text import WrongCondition
+from authority.cel.conditions import Condition, read_when
+from authority.cel.cost import MAX_COST, TooLargeError, pattern_cost, size_of
+from authority.cel.text import ConditionError
 from tests.authority.cases import make_case
-from world.errors import Refused
+from world.errors import RefusedError
 
 TOO_LONG_S = 5.0
 """A second is what is promised; the rest is for a loaded machine."""
@@ -68,7 +68,7 @@ def largest(condition: Condition, made: Made) -> Any:
         value = made(count)
         try:
             sizes = {name: size_of(value) for name in ("_0", "_1", "_2")}
-        except TooLarge:
+        except TooLargeError:
             break
         if condition._cost.of(sizes) > MAX_COST:
             break
@@ -84,7 +84,7 @@ def test_the_worst_that_is_evaluated_takes_about_a_second(when: str, made: Made)
     value = largest(condition, made)
     case = make_case(data={"l": value})
     begun = time.thread_time()
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RefusedError):
         condition.holds(case)
     assert time.thread_time() - begun < TOO_LONG_S
 
@@ -96,7 +96,7 @@ def test_whatever_is_larger_is_refused_at_once_and_says_what_is_too_large(when: 
     huge = make_case(data={"l": made(60_000)})
     condition = read_when(when)
     begun = time.thread_time()
-    with pytest.raises(Refused, match=r"it could take too long, because base\.data\.l") as refused:
+    with pytest.raises(RefusedError, match=r"it could take too long, because base\.data\.l") as refused:
         condition.holds(huge)
     assert refused.value.code == "CONDITION_FAILED"
     assert time.thread_time() - begun < TOO_LONG_S
@@ -132,13 +132,13 @@ def test_ordinary_conditions_over_large_states_are_evaluated() -> None:
     ],
 )
 def test_what_grows_by_itself_is_found_when_it_is_read(when: str) -> None:
-    with pytest.raises(WrongCondition, match="too large"):
+    with pytest.raises(ConditionError, match="too large"):
         read_when(when)
 
 
 @pytest.mark.parametrize("when", ["actor.name.matches(intent.input.pattern)", "actor.name.matches('a' + 'b')"])
 def test_a_pattern_stands_in_the_condition(when: str) -> None:
-    with pytest.raises(WrongCondition, match="takes a pattern that stands in the condition"):
+    with pytest.raises(ConditionError, match="takes a pattern that stands in the condition"):
         read_when(when)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from authority import AllOf, AnyOf, Approve, Escalate, Narrow, Policy, Reject, UnsafeApproveAll
 from tests.authority.cases import ASKING, always, make_case, policy, raising
-from world.errors import Refused
+from world.errors import RefusedError
 
 
 def heard(whole, *opinions):
@@ -36,7 +36,7 @@ def test_all_of_is_as_strict_as_its_strictest_rule(opinions, answer):
     [(Escalate("alice"), Escalate("bob")), (Escalate("alice"), Narrow("data.x")), (Approve(), True)],
 )
 def test_all_of_refuses_what_one_opinion_cannot_say(opinions):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         heard(AllOf, *opinions)
     assert refused.value.code == "INVALID_OPINION"
 
@@ -64,14 +64,14 @@ def test_a_part_that_fails_makes_the_whole_fail_and_failures_refuse(whole):
 
 
 def test_any_of_hears_nonsense_even_beside_an_approval():
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         heard(AnyOf, Approve(), "yes")
 
 
 @pytest.mark.parametrize("whole", [AllOf, AnyOf])
 @pytest.mark.parametrize("parts", [(), (7,), (lambda case: None,)])
 def test_a_rule_made_of_nothing_or_of_no_rules_is_refused(whole, parts):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         whole("whole", parts)
     assert refused.value.code == "INVALID_RULE"
 

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Approve, Escalate, Narrow, PolicyRegistry, StandardAuthority
-from authority.questions import TIME_LIMIT
+from authority.people.questions import TIME_LIMIT
 from authority.scope import is_within
 from tests.authority.cases import authority_with, by_people, by_policy, make_case, policy, said, scope
-from world.canonical import canonical_bytes, read_json
-from world.decision import HUMAN_ANSWER, Ruling
-from world.errors import Refused
-from world.intent import IntentScope
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.decision import HUMAN_ANSWER, Ruling
+from world.model.intent import IntentScope
 
 PEOPLE = StandardAuthority(PolicyRegistry())
 
@@ -27,7 +27,7 @@ def waiting(*, proposed: IntentScope | None = None, **binding):
 
 
 def refusal(case, asked, answer):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         PEOPLE.answer(case, asked, answer)
     return refused.value.code
 
@@ -73,7 +73,7 @@ def test_a_person_can_approve_less_than_was_proposed(proposed):
 @pytest.mark.requirement("INT-13.3")
 def test_a_person_cannot_approve_more_than_was_proposed():
     case, asked = waiting(proposed=scope("data.a"))
-    with pytest.raises(Refused, match=r"data\.b") as refused:
+    with pytest.raises(RefusedError, match=r"data\.b") as refused:
         PEOPLE.answer(case, asked, said("alice", "narrow", within=scope("data.a.x", "data.b")))
     assert refused.value.code == "SCOPE_NOT_WITHIN"
     assert refused.value.details == {"outside": ["data.b"], "offered": ["data.a"]}
@@ -123,7 +123,7 @@ def test_what_does_not_wait_cannot_be_answered_or_expire():
     case = make_case()
     for decided in (PEOPLE.judge(case), Ruling("reject", "hitl", "no")):
         assert refusal(case, decided, said("alice", "approve")) == "NOT_WAITING"
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             PEOPLE.expire(case, decided)
         assert refused.value.code == "NOT_WAITING"
 
@@ -163,7 +163,7 @@ def test_people_cannot_widen_what_rules_narrowed():
     authority, case, asked = escalated(*opinions, proposed=scope("data.a", "data.b"), onTimeout="approve")
     assert authority.answer(case, asked, said("alice", "approve")).approved_scope == scope("data.a.*")
     assert authority.expire(case, asked).approved_scope == scope("data.a.*")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         authority.answer(case, asked, said("alice", "narrow", within=scope("data.b")))
     assert refused.value.code == "SCOPE_NOT_WITHIN"
 
@@ -175,7 +175,7 @@ def test_every_escalation_needs_its_own_approval():
     assert (half.verdict, half.ask) == ("wait", ("bob", "carol"))
     assert half.timeout_ms == asked.timeout_ms
     half = Ruling.from_wire(read_json(canonical_bytes(half.to_wire())))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         authority.answer(case, half, said("alice", "approve"))
     assert refused.value.code == "NOT_ASKED"
     whole = authority.answer(case, half, said("carol", "approve"))
@@ -218,7 +218,7 @@ def test_whatever_people_say_approval_is_theirs_and_within_what_was_allowed(opin
         try:
             answer = said(who, choice, within=scope(*within) if choice == "narrow" else None)
             ruling = authority.answer(case, ruling, answer)
-        except Refused:
+        except RefusedError:
             continue
         if choice in ("approve", "narrow"):
             approvers.add(who)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from authority import intersection, is_within, restrict
 from tests.authority.cases import authority_with, by_policy, make_case, scope
 from tests.authority.test_cel_and_python import TWINS, Past, in_cel, in_python
-from world.actor import ActorRef
-from world.canonical import digest
-from world.ports import Case
+from world.model.actor import ActorRef
+from world.model.canonical_json import digest
+from world.state.ports import Case
 
 ROOT = Path(__file__).parents[2]
 CASES = 60

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from authority import Approve, Escalate, Narrow, Reject
-from authority.opinions import MAX_ASKED
-from authority.words import MAX_WORDS, is_name, told
+from authority.bounded_text import MAX_WORDS, is_name, told
+from authority.policies.opinions import MAX_ASKED
 from tests.authority.cases import scope
-from world.canonical import canonical_bytes
-from world.errors import Refused
-from world.intent import IntentScope
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
+from world.model.intent import IntentScope
 
 
 @pytest.mark.parametrize("given", ["data.a.*", ["data.a.*"], ("data.a.*",), scope("data.a.*"), iter(["data.a.*"])])
@@ -20,14 +20,14 @@ def test_a_narrowing_takes_a_pattern_several_or_a_scope(given):
 
 @pytest.mark.parametrize("given", [[], (), IntentScope(), scope()])
 def test_a_narrowing_to_nothing_is_no_narrowing(given):
-    with pytest.raises(Refused, match="reject") as refused:
+    with pytest.raises(RefusedError, match="reject") as refused:
         Narrow(given)
     assert refused.value.code == "INVALID_OPINION"
 
 
 @pytest.mark.parametrize("given", [[""], [7], 7, None, ["x" * 600], ["\ud800"]])
 def test_a_narrowing_to_what_is_no_pattern_is_refused(given):
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         Narrow(given)
 
 
@@ -39,7 +39,7 @@ def test_an_escalation_names_each_actor_once():
 
 @pytest.mark.parametrize("given", [[""], [None], 7, ["\ud800"], [f"a{n}" for n in range(MAX_ASKED + 1)]])
 def test_an_escalation_to_what_is_no_actor_is_refused(given):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Escalate(given)
     assert refused.value.code == "INVALID_OPINION"
 
@@ -51,7 +51,7 @@ def test_a_reason_is_a_text_that_a_log_can_hold(make):
     assert make("fine").reason == "fine"
     assert canonical_bytes(make("half \ud83d of a pair").reason)
     assert len(make("x" * 100_000).reason) == MAX_WORDS
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         make(7)
     assert refused.value.code == "INVALID_OPINION"
 

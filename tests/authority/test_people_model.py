@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from authority import Escalate, Narrow, PolicyRegistry, StandardAuthority
-from authority.human import MAX_DELEGATIONS
+from authority.people.answers import MAX_DELEGATIONS
 from tests.authority.cases import authority_with, make_case, policy, said, scope
-from world.canonical import canonical_bytes, read_json
-from world.decision import Ruling
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.decision import Ruling
 
 PROPOSER = "bot"
 KINDS = dict.fromkeys(("ann", "bob", "cat"), "human") | {"robot": "agent", PROPOSER: "agent"}
@@ -162,7 +162,7 @@ class PeopleModel:
         found: str | None = None
         try:
             ruling, again = (self.authority.answer(self.case, self.ruling, answer) for _ in range(2))
-        except Refused as refused:
+        except RefusedError as refused:
             found = refused.code
         else:
             self.ruling = ruling

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authority import COMBINATION, Approve, Asking, Escalate, Narrow, Policy, PythonRule, Reject, rule
-from authority.policy import MAX_RULES
+from authority import COMBINATION, Approve, Escalate, Narrow, Policy, PythonRule, QuestionSettings, Reject, rule
+from authority.policies.policy import MAX_RULES
 from authority.scope import is_within
 from tests.authority.cases import (
     ASKING,
@@ -23,9 +23,9 @@ from tests.authority.cases import (
     raising,
     scope,
 )
-from world.canonical import canonical_bytes, digest, read_json
-from world.decision import Ruling
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, digest, read_json
+from world.model.decision import Ruling
 from world.sizes import MAX_SCOPE_PATTERNS
 
 PATTERNS = st.sampled_from(["data.a.*", "data.a.x", "data.*.y", "data.b", "data"])
@@ -168,7 +168,7 @@ def test_narrowings_that_leave_nothing_reject_before_people_are_asked():
 
 
 def test_an_escalation_without_names_asks_whom_the_binding_names():
-    asking = Asking(("carol",), 5_000, "approve")
+    asking = QuestionSettings(("carol",), 5_000, "approve")
     ruling = policy(Escalate(reason="big"), Escalate("alice", "odd")).evaluate(make_case(), asking)
     assert (ruling.verdict, ruling.ask) == ("wait", ("carol", "alice"))
     assert (ruling.timeout_ms, ruling.on_timeout) == (5_000, "approve")
@@ -242,7 +242,7 @@ def test_every_outcome_names_the_source_that_the_description_names():
 
 @pytest.mark.parametrize("name", ["", "a b", 7, None, "x" * 200])
 def test_a_policy_needs_a_proper_name(name):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Policy(name, [])
     assert refused.value.code == "INVALID_POLICY"
 
@@ -256,11 +256,11 @@ def test_a_policy_is_refused_for_rules_of_one_name_too_many_rules_or_none_at_all
         ([7], "INVALID_RULE"),
     ]
     for rules, code in wrong:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             Policy("p", rules)
         assert refused.value.code == code
     three: Any = 3
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         Policy("p", [], version=three)
 
 

@@ -15,18 +15,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from authority import Approve, Escalate, Narrow, Policy, PythonRule, Reject
-from authority.policy_text import read_text
+from authority.policies.policy_text import read_text
 from tests.authority.cases import always
 from tests.authority.till import RULES, till
 from tests.cli.counter import counter
 from world.clock import ManualClock
-from world.errors import Refused
-from world.ports import Case
-from world.work import Lookup, PastAt
-from worldprotocol import World
-from worldprotocol.policy_cases import DEFAULT_NOW_MS, CaseEntry, Expected, Given, PastEntry, read_cases, written
+from world.errors import RefusedError
+from world.pipeline.unit_of_work import Lookup, PastAt
+from world.state.ports import Case
+from worldprotocol import Realm
+from worldprotocol.policy_tools.cases import (
+    DEFAULT_NOW_MS,
+    CaseDefaults,
+    CaseEntry,
+    CaseExpectation,
+    PastEntry,
+    read_cases,
+    written,
+)
 from worldprotocol.testing.history import ToldHistory
-from worldprotocol.testing.judging import Judged, differences, judged
+from worldprotocol.testing.judging import CaseRuling, differences, judged
 from worldprotocol.testing.making import Maker
 from worldprotocol.testing.recorded import recorded_case, told_past
 from worldprotocol.testing.suites import cases_beside, run, suite_of
@@ -40,12 +48,12 @@ def entry(**more: Any) -> CaseEntry:
     return CaseEntry.read({**told, **more})
 
 
-def ruled(policy: Policy, **more: Any) -> Judged:
-    return judged(policy, Maker(policy, None, Given()).case(entry(**more)))
+def ruled(policy: Policy, **more: Any) -> CaseRuling:
+    return judged(policy, Maker(policy, None, CaseDefaults()).case(entry(**more)))
 
 
 def case(**more: Any) -> Case:
-    return Maker(till(), None, Given()).case(entry(**more))
+    return Maker(till(), None, CaseDefaults()).case(entry(**more))
 
 
 # Files
@@ -119,7 +127,7 @@ LINES = {"rules.cases.toml": [8, 11, 21], "rules.cases.yaml": [8, 9, 19], "rules
 @pytest.mark.parametrize("name", WRONG)
 def test_all_faults_of_a_file_are_told_with_path_and_line(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(WRONG[name])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         read_cases(tmp_path / name)
     faults = refused.value.details["faults"]
     assert refused.value.code == "INVALID_CASES"
@@ -137,7 +145,7 @@ def test_all_faults_of_a_file_are_told_with_path_and_line(name: str, tmp_path: P
 )
 def test_a_file_of_another_shape_is_told_as_such(told: Any, tmp_path: Path) -> None:
     (tmp_path / "rules.cases.json").write_text(json.dumps(told))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         read_cases(tmp_path / "rules.cases.json")
     assert refused.value.code == "INVALID_CASES"
 
@@ -165,7 +173,7 @@ WANTED = {"name": "a", "actor": "bot", "intent": {"type": "pay"}, "expected": {"
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(cases: list[Any], words: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         read_cases(write(tmp_path, *cases))
     assert refused.value.code == "INVALID_CASES"
     assert words in refused.value.message
@@ -175,7 +183,7 @@ def test_a_file_that_contradicts_itself_is_refused(cases: list[Any], words: str,
 def test_what_cannot_be_read_is_refused(text: str, tmp_path: Path) -> None:
     for suffix in ("toml", "yaml", "json"):
         (tmp_path / f"rules.cases.{suffix}").write_text(text)
-        with pytest.raises(Refused, match="is no valid file of cases: line 1, "):
+        with pytest.raises(RefusedError, match="is no valid file of cases: line 1, "):
             read_cases(tmp_path / f"rules.cases.{suffix}")
 
 
@@ -256,7 +264,7 @@ history = [
 
 
 def test_null_is_not_written_as_toml() -> None:
-    with pytest.raises(Refused, match="take --format yaml"):
+    with pytest.raises(RefusedError, match="take --format yaml"):
         case_text({**WANTED, "intent": {"type": "pay", "input": {"to": None}}}, "toml")
     assert "to: null" in case_text({**WANTED, "intent": {"type": "pay", "input": {"to": None}}}, "yaml")
 
@@ -284,14 +292,14 @@ def test_a_case_says_who_what_where_and_when() -> None:
 
 
 def test_what_a_case_leaves_out_is_what_all_cases_have_in_common() -> None:
-    common = Given.read({"actor": "bot", "branch": "draft", "now": 5, "base": {"data": {"a": 1}}})
+    common = CaseDefaults.read({"actor": "bot", "branch": "draft", "now": 5, "base": {"data": {"a": 1}}})
     made = Maker(till(), None, common).case(entry(actor=None, base={"data": {}}))
     assert (made.actor.actor_id, made.branch, made.submitted_at, made.view.data) == ("bot", "draft", 5, {})
     assert case().submitted_at == DEFAULT_NOW_MS
 
 
 def test_the_domain_makes_computed_values_and_action_specs() -> None:
-    made = Maker(till(), counter, Given()).case(entry(base={"data": {"stock": {}, "sold": 0, "receipts": []}}))
+    made = Maker(till(), counter, CaseDefaults()).case(entry(base={"data": {"stock": {}, "sold": 0, "receipts": []}}))
     assert made.action is not None
     assert made.schema_hash == counter.schema.hash
     assert case().action is None
@@ -313,13 +321,13 @@ def test_how_long_ago_is_meant_from_the_time_of_the_case() -> None:
 
 @pytest.mark.parametrize("more", [{"binding": {"ask": []}}, {"binding": {"kindness": 1}}, {"actor": None}])
 def test_a_case_that_makes_no_sense_is_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match=r"valid|actor"):
+    with pytest.raises(RefusedError, match=r"valid|actor"):
         case(**more)
 
 
 @pytest.mark.parametrize("kind", ["hitl", "auto_approve", "tribunal", "policy", 5])
 def test_a_case_is_judged_by_the_policy_and_by_no_other_authority(kind: Any) -> None:
-    with pytest.raises(Refused, match="by which no policy judges") as refused:
+    with pytest.raises(RefusedError, match="by which no policy judges") as refused:
         case(binding={"kind": kind, "ask": ["ann"]})
     assert refused.value.code == "INVALID_VALUE"
     assert case(binding={"kind": "policy_rules", "ask": ["ann"]}).binding["ask"] == ["ann"]
@@ -329,12 +337,12 @@ def test_a_case_is_judged_by_the_policy_and_by_no_other_authority(kind: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
     """A log in which proposals of two actors were approved, rejected, failed, and wait."""
     folder = tmp_path_factory.mktemp("till")
     (folder / "rules.toml").write_text(RULES)
     clock = ManualClock(START, 1)
-    with World.create(
+    with Realm.create(
         folder / "world.db", domain=counter, policies=["rules.toml"], folder=folder, clock=clock
     ) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
@@ -349,7 +357,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-def proposals(world: World) -> list[tuple[int, str]]:
+def proposals(world: Realm) -> list[tuple[int, str]]:
     return [(one.position, one.proposal_id) for one in world.archive.earlier(world.log.head().size + 1, 1_000)]
 
 
@@ -369,7 +377,7 @@ CONDITIONS = st.fixed_dictionaries(
 @settings(max_examples=80)
 @given(conditions=CONDITIONS, data=st.data())
 @pytest.mark.slow
-def test_a_told_history_answers_as_that_of_the_log_does(realm: World, conditions: dict[str, Any], data: Any) -> None:
+def test_a_told_history_answers_as_that_of_the_log_does(realm: Realm, conditions: dict[str, Any], data: Any) -> None:
     known = proposals(realm)
     keys = [realm.proposal(proposal_id).intent.intent_key for _, proposal_id in known]
     key = data.draw(st.none() | st.sampled_from(keys))
@@ -379,7 +387,7 @@ def test_a_told_history_answers_as_that_of_the_log_does(realm: World, conditions
         for position, proposal_id in known
         if position < before
     ]
-    told = Maker(till(), counter, Given()).case(entry(history=[one.to_wire() for one in past])).history
+    told = Maker(till(), counter, CaseDefaults()).case(entry(history=[one.to_wire() for one in past])).history
     real = PastAt(cast(Lookup, realm.archive), before)
     asked = conditions if key is None else {**conditions, "intent_key": key}
     assert told.count(**asked) == real.count(**asked)
@@ -390,10 +398,10 @@ def test_a_told_history_refuses_the_sums_that_a_log_refuses() -> None:
     wrong = case(history=[{"actor": "bot", "action": "sell", "input": {"count": "many"}}]).history
     long = case(history=[{"actor": "bot", "action": "sell", "times": 10_001}]).history
     for history, code in ((wrong, "NOT_A_NUMBER"), (long, "HISTORY_TOO_LONG")):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             history.sum("count")
         assert refused.value.code == code
-    with pytest.raises(Refused, match="needs the path"):
+    with pytest.raises(RefusedError, match="needs the path"):
         ToldHistory(()).sum("")
 
 
@@ -401,15 +409,15 @@ NEVER: list[dict[str, Any]] = [{"actr_id": "bot"}, {"decision": "reject"}, {"out
 
 
 @pytest.mark.parametrize("conditions", NEVER)
-def test_what_could_never_match_is_refused_by_every_history(realm: World, conditions: Any) -> None:
+def test_what_could_never_match_is_refused_by_every_history(realm: Realm, conditions: Any) -> None:
     for history in (ToldHistory(()), PastAt(cast(Lookup, realm.archive), 10)):
         for ask in (history.count, partial(history.sum, "count")):
-            with pytest.raises(Refused, match="The history"):
+            with pytest.raises(RefusedError, match="The history"):
                 ask(**conditions)
 
 
 @pytest.mark.requirement("CARD-policy")
-def test_every_recorded_case_comes_to_the_same_as_a_case_in_a_file(realm: World, tmp_path: Path) -> None:
+def test_every_recorded_case_comes_to_the_same_as_a_case_in_a_file(realm: Realm, tmp_path: Path) -> None:
     texts, decisions = [], set()
     for _, proposal_id in proposals(realm):
         proposal = realm.proposal(proposal_id)
@@ -424,9 +432,9 @@ def test_every_recorded_case_comes_to_the_same_as_a_case_in_a_file(realm: World,
     assert {words for words, *_ in decisions} == {"approve", "reject", "wait"}
 
 
-def test_what_no_rules_judged_makes_no_case(realm: World) -> None:
+def test_what_no_rules_judged_makes_no_case(realm: Realm) -> None:
     own = next(one for _, one in proposals(realm) if realm.proposal(one).submitted.actor["actorId"] == "ann")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         recorded_case(realm.archive, realm.proposal(own), till(), counter)
     assert refused.value.code == "NOT_JUDGED_BY_RULES"
 
@@ -467,7 +475,7 @@ def failing(_: Case) -> None:
     ],
 )
 def test_what_differs_is_told(policy: Policy, expected: dict[str, Any], differs: list[str]) -> None:
-    assert [one.what for one in differences(Expected.read(expected), ruled(policy))] == differs
+    assert [one.what for one in differences(CaseExpectation.read(expected), ruled(policy))] == differs
 
 
 # Where they are
@@ -489,12 +497,12 @@ def test_cases_stand_beside_their_policy(tmp_path: Path) -> None:
 
 def test_a_file_of_cases_names_its_policy_or_stands_beside_it(tmp_path: Path) -> None:
     path = write(tmp_path, WANTED, name="till.cases.json")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         suite_of(path)
     assert refused.value.code == "NO_POLICY_NAMED"
     (tmp_path / "till.toml").write_text(RULES)
     assert suite_of(path).policy.name == "till"
     (tmp_path / "till.yaml").write_text("")
-    with pytest.raises(Refused, match=r"till\.toml and till\.yaml"):
+    with pytest.raises(RefusedError, match=r"till\.toml and till\.yaml"):
         suite_of(path)
     assert suite_of(write(tmp_path, WANTED, name="till.cases.json", policy="till.toml")).policy.name == "till"

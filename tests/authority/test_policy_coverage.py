@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from authority import AllOf, Approve, Policy, Reject, UnsafeApproveAll, rule
-from authority.cedar import policy_from_cedar
-from authority.cel import read_when
+from authority.cel.conditions import read_when
+from authority.policies.cedar import policy_from_cedar
 from tests.authority.cases import make_case
 from tests.authority.till import till
-from world.errors import Refused
-from world.ports import Case
-from worldprotocol.policy_cases import CaseEntry, Given, read_cases
+from world.errors import RefusedError
+from world.state.ports import Case
+from worldprotocol.policy_tools.cases import CaseDefaults, CaseEntry, read_cases
 from worldprotocol.testing.coverage_python import PythonCoverage
 from worldprotocol.testing.coverage_rules import coverage_of, parts_of
 from worldprotocol.testing.judging import judged
@@ -103,7 +103,7 @@ def test_of_policies_in_cedar_it_counts_whether_they_were_satisfied(tmp_path: Pa
 def test_a_condition_that_fails_covers_no_branch() -> None:
     covered = coverage_of(till())
     entry = CaseEntry.read({"name": "a", "actor": "bot", "intent": {"type": "sell", "input": {}}})
-    found = judged(till(), Maker(till(), None, Given()).case(entry))
+    found = judged(till(), Maker(till(), None, CaseDefaults()).case(entry))
     for outcome in found.ruling.trace:
         covered[outcome.rule].take(found, outcome)
     first = covered["small_sales_pass"]
@@ -171,7 +171,7 @@ def test_lines_and_branches_of_python_that_no_case_reaches_are_named(tmp_path: P
 
 def test_without_coverage_py_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "coverage", None)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         PythonCoverage(Policy("house", [graded]))
     assert refused.value.code == "COVERAGE_MISSING"
     assert "world-protocol[testing]" in refused.value.message

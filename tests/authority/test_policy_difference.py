@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authority.difference import differences, rule_told, words_of
-from authority.opinions import Reject
-from authority.policy import Policy
-from authority.policyfile import policy_from_text
-from authority.rules import rule
-from world.canonical import canonical_text
+from authority.policies.opinions import Reject
+from authority.policies.policy import Policy
+from authority.policies.policy_diff import differences, rule_told, words_of
+from authority.policies.policy_file import policy_from_text
+from authority.policies.rules import rule
+from world.model.canonical_json import canonical_text
 
 RULES: list[dict[str, Any]] = [
     {"id": "small", "when": "intent.input.amount <= 20", "verdict": "approve", "reason": "small"},

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Narrow, PolicyRegistry, StandardAuthority, is_policy_file, policy_from_file
-from authority.policy import Policy
-from authority.policy_text import MAX_BYTES
-from authority.policyfile import FileRule, fits, policy_from_text
+from authority.policies.policy import Policy
+from authority.policies.policy_file import FileRule, fits, policy_from_text
+from authority.policies.policy_text import MAX_BYTES
 from tests.authority.cases import ASKING, always, by_policy, make_case, scope
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused
-from world.intent import IntentScope
-from world.time_limit import TimeLimit
+from world.code.time_limit import TimeLimit
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.intent import IntentScope
 
 TOML = """\
 # What the house allows.
@@ -84,7 +84,7 @@ def sources_of(policy: Policy):
 
 
 def faults_of(text, file="rules.toml"):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         policy_from_text(text, file)
     assert refused.value.code == "INVALID_POLICY"
     faults = refused.value.details["faults"]
@@ -150,7 +150,7 @@ def test_the_hash_covers_what_the_file_says_and_not_its_comments():
 @pytest.mark.parametrize("vote", ['"all"', "true", "1.5", "[1]"])
 def test_a_vote_that_is_none_is_one_fault(vote: str):
     text = f'name = "x"\n[[rules]]\nid = "a"\nverdict = "escalate"\nto = ["ann", "bob"]\nvote = {vote}\n'
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         policy_from_text(text, "rules.toml")
     assert refused.value.details["faults"] == [
         {
@@ -245,7 +245,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     for name, content in (("none.toml", None), ("bytes.toml", b"\xff"), ("large.toml", b"#" * (MAX_BYTES + 1))):
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             policy_from_file(tmp_path / name)
         assert refused.value.code == "NOT_LOADED"
 
@@ -269,7 +269,7 @@ def test_a_registry_loads_policies_from_files_beside_those_from_code(tmp_path):
     assert authority.check_binding(by_policy())["policy"] == "house"
     assert authority.describe_policy("house")["hash"] == registry.get("house").hash
     (tmp_path / "rules.toml").write_text(TOML.replace("20", "30"), encoding="utf-8")
-    with pytest.raises(Refused, match="another policy 'house'"):
+    with pytest.raises(RefusedError, match="another policy 'house'"):
         registry.load("rules.toml", base=tmp_path)
     assert [is_policy_file(name) for name in ("a.toml", "a.yml", "rules.py:house", "house")] == [
         True,

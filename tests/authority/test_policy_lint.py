@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from authority.cedar import policy_from_cedar
-from authority.compose import UnsafeApproveAll
-from authority.human import Asking
-from authority.lint import Finding, Surroundings, lint
-from authority.lint_terms import ALWAYS, NEVER, constant, implies, term_of_cel
-from authority.opinions import Approve
-from authority.policy import Policy
-from authority.policyfile import policy_from_text
-from authority.rules import rule
+from authority.lint.lint import LintFinding, Surroundings, lint
+from authority.lint.terms import ALWAYS, NEVER, constant, implies, term_of_cel
+from authority.people.answers import QuestionSettings
+from authority.policies.cedar import policy_from_cedar
+from authority.policies.opinions import Approve
+from authority.policies.policy import Policy
+from authority.policies.policy_file import policy_from_text
+from authority.policies.rule_composition import UnsafeApproveAll
+from authority.policies.rules import rule
 from authority.scope import is_within
 from tests.authority.cases import make_case
-from world.canonical import canonical_text
 from world.core import ActionContext, Domain, Patch
-from world.intent import IntentScope
+from world.model.canonical_json import canonical_text
+from world.model.intent import IntentScope
 
 
 class Box(BaseModel):
@@ -57,7 +57,7 @@ def rest(ctx: ActionContext) -> list[Patch]:
 AROUND = Surroundings(box.schema, {"ann": "human", "bot": "agent"})
 
 
-def said(*rules: dict[str, Any], around: Surroundings = AROUND) -> list[Finding]:
+def said(*rules: dict[str, Any], around: Surroundings = AROUND) -> list[LintFinding]:
     named = [{"id": f"r{at}", "verdict": "approve", **one} for at, one in enumerate(rules)]
     return lint(policy_from_text(canonical_text({"name": "house", "rules": named}), "rules.yaml"), around)
 
@@ -218,7 +218,7 @@ def test_a_missing_value_is_an_error_in_cedar_where_the_policy_does_not_ask_for_
 
 def test_conditions_are_compared_as_far_as_their_comparisons_tell() -> None:
     def term(text: str) -> Any:
-        from authority.cel_text import tokens_of
+        from authority.cel.text import tokens_of
 
         return term_of_cel([token.text for token in tokens_of(text)])
 
@@ -276,7 +276,7 @@ CASES = [
 
 def ruled(rules: list[dict[str, Any]]) -> list[tuple[str, IntentScope | None]]:
     policy = policy_from_text(canonical_text({"name": "house", "rules": rules}), "rules.yaml")
-    rulings = [policy.evaluate(case, Asking(("ann",), None, "reject")) for case in CASES]
+    rulings = [policy.evaluate(case, QuestionSettings(("ann",), None, "reject")) for case in CASES]
     return [(ruling.verdict, ruling.approved_scope) for ruling in rulings]
 
 

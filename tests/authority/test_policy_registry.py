@@ -10,7 +10,7 @@ import pytest
 
 from authority import Approve, Policy, PolicyRegistry, Reject, StandardAuthority
 from tests.authority.cases import ASKING, always, by_policy, make_case, policy
-from world.errors import Refused
+from world.errors import RefusedError
 
 RULES = '''
 """Rules of a package."""
@@ -57,8 +57,8 @@ def install(site: Path, package: str, offers: str, *, code: str = RULES) -> None
     (info / "entry_points.txt").write_text(f"[worldprotocol.rules]\n{offers}\n", encoding="utf-8")
 
 
-def refusal(ask) -> Refused:
-    with pytest.raises(Refused) as refused:
+def refusal(ask) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
         ask()
     return refused.value
 

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Approve, Policy, Rule, policy_from_file, rebuilt_policy, rule
-from authority.cedar import policy_from_cedar
-from authority.policy_text import Place, Written
-from authority.policyfile import policy_from_text, policy_from_written
+from authority.policies.cedar import policy_from_cedar
+from authority.policies.policy_file import policy_from_text, policy_from_written
+from authority.policies.policy_text import Place, Written
 from tests.cli.counter import counter
-from tests.cli.realm import COUNTER, Realm
-from world.canonical import canonical_bytes, read_json
-from world.events import ProposalJudged
-from world.frozen import FrozenDict, freeze
+from tests.cli.realm import COUNTER, CliRealm
+from world.events.definitions import ProposalJudged
 from world.log import NewEvent, open_log
-from worldprotocol import World
-from worldprotocol.recheck import Rechecked, open_to_recheck, recheck
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.immutable_json import FrozenDict, freeze
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.recheck import Rechecked, open_to_recheck, recheck
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=20).map(lambda words: words.replace("{", "").replace("}", ""))
 NAMES = st.sampled_from(["a", "b.c", "d-e"])
@@ -120,16 +120,16 @@ def rechecked(folder: Path, *policies: Policy) -> Rechecked:
 def test_rulings_of_a_policy_file_that_was_replaced_are_rechecked_by_the_rules_of_then(tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["rules.toml"]\n')
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     for most in (2, 3):
         rules.write_text(till(most))
         given_: dict[str, Any] = {"domain": counter, "policies": ["rules.toml"], "folder": tmp_path}
         if most == 2:
-            with World.create(tmp_path / "world.db", **given_) as world:
+            with Realm.create(tmp_path / "world.db", **given_) as world:
                 world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "till"})
         else:
             realm("policy", "adopt", "till")
-        with World.open(tmp_path / "world.db", **given_) as world:
+        with Realm.open(tmp_path / "world.db", **given_) as world:
             done = [world.act("bot", "sell", {"item": "tea", "count": count}).status for count in (2, 3, 4)]
         assert done == ["completed", "completed" if most == 3 else "rejected", "rejected"]
     rules.write_text(till(9))  # at hand is neither of both
@@ -148,7 +148,7 @@ def sold_while_changed(folder: Path) -> Path:
     given_: dict[str, Any] = {"domain": counter, "policies": ["rules.toml"], "folder": folder}
     for most, status in ((2, "completed"), (9, "rejected"), (2, "completed")):
         rules.write_text(till(most))
-        with World.create(address, **given_) if not address.exists() else World.open(address, **given_) as world:
+        with Realm.create(address, **given_) if not address.exists() else Realm.open(address, **given_) as world:
             if "bot" not in world.realm().actors:
                 world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "till"})
             assert world.act("bot", "sell", {"item": "tea", "count": 1}).status == status
@@ -173,14 +173,14 @@ def test_what_a_file_said_that_nobody_adopted_was_refused_whatever_it_said(tmp_p
 def test_a_policy_that_nobody_adopted_refuses_for_no_other_reason(tmp_path: Path, reason: str | None) -> None:
     address, forged = sold_while_changed(tmp_path), tmp_path / "forged" / "world.db"
     forged.parent.mkdir()
-    with World.look(address) as world, open_log(str(forged), create=True) as log, log.write() as transaction:
+    with Realm.open_read_only(address) as world, open_log(str(forged), create=True) as log, log.write() as transaction:
         for logged in world.log.read():
             state = json.loads(logged.state)
             if logged.topic == ProposalJudged.TOPIC and state["ruling"]["verdict"] == "reject":
                 state["ruling"] |= {"reason": reason} if reason else {"policyHash": "0" * 64}
             event = NewEvent(logged.stream, logged.topic, logged.schema_version, canonical_bytes(state))
             transaction.append([event])
-    World.open(forged, domain=counter, policies=["rules.toml"], folder=tmp_path).close()  # makes its index
+    Realm.open(forged, domain=counter, policies=["rules.toml"], folder=tmp_path).close()  # makes its index
     again = rechecked(forged.parent)
     if reason is None:
         assert (again.ok, again.steps["notRepeatable"]) == (True, 1)  # another hash tells as much

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, PrivateAttr
 
 from authority import Approve, Policy, rule, source_of
-from world.canonical import canonical_bytes
-from world.code_values import MAX_DEPTH
-from world.errors import Refused
+from world.code.value_codec import MAX_DEPTH
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
 
 
 class Limits:
@@ -243,7 +243,7 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_what_cannot_be_told_is_refused_by_the_name_of_its_field(value: Any, kind: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Policy("house", [Guard(Limits({"source": value}))])
     assert refused.value.code == "INVALID_RULE"
     assert "limits.top.source" in refused.value.message
@@ -251,11 +251,11 @@ def test_what_cannot_be_told_is_refused_by_the_name_of_its_field(value: Any, kin
 
 
 def test_more_values_than_are_told_of_a_rule_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("world.code_values.MAX_VALUES", 1_000)
+    monkeypatch.setattr("world.code.value_codec.MAX_VALUES", 1_000)
     shared: Any = [1, 2]
     for _ in range(12):  # few objects, told 2 ** 12 times
         shared = [shared, shared]
-    with pytest.raises(Refused, match="1,000 values"):
+    with pytest.raises(RefusedError, match="1,000 values"):
         source_of(Guard(shared))
 
 

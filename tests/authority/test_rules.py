@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from authority import AllOf, AnyOf, Approve, Policy, PythonRule, Reject, RuleSource, rule, source_of
-from authority.rules import check_rule
-from authority.source import MAX_PARAMETERS
+from authority.policies.rules import check_rule
+from authority.policies.source_hash import MAX_PARAMETERS
 from tests.authority.cases import make_case
-from world.canonical import canonical_bytes
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
 
 
 @rule
@@ -58,20 +58,20 @@ def test_a_rule_can_be_given_a_name():
 
 @pytest.mark.parametrize("candidate", [lambda case: None, 7, "rule", None, OnlyBranch, [small_changes]])
 def test_what_has_no_name_or_cannot_be_asked_is_no_rule(candidate):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         check_rule(candidate)
     assert refused.value.code == "INVALID_RULE"
 
 
 @pytest.mark.parametrize("name", ["", "two words", ".x", "a" * 200, "line\nbreak"])
 def test_a_rule_needs_a_proper_name(name):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         rule(name)(lambda case: None)
     assert refused.value.code == "INVALID_RULE"
 
 
 def test_a_lambda_needs_a_name():
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         rule(lambda case: None)
     assert rule("ok")(lambda case: None).name == "ok"
 
@@ -91,13 +91,13 @@ def test_rules_that_would_answer_later_are_refused():
 
     functions: list[Any] = [later, stepwise]
     for candidate in (*(PythonRule("r", function) for function in functions), Later()):
-        with pytest.raises(Refused, match="at once"):
+        with pytest.raises(RefusedError, match="at once"):
             check_rule(candidate)
 
 
 @pytest.mark.parametrize("function", [lambda: None, lambda one, two: None, lambda *, case: None])
 def test_a_rule_takes_one_argument(function):
-    with pytest.raises(Refused, match="one argument"):
+    with pytest.raises(RefusedError, match="one argument"):
         rule("wrong")(function)
 
 
@@ -225,6 +225,6 @@ def test_a_rule_in_another_language_tells_its_own_source():
 
 
 def test_what_has_no_python_code_cannot_be_described():
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         source_of(len)
     assert refused.value.code == "INVALID_RULE"

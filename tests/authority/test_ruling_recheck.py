@@ -19,8 +19,8 @@ from tests.authority.cases import (
     said,
     scope,
 )
-from world.canonical import canonical_bytes, read_json
-from world.decision import RuleOutcome, Ruling
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.decision import RuleOutcome, Ruling
 
 OPINIONS = st.sampled_from(
     [None, Approve("a"), Reject("r"), Narrow("data.a.*", "n"), Escalate("alice", "e"), "nonsense"]

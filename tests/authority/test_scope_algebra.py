@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from authority import intersection, is_within, restrict
 from authority.scope import outside
 from tests.authority.cases import scope
-from world.errors import Refused
-from world.patch import Patch, format_path, scope_allows, set_
-from world.patterns import format_pattern, parse_pattern
+from world.errors import RefusedError
+from world.model.patch import Patch, format_path, scope_allows, set_
+from world.model.scope_patterns import format_pattern, parse_pattern
 from world.sizes import MAX_SCOPE_NAMES, MAX_SCOPE_PATTERNS
 from worldprotocol.testing import strategies as wp
 
@@ -127,16 +127,16 @@ def test_patterns_have_in_common_what_people_expect(left, right, common):
 
 def test_a_scope_of_too_many_patterns_is_not_compared():
     many = [f"data.p{number}" for number in range(MAX_SCOPE_PATTERNS + 1)]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         is_within(["data.a"], many)
     assert refused.value.code == "SCOPE_TOO_LARGE"
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         intersection(many, ["data.*"])
 
 
 def test_a_scope_of_too_many_names_is_not_compared():
     deep = [".".join(["*"] * 100 + [f"x{number}"]) for number in range(MAX_SCOPE_NAMES // 100 + 1)]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         intersection(["data.a"], deep)
     assert refused.value.code == "SCOPE_TOO_LARGE"
 
@@ -170,7 +170,7 @@ def test_a_list_within_another_is_what_both_have_in_common_however_long_it_is():
 def test_a_common_pattern_too_long_to_be_written_is_refused():
     left = ".".join(["*"] * 40 + ["l" * 300])
     right = ".".join(["r" * 10] * 40)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         restrict(scope(left), [scope(right)])
     assert refused.value.code == "INVALID_VALUE"
 

@@ -18,13 +18,13 @@ import psutil
 import pytest
 
 from tests.patience import PATIENCE_S
-from world.errors import DamagedLog, Refused
-from worldprotocol.sharing import AHEAD, MAX_WAITING, in_order, watch_cores
+from world.errors import DamagedLogError, RefusedError
+from worldprotocol.analysis.process_pool import AHEAD, MAX_WAITING, in_order, watch_cores
 
 ROOT = Path(__file__).parents[2]
 HANGING = """
 import time
-from worldprotocol.sharing import in_order
+from worldprotocol.analysis.process_pool import in_order
 from tests.authority.test_sharing import noting
 
 if __name__ == "__main__":
@@ -47,13 +47,13 @@ def ending(how: int, task: int) -> int:
     if task == 3:
         os.kill(os.getpid(), how)
     if task == 5:
-        raise DamagedLog("LOG_GAP", "The fifth is damaged.", position=5)
+        raise DamagedLogError("LOG_GAP", "The fifth is damaged.", position=5)
     return task
 
 
 def beginning(how: int) -> Callable[[int], int]:
     if not how:
-        raise Refused("NOT_LOADED", "There is nothing to begin with.")
+        raise RefusedError("NOT_LOADED", "There is nothing to begin with.")
     return partial(ending, how)
 
 
@@ -96,14 +96,14 @@ def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process(
 
 
 def test_a_process_that_is_killed_is_told_and_an_error_in_one_is_raised_here() -> None:
-    with pytest.raises(Refused) as lost:
+    with pytest.raises(RefusedError) as lost:
         list(in_order(partial(beginning, signal.SIGKILL), range(5), 1))
     assert (lost.value.code, lost.value.details) == ("PROCESS_LOST", {"exit_code": -9})
     assert "SIGKILL" in lost.value.message
-    with pytest.raises(DamagedLog) as damaged:
+    with pytest.raises(DamagedLogError) as damaged:
         list(in_order(partial(beginning, signal.SIGCONT), range(9), 1))
     assert damaged.value.details == {"position": 5}
-    with pytest.raises(Refused, match="nothing to begin with"):
+    with pytest.raises(RefusedError, match="nothing to begin with"):
         list(in_order(partial(beginning, 0), range(9), 1))
 
 
@@ -114,7 +114,7 @@ def test_an_error_that_a_process_sent_before_it_ended_is_raised_when_it_takes_no
                 time.sleep(0.005)
             return super().__getitem__(at)
 
-    with pytest.raises(Refused, match="nothing to begin with"):
+    with pytest.raises(RefusedError, match="nothing to begin with"):
         list(in_order(partial(beginning, 0), Late(range(9)), 1))
 
 

@@ -12,11 +12,11 @@ import authority as room
 from authority import Approve, Policy, PolicyRegistry, Reject, StandardAuthority, rule
 from authority.authority import MAX_KNOWN_BINDINGS
 from tests.authority.cases import AUTO, authority_with, by_people, by_policy, make_case, policy, scope
-from world.canonical import canonical_bytes
-from world.errors import Refused
-from world.frozen import FrozenDict, FrozenList, thaw
-from world.intent import IntentScope
-from world.ports import Authority, Case
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import FrozenDict, FrozenList, thaw
+from world.model.intent import IntentScope
+from world.state.ports import Authority, Case
 
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-10, 10), st.floats(), st.text(max_size=5)),
@@ -135,7 +135,7 @@ def test_very_many_bindings_do_not_fill_the_memory():
 
 
 def test_a_description_of_no_policy_is_refused():
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         authority_with().describe_policy("gone")
     assert refused.value.code == "UNKNOWN_POLICY"
 
@@ -145,7 +145,6 @@ def test_the_public_names_are_these():
         "AllOf",
         "AnyOf",
         "Approve",
-        "Asking",
         "AutoApproveBinding",
         "Binding",
         "COMBINATION",
@@ -158,6 +157,7 @@ def test_the_public_names_are_these():
         "PolicyRegistry",
         "PolicyRulesBinding",
         "PythonRule",
+        "QuestionSettings",
         "Reject",
         "Rule",
         "RuleSource",

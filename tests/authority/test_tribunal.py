@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from authority import AllOf, Escalate, Narrow, PolicyRegistry, StandardAuthority, policy_from_file
-from authority.human import MAX_DELEGATIONS
-from authority.questions import PEOPLE_ASKED, TIME_LIMIT, questions_of
+from authority.people.answers import MAX_DELEGATIONS
+from authority.people.questions import PEOPLE_ASKED, TIME_LIMIT, questions_of
 from tests.authority.cases import always, authority_with, by_policy, make_case, policy, said, scope
-from world.decision import HUMAN_ANSWER, Ruling
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.decision import HUMAN_ANSWER, Ruling
 
 PEOPLE = StandardAuthority(PolicyRegistry())
 THREE = ["ann", "bob", "cat"]
@@ -35,7 +35,7 @@ def delegated(case, ruling, by, to):
 
 
 def refusal(call):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         call()
     return refused.value
 

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from authority import Approve, Asking, Escalate, Narrow, Policy
-from authority.cel import read_when
-from authority.combine import combine
-from authority.human import answered, ask_people, expired
-from authority.policyfile import FileRule, policy_from_text
+from authority import Approve, Escalate, Narrow, Policy, QuestionSettings
+from authority.cel.conditions import read_when
+from authority.people.answers import answered, ask_people, expired
+from authority.policies.combine import combine
+from authority.policies.policy_file import FileRule, policy_from_text
 from tests.authority.cases import ASKING, authority_with, by_people, by_policy, make_case, said, scope
 from tests.authority.test_cel_and_python import CASES, CHOICES, in_cel, in_python
-from world.decision import ENGINE, Quorum, Ruling
-from world.errors import Refused
-from world.ports import Case
-from worldprotocol.changing import change_lines, changes, heard_of, needs
-from worldprotocol.explaining import explain_trace, trace_lines
+from world.errors import RefusedError
+from world.model.decision import ENGINE, Quorum, Ruling
+from world.state.ports import Case
+from worldprotocol.policy_tools.explain import explain_trace, trace_lines
+from worldprotocol.policy_tools.required_changes import change_lines, changes, heard_of, needs
 
 
 def found(policy: Policy, case: Case) -> tuple[Ruling, dict[str, Any] | None]:
@@ -118,7 +118,7 @@ def test_parts_that_were_as_is_needed_turn_the_condition(text: str, case: Case, 
     needed = needs(condition, case, wanted=wanted)
     try:
         was: bool | None = condition.holds(case)
-    except Refused:
+    except RefusedError:
         was = None
     assert (needed is None) == (was is wanted)
     assert read_when(with_parts(needed, text, which)).holds(case) is wanted
@@ -252,7 +252,7 @@ MEMBERS = ["ann", "bob", "cat"]
 def voted(*votes: tuple[str, Any], asks: Any = None) -> list[str]:
     """Return what is told to be missing after these votes of a majority of ann, bob and cat."""
     case = make_case(by_people())
-    asked = asks or Asking(tuple(MEMBERS), 1_000, "reject", Quorum("majority"))
+    asked = asks or QuestionSettings(tuple(MEMBERS), 1_000, "reject", Quorum("majority"))
     ruling = ask_people(case, asked, "tribunal")
     for name, choice in votes:
         ruling = expired(case, ruling, asked) if choice == "late" else answered(case, ruling, said(name, choice), asked)
@@ -266,13 +266,15 @@ def test_how_many_of_whom_would_have_to_approve_is_counted() -> None:
     assert voted(("ann", "reject"), ("bob", "approve"), ("cat", "abstain")) == [
         "  change    one of ann, cat would have to approve; human:ann said reject, human:cat said abstain"
     ]
-    assert voted(asks=Asking(("ann", "bob"), 1_000, "reject")) == ["  change    one of ann, bob would have to approve"]
-    assert voted(asks=Asking(("*",), 1_000, "reject")) == ["  change    any human would have to approve"]
+    assert voted(asks=QuestionSettings(("ann", "bob"), 1_000, "reject")) == [
+        "  change    one of ann, bob would have to approve"
+    ]
+    assert voted(asks=QuestionSettings(("*",), 1_000, "reject")) == ["  change    any human would have to approve"]
 
 
 def test_whose_approval_came_too_late_is_told_as_such() -> None:
     assert voted(("ann", "approve"), ("", "late")) == ["  change    one of bob, cat would have had to approve in time"]
-    assert voted(("", "late"), asks=Asking(("ann", "bob"), 1_000, "escalate")) == [
+    assert voted(("", "late"), asks=QuestionSettings(("ann", "bob"), 1_000, "escalate")) == [
         "  change    an approval would have had to come in time; ann or bob did not decide within 1000 ms"
     ]
 
@@ -282,7 +284,7 @@ def test_what_neither_rules_nor_people_are_to_blame_for_is_told_as_such() -> Non
     asked += [{"rule": "human answer", "source": "human:ann", "answer": "approve"}, BY_ENGINE]
     told = {"decision": "rejected", "reason": "its leases were refused", "trace": asked}
     assert changes(told, None, {}, None) == {"outside": "its leases were refused"}
-    own = voted(asks=Asking(("bot",), None, "reject"))
+    own = voted(asks=QuestionSettings(("bot",), None, "reject"))
     assert [line.partition(":")[0] for line in own] == ["  change    it is not the rules that are in the way, but"]
     trace = [{"rule": "a", "source": "x", "answer": "none"}, BY_ENGINE]
     silent = {"reason": "it is not the adopted one", "trace": trace}

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from authority import AllOf, AnyOf, Approve, Asking, Escalate, Narrow, Policy, PythonRule, Reject
-from authority.binding import DAY_MS, KINDS, MAX_TIMEOUT_MS, AutoApproveBinding, read_binding
-from authority.combine import Combined, combine, reasons
-from authority.opinions import MAX_ASKED, Fault
+from authority import AllOf, AnyOf, Approve, Escalate, Narrow, Policy, PythonRule, QuestionSettings, Reject
+from authority.bindings.binding import DAY_MS, KINDS, MAX_TIMEOUT_MS, AutoApproveBinding, read_binding
+from authority.bounded_text import MAX_WORDS, bounded, told
+from authority.policies.combine import Combined, combine, reasons
+from authority.policies.opinions import MAX_ASKED, RuleFault
 from authority.scope import intersection, is_within
-from authority.words import MAX_WORDS, bounded, told
 from tests.authority.cases import always, authority_with, by_policy, make_case, policy, raising, said, scope
-from world.decision import Quorum, Ruling
-from world.errors import Refused
-from world.intent import IntentScope
+from world.errors import RefusedError
+from world.model.decision import Quorum, Ruling
+from world.model.intent import IntentScope
 
 
 def judged(rules: list[Any], *, proposed: IntentScope | None = None, **binding: Any) -> dict[str, Any]:
@@ -207,11 +207,11 @@ def test_rules_made_of_rules_say_what_their_parts_say() -> None:
         assert AnyOf("any", rules)(case) == any_of, parts
     for parts in ([Escalate("ann"), narrow], [Escalate("ann"), Escalate("bob")],
                   [Escalate(["ann", "bob"], vote=1), Escalate(["ann", "bob"], vote=2)]):  # fmt: skip
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             AllOf("all", tuple(always(one, f"p{at}") for at, one in enumerate(parts)))(case)
         assert caught.value.code == "INVALID_OPINION"
     for kind in (AllOf, AnyOf):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             kind("none", ())
         assert (caught.value.code, "'none'" in caught.value.message) == ("INVALID_RULE", True)
 
@@ -299,7 +299,7 @@ def test_a_binding_is_told_in_full(given: dict[str, Any], full: dict[str, Any]) 
     ],
 )
 def test_what_is_no_binding_is_refused(given: Any, code: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_binding(given)
     assert caught.value.code == code
 
@@ -325,12 +325,12 @@ def test_lists_of_patterns_are_compared_up_to_their_limits() -> None:
         long[0] += ".y" * (names % 256)
         assert is_within(long, long, rules)
         for too_large in ([*most, "data.more"], [*long[1:], long[0] + ".y"]):
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedError) as caught:
                 is_within(too_large, ["data"], rules)
             assert (caught.value.code, caught.value.details["patterns"]) == ("SCOPE_TOO_LARGE", len(too_large))
-            with pytest.raises(Refused, match="too large to be compared"):
+            with pytest.raises(RefusedError, match="too large to be compared"):
                 is_within(["data"], too_large, rules)
-            with pytest.raises(Refused, match="too large to be compared"):
+            with pytest.raises(RefusedError, match="too large to be compared"):
                 intersection(too_large, ["data"], rules)
 
 
@@ -364,7 +364,7 @@ def test_every_answer_that_cannot_be_has_its_code(answer: Any, code: str) -> Non
     assert asked == Ruling(
         "wait", "hitl", "ann or bob decides", ask=("ann", "bob"), timeout_ms=DAY_MS, on_timeout="reject"
     )
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         people.answer(case, asked, answer)
     assert caught.value.code == code
 
@@ -391,7 +391,7 @@ def test_when_nobody_answers_the_ruling_says_how_long_was_waited() -> None:
     stuck = over(timeoutMs=5, then=[{"ask": ["bot"]}])
     assert stuck.verdict == "reject"
     assert stuck.reason == "ann did not decide within 5 ms; and of no further step can anybody approve it"
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         people.expire(make_case(people.check_binding({"kind": "hitl"})), Ruling("approve", "hitl", "yes"))
     assert (caught.value.code, caught.value.details) == ("NOT_WAITING", {"verdict": "approve"})
 
@@ -414,22 +414,25 @@ def test_words_for_the_log_are_bounded_and_the_same_in_every_run() -> None:
 @pytest.mark.requirement("WP-bind")
 def test_how_a_binding_asks_follows_from_its_members() -> None:
     majority, both = Quorum("majority"), Quorum("threshold", 2)
-    table: list[tuple[dict[str, Any], Asking]] = [
-        ({"kind": "hitl"}, Asking(("*",), DAY_MS, "reject")),
-        ({"kind": "policy_rules", "policy": "p", "ask": ["ann"]}, Asking(("ann",), DAY_MS, "reject")),
-        ({"kind": "tribunal", "members": ["ann", "bob"]}, Asking(("ann", "bob"), DAY_MS, "reject", majority)),
+    table: list[tuple[dict[str, Any], QuestionSettings]] = [
+        ({"kind": "hitl"}, QuestionSettings(("*",), DAY_MS, "reject")),
+        ({"kind": "policy_rules", "policy": "p", "ask": ["ann"]}, QuestionSettings(("ann",), DAY_MS, "reject")),
+        ({"kind": "tribunal", "members": ["ann", "bob"]}, QuestionSettings(("ann", "bob"), DAY_MS, "reject", majority)),
         (
             {
                 "kind": "hitl",
                 "timeoutMs": 5,
                 "then": [{"members": ["ann", "bob"]}, {"ask": ["cat"], "timeoutMs": None}],
             },
-            Asking(
+            QuestionSettings(
                 ("*",),
                 5,
                 "escalate",
                 None,
-                (Asking(("ann", "bob"), DAY_MS, "escalate", majority), Asking(("cat",), None, "reject")),
+                (
+                    QuestionSettings(("ann", "bob"), DAY_MS, "escalate", majority),
+                    QuestionSettings(("cat",), None, "reject"),
+                ),
             ),
         ),
         (
@@ -441,12 +444,15 @@ def test_how_a_binding_asks_follows_from_its_members() -> None:
                     {"ask": ["cat"], "onTimeout": "approve"},
                 ],
             },
-            Asking(
+            QuestionSettings(
                 ("*",),
                 DAY_MS,
                 "approve",
                 None,
-                (Asking(("ann", "bob"), DAY_MS, "approve", both), Asking(("cat",), DAY_MS, "approve")),
+                (
+                    QuestionSettings(("ann", "bob"), DAY_MS, "approve", both),
+                    QuestionSettings(("cat",), DAY_MS, "approve"),
+                ),
             ),
         ),
     ]
@@ -458,7 +464,7 @@ def test_how_a_binding_asks_follows_from_its_members() -> None:
 
 @pytest.mark.requirement("CARD-policy")
 def test_opinions_come_to_one_answer_with_those_that_decided() -> None:
-    yes, no, ask, fault = Approve("yes"), Reject("no"), Escalate("ann"), Fault("broken")
+    yes, no, ask, fault = Approve("yes"), Reject("no"), Escalate("ann"), RuleFault("broken")
     less, there = Narrow("data.a"), Narrow("data.b")
     within, all_ = scope("data.a"), scope("data.*")
     table: list[tuple[list[Any], IntentScope | None, Combined]] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from authority import Policy
-from authority.policyfile import policy_from_text
+from authority.policies.policy_file import policy_from_text
 
 RULES = """
 name = "till"

@@ -10,13 +10,13 @@ from worldprotocol import (
     ActionContext,
     Approve,
     Domain,
+    EffectFailure,
     Escalate,
-    Failed,
     IntentBody,
-    Nothing,
+    NoIntent,
     Policy,
     Reject,
-    Selected,
+    Select,
     effect,
     handler,
     projection,
@@ -59,7 +59,7 @@ def charge(ctx: ActionContext, input: Charge) -> Any:  # noqa: A002
 
 @handler("bank.charge", time_limit_ms=5_000)
 def bank(params: Any, call: Any) -> Any:
-    return Failed("NO_MONEY", "not that much") if params["amount"] > 100 else {"receipt": f"r{params['amount']}"}
+    return EffectFailure("NO_MONEY", "not that much") if params["amount"] > 100 else {"receipt": f"r{params['amount']}"}
 
 
 handlers = [bank]
@@ -91,5 +91,5 @@ house = Policy("house", [small_sales_pass, large_sales_ask, no_cake_for_bots])
 def orders(request: Any) -> Any:
     order = request.source.payload or {}
     if order.get("item") is None:
-        return Nothing("nothing was ordered")
-    return Selected(IntentBody.read({"type": "sell", "input": {"item": order["item"]}}))
+        return NoIntent("nothing was ordered")
+    return Select(IntentBody.read({"type": "sell", "input": {"item": order["item"]}}))

@@ -143,6 +143,6 @@ if __name__ == "__main__":
     gc.freeze()  # so that no child copies what it never changes, only to collect it when it ends
     typed = _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.argv[:] = ["worldctl", *typed]
-    from worldprotocol.cli import main
+    from worldprotocol.cli.main import main
 
     main()

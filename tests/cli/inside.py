@@ -9,12 +9,12 @@ import sys
 from dataclasses import dataclass
 from unittest import mock
 
-from tests.cli.realm import Realm, Said, environment
-from worldprotocol.cli.run import run
+from tests.cli.realm import CliRealm, Said, environment
+from worldprotocol.cli.program import run
 
 
 @dataclass(frozen=True)
-class Inside(Realm):
+class Inside(CliRealm):
     """A folder in which ``worldctl`` runs; what it prints is caught where Python prints it."""
 
     def __call__(self, *arguments: str, given: str | bytes = b"", code: int = 0, **variables: str) -> Said:

@@ -12,12 +12,12 @@ from typing import Any
 from tests.cli.inside import Inside
 from tests.golden import garden, harbour
 from tests.pipeline.till import BOUND, HOUSE, STRICT, till
-from world.canonical import canonical_bytes
 from world.clock import ManualClock, SequentialIds
 from world.log import LoggedEvent
 from world.log.merkle import Frontier
-from worldprotocol import ScopeViolationError, World
-from worldprotocol.transfer import export_log, import_log
+from world.model.canonical_json import canonical_bytes
+from worldprotocol import Realm, ScopeViolationError
+from worldprotocol.export.jsonl import export_log, import_log
 
 KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 GARDEN = (
@@ -50,7 +50,7 @@ class Past:
     def cut(self, folder: Path, position: int) -> Inside:
         """Return the realm as it was when it had so many events and no more."""
         out = io.BytesIO()
-        with World.look(self.realm.folder / "world.db") as world:
+        with Realm.open_read_only(self.realm.folder / "world.db") as world:
             export_log(world.log, out)
         lines = out.getvalue().splitlines()[: position + 1]
         tree = Frontier().extended(event.leaf for event in self.events[:position])
@@ -63,7 +63,7 @@ class Past:
 
 def past_of(folder: Path) -> Past:
     """Return the past of the realm in a folder."""
-    with World.look(folder / "world.db") as world:
+    with Realm.open_read_only(folder / "world.db") as world:
         return Past(Inside(folder), list(world.log.read()))
 
 
@@ -90,7 +90,7 @@ def till_in(folder: Path) -> Past:
     )
     (folder / "w").mkdir()
     given: dict[str, Any] = {"clock": ManualClock(1_700_000_000_000, 1_000), "ids": SequentialIds("till")}
-    with World.create(
+    with Realm.create(
         folder / "world.db",
         domain=till,
         policies=["house.toml", "strict.toml"],
@@ -102,7 +102,7 @@ def till_in(folder: Path) -> Past:
     return past_of(folder)
 
 
-def _scenes(world: World, root: Path) -> None:
+def _scenes(world: Realm, root: Path) -> None:
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("bot", "agent", binding=BOUND, meta={"level": 1})
     world.shadow("strict")

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from tests.golden.garden import the_same_worker
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain
-from world.patch import Patch
-from worldprotocol import World
+from world.model.patch import Patch
+from worldprotocol import Realm
 
 START = 1_700_000_000_000
 
@@ -38,11 +38,11 @@ def edit(ctx: ActionContext, input: Edit) -> list[Patch]:  # noqa: A002
     return [Patch.from_wire(patch) for patch in input.patches]
 
 
-def opened(path: Path | str, *, data: Mapping[str, Any] | None = None, salt: str = "") -> World:
+def opened(path: Path | str, *, data: Mapping[str, Any] | None = None, salt: str = "") -> Realm:
     """Return a new realm with ann, bob and eve, who may do everything."""
     clock, ids = ManualClock(START, 1_000), SequentialIds(f"notebook{salt}")
     with the_same_worker():
-        world = World.create(path, domain=notebook, data=data, clock=clock, ids=ids)
+        world = Realm.create(path, domain=notebook, data=data, clock=clock, ids=ids)
     for name in ("ann", "bob", "eve"):
         world.register(name, "human", binding={"kind": "auto_approve"})
     return world
@@ -60,7 +60,7 @@ def merged(path: str, value: Any) -> dict[str, Any]:
     return {"op": "merge", "path": path, "value": value}
 
 
-def write(world: World, *patches: dict[str, Any], by: str = "ann", **wishes: Any) -> str:
+def write(world: Realm, *patches: dict[str, Any], by: str = "ann", **wishes: Any) -> str:
     """Make patches and return the id of the world that came of it."""
     done = world.act(by, "edit", {"patches": list(patches)}, **wishes)
     assert done.world_id is not None

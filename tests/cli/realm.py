@@ -47,7 +47,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Realm:
+class CliRealm:
     """A folder in which ``worldctl`` runs."""
 
     folder: Path
@@ -74,7 +74,7 @@ class Realm:
         )
 
 
-def founded(folder: Path, kind: type[Realm] = Realm) -> Realm:
+def founded(folder: Path, kind: type[CliRealm] = CliRealm) -> CliRealm:
     """Return a realm with ann (auto-approved), bot (bound by the house policy) and kid (who asks ann)."""
     realm = kind(folder)
     realm(*FOUND)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import COUNTER, FOUND, Realm, founded, sale
+from tests.cli.realm import COUNTER, FOUND, CliRealm, founded, sale
 from tests.patience import PATIENCE_S
-from worldprotocol import World
+from worldprotocol import Realm
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +21,17 @@ def template(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def realm(template, tmp_path) -> Realm:
+def realm(template, tmp_path) -> CliRealm:
     """Return a realm of the test's own, copied: founding takes five processes."""
     shutil.copytree(template, tmp_path / "realm")
-    return Realm(tmp_path / "realm")
+    return CliRealm(tmp_path / "realm")
 
 
 def test_init_writes_what_composes_the_realm_and_founds_it(template):
     config = tomllib.loads((template / "world.toml").read_text())
     assert config["domain"] == f"{COUNTER}:counter"
     assert config["policies"] == [f"{COUNTER}:house"]
-    with World.look(template / "world.db") as world:
+    with Realm.open_read_only(template / "world.db") as world:
         assert world.data()["sold"] == 0
         assert list(world.realm().policies) == ["house"]
 
@@ -45,26 +45,26 @@ def test_init_overwrites_nothing(realm):
 
 
 def test_init_makes_a_folder_whose_references_start_there(tmp_path):
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     shutil.copy(COUNTER, tmp_path / "shop.py")
     (tmp_path / "first.json").write_text('{"sold": 7}')
     told = realm("init", "deep/er", "--domain", "shop.py:counter", "--data", "first.json", "--json").json
     assert tomllib.loads((tmp_path / "deep/er/world.toml").read_text())["domain"] == "../../shop.py:counter"
-    with World.look(tmp_path / told["log"]) as world:
+    with Realm.open_read_only(tmp_path / told["log"]) as world:
         assert world.data()["sold"] == 7
         assert world.branch().head == told["worldId"]
-    assert Realm(tmp_path / "deep/er")("settle", "--json").json["events"] == 0
+    assert CliRealm(tmp_path / "deep/er")("settle", "--json").json["events"] == 0
     assert realm("--config", "deep/er/world.toml", "branch", "list", "--json").json[0]["name"] == "main"
 
 
 def test_init_founds_nothing_on_data_that_does_not_fit(tmp_path):
-    said = Realm(tmp_path)("init", "--domain", f"{COUNTER}:counter", "--data", '{"sold": "x"}', code=2)
+    said = CliRealm(tmp_path)("init", "--domain", f"{COUNTER}:counter", "--data", '{"sold": "x"}', code=2)
     assert "[INVALID_DATA]" in said.err
     assert not (tmp_path / "world.toml").exists()
 
 
 def test_actors_are_listed_with_their_bindings(template):
-    told = {one["actorId"]: one for one in Realm(template)("actor", "list", "--json").json}
+    told = {one["actorId"]: one for one in CliRealm(template)("actor", "list", "--json").json}
     assert told["ann"]["name"] == "Ann"
     assert told["ann"]["binding"] == {"kind": "auto_approve"}
     assert told["bot"]["binding"]["policy"] == "house"
@@ -86,7 +86,7 @@ def test_an_actor_is_bound_again_and_bad_bindings_are_usage_errors(realm):
 
 
 def test_a_policy_is_listed_with_its_hashes_and_adopted_once(template, tmp_path):
-    realm = Realm(shutil.copytree(template, tmp_path / "realm"))
+    realm = CliRealm(shutil.copytree(template, tmp_path / "realm"))
     (told,) = realm("policy", "list", "--json").json
     assert (told["name"], told["note"], told["adopted"]) == ("house", "in force", told["atHand"])
     assert realm("policy", "adopt", "house", "--json").json["adopted"] is False
@@ -96,7 +96,7 @@ def test_a_policy_is_listed_with_its_hashes_and_adopted_once(template, tmp_path)
 def test_an_intent_is_submitted_and_its_outcome_told(realm):
     told = realm("submit", "sell", "--actor", "ann", "--input", '{"item": "tea"}', "--json").json
     assert told["status"] == "completed"
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert world.branch().head == told["worldId"]
     rejected = realm("submit", "sell", "--actor", "bot", "--input", '{"item": "cake"}', "--json", code=1).json
     assert (rejected["status"], rejected["decision"]["decision"]) == ("rejected", "rejected")
@@ -120,7 +120,7 @@ verdict = "approve"
 @pytest.mark.requirement("CARD-policy")
 def test_a_policy_file_is_adopted_by_its_name_once_world_toml_names_it(template, tmp_path):
     shutil.copytree(template, tmp_path / "realm")
-    realm = Realm(tmp_path / "realm")
+    realm = CliRealm(tmp_path / "realm")
     (realm.folder / "rules.toml").write_text(RULES)
     assert "add it there" in realm("policy", "adopt", "rules.toml", code=1).err
     config = (realm.folder / "world.toml").read_text()
@@ -136,7 +136,7 @@ def test_a_policy_file_is_adopted_by_its_name_once_world_toml_names_it(template,
 @pytest.mark.requirement("CARD-policy")
 def test_init_takes_a_policy_file_from_the_current_folder(tmp_path):
     (tmp_path / "rules.toml").write_text(RULES)
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "shop", "--domain", f"{COUNTER}:counter", "--policy", "rules.toml")
     assert tomllib.loads((tmp_path / "shop" / "world.toml").read_text())["policies"] == ["../rules.toml"]
 
@@ -165,7 +165,7 @@ def test_init_takes_a_policy_file_from_the_current_folder(tmp_path):
 )
 @pytest.mark.slow
 def test_what_is_wrong_is_one_sentence_and_one_exit_code(template, arguments, code, word):
-    said = Realm(template)(*arguments, "--json", code=code)
+    said = CliRealm(template)(*arguments, "--json", code=code)
     assert said.json["error"]["code"] == word
     assert said.err.startswith("error: ")
     assert said.json["error"]["message"] in said.err
@@ -195,7 +195,7 @@ def test_lines_are_submitted_in_order_and_bad_ones_are_reported_by_number(realm)
         "MALFORMED_JSON", "INVALID_VALUE", "INVALID_VALUE", "INVALID_VALUE", "MALFORMED_JSON", "UNKNOWN_ACTOR",
     ]  # fmt: skip
     assert "10 lines done" in said.err
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert world.data()["sold"] == 3
 
 
@@ -206,14 +206,14 @@ def test_a_batch_stops_at_the_first_error_when_told_to(realm):
 
 
 def test_full_instances_can_be_imported_again_and_nothing_happens_twice(realm):
-    with World.open(realm.folder / "world.db", domain=f"{COUNTER}:counter", policies=[f"{COUNTER}:house"]) as world:
+    with Realm.open(realm.folder / "world.db", domain=f"{COUNTER}:counter", policies=[f"{COUNTER}:house"]) as world:
         issued = [world.issue("ann", "sell", {"item": "tea"}).to_wire() for _ in range(3)]
     (realm.folder / "intents.jsonl").write_text("".join(json.dumps(one) + "\n" for one in issued))
     first = realm("submit", "--intents", "intents.jsonl").lines
     again = realm("submit", "--intents", "intents.jsonl", code=1).lines
     assert [one["proposalId"] for one in again] == [one["proposalId"] for one in first]
     assert all(one["alreadySubmitted"] and one["error"]["code"] == "INTENT_ALREADY_SUBMITTED" for one in again)
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert world.data()["sold"] == 3
 
 
@@ -276,7 +276,7 @@ def test_branches_are_made_listed_and_switched(realm):
 
 
 def test_a_changed_domain_is_refused_until_it_is_adopted(tmp_path):
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     (tmp_path / "domain.json").write_text(json.dumps(VENDING))
     realm("init", "--domain", "domain.json")
     assert realm("adopt", "--json").json["adopted"] is False
@@ -327,7 +327,7 @@ def test_ctrl_c_during_a_long_import_loses_nothing_and_says_how_far_it_came(real
     assert f"{done} lines done" in err
     assert "Traceback" not in err
     assert done < 20_000
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert world.data()["sold"] == done
 
 
@@ -357,5 +357,5 @@ def test_nobody_reading_the_output_is_no_error_and_loses_nothing(realm):
     running.stdin.close()
     assert running.wait(PATIENCE_S) == 141
     assert err == ""
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert world.data()["sold"] >= 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import Realm
+from tests.cli.realm import CliRealm
 
 DOMAIN = """
 id: urn:test:lamp
@@ -35,10 +35,10 @@ actions:
 
 
 @pytest.fixture(scope="module")
-def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def realm(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     folder = tmp_path_factory.mktemp("lamp")
     (folder / "lamp.yaml").write_text(DOMAIN)
-    realm = Realm(folder)
+    realm = CliRealm(folder)
     realm("init", "--domain", "lamp.yaml")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve", "--meta", '{"role": "keeper"}')
     realm("actor", "add", "bot", "--kind", "agent", "--auto-approve")
@@ -46,12 +46,12 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     return realm
 
 
-def listed(realm: Realm, *options: str) -> list[list[str]]:
+def listed(realm: CliRealm, *options: str) -> list[list[str]]:
     return [line.split("\t") for line in realm("actions", *options).out.splitlines()]
 
 
 @pytest.mark.requirement("INT-7.4.1", "INT-7.4.3a")
-def test_the_actions_that_are_offered_are_listed(realm: Realm) -> None:
+def test_the_actions_that_are_offered_are_listed(realm: CliRealm) -> None:
     assert listed(realm, "--actor", "ann") == [
         ["action", "availability", "what"],
         ["lamp.douse", "available", ""],
@@ -68,7 +68,7 @@ def test_the_actions_that_are_offered_are_listed(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("INT-3.4c", "INT-7.4.4b")
-def test_the_catalog_is_printed_as_json_and_its_hash_is_the_same_in_every_mode(realm: Realm) -> None:
+def test_the_catalog_is_printed_as_json_and_its_hash_is_the_same_in_every_mode(realm: CliRealm) -> None:
     shown = {mode: realm("actions", "--json", "--all", "--mode", mode).json for mode in ("llm", "ui", "debug")}
     assert {catalog["kind"] for catalog in shown.values()} == {"action_catalog"}
     assert len({catalog["catalogHash"] for catalog in shown.values()}) == 1
@@ -82,13 +82,13 @@ def test_the_catalog_is_printed_as_json_and_its_hash_is_the_same_in_every_mode(r
     assert again["catalogHash"] == shown["llm"]["catalogHash"]
 
 
-def test_tools_are_printed_for_models(realm: Realm) -> None:
+def test_tools_are_printed_for_models(realm: CliRealm) -> None:
     told = realm("actions", "--tools", "--actor", "ann", "--branch", "main").json
     assert told["names"] == {"lamp-douse": "lamp.douse", "lamp-fill": "lamp.fill", "lamp-look": "lamp.look"}
     assert {tuple(tool) for tool in told["tools"]} == {("name", "description", "input_schema")}
 
 
-def test_each_action_is_explained(realm: Realm) -> None:
+def test_each_action_is_explained(realm: CliRealm) -> None:
     rows = {row[0]: row[1:] for row in listed(realm, "--explain", "--actor", "bot")}
     assert rows["lamp.light"] == [
         "no", "unavailable", "the predicate is false (lit is true); unavailable actions are dropped",
@@ -101,7 +101,7 @@ def test_each_action_is_explained(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("INT-7.4.3b")
-def test_a_past_world_and_the_schemas_order_can_be_asked_for(realm: Realm) -> None:
+def test_a_past_world_and_the_schemas_order_can_be_asked_for(realm: CliRealm) -> None:
     first = realm("worlds", "--json").lines[0]
     rows = listed(realm, "--at", first["worldId"][:12], "--sort", "schema_order")
     assert [row[0] for row in rows] == ["action", "lamp.fill", "lamp.light", "lamp.look"]
@@ -110,22 +110,22 @@ def test_a_past_world_and_the_schemas_order_can_be_asked_for(realm: Realm) -> No
     assert "Nobody registered the actor 'ann' up to event 5." in said
 
 
-def test_options_that_contradict_each_other_are_refused(realm: Realm) -> None:
+def test_options_that_contradict_each_other_are_refused(realm: CliRealm) -> None:
     for options in (("--tools", "--explain"), ("--tools", "--mode", "ui"), ("--max", "-1")):
         assert realm("actions", *options, code=2).err
     assert realm("actions", "--actor", "nobody", code=1).err
 
 
-def test_looking_needs_no_code_and_changes_no_byte(realm: Realm, tmp_path: Path) -> None:
+def test_looking_needs_no_code_and_changes_no_byte(realm: CliRealm, tmp_path: Path) -> None:
     log = next(realm.folder.glob("*.db"))
     before = log.read_bytes()
     told = realm("actions", "--json", "--actor", "ann").json
-    elsewhere = Realm(tmp_path)
+    elsewhere = CliRealm(tmp_path)
     assert elsewhere("actions", "--json", "--actor", "ann", "--log", str(log)).json == told
     assert log.read_bytes() == before
 
 
-def test_a_domain_that_cannot_be_loaded_is_told_and_done_without(realm: Realm) -> None:
+def test_a_domain_that_cannot_be_loaded_is_told_and_done_without(realm: CliRealm) -> None:
     domain = realm.folder / "lamp.yaml"
     kept = domain.read_text()
     told = realm("actions", "--json").json

@@ -14,13 +14,13 @@ import pytest
 from host.backups import Backups
 from host.workspace import Workspace
 from tests.cli.inside import Inside
-from tests.cli.realm import Realm, founded
+from tests.cli.realm import CliRealm, founded
 from tests.golden.garden import garden
 from world.clock import ManualClock
-from world.errors import Refused
-from worldprotocol import World
-from worldprotocol.config import WorkspaceConfig
-from worldprotocol.runs.backups import BackupDesk
+from world.errors import RefusedError
+from worldprotocol import Realm
+from worldprotocol.api.config import WorkspaceConfig
+from worldprotocol.runs.backups import BackupAdministration
 
 LONG = ("--ttl-ms", "600000")
 HOUR_MS = 3_600_000
@@ -40,24 +40,24 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+def realm(template: Path, tmp_path: Path) -> CliRealm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Inside(tmp_path)
 
 
-def the_backup(realm: Realm) -> dict[str, Any]:
+def the_backup(realm: CliRealm) -> dict[str, Any]:
     told: dict[str, Any]
     (told,) = realm("backups", "list", "--json").json
     return told
 
 
-def texts(realm: Realm) -> dict[str, str]:
+def texts(realm: CliRealm) -> dict[str, str]:
     names = ("a.txt", "src/x.py", "src/y.py", "src/new.py")
     return {name: (realm.folder / name).read_text() for name in names if (realm.folder / name).exists()}
 
 
 @pytest.mark.requirement("KO-7")
-def test_a_backup_is_listed_and_shown_with_whose_it_is_and_what_it_holds(realm: Realm) -> None:
+def test_a_backup_is_listed_and_shown_with_whose_it_is_and_what_it_holds(realm: CliRealm) -> None:
     before = hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest()
     told = the_backup(realm)
     assert (told["agentId"], told["sessionId"], told["state"]) == ("old", "s1", "closed")
@@ -76,7 +76,7 @@ def test_a_backup_is_listed_and_shown_with_whose_it_is_and_what_it_holds(realm: 
 
 
 @pytest.mark.requirement("KO-7", "KO-3.3")
-def test_a_backup_is_given_back_whole_or_in_part(realm: Realm) -> None:
+def test_a_backup_is_given_back_whole_or_in_part(realm: CliRealm) -> None:
     name = the_backup(realm)["backupId"]
     part = realm("backups", "restore", name[:30], "src/x.py")
     assert "restored /src/x.py" in part.err
@@ -99,7 +99,7 @@ def test_a_backup_is_given_back_whole_or_in_part(realm: Realm) -> None:
         (["ID", "../elsewhere"], 1, "OUTSIDE_WORKSPACE"),
     ],
 )
-def test_what_is_not_in_a_backup_cannot_be_given_back(realm: Realm, words: list[str], code: int, said: str) -> None:
+def test_what_is_not_in_a_backup_cannot_be_given_back(realm: CliRealm, words: list[str], code: int, said: str) -> None:
     before = texts(realm)
     named = [the_backup(realm)["backupId"] if word == "ID" else word for word in words]
     assert f"[{said}]" in realm("backups", "restore", *named, code=code).err
@@ -107,7 +107,7 @@ def test_what_is_not_in_a_backup_cannot_be_given_back(realm: Realm, words: list[
 
 
 @pytest.mark.requirement("KO-7")
-def test_nothing_is_given_back_under_the_hands_of_whoever_holds_a_lease_there_unless_by_force(realm: Realm) -> None:
+def test_nothing_is_given_back_under_the_hands_of_whoever_holds_a_lease_there_unless_by_force(realm: CliRealm) -> None:
     name = the_backup(realm)["backupId"]
     realm("lease", "acquire", "FILE:/src/y.py", "--agent", "young", "--session", "y", *LONG)
     refused = realm("backups", "restore", name, "--json", code=1).json["error"]
@@ -123,7 +123,7 @@ def test_nothing_is_given_back_under_the_hands_of_whoever_holds_a_lease_there_un
 
 
 @pytest.mark.requirement("KO-7")
-def test_old_backups_are_removed_but_never_one_that_is_needed(realm: Realm) -> None:
+def test_old_backups_are_removed_but_never_one_that_is_needed(realm: CliRealm) -> None:
     name = the_backup(realm)["backupId"]
     realm("lease", "acquire", "FILE:/a.txt", "--agent", "old", "--session", "s2", *LONG)  # no workspace: no backup
     script = "echo ready; read line"
@@ -148,7 +148,7 @@ def test_old_backups_are_removed_but_never_one_that_is_needed(realm: Realm) -> N
 
 
 @pytest.mark.requirement("KO-7")
-def test_all_backups_together_stay_below_a_size(realm: Realm) -> None:
+def test_all_backups_together_stay_below_a_size(realm: CliRealm) -> None:
     for number in range(3):
         (realm.folder / "a.txt").write_text(f"{number}" * 1000)
         realm("run", "--agent", "old", "--writes", "a.txt", "--", "sh", "-c", "echo > a.txt")
@@ -158,7 +158,7 @@ def test_all_backups_together_stay_below_a_size(realm: Realm) -> None:
     assert len(realm("backups", "list", "--json").json) == 2
 
 
-def test_an_unreadable_backup_is_told_by_list_prune_and_doctor(realm: Realm) -> None:
+def test_an_unreadable_backup_is_told_by_list_prune_and_doctor(realm: CliRealm) -> None:
     name = the_backup(realm)["backupId"]
     (realm.folder / f".klock/backups/sets/{name}.json").write_text("{")
     assert the_backup(realm)["state"] == "damaged"
@@ -182,7 +182,7 @@ def cut_off(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.requirement("KO-3.3", "KO-7")
 def test_a_rollback_that_was_cut_off_is_told_by_doctor_and_finished_by_the_next_that_acts(
-    realm: Realm, monkeypatch: pytest.MonkeyPatch
+    realm: CliRealm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = the_backup(realm)["backupId"]
     cut_off(realm.folder, name, monkeypatch)
@@ -196,10 +196,10 @@ def test_a_rollback_that_was_cut_off_is_told_by_doctor_and_finished_by_the_next_
 
 
 @pytest.mark.requirement("KO-3.3")
-def test_a_rollback_that_cannot_be_finished_is_told(realm: Realm) -> None:
+def test_a_rollback_that_cannot_be_finished_is_told(realm: CliRealm) -> None:
     name = the_backup(realm)["backupId"]
     (realm.folder / f".klock/backups/restoring/{name}.json").write_text("{")
-    said = Realm(realm.folder)("settle").err  # a process of its own, whose warnings go to stderr
+    said = CliRealm(realm.folder)("settle").err  # a process of its own, whose warnings go to stderr
     assert f"The rollback to backup {name} is not done" in said
 
 
@@ -213,7 +213,7 @@ def test_a_realm_without_backups_says_so(tmp_path: Path) -> None:
 # By itself, and from Python
 
 
-def a_run(world: World, root: Path, text: str) -> str:
+def a_run(world: Realm, root: Path, text: str) -> str:
     """Change a file in a governed session; return the id of the backup."""
     with world.host.session(agent="ann", writes=[str(root / "a.txt")]) as session:
         (root / "a.txt").write_text(text)
@@ -227,7 +227,7 @@ def test_after_a_run_old_backups_go_by_themselves_once_an_hour_at_most(tmp_path:
     (root / "a.txt").write_text("0")
     clock = ManualClock(1_000_000_000_000)
     workspace = WorkspaceConfig(root=str(root), keep_days=2)
-    with World.create(tmp_path / "log.db", domain=garden, workspace=workspace, clock=clock) as world:
+    with Realm.create(tmp_path / "log.db", domain=garden, workspace=workspace, clock=clock) as world:
 
         def kept() -> list[str]:
             return [info.backup_id for info in world.host.backups.list()]
@@ -252,7 +252,7 @@ def test_a_pruning_that_fails_is_logged_and_fails_nobody(tmp_path: Path, caplog:
     root = tmp_path / "w"
     root.mkdir()
     (root / "a.txt").write_text("0")
-    with World.create(tmp_path / "log.db", domain=garden, workspace=root) as world:
+    with Realm.create(tmp_path / "log.db", domain=garden, workspace=root) as world:
         a_run(world, root, "1")
         stamp = root / ".klock/pruned"
         stamp.unlink()
@@ -269,7 +269,7 @@ def test_a_backup_of_which_the_log_knows_nothing_is_kept_for_a_day(tmp_path: Pat
     root.mkdir()
     (root / "a.txt").write_text("0")
     clock = ManualClock(1_000_000_000_000)
-    with World.create(tmp_path / "log.db", domain=garden, workspace=root, clock=clock) as world:
+    with Realm.create(tmp_path / "log.db", domain=garden, workspace=root, clock=clock) as world:
         host = world.host
         resource = host.premises.workspace.resource("a.txt", cwd=os.fsencode(root))
         assert resource is not None
@@ -283,10 +283,10 @@ def test_who_only_looks_restores_nothing(tmp_path: Path) -> None:
     root = tmp_path / "w"
     root.mkdir()
     (root / "a.txt").write_text("0")
-    with World.create(tmp_path / "log.db", domain=garden, workspace=root) as world:
+    with Realm.create(tmp_path / "log.db", domain=garden, workspace=root) as world:
         name = a_run(world, root, "1")
-        desk = BackupDesk(world.archive, world.host.premises, 0, None)
-        with pytest.raises(Refused) as refused:
+        desk = BackupAdministration(world.archive, world.host.premises, 0, None)
+        with pytest.raises(RefusedError) as refused:
             desk.restore(name)
         assert refused.value.code == "LOG_READ_ONLY"
     assert (root / "a.txt").read_text() == "1"

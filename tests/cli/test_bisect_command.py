@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.cli.inside import Inside
 from tests.cli.notebook import opened, put, write
-from world.errors import Refused
-from world.views.bisect import bisect, spread
+from world.errors import RefusedError
+from world.read_models.bisect import bisect, spread
 
 
 @pytest.mark.requirement("CARD-audit")
@@ -64,16 +64,16 @@ def test_a_long_stretch_that_cannot_be_tested_is_left_quickly() -> None:
 
 
 def test_ends_that_contradict_the_question_are_refused() -> None:
-    with pytest.raises(Refused, match="does not hold there"):
+    with pytest.raises(RefusedError, match="does not hold there"):
         bisect(["a", "b"], lambda _: False)
-    with pytest.raises(Refused, match="cannot be tested"):
+    with pytest.raises(RefusedError, match="cannot be tested"):
         bisect(["a", "b"], lambda _: None)
-    with pytest.raises(Refused, match="--good"):
+    with pytest.raises(RefusedError, match="--good"):
         bisect(["a", "b"], lambda world_id: None if world_id == "a" else True)
     assert bisect(["a", "b"], lambda _: True).first == ("a",)
     assert bisect(["a"], lambda _: True).before is None
     for line in (["a", "b"], ["a"]):
-        with pytest.raises(Refused, match="holds already at world a"):
+        with pytest.raises(RefusedError, match="holds already at world a"):
             bisect(line, lambda _: True, from_genesis=False)
 
 

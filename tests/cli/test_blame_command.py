@@ -11,9 +11,9 @@ from tests.cli.inside import Inside
 from tests.cli.test_bisect_command import SHELF
 from tests.golden.garden import record
 from world.core import ActionContext, Domain, Patch, set_
-from world.errors import Refused
-from world.views.tracking import leaves
-from worldprotocol import World
+from world.errors import RefusedError
+from world.read_models.value_tracking import leaves
+from worldprotocol import Realm
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def garden(tmp_path_factory: pytest.TempPathFactory) -> Inside:
 @pytest.mark.requirement("IC-audit", "CARD-audit")
 def test_a_line_for_each_value_leads_back_to_patch_decision_intent_actor_and_source_event(garden: Inside) -> None:
     lines = garden("blame", "--json").lines
-    with World.look(garden.folder / "world.db") as world:
+    with Realm.open_read_only(garden.folder / "world.db") as world:
         assert [(one["path"], one["value"]) for one in lines] == list(leaves(world.data()))
         for one in lines:
             sealed = world.sealed(one["worldId"])
@@ -97,7 +97,7 @@ def test_a_computed_value_has_no_writer_and_follows_from_places_in_the_data(tmp_
     missing = realm("blame", "computed.two", "--json", code=1).json["error"]
     assert missing["code"] == "NOT_FOUND"
     assert "computed.thrice" in missing["message"]
-    with World.look(tmp_path / "world.db") as world, pytest.raises(Refused, match="nobody writes it"):
+    with Realm.open_read_only(tmp_path / "world.db") as world, pytest.raises(RefusedError, match="nobody writes it"):
         world.blame("computed.twice")
     assert {one["path"] for one in realm("blame", "--json").lines} == {"left", "right"}
 
@@ -120,7 +120,7 @@ def test_a_member_of_the_data_that_is_called_data_is_found_by_its_path(tmp_path:
     def put(ctx: ActionContext) -> list[Patch]:
         return [set_("data.x", 7)]
 
-    with World.create(tmp_path / "world.db", domain=box) as world:
+    with Realm.create(tmp_path / "world.db", domain=box) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         made = world.act("ann", "put").world_id
     realm = Inside(tmp_path)

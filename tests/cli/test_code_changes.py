@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.realm import COMMAND, Realm, environment
+from tests.cli.realm import COMMAND, CliRealm, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 DOMAIN = """
@@ -49,8 +49,8 @@ def reset(ctx):
 
 
 @pytest.fixture
-def reaching(tmp_path: Path) -> Realm:
-    realm = Realm(tmp_path)
+def reaching(tmp_path: Path) -> CliRealm:
+    realm = CliRealm(tmp_path)
     (tmp_path / "reach").mkdir()
     (tmp_path / "reach" / "domain.py").write_text(DOMAIN)
     (tmp_path / "reach" / "helping.py").write_text("def added(one, other):\n    return one + other\n")
@@ -60,14 +60,14 @@ def reaching(tmp_path: Path) -> Realm:
     return realm
 
 
-def domain_check(realm: Realm, *, ok: bool = True) -> Any:
+def domain_check(realm: CliRealm, *, ok: bool = True) -> Any:
     """Return what doctor says of the domain."""
     checks = realm("doctor", "--json", code=0 if ok else 1).json["checks"]
     assert {one["check"] for one in checks if not one["ok"]} == (set() if ok else {"domain"})
     return next(one for one in checks if one["check"] == "domain")
 
 
-def rewrite(realm: Realm, file: str, old: str, new: str) -> None:
+def rewrite(realm: CliRealm, file: str, old: str, new: str) -> None:
     text = (realm.folder / file).read_text()
     assert text.count(old) == 1
     (realm.folder / file).write_text(text.replace(old, new))
@@ -86,7 +86,7 @@ def rewrite(realm: Realm, file: str, old: str, new: str) -> None:
 )
 @pytest.mark.slow
 def test_a_change_of_what_an_action_reaches_is_reported(
-    reaching: Realm, file: str, old: str, new: str, differs: bool
+    reaching: CliRealm, file: str, old: str, new: str, differs: bool
 ) -> None:
     rewrite(reaching, file, old, new)
     found = domain_check(reaching, ok=False)
@@ -105,7 +105,7 @@ def test_a_change_of_what_an_action_reaches_is_reported(
 
 @pytest.mark.requirement("CARD-replay")
 @pytest.mark.slow
-def test_layout_and_comments_are_no_change(reaching: Realm) -> None:
+def test_layout_and_comments_are_no_change(reaching: CliRealm) -> None:
     rewrite(reaching, "reach/domain.py", 'return STEP["by"]', '# by how much\n    return (STEP["by"])')
     rewrite(reaching, "reach/helping.py", "other):\n", 'other):\n    """Add them."""\n')
     found = domain_check(reaching)["found"]
@@ -116,7 +116,7 @@ def test_layout_and_comments_are_no_change(reaching: Realm) -> None:
 
 @pytest.mark.requirement("CARD-replay")
 @pytest.mark.slow
-def test_another_version_of_a_distribution_is_named(reaching: Realm) -> None:
+def test_another_version_of_a_distribution_is_named(reaching: CliRealm) -> None:
     adopted = reaching("log", "--topic", "domain.adopted", "--json").lines[0]["state"]["distributions"]
     assert adopted["pydantic"] == metadata.version("pydantic")
     package = reaching.folder / "site-packages"
@@ -154,7 +154,7 @@ def test_another_version_of_a_distribution_is_named(reaching: Realm) -> None:
 @pytest.mark.requirement("CARD-replay")
 @pytest.mark.slow
 def test_identities_of_the_first_kind_are_compared_by_their_own_rule(tmp_path: Path) -> None:
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("import", str(ROOT / "tests" / "golden" / "garden.jsonl"))
     for folder in ("golden", "cli"):
         shutil.copytree(ROOT / "tests" / folder, tmp_path / "mine" / folder, ignore=shutil.ignore_patterns("*.pyc"))

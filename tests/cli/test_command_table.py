@@ -13,13 +13,14 @@ import click
 import pytest
 
 import worldprotocol
-from tests.cli.realm import ROOT, Realm
-from world.errors import DamagedLog, Diverged, LogBusy, Refused, StorageFull
-from worldprotocol.cli import output, reading
-from worldprotocol.cli.exits import exit_code_of
-from worldprotocol.cli.finding import the_one
-from worldprotocol.cli.run import root, run
-from worldprotocol.cli.table import COMMANDS
+from tests.cli.realm import ROOT, CliRealm
+from world.errors import DamagedLogError, DivergenceError, LogBusyError, RefusedError, StorageFullError
+from worldprotocol.cli.program import root, run
+from worldprotocol.cli.registry import COMMANDS
+from worldprotocol.cli.support import input_reading as reading
+from worldprotocol.cli.support import output
+from worldprotocol.cli.support.exit_codes import exit_code_of
+from worldprotocol.cli.support.id_lookup import the_one
 
 
 def leaves(command):
@@ -52,7 +53,7 @@ def test_the_help_lists_every_command_with_its_line(capsys):
 
 def test_help_imports_nothing_of_the_engine():
     code = (
-        "import sys; from worldprotocol.cli.run import run; run(['--help']);"
+        "import sys; from worldprotocol.cli.program import run; run(['--help']);"
         "print([name for name in sys.modules if name.split('.')[0] in"
         " ('world', 'authority', 'host', 'projections', 'pydantic', 'sqlalchemy', 'rich', 'asyncio')],"
         " file=sys.stderr)"
@@ -66,7 +67,7 @@ MOST_MODULES_OF_HELP = 100
 
 def test_help_imports_few_modules():
     """Imports are what the start of a command costs; ``python -m bench help`` measures how long it takes."""
-    code = "import sys; before = set(sys.modules); from worldprotocol.cli.run import run; run(['--help'])"
+    code = "import sys; before = set(sys.modules); from worldprotocol.cli.program import run; run(['--help'])"
     count = f"{code}; print(len(set(sys.modules) - before), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", count], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(done.stderr) <= MOST_MODULES_OF_HELP
@@ -83,7 +84,7 @@ def test_the_version_is_printed(capsys):
 
 
 def test_global_options_are_heard_before_and_after_the_command(tmp_path):
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     for arguments in (["--json", "inbox", "--log", "x.db"], ["--log", "x.db", "inbox", "--json"]):
         assert realm(*arguments, code=2).json["error"]["code"] == "LOG_NOT_FOUND"
     assert "x.db" in realm("inbox", "--json", WORLD_LOG="x.db", code=2).json["error"]["message"]
@@ -94,14 +95,14 @@ def test_global_options_are_heard_before_and_after_the_command(tmp_path):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Refused("INVALID_VALUE", "x"), 2),
-        (Refused("MALFORMED_JSON", "x"), 2),
-        (Refused("LOG_NOT_FOUND", "x"), 2),
-        (Refused("STALE_BASE", "x"), 1),
-        (LogBusy("LOG_BUSY", "x"), 1),
-        (StorageFull("STORAGE_FULL", "x"), 1),
-        (Diverged("INVALID_VALUE", "x"), 1),
-        (DamagedLog("INVALID_EVENT", "x"), 3),
+        (RefusedError("INVALID_VALUE", "x"), 2),
+        (RefusedError("MALFORMED_JSON", "x"), 2),
+        (RefusedError("LOG_NOT_FOUND", "x"), 2),
+        (RefusedError("STALE_BASE", "x"), 1),
+        (LogBusyError("LOG_BUSY", "x"), 1),
+        (StorageFullError("STORAGE_FULL", "x"), 1),
+        (DivergenceError("INVALID_VALUE", "x"), 1),
+        (DamagedLogError("INVALID_EVENT", "x"), 3),
     ],
 )
 def test_an_error_has_the_exit_code_of_its_kind(error, code):
@@ -133,7 +134,7 @@ def test_a_prefix_names_the_one_or_lists_the_candidates():
     assert the_one("abc", ["abc", "abcd"], what="world") == "abc"
     assert the_one("x", ["abc"], what="world") == "x"
     assert the_one("", ["abc"], what="world") == ""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         the_one("a", ["abc", "acd"], what="world")
     assert caught.value.code == "AMBIGUOUS"
     assert [one["id"] for one in caught.value.details["candidates"]] == ["abc", "acd"]
@@ -151,7 +152,7 @@ def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_is_read(tmp_pat
 
 
 def test_a_folder_is_no_file_to_read(tmp_path):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         list(reading.read_lines(str(tmp_path)))
     assert caught.value.code == "FILE_UNREADABLE"
 
@@ -199,7 +200,7 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
 
 def test_doctor_says_what_is_no_log(tmp_path):
     (tmp_path / "junk.db").write_bytes(b"\x17" * 8192)
-    told = Realm(tmp_path)("doctor", "--log", "junk.db", "--json", code=1).json
+    told = CliRealm(tmp_path)("doctor", "--log", "junk.db", "--json", code=1).json
     assert not told["ok"]
     assert {one["check"] for one in told["checks"] if one["ok"]} == {
         "python",
@@ -212,10 +213,11 @@ def test_doctor_says_what_is_no_log(tmp_path):
 
 def test_public_names_are_these_and_all_are_there():
     assert worldprotocol.__all__ == [
-        "ActionContext", "Approve", "Case", "DamagedLog", "Diverged", "Domain", "Done", "Escalate", "Failed",
-        "IntentBody", "IntentInstance", "IntentScope", "LogBusy", "Narrow", "Nothing", "Policy", "ProjectionRequest",
-        "Received", "Refused", "Reject", "ScopeViolationError", "Selected", "SourceEvent", "StorageFull", "Wishes",
-        "World", "WorldProtocolError", "effect", "handler", "merge", "projection", "rule", "set_", "unset",
+        "ActionContext", "Approve", "Case", "DamagedLogError", "DivergenceError", "Domain", "EffectFailure",
+        "EffectResult", "Escalate", "IntentBody", "IntentInstance", "IntentScope", "LogBusyError", "Narrow",
+        "NoIntent", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError", "Reject",
+        "ScopeViolationError", "Select", "SourceEvent", "StorageFullError", "Wishes", "WorldProtocolError",
+        "effect", "handler", "merge", "projection", "rule", "set_", "unset",
     ]  # fmt: skip
     for name in worldprotocol.__all__:
         assert getattr(worldprotocol, name) is not None

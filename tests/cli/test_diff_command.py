@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.cli.inside import Inside
 from tests.cli.notebook import drop, merged, opened, put, write
-from world.canonical import canonical_bytes
-from world.frozen import freeze
-from world.paths import look_up
-from world.views.differences import ABSENT, changes
+from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import freeze
+from world.model.paths import look_up
+from world.read_models.diff import ABSENT, changes
 
 JSON = st.recursive(
     st.sampled_from([None, True, 0, 1, "x"]),

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.cli.counter import counter, house
-from tests.cli.realm import COUNTER, FOUND, Realm, founded, sale
+from tests.cli.realm import COUNTER, FOUND, CliRealm, founded, sale
 from world.clock import ManualClock, SystemClock
 from world.klis.settings import AUTHENTICATION, KlisSettings
 from world.limits import Limits
-from world.recorded_time import as_moment
-from worldprotocol import World
+from world.pipeline.recorded_time import as_moment
+from worldprotocol import Realm
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,11 @@ def template(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def realm(template, tmp_path) -> Realm:
-    return Realm(Path(shutil.copytree(template, tmp_path / "realm")))
+def realm(template, tmp_path) -> CliRealm:
+    return CliRealm(Path(shutil.copytree(template, tmp_path / "realm")))
 
 
-def change(realm: Realm, *statements: str) -> None:
+def change(realm: CliRealm, *statements: str) -> None:
     with closing(sqlite3.connect(realm.folder / "world.db")) as database:
         for statement in statements:
             database.execute(statement)
@@ -77,7 +77,7 @@ def test_all_is_well_and_no_byte_changes(realm):
 
 def test_a_jump_of_recorded_time_is_named_with_positions_times_and_how_far(realm):
     clock = ManualClock(SystemClock().now_ms())
-    with World.open(realm.folder / "world.db", domain=counter, policies=[house], clock=clock) as world:
+    with Realm.open(realm.folder / "world.db", domain=counter, policies=[house], clock=clock) as world:
         before, size = clock.now_ms(), world.log.head().size
         world.leases.desk.register_agent("early", by="operator")
         clock.advance(10 * 365 * 86_400_000)
@@ -145,7 +145,7 @@ def test_changed_code_and_a_missing_policy_are_reported(realm):
 
 
 def test_a_folder_without_a_realm_is_told_what_is_missing(tmp_path):
-    said = Realm(tmp_path)("doctor", code=1)
+    said = CliRealm(tmp_path)("doctor", code=1)
     assert "LOG_NOT_FOUND" in said.out
 
 
@@ -168,7 +168,7 @@ def test_an_index_is_built_anew_where_the_domain_is_gone(realm):
 
 @pytest.mark.requirement("KM-7.1")
 def test_a_realm_that_takes_every_callers_word_is_warned_of(tmp_path):
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm(*FOUND, "--authentication", "open")
     assert '[klis]\nauthentication = "open"' in (tmp_path / "world.toml").read_text()
     warned = checks(realm("doctor", "--json", code=1))["authentication"]
@@ -185,14 +185,14 @@ def test_a_realm_that_takes_every_callers_word_is_warned_of(tmp_path):
 @pytest.mark.requirement("KM-7.1")
 def test_a_log_that_does_not_record_how_manifests_are_authenticated_is_warned_of(tmp_path):
     limits = Limits(klis=KlisSettings.recorded({}))
-    with World.create(tmp_path / "world.db", domain=counter, limits=limits):
+    with Realm.create(tmp_path / "world.db", domain=counter, limits=limits):
         pass
     (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\n')
-    warned = checks(Realm(tmp_path)("doctor", "--json", code=1))["authentication"]
+    warned = checks(CliRealm(tmp_path)("doctor", "--json", code=1))["authentication"]
     assert warned["found"].startswith("not recorded, so open: ")
 
 
 def test_the_choices_of_init_are_those_of_the_settings():
-    from worldprotocol.cli import init
+    from worldprotocol.cli.commands.admin import init
 
     assert init.AUTHENTICATION == AUTHENTICATION

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import Realm, founded, sale
-from worldprotocol.secret_forms import NAMED, forms_in, json_findings, line_findings, may_hold_secrets
+from tests.cli.realm import CliRealm, founded, sale
+from worldprotocol.analysis.secret_forms import NAMED, forms_in, json_findings, line_findings, may_hold_secrets
 
 LETTERS = "Zx9Qm2Lk7Rt4Wv8Yp3Nb6Hc1Jd5Fg0SaTeUiVoKqXwMz"
 SAMPLES = {
@@ -95,18 +95,18 @@ def test_a_key_that_is_a_secret_is_not_shown_in_the_path() -> None:
 
 
 @pytest.fixture
-def realm(tmp_path: Path) -> Realm:
+def realm(tmp_path: Path) -> CliRealm:
     return founded(tmp_path)
 
 
-def test_a_realm_without_secrets_has_none(realm: Realm) -> None:
+def test_a_realm_without_secrets_has_none(realm: CliRealm) -> None:
     realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"))
     said = realm("doctor", "--secrets", "--json")
     assert said.json == {"ok": True, "counts": {"log": 0, "configuration": 0, "backups": 0}, "found": [], "more": 0}
     assert "Nothing has the form of a key" in realm("doctor", "--secrets").err
 
 
-def test_secrets_are_found_in_the_log_the_configuration_and_backups_and_never_shown(realm: Realm) -> None:
+def test_secrets_are_found_in_the_log_the_configuration_and_backups_and_never_shown(realm: CliRealm) -> None:
     token, key, password = SAMPLES["GitHub token"], SAMPLES["AWS access key"], "hunter-twenty-two"
     realm("submit", "--intents", "-", given=sale("ann", item=token), code=1)
     realm("actor", "add", "eve", "--kind", "human", "--name", f"Eve {token}")
@@ -133,11 +133,11 @@ def test_secrets_are_found_in_the_log_the_configuration_and_backups_and_never_sh
     assert token not in told.out + told.err
 
 
-def test_rebuilding_and_searching_are_two_things(realm: Realm) -> None:
+def test_rebuilding_and_searching_are_two_things(realm: CliRealm) -> None:
     assert "run doctor twice" in realm("doctor", "--secrets", "--rebuild", code=2).err
 
 
-def test_a_search_can_be_broken_off(realm: Realm) -> None:
+def test_a_search_can_be_broken_off(realm: CliRealm) -> None:
     (realm.folder / ".klock" / "backups").mkdir(parents=True)
     with (realm.folder / ".klock" / "backups" / "large").open("wb") as large:
         for _ in range(64):

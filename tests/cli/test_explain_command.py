@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.counter import counter
-from tests.cli.realm import COUNTER, Realm
-from worldprotocol import World
+from tests.cli.realm import COUNTER, CliRealm
+from worldprotocol import Realm
 
 RULES = """
 name = "till"
@@ -45,11 +45,11 @@ reason = "there are {base.data.stock} only"
 BOUND = {"kind": "policy_rules", "policy": "till"}
 
 
-def opened(folder: Path) -> World:
+def opened(folder: Path) -> Realm:
     """Return the counter under the rules of a file, with ann (auto-approved) and bot."""
     (folder / "rules.toml").write_text(RULES)
     (folder / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["rules.toml"]\n')
-    world = World.create(folder / "world.db", domain=counter, policies=["rules.toml"], folder=folder)
+    world = Realm.create(folder / "world.db", domain=counter, policies=["rules.toml"], folder=folder)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("bot", "agent", binding=BOUND)
     return world
@@ -64,7 +64,7 @@ def roles(told: Any) -> dict[str, tuple[str, str]]:
 def test_a_rejection_is_explained_rule_by_rule_with_what_the_conditions_read(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         done = world.act("bot", "sell", {"item": "cake", "count": 4})
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     told = realm("explain", done.proposal_id, "--json").json
     assert (told["kind"], told["status"], told["verdict"]) == ("proposal", "rejected", "rejected")
     assert roles(told) == {
@@ -104,7 +104,7 @@ def test_a_condition_that_does_not_hold_and_the_default_are_told(tmp_path: Path)
         granted = world.act("bot", "sell", {"item": "tea", "count": 1})
         past = world.act("bot", "sell", {"item": "cake", "count": 3})
         world.act("ann", "sell", {"item": "tea", "count": 7})
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     (tmp_path / "rules.toml").unlink()  # what was adopted stands in the log
     (tmp_path / "world.toml").unlink()
     told = realm("explain", done.proposal_id, "--json").json
@@ -125,7 +125,7 @@ def test_a_condition_that_does_not_hold_and_the_default_are_told(tmp_path: Path)
 def test_the_answers_of_people_are_part_of_the_explanation(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         done = world.act("bot", "charge", {"amount": 5})
-        realm = Realm(tmp_path)
+        realm = CliRealm(tmp_path)
         waiting = realm("explain", done.proposal_id, "--json").json
         world.decide(done.proposal_id, "reject", by="ann", reason="too dear")
     assert (waiting["verdict"], roles(waiting)["charges_go_to_people"]) == ("wait", ("escalate", "decided"))
@@ -142,11 +142,11 @@ def test_the_answers_of_people_are_part_of_the_explanation(tmp_path: Path) -> No
 def test_a_ruling_without_rules_is_explained_too(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         done = world.act("ann", "sell", {"item": "tea"})
-    told = json.loads(Realm(tmp_path)("explain", done.proposal_id, "--json").out)
+    told = json.loads(CliRealm(tmp_path)("explain", done.proposal_id, "--json").out)
     assert (told["authority"], told["rules"], told["policy"], told["byDefault"]) == ("auto_approve", [], None, False)
 
 
-def asked(realm: Realm, action: str, given: Any, *words: str, actor: str = "bot") -> Any:
+def asked(realm: CliRealm, action: str, given: Any, *words: str, actor: str = "bot") -> Any:
     wish = json.dumps({"type": action, "input": given})
     return realm("policy", "ask", "--actor", actor, "--intent", "-", *words, "--json", given=wish).json
 
@@ -156,7 +156,7 @@ def asked(realm: Realm, action: str, given: Any, *words: str, actor: str = "bot"
 def test_a_hypothetical_case_is_judged_and_nothing_is_recorded(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         size = world.log.head().size
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     told = asked(realm, "sell", {"item": "cake", "count": 3})
     assert (told["kind"], told["verdict"], told["inForce"]) == ("hypothetical", "approve", True)
     assert told["approvedScope"] == {"allowedPaths": ["data.stock.*", "data.sold"]}
@@ -167,7 +167,7 @@ def test_a_hypothetical_case_is_judged_and_nothing_is_recorded(tmp_path: Path) -
     told = asked(realm, "charge", {"amount": 1}, "--set", "intent.input.amount=7")
     assert (told["verdict"], told["ask"], told["input"]) == ("wait", ["ann"], {"amount": 7})
     assert asked(realm, "sell", {"item": "tea"}, actor="ann")["authority"] == "auto_approve"
-    with World.look(tmp_path / "world.db") as world:
+    with Realm.open_read_only(tmp_path / "world.db") as world:
         assert world.log.head().size == size
     wish = tmp_path / "wish.json"
     wish.write_text('{"type": "sell", "input": {"item": "tea", "count": 9}}')
@@ -181,7 +181,7 @@ def test_a_hypothetical_case_is_judged_and_nothing_is_recorded(tmp_path: Path) -
 def test_another_policy_is_asked_by_its_file(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / "strict.toml").write_text(RULES.replace("<= 5", "<= 2").replace('name = "till"', 'name = "strict"'))
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     told = asked(realm, "sell", {"item": "tea", "count": 3}, "--policy", "strict.toml", actor="ann")
     assert (told["verdict"], told["byDefault"], told["inForce"]) == ("reject", True, False)
     assert (told["policy"]["name"], told["authority"]) == ("strict", "policy_rules:strict")

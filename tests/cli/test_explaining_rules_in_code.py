@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from authority import Approve, Policy, PythonRule, Reject
-from authority.policy import TIMED_OUT
+from authority.policies.policy import TIMED_OUT
 from tests.authority.cases import by_policy, make_case
 from tests.cli.counter import counter
-from tests.cli.realm import COUNTER, Realm
-from worldprotocol import World
-from worldprotocol.asking_again import MAX_VALUE, MAX_VALUES, answered_from
+from tests.cli.realm import COUNTER, CliRealm
+from worldprotocol import Realm
+from worldprotocol.policy_tools.rule_trace import MAX_VALUE, MAX_VALUES, answered_from
 
 PYTHON = """\
 from authority import Approve, Policy, Reject, rule
@@ -55,7 +55,7 @@ def sold(folder: Path, file: str, text: str, policy: str, count: int) -> str:
     """Return the proposal of a sale that a policy judged."""
     (folder / file).write_text(text)
     (folder / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["{policy}"]\n')
-    with World.create(folder / "world.db", domain=counter, policies=[policy], folder=folder) as world:
+    with Realm.create(folder / "world.db", domain=counter, policies=[policy], folder=folder) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "till"})
         return world.act("bot", "sell", {"item": "cake", "count": count}).proposal_id
 
@@ -64,7 +64,7 @@ def sold(folder: Path, file: str, text: str, policy: str, count: int) -> str:
 @pytest.mark.slow
 def test_a_rule_in_python_is_told_with_its_line_and_its_values(tmp_path: Path) -> None:
     proposal = sold(tmp_path, "till_rules.py", PYTHON, "till_rules.py:till", 4)
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     few, stock = realm("explain", proposal, "--json").json["rules"]
     assert (few["answeredFrom"]["line"], few["answeredFrom"]["code"]) == (9, 'return Approve("few")')
     assert few["answeredFrom"]["values"]["count"] == 4
@@ -85,7 +85,7 @@ def test_a_rule_in_python_is_told_with_its_line_and_its_values(tmp_path: Path) -
 @pytest.mark.requirement("CARD-policy", "CARD-audit")
 def test_a_rule_in_cedar_is_told_with_the_attributes_that_it_names(tmp_path: Path) -> None:
     proposal = sold(tmp_path, "till.cedar", CEDAR, "till.cedar", 4)
-    few, stock = Realm(tmp_path)("explain", proposal, "--json").json["rules"]
+    few, stock = CliRealm(tmp_path)("explain", proposal, "--json").json["rules"]
     assert few["reads"] == {"context.input.count": 4, "principal.kind": "agent"}
     assert stock["reads"] == {"context.input.count": 4, "resource.data.stock.cake": 3}
     assert stock["because"] == "its policy is not satisfied"
@@ -98,14 +98,14 @@ def test_a_number_that_was_rounded_for_a_cedar_policy_that_stayed_silent_is_show
     sold(tmp_path, "till.cedar", text, "till.cedar", 4)
     wish = {"type": "sell", "input": {"item": "cake", "count": 4, "price": 0.50001}}
     (tmp_path / "wish.json").write_text(json.dumps(wish))
-    words = Realm(tmp_path)("policy", "ask", "--actor", "bot", "--intent", "wish.json").out
+    words = CliRealm(tmp_path)("policy", "ask", "--actor", "bot", "--intent", "wish.json").out
     said = "why    its policy is not satisfied; context.input.price is 0.50001 and was read as 0.5"
     assert said in words
 
 
 def test_a_policy_in_cedar_that_forbids_is_not_among_those_that_could_approve(tmp_path: Path) -> None:
     proposal = sold(tmp_path, "till.cedar", CEDAR, "till.cedar", 9)
-    told = Realm(tmp_path)("explain", proposal, "--json").json
+    told = CliRealm(tmp_path)("explain", proposal, "--json").json
     assert [one["rule"] for one in told["changes"]["matchOneOf"]] == ["few"]
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import FOUND, Realm, environment, sale
+from tests.cli.realm import FOUND, CliRealm, environment, sale
 from world.private_files import open_private
-from worldprotocol.cli.modes_checkup import sensitive_files
-from worldprotocol.config import read_config
+from worldprotocol.api.config import read_config
+from worldprotocol.cli.support.health.file_modes import sensitive_files
 
 
-class Open(Realm):
+class Open(CliRealm):
     """Runs ``worldctl`` with the umask 022, under which others may read new files unless they are made otherwise."""
 
     def run(self, *arguments: str, given: str = "") -> None:
@@ -85,8 +85,8 @@ def test_the_companions_of_an_open_log_have_its_mode(tmp_path: Path) -> None:
         "import os, stat, sys\n"
         "os.umask(0o022)\n"
         "from tests.cli.counter import counter\n"
-        "from worldprotocol import World\n"
-        "with World.create('w.db', domain=counter) as world:\n"
+        "from worldprotocol import Realm\n"
+        "with Realm.create('w.db', domain=counter) as world:\n"
         "    world.register('ann', 'human', binding={'kind': 'auto_approve'})\n"
         "    print({name: oct(stat.S_IMODE(os.stat(name).st_mode)) for name in sorted(os.listdir('.'))})\n"
     )
@@ -118,7 +118,7 @@ def test_a_part_that_was_left_behind_does_not_open_what_replaces_it(tmp_path: Pa
 
 
 def test_doctor_names_a_log_that_others_may_read(used: Path) -> None:
-    realm = Realm(used)
+    realm = CliRealm(used)
     (used / "world.db").chmod(0o644)
     try:
         said = {one["check"]: one for one in realm("doctor", "--json", code=1).json["checks"]}

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 
 from tests.cli.counter import Counter, counter, house
-from tests.cli.realm import COUNTER, ROOT, Realm, environment
+from tests.cli.realm import COUNTER, ROOT, CliRealm, environment
 from world.clock import ManualClock
-from world.submission import Submission
-from worldprotocol import ActionContext, Domain, Refused, World, set_
-from worldprotocol.config import Config
+from world.pipeline.submit import Submission
+from worldprotocol import ActionContext, Domain, Realm, RefusedError, set_
+from worldprotocol.api.config import Config
 
 KID = {"kind": "hitl", "ask": ["ann"], "timeoutMs": 1_000}
 
 
-def refused(call: Any) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(call: Any) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         call()
     return caught.value
 
 
-def founded(place: Path, **parts: Any) -> World:
-    world = World.create(place, domain=counter, policies=[house], **parts)
+def founded(place: Path, **parts: Any) -> Realm:
+    world = Realm.create(place, domain=counter, policies=[house], **parts)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("kid", "human", binding=KID)
     return world
@@ -52,44 +52,47 @@ def test_the_example_of_the_readme_can_be_run_again_in_the_same_folder(tmp_path)
 
 def test_open_or_create_founds_once_and_goes_on_from_then(tmp_path):
     place = tmp_path / "world.db"
-    with World.open_or_create(place, domain=counter, data={"sold": 3}, policies=iter([house])) as world:
+    with Realm.open_or_create(place, domain=counter, data={"sold": 3}, policies=iter([house])) as world:
         assert list(world.realm().policies) == ["house"]
         world.register("ann", "human", binding={"kind": "auto_approve"})
         world.act("ann", "sell", {"item": "tea"})
-    with World.open_or_create(place, domain=counter, data={"sold": 3}, policies=iter([house])) as world:
+    with Realm.open_or_create(place, domain=counter, data={"sold": 3}, policies=iter([house])) as world:
         assert world.data()["sold"] == 4
     other = Domain("urn:test:other", version="1.0.0", state=Counter)
     other.flow("go", {"kind": "seq", "steps": []})
-    assert refused(lambda: World.open_or_create(place, domain=other)).code == "SCHEMA_MISMATCH"
+    assert refused(lambda: Realm.open_or_create(place, domain=other)).code == "SCHEMA_MISMATCH"
 
 
 def test_a_realm_that_another_process_founds_meanwhile_is_opened(tmp_path, monkeypatch):
     founded(tmp_path / "world.db").close()
-    real, calls = World.open, []
+    real, calls = Realm.open, []
 
-    def first_missing(address: Any, **parts: Any) -> World:
+    def first_missing(address: Any, **parts: Any) -> Realm:
         calls.append(address)
         if len(calls) == 1:
-            raise Refused("LOG_NOT_FOUND", "not yet")
+            raise RefusedError("LOG_NOT_FOUND", "not yet")
         return real(address, **parts)
 
-    monkeypatch.setattr(World, "open", first_missing)
-    with World.open_or_create(tmp_path / "world.db", domain=counter, policies=[house]) as world:
+    monkeypatch.setattr(Realm, "open", first_missing)
+    with Realm.open_or_create(tmp_path / "world.db", domain=counter, policies=[house]) as world:
         assert len(calls) == 2
         assert world.data()["sold"] == 0
 
 
 def test_nothing_is_made_of_data_that_does_not_fit(tmp_path):
-    error = refused(lambda: World.create(tmp_path / "world.db", domain=counter, data={"sold": "x"}))
+    error = refused(lambda: Realm.create(tmp_path / "world.db", domain=counter, data={"sold": "x"}))
     assert error.code == "INVALID_DATA"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_log_says_how_one_is_founded(tmp_path):
-    for way_in in (lambda: World.look(tmp_path / "no.db"), lambda: World.open(tmp_path / "no.db", domain=counter)):
+    for way_in in (
+        lambda: Realm.open_read_only(tmp_path / "no.db"),
+        lambda: Realm.open(tmp_path / "no.db", domain=counter),
+    ):
         error = refused(way_in)
         assert error.code == "LOG_NOT_FOUND"
-        assert "`worldctl init` (World.create)" in error.message
+        assert "`worldctl init` (Realm.create)" in error.message
 
 
 @pytest.mark.requirement("WP-bind")
@@ -108,13 +111,13 @@ def test_a_configuration_founds_and_opens_with_data_progress_and_a_clock(tmp_pat
     config = Config(domain=f"{COUNTER}:counter", policies=[f"{COUNTER}:house"], folder=tmp_path)
     seen: list[tuple[int, int]] = []
     clock = ManualClock(1_000, 1)
-    with World.from_config(config, create=True, data={"sold": 7}, by="ann", clock=clock) as world:
+    with Realm.from_config(config, create=True, data={"sold": 7}, by="ann", clock=clock) as world:
         assert (world.data()["sold"], world.sealed().at) == (7, 1_000)
         assert list(world.realm().policies) == ["house"]
-    with World.from_config(config, progress=lambda done, total: seen.append((done, total))) as world:
+    with Realm.from_config(config, progress=lambda done, total: seen.append((done, total))) as world:
         assert world.data()["sold"] == 7
-    assert refused(lambda: World.from_config(Config(folder=tmp_path))).code == "INVALID_CONFIG"
-    assert refused(lambda: World.from_config(Config(domain="x.json", limits={"nope": 1}))).code == "INVALID_CONFIG"
+    assert refused(lambda: Realm.from_config(Config(folder=tmp_path))).code == "INVALID_CONFIG"
+    assert refused(lambda: Realm.from_config(Config(domain="x.json", limits={"nope": 1}))).code == "INVALID_CONFIG"
 
 
 def test_what_became_of_a_proposal_is_told_to_who_answers_too_late(tmp_path):
@@ -149,7 +152,7 @@ def test_a_branch_has_a_name_that_can_be_typed(tmp_path, name):
         fork = refused(lambda: world.act("ann", "sell", {"item": "tea"}, base_world=head, fork_name=name))
         assert fork.code == "INVALID_NAME"
         source = {"kind": "ui", "eventId": "e", "payload": {}}
-        assert refused(lambda: world.receive(source, "ann", fork_name=name)).code == "INVALID_NAME"
+        assert refused(lambda: world.project(source, "ann", fork_name=name)).code == "INVALID_NAME"
         acting = world._acting  # the engine below the façade has the same rule
         assert refused(lambda: acting.create_branch(name, head, by="ann")).code == "INVALID_NAME"
         intent = world.issue("ann", "sell", {"item": "tea"})
@@ -192,8 +195,8 @@ def test_an_action_that_is_declared_with_something_else_is_told_what_is_accepted
 
 SCRIPT = """
 from pydantic import BaseModel
-from world.submission import Submission
-from worldprotocol import ActionContext, Approve, Domain, Policy, Refused, World, rule, set_
+from world.pipeline.submit import Submission
+from worldprotocol import ActionContext, Approve, Domain, Policy, RefusedError, Realm, rule, set_
 
 class Room(BaseModel):
     guests: list[str] = []
@@ -213,7 +216,7 @@ def enter(ctx: ActionContext, input: Guest):
 def everybody(case):
     return Approve("welcome")
 
-with World.open_or_create("room.db", domain=room, policies=[Policy("door", [everybody])]) as world:
+with Realm.open_or_create("room.db", domain=room, policies=[Policy("door", [everybody])]) as world:
     world.register("bob", "human", binding={"kind": "policy_rules", "policy": "door"})
     print(world.act("bob", "enter", {"name": "Bob"}).status)
     print(world.act("bob", "enter", {"name": "Bob"}).error["code"])
@@ -230,7 +233,7 @@ with World.open_or_create("room.db", domain=room, policies=[Policy("door", [ever
     ):
         try:
             wrong()
-        except Refused as refused:
+        except RefusedError as refused:
             print(refused.code, "|", refused)
 """
 
@@ -269,7 +272,7 @@ def test_every_line_of_a_domain_files_faults_is_told_and_nothing_is_left_behind(
     (tmp_path / "broken.json").write_text('{"a":')
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "kept").mkdir()
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     told = realm("init", "kept/made/deep", "--domain", "faulty.json", "--json", code=2)
     faults = told.json["error"]["details"]["faults"]
     lines = told.err.splitlines()

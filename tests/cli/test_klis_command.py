@@ -15,11 +15,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from tests.cli.realm import COMMAND, ROOT, Realm, environment
+from tests.cli.realm import COMMAND, ROOT, CliRealm, environment
 from tests.documents import blocks
 from world.klis.manifest import manifest_schema
 from world.klis.predicate import Predicate, compatible
-from worldprotocol.klis_scenario import OPS
+from worldprotocol.conformance.klis_scenario import OPS
 
 MANIFEST = {
     "ver": "1.0",
@@ -41,7 +41,7 @@ scope:
 
 
 @pytest.fixture
-def realm(tmp_path: Path) -> Realm:
+def realm(tmp_path: Path) -> CliRealm:
     """A folder with a manifest in both forms, and a pair of keys."""
     private = Ed25519PrivateKey.generate()
     (tmp_path / "m.json").write_text(json.dumps(MANIFEST))
@@ -50,7 +50,7 @@ def realm(tmp_path: Path) -> Realm:
     public = private.public_key()
     (tmp_path / "key.pub").write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     (tmp_path / "key.b64").write_text(b64encode(public.public_bytes_raw()).decode())
-    return Realm(tmp_path)
+    return CliRealm(tmp_path)
 
 
 @pytest.mark.requirement("KM-5")

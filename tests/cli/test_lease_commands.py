@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.realm import Realm, founded
+from tests.cli.realm import CliRealm, founded
 from tests.patience import PATIENCE_S
-from world.events import KeyRegistered, RequestWithdrawn
+from world.events.definitions import KeyRegistered, RequestWithdrawn
 from world.klis.conflict import Conflict
 from world.klis.predicate import Predicate
-from world.views.leases import Wait, check_edges, waits
-from worldprotocol.facade import World
+from world.read_models.leases import Wait, check_edges, waits
+from worldprotocol.api.realm import Realm
 
 LONG = ("--ttl-ms", "600000")
 
@@ -35,17 +35,17 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+def realm(template: Path, tmp_path: Path) -> CliRealm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    return Realm(tmp_path)
+    return CliRealm(tmp_path)
 
 
-def held(realm: Realm, agent: str, session: str, *resources: str, **more: Any) -> Any:
+def held(realm: CliRealm, agent: str, session: str, *resources: str, **more: Any) -> Any:
     done = realm("lease", "acquire", *resources, "--agent", agent, "--session", session, *LONG, "--json", **more)
     return done.json
 
 
-def waiting(realm: Realm, *words: str) -> subprocess.Popen[str]:
+def waiting(realm: CliRealm, *words: str) -> subprocess.Popen[str]:
     """Start a command that waits, and return when it does."""
     running = realm.start(*words)
     until = time.monotonic() + PATIENCE_S
@@ -55,14 +55,14 @@ def waiting(realm: Realm, *words: str) -> subprocess.Popen[str]:
     return running
 
 
-def last_verdict(realm: Realm) -> dict[str, Any]:
+def last_verdict(realm: CliRealm) -> dict[str, Any]:
     state: dict[str, Any] = realm("log", "--topic", "verdict.given", "--json").lines[-1]["state"]
     return state
 
 
 @pytest.mark.requirement("KP-4a", "KP-4b")
 @pytest.mark.slow
-def test_leases_are_acquired_listed_kept_and_given_back(realm: Realm) -> None:
+def test_leases_are_acquired_listed_kept_and_given_back(realm: CliRealm) -> None:
     got = held(realm, "old", "o2", "FILE:/a", "FILE:/b")
     assert [one["resource"] for one in got["leases"]] == ["FILE:/a", "FILE:/b"]
     names = [one["leaseId"] for one in got["leases"]]
@@ -81,7 +81,7 @@ def test_leases_are_acquired_listed_kept_and_given_back(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KP-4b")
-def test_only_the_holder_gives_back_and_only_a_reason_takes_away(realm: Realm) -> None:
+def test_only_the_holder_gives_back_and_only_a_reason_takes_away(realm: CliRealm) -> None:
     (lease,) = held(realm, "old", "o3", "FILE:/c")["leases"]
     refused = realm("lease", "release", lease["leaseId"], "--agent", "young", "--session", "o3", code=1).err
     assert "NOT_THE_HOLDER" in refused
@@ -93,7 +93,7 @@ def test_only_the_holder_gives_back_and_only_a_reason_takes_away(realm: Realm) -
 
 
 @pytest.mark.requirement("KP-5b", "KP-3a")
-def test_a_younger_agent_is_told_why_it_dies(realm: Realm) -> None:
+def test_a_younger_agent_is_told_why_it_dies(realm: CliRealm) -> None:
     done = realm("lease", "acquire", "FILE:/old", "--agent", "young", "--json", code=1)
     error = done.json["error"]
     assert (error["code"], error["details"]["retry_after_ms"]) == ("DIED", 1000)
@@ -106,7 +106,7 @@ def test_a_younger_agent_is_told_why_it_dies(realm: Realm) -> None:
 
 @pytest.mark.requirement("KP-3a", "KP-3b", "KP-3d")
 @pytest.mark.slow
-def test_an_older_agent_waits_and_is_shown_as_waiting_until_the_way_is_free(realm: Realm) -> None:
+def test_an_older_agent_waits_and_is_shown_as_waiting_until_the_way_is_free(realm: CliRealm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60", "--json")
     (wait,) = realm("waits", "--json").json["waits"]
     (edge,) = wait["waitsFor"]
@@ -126,14 +126,14 @@ def test_an_older_agent_waits_and_is_shown_as_waiting_until_the_way_is_free(real
     assert realm("waits").err.strip() == "Nobody waits for a lease."
 
 
-def test_a_wait_that_is_too_long_ends_and_leaves_nothing_behind(realm: Realm) -> None:
+def test_a_wait_that_is_too_long_ends_and_leaves_nothing_behind(realm: CliRealm) -> None:
     done = realm("lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "0.3", code=1)
     assert "WAIT_TIMED_OUT" in done.err
     assert realm("waits", "--json").json == {"waits": [], "circles": [], "retrying": []}
 
 
 @pytest.mark.slow
-def test_ctrl_c_takes_the_request_back(realm: Realm) -> None:
+def test_ctrl_c_takes_the_request_back(realm: CliRealm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60")
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=PATIENCE_S)
@@ -162,7 +162,7 @@ def test_ctrl_c_takes_the_request_back(realm: Realm) -> None:
 @pytest.mark.requirement("KM-6.1", "KM-6.2", "KM-6.3", "KM-7.2")
 @pytest.mark.slow
 def test_what_cannot_be_granted_is_refused_and_changes_nothing(
-    realm: Realm, words: list[str], code: int, said: str
+    realm: CliRealm, words: list[str], code: int, said: str
 ) -> None:
     before = realm("log", "--json").out
     assert said in realm("lease", "acquire", *words, code=code).err
@@ -171,7 +171,7 @@ def test_what_cannot_be_granted_is_refused_and_changes_nothing(
 
 @pytest.mark.requirement("KM-7.3")
 @pytest.mark.slow
-def test_paths_are_hidden_where_that_is_wished(realm: Realm) -> None:
+def test_paths_are_hidden_where_that_is_wished(realm: CliRealm) -> None:
     realm("lease", "acquire", "FILE:/old", "--agent", "young", code=1)
     verdict = last_verdict(realm)["verdictId"]
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60")
@@ -187,7 +187,7 @@ def test_paths_are_hidden_where_that_is_wished(realm: Realm) -> None:
 
 @pytest.mark.requirement("KM-7.1")
 @pytest.mark.slow
-def test_a_signed_manifest_is_taken_once_while_its_key_is_in_force(realm: Realm) -> None:
+def test_a_signed_manifest_is_taken_once_while_its_key_is_in_force(realm: CliRealm) -> None:
     made = realm("keys", "new", "old.pem", "--json").json
     assert stat.S_IMODE((realm.folder / "old.pem").stat().st_mode) == 0o600
     assert "FILE_EXISTS" in realm("keys", "new", "old.pem", code=1).err
@@ -222,7 +222,7 @@ def test_a_signed_manifest_is_taken_once_while_its_key_is_in_force(realm: Realm)
 
 @pytest.mark.requirement("KM-7.1", "KM-5")
 @pytest.mark.slow
-def test_a_manifest_that_somebody_hands_in_needs_a_signature_in_json_and_in_yaml(realm: Realm) -> None:
+def test_a_manifest_that_somebody_hands_in_needs_a_signature_in_json_and_in_yaml(realm: CliRealm) -> None:
     text = "ver: '1.0'\nsession_id: s\nagent_id: old\nscope:\n  - predicate: MUTATES\n    resource: FILE:/x\n"
     for name in ("m.yaml", "m.yml", "m.json"):
         (realm.folder / name).write_text(text if name != "m.json" else json.dumps(yaml.safe_load(text)))
@@ -237,12 +237,12 @@ def test_a_manifest_that_somebody_hands_in_needs_a_signature_in_json_and_in_yaml
     assert "a second 'scope' at line 7, column 1" in wrong
 
 
-def test_explain_says_what_it_does_not_find(realm: Realm) -> None:
+def test_explain_says_what_it_does_not_find(realm: CliRealm) -> None:
     assert "NOT_FOUND" in realm("explain", "zzz", code=1).err
     assert "AMBIGUOUS" in realm("explain", last_verdict(realm)["verdictId"][:2], code=1).err
 
 
-def test_the_verdict_on_a_proposal_is_explained_by_the_proposal(realm: Realm) -> None:
+def test_the_verdict_on_a_proposal_is_explained_by_the_proposal(realm: CliRealm) -> None:
     done = realm("submit", "sell", "--actor", "ann", "--input", '{"item": "tea"}', "--json").json
     told = realm("explain", done["proposalId"], "--json").json["leases"]
     assert told["status"] == "Granted"
@@ -252,9 +252,9 @@ def test_the_verdict_on_a_proposal_is_explained_by_the_proposal(realm: Realm) ->
 
 @pytest.mark.requirement("KP-3b")
 @pytest.mark.slow
-def test_an_edge_against_the_order_of_age_would_be_told(realm: Realm) -> None:
+def test_an_edge_against_the_order_of_age_would_be_told(realm: CliRealm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60")
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         ledger = world.realm().klis
     running.kill()
     running.communicate()
@@ -267,7 +267,7 @@ def test_an_edge_against_the_order_of_age_would_be_told(realm: Realm) -> None:
     check_edges(ledger, [Wait(wait.request, (turn,), more=False)])  # it holds nothing
 
 
-def test_changed_settings_come_into_force_on_demand_and_verdicts_follow_them(realm: Realm) -> None:
+def test_changed_settings_come_into_force_on_demand_and_verdicts_follow_them(realm: CliRealm) -> None:
     assert "INVALID_TTL" not in realm("lease", "acquire", "FILE:/q", "--agent", "old", *LONG).err
     with (realm.folder / "world.toml").open("a") as config:
         config.write("[klis]\nmax_ttl_ms = 1000\ndefault_ttl_ms = 1000\n")
@@ -278,7 +278,7 @@ def test_changed_settings_come_into_force_on_demand_and_verdicts_follow_them(rea
     assert realm("recheck", "--json").json["ok"]
 
 
-def test_the_log_says_who_asked_and_what_came_of_it(realm: Realm) -> None:
+def test_the_log_says_who_asked_and_what_came_of_it(realm: CliRealm) -> None:
     realm("lease", "acquire", "FILE:/old", "--agent", "young", code=1)
     shown = realm("log", "--topic", "verdict.given", "--actor", "young").out.splitlines()[-1]
     for words in ("young", "Die", "1 conflict ", last_verdict(realm)["verdictId"]):

@@ -6,8 +6,8 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import ROOT
-from world.events import ProposalJudged, ProposalSubmitted, WorldSealed
-from worldprotocol import World
+from world.events.definitions import ProposalJudged, ProposalSubmitted, WorldSealed
+from worldprotocol import Realm
 
 CONFIG = (
     'domain = "tests.golden.garden:garden"\npolicies = ["tests.golden.garden:rules"]\n'
@@ -67,7 +67,7 @@ def both(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[I
 @pytest.fixture(scope="module")
 def names(both: tuple[Inside, Inside]) -> dict[str, str]:
     """What the commands are asked about."""
-    with World.look(both[0].folder / "world.db") as world:
+    with Realm.open_read_only(both[0].folder / "world.db") as world:
         events = [event for _, event in world.events()]
     worlds = [event.world_id for event in events if isinstance(event, WorldSealed)]
     proposals = [event.proposal_id for event in events if isinstance(event, ProposalSubmitted)]

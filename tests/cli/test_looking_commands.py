@@ -13,7 +13,7 @@ import pytest
 from tests.cli.forked import run
 from tests.golden.garden import FOLDER, record
 from world.log.tables import LOG_SHIFT
-from worldprotocol import World
+from worldprotocol import Realm
 
 ROOT = FOLDER.parent.parent
 
@@ -117,7 +117,7 @@ def test_worlds_are_drawn_as_a_tree(folder: Path) -> None:
 def test_replay_verify_and_recheck_say_that_all_is_well(folder: Path) -> None:
     summary = json.loads((FOLDER / "garden.summary.json").read_text(encoding="utf-8"))
     done = told(folder, "replay", "--data")
-    with World.look(folder / "world.db") as realm:
+    with Realm.open_read_only(folder / "world.db") as realm:
         assert done["data"] == {branch.name: realm.data(branch.head) for branch in realm.branches()}
     assert done["data"].keys() == summary["data"].keys()
     assert done["proposals"] == summary["statuses"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.workshop import a_workshop
-from worldprotocol.cli.run import run
+from worldprotocol.cli.program import run
 
 LOST = [
     ("worlds", "DELETE FROM wp_world"),

@@ -56,9 +56,9 @@ COMMANDS: list[tuple[str, list[str], int]] = [
 
 CALLS: list[tuple[str, str]] = [
     ("cedar", "from authority import policy_from_file; policy_from_file('house.cedar')"),
-    ("cedar", "from worldprotocol import World; World.create('c.db', domain='ledger.yaml', policies=['house.cedar'])"),
-    ("postgres", "from worldprotocol import World; World.look('postgresql://localhost/db')"),
-    ("postgres", "from worldprotocol import World; World.create('postgresql://localhost/db', domain='ledger.yaml')"),
+    ("cedar", "from worldprotocol import Realm; Realm.create('c.db', domain='ledger.yaml', policies=['house.cedar'])"),
+    ("postgres", "from worldprotocol import Realm; Realm.open_read_only('postgresql://localhost/db')"),
+    ("postgres", "from worldprotocol import Realm; Realm.create('postgresql://localhost/db', domain='ledger.yaml')"),
     ("postgres", "from world.log import open_log; open_log('postgresql://localhost/db')"),
     ("keyring", "from host.secrets import KeyringSecrets; KeyringSecrets('shop').read('TOKEN')"),
     ("report", "from worldprotocol.report.page import _environment; _environment()"),
@@ -71,8 +71,8 @@ CHILD = """
 import json, sys
 extra, packages, commands, calls = json.loads(sys.argv[1])
 sys.modules.update(dict.fromkeys(packages))
-from world.errors import Refused
-from worldprotocol.cli.run import run
+from world.errors import RefusedError
+from worldprotocol.cli.program import run
 for command, expected in commands:
     print("> ", *command, flush=True)
     code = run(command)
@@ -81,7 +81,7 @@ for call in calls:
     print("> ", call, flush=True)
     try:
         exec(call)
-    except Refused as refused:
+    except RefusedError as refused:
         print(refused.message)
         print("as expected" if refused.details["extra"] == extra else refused.details, flush=True)
 """

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import COUNTER, ROOT, Realm
+from tests.cli.realm import COUNTER, ROOT, CliRealm
 from tests.documents import PAGES, blocks
 
 NAMES = ("world", "projections", "authority", "host")
 TAKEN = (*NAMES, "worldprotocol")
-PROGRAM = "from worldprotocol import World\nprint(World.__name__)\n"
+PROGRAM = "from worldprotocol import Realm\nprint(Realm.__name__)\n"
 
 
 def ended(folder: Path, *arguments: str) -> tuple[int, str, str]:
@@ -77,7 +77,7 @@ def test_a_folder_of_our_name_without_modules_shadows_nothing(tmp_path: Path) ->
     (tmp_path / "world").mkdir()
     (tmp_path / "world" / "map.txt").touch()
     (tmp_path / "app.py").write_text(PROGRAM)
-    assert ended(tmp_path, "app.py") == (0, "World\n", "")
+    assert ended(tmp_path, "app.py") == (0, "Realm\n", "")
 
 
 def test_a_file_of_our_name_elsewhere_shadows_nothing(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_file_of_our_name_elsewhere_shadows_nothing(tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / "shop" / f"{name}.py").touch()
     (tmp_path / "shop" / "__init__.py").write_text(PROGRAM)
-    assert ended(tmp_path, "-c", "import shop, shop.world") == (0, "World\n", "")
+    assert ended(tmp_path, "-c", "import shop, shop.world") == (0, "Realm\n", "")
 
 
 @pytest.mark.parametrize("arguments", [("-m", "app"), ("-c", PROGRAM), ("-m", "worldprotocol", "--help")])
@@ -109,7 +109,7 @@ def test_no_module_of_a_user_is_run_to_find_out(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_worldctl_acts_in_a_folder_with_such_a_file_and_does_not_run_it(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('it was run')\n")
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "--domain", f"{COUNTER}:counter")
     realm("actor", "add", "ann", "--kind", "human")
     assert realm("--json", "state").json["data"]["sold"] == 0
@@ -118,7 +118,7 @@ def test_worldctl_acts_in_a_folder_with_such_a_file_and_does_not_run_it(tmp_path
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_reference_to_a_module_of_our_name_says_which_file_to_rename(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('it was run')\n")
-    said = Realm(tmp_path)("init", "--domain", f"{name}:shop", code=2)
+    said = CliRealm(tmp_path)("init", "--domain", f"{name}:shop", code=2)
     assert "[NOT_LOADED]" in said.err
     assert f"comes before {tmp_path / f'{name}.py'}. Rename {tmp_path / f'{name}.py'}" in said.err
     assert "it was run" not in said.err

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.realm import founded
 from world.core.domain import load_domain
-from world.errors import DamagedLog, Refused
-from world.events import decode_event
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import decode_event
 from world.klis.manifest import manifest_document
 from world.markup import check_yaml, load_toml, load_yaml
 from world.sizes import MAX_DOMAIN_BYTES, MAX_YAML_NODES, MAX_YAML_NUMBER_CHARS
@@ -99,7 +99,7 @@ def test_a_nested_value_in_a_changed_row_is_damage(
     realm = Inside(tmp_path)
     for command in (["verify"], ["log"], ["export", "out.jsonl"], ["recheck"], ["salvage", "-o", "saved.jsonl"]):
         realm(*command, code=3)
-    with pytest.raises(DamagedLog) as damage:
+    with pytest.raises(DamagedLogError) as damage:
         decode_event("projection.recorded", 1, b'{"result":{"a":' + nested(3_000).encode() + b"}}", 7)
     assert damage.value.code == "BAD_EVENT"
     assert "Event 7 is no valid 'projection.recorded': it is nested too deep." in damage.value.message
@@ -121,10 +121,10 @@ def test_nested_input_and_sources_are_refused(exported: tuple[Path, list[str]], 
 def test_nested_files_are_refused_with_the_line(tmp_path: Path, depth: int) -> None:
     (tmp_path / "deep.yaml").write_text(DOMAIN + f"meta:\n  a: {nested(depth)}\n")
     (tmp_path / "deep.json").write_text(f'{{"id": {nested(depth)}}}')
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_domain(tmp_path / "deep.yaml")
     assert (refused.value.code, refused.value.details["line"]) == ("MALFORMED_YAML", DOMAIN.count("\n") + 2)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_domain(tmp_path / "deep.json")
     assert refused.value.code == "NOT_CANONICAL"
     realm = Inside(tmp_path)
@@ -133,7 +133,7 @@ def test_nested_files_are_refused_with_the_line(tmp_path: Path, depth: int) -> N
     for name in ("p.toml", "p.yaml"):
         assert f"{name}:3: error" in realm("policy", "lint", name, code=1).out
     for text, yaml in ((f'{{"scope": {nested(depth)}}}', False), (f"ver: '1.0'\nscope: {nested(depth)}\n", True)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             manifest_document(text, yaml=yaml)
         assert refused.value.code == "MALFORMED_SCHEMA"
     (tmp_path / "world.toml").write_text(f"# one\ndomain = {nested(depth)}\n")
@@ -142,7 +142,7 @@ def test_nested_files_are_refused_with_the_line(tmp_path: Path, depth: int) -> N
 
 def test_aliases_that_stand_for_too_many_values_are_refused_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "bomb.yaml").write_text(bomb(9) + DOMAIN)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_domain(tmp_path / "bomb.yaml")
     assert refused.value.code == "YAML_TOO_LARGE"
     assert refused.value.details["line"] == 6
@@ -152,7 +152,7 @@ def test_aliases_that_stand_for_too_many_values_are_refused_with_the_line(tmp_pa
 
 
 def test_an_alias_within_what_it_stands_for_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_yaml("a: 1\nb: &b [*b]\n")
     assert (refused.value.code, refused.value.details["line"]) == ("MALFORMED_YAML", 2)
 
@@ -182,7 +182,7 @@ def test_a_domain_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: 
     path = tmp_path / "large.yaml"
     with path.open("wb") as file:
         file.truncate(MAX_DOMAIN_BYTES + 1)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_domain(path)
     assert refused.value.code == "FILE_UNREADABLE"
     assert "MAX_DOMAIN_BYTES" in refused.value.message
@@ -191,14 +191,14 @@ def test_a_domain_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: 
 @pytest.mark.parametrize("number", [":".join(["1"] * 1_000), ":".join(["1"] * 1_000) + ".5", "0x" + "f" * 1_000])
 @pytest.mark.parametrize("tag", ["", "!!int ", "!!float "])
 def test_a_long_number_in_yaml_is_refused_before_it_is_read(number: str, tag: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_yaml(f"a: 1\nb: {tag}{number}\n")
     assert refused.value.code == "MALFORMED_YAML"
     assert "The number at line 2 has more than 256 characters (MAX_YAML_NUMBER_CHARS)" in refused.value.message
 
 
 def test_a_long_number_is_no_value_of_a_manifest() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         manifest_document("ver: " + ":".join(["1"] * 1_000), yaml=True)
     assert refused.value.code == "MALFORMED_SCHEMA"
     assert "MAX_YAML_NUMBER_CHARS" in refused.value.message
@@ -217,7 +217,7 @@ def test_texts_of_digits_and_numbers_within_the_limit_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["[{}]\nb = 1", "{} = 1", "a = {{{} = 1}}", "a = 1\n{} . x = 1"])
 def test_a_dotted_key_of_many_names_is_nested_too_deep(text: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_toml(text.format(".".join(["a", '"b"', "'c'"] * 100)))
     assert refused.value.code == "MALFORMED_TOML"
     assert "nested more than 200 deep" in refused.value.message

@@ -16,11 +16,11 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.notebook import opened, put, write
 from tests.golden.garden import record
-from world.events import ProposalCompleted, WorldSealed
-from world.identity import state_hash
-from world.views.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
-from worldprotocol import World
-from worldprotocol.cli.run import run
+from world.events.definitions import ProposalCompleted, WorldSealed
+from world.model.identity import state_hash
+from world.read_models.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
+from worldprotocol import Realm
+from worldprotocol.cli.program import run
 
 TOML = (
     'domain = "tests.golden.garden:garden"\npolicies = ["tests.golden.garden:rules"]\n'
@@ -36,8 +36,8 @@ def garden(tmp_path_factory: pytest.TempPathFactory) -> Inside:
     return Inside(folder)
 
 
-def look(realm: Inside) -> World:
-    return World.look(realm.folder / "world.db")
+def look(realm: Inside) -> Realm:
+    return Realm.open_read_only(realm.folder / "world.db")
 
 
 def sealed_events(realm: Inside) -> list[WorldSealed]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.realm import Realm
+from tests.cli.realm import CliRealm
+from world.code.references import load_reference
 from world.core import Domain
-from world.references import load_reference
-from worldprotocol import World
+from worldprotocol import Realm
 
 DOMAIN = """
 from pydantic import BaseModel
@@ -62,7 +62,7 @@ OF_ONE = {"computed.more": 2, "computed.most": 102, "computed.steady": -1, "comp
 """The computed values of genesis as they were when it was sealed."""
 
 
-def write(realm: Realm, *changes: tuple[str, str], factor: int = 2, version: str = "1.0.0") -> None:
+def write(realm: CliRealm, *changes: tuple[str, str], factor: int = 2, version: str = "1.0.0") -> None:
     text = DOMAIN.replace("VERSION", version).replace("FACTOR", str(factor))
     for old, new in changes:
         assert old in text
@@ -71,8 +71,8 @@ def write(realm: Realm, *changes: tuple[str, str], factor: int = 2, version: str
 
 
 @pytest.fixture
-def realm(tmp_path: Path) -> Realm:
-    realm = Realm(tmp_path)
+def realm(tmp_path: Path) -> CliRealm:
+    realm = CliRealm(tmp_path)
     write(realm)
     realm("init", "--domain", "past.py:d")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
@@ -81,24 +81,24 @@ def realm(tmp_path: Path) -> Realm:
     return realm
 
 
-def genesis(realm: Realm) -> str:
-    with World.look(realm.folder / "world.db") as world:
+def genesis(realm: CliRealm) -> str:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         return next(str(row.world_id) for row in world.worlds() if row.parent is None)
 
 
-def state(realm: Realm, *arguments: str) -> Any:
+def state(realm: CliRealm, *arguments: str) -> Any:
     return realm("state", "--at", genesis(realm), "--json", *arguments).json
 
 
-def opened(realm: Realm) -> World:
+def opened(realm: CliRealm) -> Realm:
     domain = load_reference(f"{realm.folder / 'past.py'}:d")
     assert isinstance(domain, Domain)
-    return World.open(realm.folder / "world.db", domain=domain)
+    return Realm.open(realm.folder / "world.db", domain=domain)
 
 
 @pytest.mark.requirement("WP-restore", "CARD-audit")
 @pytest.mark.slow
-def test_a_value_by_a_function_that_changed_since_is_marked(realm: Realm) -> None:
+def test_a_value_by_a_function_that_changed_since_is_marked(realm: CliRealm) -> None:
     told = state(realm)
     assert told["computed"] == OF_ONE
     assert "computedByOtherCode" not in told
@@ -114,7 +114,7 @@ def test_a_value_by_a_function_that_changed_since_is_marked(realm: Realm) -> Non
 
 @pytest.mark.requirement("WP-restore", "CARD-audit")
 @pytest.mark.slow
-def test_the_mark_goes_with_the_adoption_that_was_in_force(realm: Realm) -> None:
+def test_the_mark_goes_with_the_adoption_that_was_in_force(realm: CliRealm) -> None:
     write(realm, ("ADDED = 1", "ADDED = 5"))
     realm("adopt")
     realm("submit", "to", "--actor", "ann", "--input", '{"n": 4}')
@@ -124,7 +124,7 @@ def test_the_mark_goes_with_the_adoption_that_was_in_force(realm: Realm) -> None
 
 @pytest.mark.requirement("WP-restore", "WP-schema")
 @pytest.mark.slow
-def test_a_world_of_an_earlier_schema_shows_the_values_of_that_schema(realm: Realm) -> None:
+def test_a_world_of_an_earlier_schema_shows_the_values_of_that_schema(realm: CliRealm) -> None:
     write(realm, ("ADDED = 1", "ADDED = 5"), factor=10, version="2.0.0")
     realm("adopt")
     realm("submit", "to", "--actor", "ann", "--input", '{"n": 4}')
@@ -139,9 +139,9 @@ def test_a_world_of_an_earlier_schema_shows_the_values_of_that_schema(realm: Rea
 
 
 @pytest.mark.requirement("WP-restore")
-def test_the_facade_gives_past_worlds_the_values_of_their_own_schema(realm: Realm) -> None:
+def test_the_facade_gives_past_worlds_the_values_of_their_own_schema(realm: CliRealm) -> None:
     first = genesis(realm)
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert world.snapshot(first).computed == {"computed.twice": 2}
     write(realm, ("ADDED = 1", "ADDED = 5"))
     with opened(realm) as world:
@@ -158,7 +158,7 @@ def test_the_facade_gives_past_worlds_the_values_of_their_own_schema(realm: Real
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.slow
-def test_bisect_marks_a_value_by_other_code_and_asks_each_schema_for_its_own(realm: Realm) -> None:
+def test_bisect_marks_a_value_by_other_code_and_asks_each_schema_for_its_own(realm: CliRealm) -> None:
     asked = ("bisect", "--path", "computed.more", "--becomes")
     told = realm(*asked, "4", "--json").json
     assert "computedByOtherCode" not in told
@@ -175,7 +175,7 @@ def test_bisect_marks_a_value_by_other_code_and_asks_each_schema_for_its_own(rea
 
 
 @pytest.mark.requirement("WP-restore")
-def test_a_catalog_of_a_past_world_reads_no_values_by_other_code(realm: Realm) -> None:
+def test_a_catalog_of_a_past_world_reads_no_values_by_other_code(realm: CliRealm) -> None:
     first = genesis(realm)
     with opened(realm) as world:
         assert [one.type for one in world.actions.catalog("ann", at=first).actions] == ["to"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import COUNTER, FOUND, Realm
+from tests.cli.realm import COUNTER, FOUND, CliRealm
 
 CHAIN = {"kind": "hitl", "ask": ["ann"], "then": [{"members": ["bob", "cat"], "rule": "unanimous", "timeoutMs": None}]}
 
@@ -32,17 +32,17 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+def realm(template: Path, tmp_path: Path) -> CliRealm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Inside(tmp_path)
 
 
-def decide(realm: Realm, choice: str, by: str, *more: str, code: int = 0) -> Any:
+def decide(realm: CliRealm, choice: str, by: str, *more: str, code: int = 0) -> Any:
     return realm("decide", "01", choice, "--by", by, *more, code=code)
 
 
 @pytest.mark.requirement("WP-bind", "WP-decision")
-def test_members_vote_and_the_inbox_shows_how_it_stands(realm: Realm) -> None:
+def test_members_vote_and_the_inbox_shows_how_it_stands(realm: CliRealm) -> None:
     assert "2 of 3 decide: ann, bob, cat" in realm("inbox").out
     assert (
         "waits for bob, cat: ann agreed (1 of 3 approve, 1 more needed; ann voted)"
@@ -71,7 +71,7 @@ def test_members_vote_and_the_inbox_shows_how_it_stands(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("WP-bind")
-def test_a_seat_is_handed_on_and_a_question_handed_up(realm: Realm) -> None:
+def test_a_seat_is_handed_on_and_a_question_handed_up(realm: CliRealm) -> None:
     assert "DELEGATION_REFUSED" in decide(realm, "delegate", "ann", "--to", "kit", code=1).err
     handed = decide(realm, "delegate", "ann", "--to", "kid", "--reason", "on leave", "--json").json
     assert handed["waitsFor"] == ["kid", "bob", "cat"]
@@ -98,7 +98,7 @@ def test_a_seat_is_handed_on_and_a_question_handed_up(realm: Realm) -> None:
         (("approve", "--by", "ann", "--to", "bob"), "needs --to"),
     ],
 )
-def test_an_answer_that_lacks_something_says_what(realm: Realm, words: tuple[str, ...], why: str) -> None:
+def test_an_answer_that_lacks_something_says_what(realm: CliRealm, words: tuple[str, ...], why: str) -> None:
     assert why in realm("decide", "01", *words, code=2).err
 
 
@@ -111,5 +111,5 @@ def test_an_answer_that_lacks_something_says_what(realm: Realm, words: tuple[str
         ("--tribunal", "ann", "--vote", "threshold", "--threshold", "2"),
     ],
 )
-def test_a_tribunal_that_cannot_be_is_refused_when_it_is_bound(realm: Realm, options: tuple[str, ...]) -> None:
+def test_a_tribunal_that_cannot_be_is_refused_when_it_is_bound(realm: CliRealm, options: tuple[str, ...]) -> None:
     realm("actor", "bind", "kit", *options, code=2)

@@ -17,10 +17,10 @@ import click
 import pytest
 
 from tests.cli.forked import run
-from tests.cli.realm import COUNTER, Realm, environment, sale
-from world.errors import Refused
-from worldprotocol.cli.table import COMMANDS
-from worldprotocol.cli.trust import refuse_untrusted
+from tests.cli.realm import COUNTER, CliRealm, environment, sale
+from world.errors import RefusedError
+from worldprotocol.cli.registry import COMMANDS
+from worldprotocol.cli.support.trust import refuse_untrusted
 
 MODULES = (
     "html", "json", "typing", "logging", "pkgutil", "multiprocessing", "rich", "yaml", "sqlalchemy", "click",
@@ -136,7 +136,7 @@ class Site:
         return self.mark.read_text().splitlines() if self.mark.exists() else []
 
 
-SCRIPT = "from worldprotocol.cli import main\nif __name__ == '__main__':\n    main()\n"
+SCRIPT = "from worldprotocol.cli.main import main\nif __name__ == '__main__':\n    main()\n"
 YAML = "id: urn:test:idle\nversion: 1.0.0\nstate: {fields: {}}\nactions: {rest: {flow: {kind: halt}}}\n"
 
 
@@ -233,7 +233,7 @@ def test_a_file_that_a_governed_command_made_is_not_run_by_the_next_commands(tmp
 
 
 def test_a_module_beside_the_named_one_is_not_imported_and_the_error_says_what_to_do(tmp_path: Path) -> None:
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     (tmp_path / "helping.py").write_text("open('executed', 'a').write(__file__)\n")
     (tmp_path / "shop.py").write_text("import helping\n")
     for reference in ("shop:shop", "shop.py:shop"):
@@ -250,22 +250,22 @@ def test_a_package_without_init_is_loaded_where_a_reference_names_it(tmp_path: P
     (tmp_path / "realm" / "shop").mkdir(parents=True)
     (tmp_path / "realm" / "shop" / "domain.py").write_text("from shop.prices import TEA\n" + counter_without_future())
     (tmp_path / "realm" / "shop" / "prices.py").write_text("TEA = 1\n")
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "realm", "--domain", "shop.domain:counter")
     assert realm("--config", "realm/world.toml", "--json", "state").json["data"]["sold"] == 0
 
 
 def test_a_module_of_the_folder_never_comes_before_one_of_python(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("raise SystemExit('it was run')\n")
-    said = Realm(tmp_path)("init", "--domain", "code:shop", code=2)
+    said = CliRealm(tmp_path)("init", "--domain", "code:shop", code=2)
     assert f"comes before {tmp_path / 'code.py'}. Rename" in said.err
     assert "it was run" not in said.err
 
 
-def foreign(tmp_path: Path) -> Realm:
+def foreign(tmp_path: Path) -> CliRealm:
     """Return a founded realm whose domain is Python."""
     (tmp_path / "shop.py").write_text(COUNTER.read_text())
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "--domain", "shop:counter")
     return realm
 
@@ -303,7 +303,7 @@ def test_code_of_another_user_needs_trust(tmp_path: Path, monkeypatch: pytest.Mo
         os.chown(code, 65534, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    with pytest.raises(Refused, match=r"belongs to .* which would run as you"):
+    with pytest.raises(RefusedError, match=r"belongs to .* which would run as you"):
         refuse_untrusted(tmp_path / "world.toml", tmp_path, references)
     refuse_untrusted(tmp_path / "world.toml", tmp_path, ["shop.yaml", "rules.toml"])
 
@@ -326,7 +326,7 @@ def test_a_planted_cache_of_a_named_module_is_not_run(tmp_path: Path, reference:
     place.parent.mkdir(exist_ok=True)
     (place.parent / "__init__.py").touch()
     place.write_text(counter_without_future())
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "--domain", reference)
     compiled(place, counter_without_future())
     assert realm("--json", "state").json["data"]["sold"] == 0
@@ -345,7 +345,7 @@ def test_what_python_prefers_to_a_named_module_is_not_run_in_its_place(
         (tmp_path / "shop" / "__init__.py").touch()
     place = tmp_path / ("shop/domain.py" if within else "shop.py")
     place.write_text(counter_without_future())
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "--domain", "shop.domain:counter" if within else "shop:counter")
     other = place.parent / planted.format(place.stem)
     other.parent.mkdir(exist_ok=True)
@@ -361,7 +361,7 @@ def test_a_compiled_module_without_source_is_not_found(tmp_path: Path) -> None:
     place.write_text(COUNTER.read_text())
     py_compile.compile(str(place), cfile=str(tmp_path / "shop.pyc"), doraise=True)
     place.unlink()
-    said = Realm(tmp_path)("init", "--domain", "shop:counter", code=2)
+    said = CliRealm(tmp_path)("init", "--domain", "shop:counter", code=2)
     assert "No module named 'shop'" in said.err
 
 
@@ -374,7 +374,7 @@ def test_a_module_within_a_package_is_imported_when_it_is_first_needed(tmp_path:
         + counter_without_future()
         + "\nassert needed() == 1\n"
     )
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "--domain", "shop.domain:counter")
     compiled(tmp_path / "shop" / "inner" / "prices.py", "TEA = 2\n")
     assert realm("--json", "state").json["data"]["sold"] == 0
@@ -385,7 +385,7 @@ def test_a_module_within_a_package_is_imported_when_it_is_first_needed(tmp_path:
 @pytest.mark.parametrize("entry", ["", ".", "bin"])
 def test_no_program_of_the_current_folder_is_run_for_the_engine(tmp_path: Path, entry: str) -> None:
     (tmp_path / "domain.yaml").write_text(YAML)
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     realm("init", "--domain", "domain.yaml")
     (tmp_path / "bin").mkdir()
     for name in ("strace", "locale"):

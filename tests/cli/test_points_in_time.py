@@ -16,8 +16,8 @@ from tests.cli.inside import Inside
 from tests.cli.moments import Past, garden_in, harbour_in, till_in
 from tests.cli.realm import ROOT
 from world.clock import SystemClock
-from worldprotocol.cli.options import Command
-from worldprotocol.cli.table import COMMANDS
+from worldprotocol.cli.registry import COMMANDS
+from worldprotocol.cli.support.command_context import CliCommand
 
 
 def listed(text: str) -> list[str]:
@@ -110,7 +110,7 @@ def test_every_command_that_looks_has_at_or_the_page_says_why_not() -> None:
 
 def test_every_command_that_looks_takes_json() -> None:
     for one in LOOKING.values():
-        assert isinstance(one, Command) or one.params
+        assert isinstance(one, CliCommand) or one.params
         assert any("--json" in word.opts for word in one.params)
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import Realm, founded
+from tests.cli.realm import CliRealm, founded
 
 RULES = 'name = "shop"\n[[rules]]\nid = "small"\nverdict = "approve"\nwhen = "intent.input.count <= 5"\n'
 SALE = '{"type": "sell", "input": {"item": "tea", "count": 2}}'
 
 
 @pytest.fixture
-def realm(tmp_path: Path) -> Realm:
+def realm(tmp_path: Path) -> CliRealm:
     realm = founded(tmp_path)
     (tmp_path / "shop.toml").write_text(RULES)
     config = (tmp_path / "world.toml").read_text()
@@ -25,7 +25,7 @@ def realm(tmp_path: Path) -> Realm:
     return realm
 
 
-def note(realm: Realm, actor: str, *words: str) -> str | None:
+def note(realm: CliRealm, actor: str, *words: str) -> str | None:
     """Return the note, which people see where there is one."""
     asking = ["policy", "ask", "--actor", actor, "--intent", "-", *words]
     told: str | None = realm(*asking, "--json", given=SALE).json["note"]
@@ -36,7 +36,7 @@ def note(realm: Realm, actor: str, *words: str) -> str | None:
 
 @pytest.mark.requirement("CARD-policy")
 @pytest.mark.slow
-def test_the_note_says_what_a_real_proposal_would_meet(realm: Realm) -> None:
+def test_the_note_says_what_a_real_proposal_would_meet(realm: CliRealm) -> None:
     assert note(realm, "owl") is note(realm, "owl", "--policy", "shop") is note(realm, "ann") is None
     own = "a proposal would be judged by the actor's own policy, shop as it was adopted"
     assert note(realm, "owl", "--policy", "house") == own
@@ -64,6 +64,6 @@ def test_the_note_says_what_a_real_proposal_would_meet(realm: Realm) -> None:
     ],
 )
 @pytest.mark.slow
-def test_what_cannot_be_asked_is_refused_with_a_code(realm: Realm, words: list[str], given: str, code: str) -> None:
+def test_what_cannot_be_asked_is_refused_with_a_code(realm: CliRealm, words: list[str], given: str, code: str) -> None:
     said = realm("policy", "ask", "--actor", "owl", "--intent", "-", *words, "--json", given=given, code=2)
     assert said.json["error"]["code"] == code

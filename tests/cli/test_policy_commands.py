@@ -8,8 +8,8 @@ import pytest
 
 from tests.cli.counter import counter
 from tests.cli.inside import Inside
-from tests.cli.realm import COUNTER, Realm
-from worldprotocol import World
+from tests.cli.realm import COUNTER, CliRealm
+from worldprotocol import Realm
 
 RULES = """\
 name = "till"
@@ -29,11 +29,11 @@ to = ["ann"]
 """
 
 
-def founded(folder: Path) -> Realm:
+def founded(folder: Path) -> CliRealm:
     """Return a realm under the rules of a file, with ann and bot; bot is bound by them."""
     (folder / "rules.toml").write_text(RULES)
     (folder / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["rules.toml"]\n')
-    with World.create(folder / "world.db", domain=counter, policies=["rules.toml"], folder=folder) as world:
+    with Realm.create(folder / "world.db", domain=counter, policies=["rules.toml"], folder=folder) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "till"})
     return Inside(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import COUNTER, Realm
+from tests.cli.realm import COUNTER, CliRealm
 from tests.cli.test_policy_commands import RULES, founded
 
 WRONG = """\
@@ -65,7 +65,7 @@ def test_warnings_count_where_they_are_to(tmp_path: Path) -> None:
 
 
 def test_without_a_realm_or_a_domain_the_rules_themselves_are_looked_at(tmp_path: Path) -> None:
-    realm: Realm = Inside(tmp_path)
+    realm: CliRealm = Inside(tmp_path)
     (tmp_path / "wrong.toml").write_text(WRONG)
     said = realm("policy", "lint", "wrong.toml")
     assert "1 policy: 0 errors, 0 warnings" in said.out

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import COUNTER, Realm, sale
+from tests.cli.realm import COUNTER, CliRealm, sale
 from tests.cli.test_policy_commands import RULES, founded
 
 STRICT = RULES.replace('"till"', '"strict"').replace("<= 5", "<= 2").replace("> 5", "> 2")
 
 
-def doctor(realm: Realm, code: int = 0) -> tuple[bool, str]:
+def doctor(realm: CliRealm, code: int = 0) -> tuple[bool, str]:
     """Return what doctor says of the shadow."""
     (one,) = [one for one in realm("doctor", "--json", code=code).json["checks"] if one["check"] == "shadow"]
     return one["ok"], one["found"]

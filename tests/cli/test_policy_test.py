@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.counter import counter
-from tests.cli.realm import COUNTER, Realm, Said
-from worldprotocol import World
-from worldprotocol.cli.run import run
+from tests.cli.realm import COUNTER, CliRealm, Said
+from worldprotocol import Realm
+from worldprotocol.cli.program import run
 
 RULES = """
 name = "till"
@@ -91,7 +91,7 @@ def tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 @pytest.mark.requirement("CARD-policy")
 def test_cases_that_come_out_as_expected(tmp_path: Path, tested: Tested) -> None:
     place(tmp_path)
-    assert "Traceback" not in Realm(tmp_path)("policy", "test").err
+    assert "Traceback" not in CliRealm(tmp_path)("policy", "test").err
     for arguments in ((), ("rules.toml",), ("till",), ("rules.cases.toml",)):
         said = tested(*arguments).out.splitlines()
         assert said[0].startswith("till ")
@@ -171,7 +171,7 @@ def test_a_policy_is_tested_without_a_realm(tmp_path: Path, tested: Tested) -> N
 
 @pytest.mark.requirement("CARD-policy")
 def test_a_recorded_proposal_becomes_a_case(tmp_path: Path, tested: Tested) -> None:
-    with World.create(tmp_path / "world.db", domain=counter, policies=["rules.toml"], folder=tmp_path) as world:
+    with Realm.create(tmp_path / "world.db", domain=counter, policies=["rules.toml"], folder=tmp_path) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "till"})
         ids = [world.act("bot", "sell", {"item": "tea", "count": 1}).proposal_id for _ in range(3)]
         world.register("ann", "human", binding={"kind": "auto_approve"})

@@ -13,16 +13,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.cli.inside import Inside
-from tests.cli.realm import ROOT, Realm, founded
-from worldprotocol.proofs.checkpoint import Trusted, read_checkpoint
-from worldprotocol.proofs.note import COSIGNATURE, Signature, VerifierKey
+from tests.cli.realm import ROOT, CliRealm, founded
+from worldprotocol.export.proofs.checkpoint import Trusted, read_checkpoint
+from worldprotocol.export.proofs.note import COSIGNATURE, Signature, VerifierKey
 
 ORIGIN = "example.com/shop"
 BUY = ("submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 1}')
 
 
 @pytest.fixture(scope="module")
-def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def realm(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     """A realm with a key, whose log grew between two checkpoints."""
     realm = founded(tmp_path_factory.mktemp("proofs"), Inside)
     vkey = realm("checkpoint", "keygen", ORIGIN).out.strip()
@@ -35,11 +35,11 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     return realm
 
 
-def vkey(realm: Realm) -> str:
+def vkey(realm: CliRealm) -> str:
     return (realm.folder / "vkey").read_text()
 
 
-def independent(realm: Realm, file: str, *more: str) -> str:
+def independent(realm: CliRealm, file: str, *more: str) -> str:
     """Check a proof with the program that knows nothing of us, and return what it says."""
     command = [sys.executable, "-I", str(ROOT / "docs" / "verify_receipt.py"), file, *more]
     done = subprocess.run(command, cwd=realm.folder, capture_output=True, text=True, check=False)
@@ -48,7 +48,7 @@ def independent(realm: Realm, file: str, *more: str) -> str:
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_checkpoint_is_signed_and_its_key_is_private(realm: Realm) -> None:
+def test_a_checkpoint_is_signed_and_its_key_is_private(realm: CliRealm) -> None:
     key = realm.folder / "checkpoint.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     text = realm("checkpoint").out
@@ -64,7 +64,7 @@ def test_a_checkpoint_is_signed_and_its_key_is_private(realm: Realm) -> None:
     assert (told["origin"], told["size"], told["root"]) == (ORIGIN, checkpoint.head.size, checkpoint.head.root_hex)
 
 
-def test_keys_of_agents_sign_too_and_several_sign_together(realm: Realm) -> None:
+def test_keys_of_agents_sign_too_and_several_sign_together(realm: CliRealm) -> None:
     realm("keys", "new", "agent.pem")
     both = read_checkpoint(realm("checkpoint", "--key", "agent.pem", "--key", "checkpoint.key").out.encode())
     assert [one.name for one in both.note.signatures] == [ORIGIN, ORIGIN]
@@ -79,7 +79,7 @@ def test_keys_of_agents_sign_too_and_several_sign_together(realm: Realm) -> None
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_the_log_continues_a_checkpoint_or_verify_says_so(realm: Realm, tmp_path: Path) -> None:
+def test_the_log_continues_a_checkpoint_or_verify_says_so(realm: CliRealm, tmp_path: Path) -> None:
     told = realm("verify", "--against", "old.checkpoint", "--vkey", vkey(realm))
     assert f"against 1 saved tree head, signed by {ORIGIN}" in told.out
     unchecked = realm("verify", "--against", "old.checkpoint", "--against", "new.checkpoint")
@@ -99,7 +99,7 @@ def test_the_log_continues_a_checkpoint_or_verify_says_so(realm: Realm, tmp_path
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("command", [("verify",), ("verify", "all.jsonl"), ("salvage", "-o", "saved.jsonl")])
-def test_where_a_key_was_given_nothing_stands_without_a_signature(realm: Realm, command: tuple[str, ...]) -> None:
+def test_where_a_key_was_given_nothing_stands_without_a_signature(realm: CliRealm, command: tuple[str, ...]) -> None:
     """A forged export under a tree head of its own would be sound otherwise, and seem to be signed."""
     realm("export", "--force", "all.jsonl")
     bare = realm("verify").out.split()[-1]
@@ -114,7 +114,7 @@ def test_where_a_key_was_given_nothing_stands_without_a_signature(realm: Realm, 
 
 
 @pytest.fixture
-def forked(tmp_path: Path) -> tuple[Realm, Realm]:
+def forked(tmp_path: Path) -> tuple[CliRealm, CliRealm]:
     """A realm, and a copy of it that went its own way; one key signs for both."""
     (tmp_path / "one").mkdir()
     realm = founded(tmp_path / "one", Inside)
@@ -127,7 +127,7 @@ def forked(tmp_path: Path) -> tuple[Realm, Realm]:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("sign", [("checkpoint",), ("prove", "1"), ("prove", "--between", "1", "2")])
-def test_a_key_signs_no_second_history_under_one_name(forked: tuple[Realm, Realm], sign: tuple[str, ...]) -> None:
+def test_a_key_signs_no_second_history_under_one_name(forked: tuple[CliRealm, CliRealm], sign: tuple[str, ...]) -> None:
     realm, copy = forked
     for one in forked:
         one(*sign)
@@ -140,7 +140,7 @@ def test_a_key_signs_no_second_history_under_one_name(forked: tuple[Realm, Realm
     assert copy(*sign, "--key", "other.key").code == 0
 
 
-def test_a_key_signs_no_log_that_lost_what_it_signed(forked: tuple[Realm, Realm]) -> None:
+def test_a_key_signs_no_log_that_lost_what_it_signed(forked: tuple[CliRealm, CliRealm]) -> None:
     realm, copy = forked
     realm(*BUY)
     realm("checkpoint")
@@ -151,7 +151,7 @@ def test_a_key_signs_no_log_that_lost_what_it_signed(forked: tuple[Realm, Realm]
     assert realm("prove", "--between", "1", size).code == 0
 
 
-def test_a_signing_that_is_refused_notes_nothing_for_any_key(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+def test_a_signing_that_is_refused_notes_nothing_for_any_key(forked: tuple[CliRealm, CliRealm], tmp_path: Path) -> None:
     realm, copy = forked
     realm("checkpoint", "keygen", "new.example", "-o", str(tmp_path / "new"))
     for one in forked:
@@ -167,14 +167,14 @@ def test_a_signing_that_is_refused_notes_nothing_for_any_key(forked: tuple[Realm
     assert realm("checkpoint", "--key", str(tmp_path / "new"), "--origin", "three").code == 0
 
 
-def test_a_key_that_is_given_twice_signs_once(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+def test_a_key_that_is_given_twice_signs_once(forked: tuple[CliRealm, CliRealm], tmp_path: Path) -> None:
     realm, _ = forked
     told = realm("checkpoint", *("--key", str(tmp_path / "key")) * 2, "-o", "kept", "--json").json
     assert len(told["keys"]) == 1
     assert len((tmp_path / "key.signed").read_text().splitlines()) == 1
 
 
-def test_a_key_is_the_same_under_all_of_its_names(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+def test_a_key_is_the_same_under_all_of_its_names(forked: tuple[CliRealm, CliRealm], tmp_path: Path) -> None:
     realm, copy = forked
     for one in forked:
         one(*BUY)
@@ -183,7 +183,7 @@ def test_a_key_is_the_same_under_all_of_its_names(forked: tuple[Realm, Realm], t
     copy("checkpoint", "--key", "link", code=3)
 
 
-def test_what_was_signed_is_noted_or_nothing_is_signed(forked: tuple[Realm, Realm], tmp_path: Path) -> None:
+def test_what_was_signed_is_noted_or_nothing_is_signed(forked: tuple[CliRealm, CliRealm], tmp_path: Path) -> None:
     realm, _ = forked
     realm("checkpoint")
     noted = tmp_path / "key.signed"
@@ -208,7 +208,7 @@ def test_what_was_signed_is_noted_or_nothing_is_signed(forked: tuple[Realm, Real
     assert (realm.folder / "elsewhere").is_file()
 
 
-def test_an_older_checkpoint_is_only_replaced_by_one_that_continues_it(realm: Realm) -> None:
+def test_an_older_checkpoint_is_only_replaced_by_one_that_continues_it(realm: CliRealm) -> None:
     file = realm.folder / "kept.checkpoint"
     file.write_text((realm.folder / "old.checkpoint").read_text())
     realm("checkpoint", "-o", file.name)
@@ -231,7 +231,7 @@ def test_an_older_checkpoint_is_only_replaced_by_one_that_continues_it(realm: Re
 
 
 @pytest.mark.requirement("CARD-audit", "IC-audit")
-def test_receipts_are_written_for_all_that_has_an_id(realm: Realm) -> None:
+def test_receipts_are_written_for_all_that_has_an_id(realm: CliRealm) -> None:
     shown = realm("show", "HEAD", "--json").json
     proposal = realm("show", shown["createdBy"], "--json").json
     verdict = realm("log", "--topic", "verdict.given", "--json").lines[-1]["state"]["verdictId"]
@@ -256,7 +256,7 @@ def test_receipts_are_written_for_all_that_has_an_id(realm: Realm) -> None:
     assert realm("prove", "3").out == (realm.folder / "receipt.json").read_text()
 
 
-def test_a_receipt_is_made_under_a_checkpoint_that_others_signed(realm: Realm) -> None:
+def test_a_receipt_is_made_under_a_checkpoint_that_others_signed(realm: CliRealm) -> None:
     realm("prove", "3", "--checkpoint", "old.checkpoint", "-o", "under.json")
     receipt = json.loads((realm.folder / "under.json").read_text())
     assert receipt["checkpoint"] == (realm.folder / "old.checkpoint").read_text()
@@ -266,7 +266,7 @@ def test_a_receipt_is_made_under_a_checkpoint_that_others_signed(realm: Realm) -
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_the_log_is_proven_to_have_only_grown(realm: Realm) -> None:
+def test_the_log_is_proven_to_have_only_grown(realm: CliRealm) -> None:
     said = realm("prove", "--between", "old.checkpoint", "new.checkpoint", "-o", "grown.json").out
     assert "are as they were" in said
     assert "are as they were" in realm("verify", "grown.json", "--vkey", vkey(realm)).out
@@ -277,7 +277,7 @@ def test_the_log_is_proven_to_have_only_grown(realm: Realm) -> None:
     assert "NO_SUCH_EVENT" in realm("prove", "--between", "2", "99999", code=1).err
 
 
-def test_a_file_does_not_vouch_for_itself(realm: Realm) -> None:
+def test_a_file_does_not_vouch_for_itself(realm: CliRealm) -> None:
     realm("prove", "4", "-o", "receipt.json")
     assert "--vkey" in realm("verify", "receipt.json", code=2).err
     head = str(read_checkpoint((realm.folder / "new.checkpoint").read_bytes()).head)
@@ -294,7 +294,7 @@ def test_a_file_does_not_vouch_for_itself(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_an_export_is_verified_without_its_log(realm: Realm) -> None:
+def test_an_export_is_verified_without_its_log(realm: CliRealm) -> None:
     whole = realm("export").out
     (realm.folder / "whole.jsonl").write_text(whole)
     assert "sound" in realm("verify", "whole.jsonl", "--against", "old.checkpoint").out
@@ -308,9 +308,9 @@ def test_an_export_is_verified_without_its_log(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_proofs_change_no_byte_of_the_log(realm: Realm) -> None:
+def test_proofs_change_no_byte_of_the_log(realm: CliRealm) -> None:
     before = {file.name: file.read_bytes() for file in realm.folder.glob("world.db*")}
-    typed = Realm(realm.folder)  # the command as it is typed, in a process of its own
+    typed = CliRealm(realm.folder)  # the command as it is typed, in a process of its own
     assert typed("prove", "3").out == realm("prove", "3").out
     assert typed("checkpoint").out == realm("checkpoint").out
     for words in (("prove", "--between", "2", "5"), ("export", "--redact", "inputs"), ("verify",)):
@@ -319,7 +319,7 @@ def test_proofs_change_no_byte_of_the_log(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_an_older_tree_head_alone_proves_nothing_about_a_newer_one(realm: Realm) -> None:
+def test_an_older_tree_head_alone_proves_nothing_about_a_newer_one(realm: CliRealm) -> None:
     """From a head of 2, 4, 8, ... events anybody makes a newer one with a proof, and events of his own."""
     realm("prove", "--between", "old.checkpoint", "new.checkpoint", "-o", "kept.json")
     old, new = (str(read_checkpoint((realm.folder / f"{one}.checkpoint").read_bytes()).head) for one in ("old", "new"))
@@ -333,7 +333,7 @@ def test_an_older_tree_head_alone_proves_nothing_about_a_newer_one(realm: Realm)
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_proof_leads_over_a_change_of_the_key(realm: Realm) -> None:
+def test_a_proof_leads_over_a_change_of_the_key(realm: CliRealm) -> None:
     later = realm("checkpoint", "keygen", ORIGIN, "-o", "later.key").out.strip()
     realm("checkpoint", "--key", "later.key", "-o", "later.checkpoint")
     realm("prove", "--between", "old.checkpoint", "later.checkpoint", "-o", "rotated.json")
@@ -352,7 +352,7 @@ def test_a_proof_leads_over_a_change_of_the_key(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_it_is_told_when_witnesses_signed(realm: Realm) -> None:
+def test_it_is_told_when_witnesses_signed(realm: CliRealm) -> None:
     private = Ed25519PrivateKey.from_private_bytes(bytes(32))
     witness = VerifierKey("wit.example/w", private.public_key().public_bytes_raw(), COSIGNATURE)
     whole = (realm.folder / "new.checkpoint").read_text()
@@ -372,7 +372,7 @@ def test_it_is_told_when_witnesses_signed(realm: Realm) -> None:
             assert told["cosignedAt"] == {witness.name: at}
 
 
-def test_no_checkpoint_is_replaced_by_one_that_cannot_be_read(realm: Realm) -> None:
+def test_no_checkpoint_is_replaced_by_one_that_cannot_be_read(realm: CliRealm) -> None:
     full = (realm.folder / "new.checkpoint").read_text() + "\u2014 other.example AAAAAAAA\n" * 99
     (realm.folder / "full.checkpoint").write_text(full)
     realm("checkpoint", "-o", "full.checkpoint")  # its own line is there already
@@ -385,14 +385,14 @@ def test_no_checkpoint_is_replaced_by_one_that_cannot_be_read(realm: Realm) -> N
     assert (realm.folder / "one-more.key.signed").read_text() == signed
 
 
-def test_options_that_say_nothing_are_not_passed_over(realm: Realm) -> None:
+def test_options_that_say_nothing_are_not_passed_over(realm: CliRealm) -> None:
     files = ("prove", "--between", "old.checkpoint", "new.checkpoint")
     for more in (("--key", "none.key"), ("--origin", "nonsense")):
         assert "leave --key and --origin out" in realm(*files, *more, code=2).err
     assert realm("prove", "--between", "old.checkpoint", "13", "--origin", ORIGIN).code == 0
 
 
-def test_a_key_that_others_can_read_is_remarked_upon(realm: Realm) -> None:
+def test_a_key_that_others_can_read_is_remarked_upon(realm: CliRealm) -> None:
     assert "Others" not in realm("checkpoint").err
     (realm.folder / "checkpoint.key").chmod(0o644)
     try:

@@ -14,18 +14,18 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cli.realm import COUNTER, Realm, founded, sale
+from tests.cli.realm import COUNTER, CliRealm, founded, sale
 from tests.patience import PATIENCE_S
-from worldprotocol import stretches
-from worldprotocol.recheck_log import Setup, recheck_log
-from worldprotocol.recheck_results import Changed
+from worldprotocol.analysis import log_partitions as stretches
+from worldprotocol.analysis.recheck.results import Changed
+from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
 
 FICKLE = Path(__file__).resolve().parent / "fickle.py"
 
 
 @pytest.fixture(scope="module")
-def fickle(tmp_path_factory: pytest.TempPathFactory) -> Realm:
-    realm = Realm(tmp_path_factory.mktemp("fickle"))
+def fickle(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
+    realm = CliRealm(tmp_path_factory.mktemp("fickle"))
     realm("init", "--domain", f"{FICKLE}:notes", "--policy", f"{FICKLE}:sets")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
     realm("actor", "add", "bot", "--kind", "agent", "--policy", "sets")
@@ -34,13 +34,13 @@ def fickle(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     return realm
 
 
-def positions(realm: Realm, topic: str) -> list[int]:
+def positions(realm: CliRealm, topic: str) -> list[int]:
     return [line["position"] for line in realm("log", "--topic", topic, "--json").lines]
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-audit")
 @pytest.mark.slow
-def test_what_a_step_depends_on_is_found_by_varying_it(fickle: Realm) -> None:
+def test_what_a_step_depends_on_is_found_by_varying_it(fickle: CliRealm) -> None:
     before = hashlib.sha256((fickle.folder / "world.db").read_bytes()).hexdigest()
     said = fickle("recheck", "--runs", "1", "--vary", "hashseed,order,locale,timezone", code=1).out
     ends = sorted(positions(fickle, "proposal.completed"))
@@ -60,7 +60,7 @@ def test_what_a_step_depends_on_is_found_by_varying_it(fickle: Realm) -> None:
 
 @pytest.mark.requirement("CARD-replay")
 @pytest.mark.slow
-def test_what_makes_no_difference_is_said_too(fickle: Realm) -> None:
+def test_what_makes_no_difference_is_said_too(fickle: CliRealm) -> None:
     upto = str(min(positions(fickle, "proposal.completed")))
     told = fickle("recheck", "--runs", "1", "--vary", "locale", "--upto", upto, "--json").json
     assert (told["ok"], told["byItself"], told["varied"]) == (True, None, {"locale": None})
@@ -90,7 +90,7 @@ def test_the_first_difference_is_shown_with_both_values_and_with_what_changed(tm
     assert len(realm("recheck", "--all", "--json", code=1).json["divergences"]) == 3
 
 
-def broken(realm: Realm, other: str) -> None:
+def broken(realm: CliRealm, other: str) -> None:
     """Let ``sell`` do something else from now on, under the same schema."""
     (realm.folder / "counter.py").write_text(COUNTER.read_text().replace('return [set_(f"stock', other))
     config = realm.folder / "world.toml"
@@ -98,7 +98,7 @@ def broken(realm: Realm, other: str) -> None:
 
 
 @pytest.fixture
-def crowd(tmp_path: Path) -> Realm:
+def crowd(tmp_path: Path) -> CliRealm:
     realm = founded(tmp_path)
     people = [line for number in range(8) for line in (sale("ann"), sale("bot", count=1 + number % 3))]
     realm("submit", "--intents", "-", given="".join(people))
@@ -111,7 +111,9 @@ def crowd(tmp_path: Path) -> Realm:
 
 @pytest.mark.requirement("CARD-replay")
 @pytest.mark.slow
-def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(crowd: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(
+    crowd: CliRealm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def in_turn(begin: Any, tasks: list[Any], jobs: int) -> Iterator[Any]:
         workers = [begin() for _ in range(jobs)]
         return (workers[number % jobs](task) for number, task in enumerate(tasks))
@@ -122,7 +124,9 @@ def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(crowd: Realm, mo
         if other:
             broken(crowd, other)
         at = str(COUNTER) if not other else str(crowd.folder / "counter.py")
-        setup = Setup(str(crowd.folder / "world.db"), f"{at}:counter", (), (f"{COUNTER}:house",), every=bool(other))
+        setup = RecheckSetup(
+            str(crowd.folder / "world.db"), f"{at}:counter", (), (f"{COUNTER}:house",), every=bool(other)
+        )
         one, three = (recheck_log(setup, jobs=jobs) for jobs in (1, 3))
         assert one.to_wire() == three.to_wire()
         assert one.ok is not bool(other)
@@ -131,7 +135,7 @@ def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(crowd: Realm, mo
 
 @pytest.mark.requirement("CARD-replay")
 @pytest.mark.slow
-def test_several_processes_come_to_what_one_comes_to(crowd: Realm) -> None:
+def test_several_processes_come_to_what_one_comes_to(crowd: CliRealm) -> None:
     broken(crowd, 'return [set_("sold", 0), set_(f"stock')
     one, two = (crowd("recheck", "--jobs", jobs, "--json", code=1).json for jobs in ("1", "2"))
     assert one["divergences"] == two["divergences"]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli import test_explain_command
 from tests.cli.inside import Inside
-from tests.cli.realm import Realm, founded
+from tests.cli.realm import CliRealm, founded
 from tests.cli.test_redaction import LONG, RENAME
 
 PLAN = "FILE:/secret/plan"
@@ -21,7 +21,7 @@ KEY = "5e" * 32
 
 
 @pytest.fixture(scope="module")
-def leased(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def leased(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     """A realm with a lease that two share, one that was revoked with a reason, a renaming, and a conflict."""
     realm = founded(tmp_path_factory.mktemp("leased"), Inside)
     ask = ("lease", "acquire", "--session", "s", *LONG, "--predicate", "CONSUMES")
@@ -38,12 +38,12 @@ def leased(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     return realm
 
 
-def verdicts(realm: Realm) -> list[dict[str, Any]]:
+def verdicts(realm: CliRealm) -> list[dict[str, Any]]:
     return [line["state"] for line in realm("log", "--topic", "verdict.given", "--json").lines]
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_no_path_and_no_word_is_told_of_any_verdict(leased: Realm) -> None:
+def test_no_path_and_no_word_is_told_of_any_verdict(leased: CliRealm) -> None:
     told = verdicts(leased)
     assert {one["status"] for one in told} == {"Granted", "Die"}
     for verdict in told:
@@ -78,7 +78,7 @@ def test_no_scope_no_condition_and_no_word_is_told_of_a_proposal(
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_equal_resources_are_equal_within_an_output_and_in_no_other(leased: Realm) -> None:
+def test_equal_resources_are_equal_within_an_output_and_in_no_other(leased: CliRealm) -> None:
     texts = [leased("lease", "list", "--redact").out for _ in range(2)]
     first, second = ([*DIGEST.findall(text)] for text in texts)
     assert first[0] == first[1] != first[2]  # as two agents wrote the same file
@@ -89,7 +89,7 @@ def test_equal_resources_are_equal_within_an_output_and_in_no_other(leased: Real
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_under_a_key_of_the_configuration_names_stay_equal(leased: Realm) -> None:
+def test_under_a_key_of_the_configuration_names_stay_equal(leased: CliRealm) -> None:
     config = leased.folder / "world.toml"
     before = config.read_text()
     config.write_text(before + '\n[digests]\nkey = "digests.key"\n')
@@ -116,7 +116,7 @@ def test_under_a_key_of_the_configuration_names_stay_equal(leased: Realm) -> Non
 
 
 @pytest.fixture(scope="module")
-def sold(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def sold(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     """A realm in which ann and kid wanted something, and which has two branches."""
     realm = founded(tmp_path_factory.mktemp("sold"), Inside)
     sale = ("submit", "sell", "--input", '{"item": "tea"}')
@@ -136,7 +136,7 @@ FILTERS = (
 
 @pytest.mark.requirement("KM-7.3")
 @pytest.mark.parametrize("rule", ["actors", "inputs", "topic=branch.*", "topic=human.*", "actor=kid"])
-def test_a_filter_leaves_all_hidden_events_out(sold: Realm, rule: str) -> None:
+def test_a_filter_leaves_all_hidden_events_out(sold: CliRealm, rule: str) -> None:
     redacted = ("log", "--json", "--redact", rule)
     shown = {line["position"]: line for line in sold(*redacted).lines if "redacted" not in line}
     assert 0 < len(shown) < len(sold("log", "--json").lines)
@@ -154,7 +154,7 @@ def test_a_filter_leaves_all_hidden_events_out(sold: Realm, rule: str) -> None:
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_an_event_is_found_by_what_stands_in_itself_alone(sold: Realm) -> None:
+def test_an_event_is_found_by_what_stands_in_itself_alone(sold: CliRealm) -> None:
     rules = ("--redact", "topic=proposal.submitted")
     by_ann = {line["topic"] for line in sold("log", "--json", *rules, "--actor", "ann").lines}
     linked = {line["topic"] for line in sold("log", "--actor", "ann", "--json").lines} - by_ann
@@ -171,7 +171,7 @@ def test_an_event_is_found_by_what_stands_in_itself_alone(sold: Realm) -> None:
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_a_world_does_not_tell_whose_head_it_is_nor_of_hidden_children(sold: Realm) -> None:
+def test_a_world_does_not_tell_whose_head_it_is_nor_of_hidden_children(sold: CliRealm) -> None:
     assert set(sold("show", "side", "--json").json["heads"]) == {"main", "side"}
     for rule in ("topic=branch.created", "stream=lineage"):
         assert "heads" not in sold("show", "side", "--redact", rule, "--json").json
@@ -184,7 +184,7 @@ def test_a_world_does_not_tell_whose_head_it_is_nor_of_hidden_children(sold: Rea
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_what_an_id_could_be_is_not_listed_where_events_are_hidden(leased: Realm) -> None:
+def test_what_an_id_could_be_is_not_listed_where_events_are_hidden(leased: CliRealm) -> None:
     for at in range(3):
         leased("submit", "sell", "--actor", "ann", "--input", f'{{"item": "tea", "count": {at + 1}}}')
     first = leased("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import Realm, founded
+from tests.cli.realm import CliRealm, founded
 from world.log import TreeHead
 from world.log.merkle import Frontier
 
@@ -22,7 +22,7 @@ RENAME = {
 
 
 @pytest.fixture(scope="module")
-def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def realm(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     """A realm with leases, conflicts, a manifest that renames, and a request that waited."""
     realm = founded(tmp_path_factory.mktemp("redaction"), Inside)
     ask = ("lease", "acquire", "--session", "s", *LONG)
@@ -41,7 +41,7 @@ def folded(lines: list[Any]) -> TreeHead:
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_the_redacted_log_has_no_path_in_text_or_json(realm: Realm) -> None:
+def test_the_redacted_log_has_no_path_in_text_or_json(realm: CliRealm) -> None:
     shown, full = realm("log", "--redact", "resources", "--json").lines, realm("log", "--json")
     texts = [realm("log", "--redact", "resources", *more).out for more in ((), ("--reverse",), ("--json",))]
     assert not any("secret" in out for out in texts)
@@ -55,7 +55,7 @@ def test_the_redacted_log_has_no_path_in_text_or_json(realm: Realm) -> None:
 
 @pytest.mark.requirement("KM-7.3", "CARD-audit")
 @pytest.mark.parametrize("rules", [("resources",), ("inputs",), ("actors",), ("resources", "inputs", "actors")])
-def test_the_heads_of_a_redacted_export_follow_from_its_leaves(realm: Realm, rules: tuple[str, ...]) -> None:
+def test_the_heads_of_a_redacted_export_follow_from_its_leaves(realm: CliRealm, rules: tuple[str, ...]) -> None:
     options = [word for rule in rules for word in ("--redact", rule)]
     plain, hidden = realm("export").lines, realm("export", *options)
     assert hidden.lines[0] == plain[0] | {"redacted": sorted(rules)}
@@ -89,7 +89,7 @@ def test_the_heads_of_a_redacted_export_follow_from_its_leaves(realm: Realm, rul
         ("stream=klis", ('"klis"',)),
     ],
 )
-def test_a_rule_leaves_nothing_of_what_it_hides(realm: Realm, rule: str, secrets: tuple[str, ...]) -> None:
+def test_a_rule_leaves_nothing_of_what_it_hides(realm: CliRealm, rule: str, secrets: tuple[str, ...]) -> None:
     events = realm("export").out.partition("\n")[2]
     for out in (realm("export", "--redact", rule).out.partition("\n")[2], realm("log", "--redact", rule).out):
         shown = "\n".join(line for line in out.splitlines() if '"domain.adopted"' not in line)
@@ -98,7 +98,7 @@ def test_a_rule_leaves_nothing_of_what_it_hides(realm: Realm, rule: str, secrets
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_what_is_made_of_hidden_events_is_not_shown(realm: Realm) -> None:
+def test_what_is_made_of_hidden_events_is_not_shown(realm: CliRealm) -> None:
     told = realm("show", "HEAD", "--redact", "inputs", "--json").json
     assert told["redacted"] is True
     assert {"position", "leaf", "redacted"} == set(told["hidden"][0])
@@ -111,7 +111,7 @@ def test_what_is_made_of_hidden_events_is_not_shown(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_a_role_is_what_the_configuration_says(realm: Realm) -> None:
+def test_a_role_is_what_the_configuration_says(realm: CliRealm) -> None:
     config = realm.folder / "world.toml"
     before = config.read_text()
     config.write_text(before + '\n[redact]\nguest = ["inputs", "actor=ann"]\n')
@@ -128,7 +128,7 @@ def test_a_role_is_what_the_configuration_says(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KM-7.3")
-def test_a_redacted_export_is_refused_by_import_and_nothing_is_made(realm: Realm, tmp_path: Path) -> None:
+def test_a_redacted_export_is_refused_by_import_and_nothing_is_made(realm: CliRealm, tmp_path: Path) -> None:
     realm("export", "hidden.jsonl", "--redact", "resources", "--force")
     address = str(tmp_path / "copy.db")
     refused = realm("--log", address, "import", "hidden.jsonl", code=1).err

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import Realm, founded, sale
+from tests.cli.realm import CliRealm, founded, sale
 
 
 @pytest.fixture(scope="module")
-def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def realm(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     """A realm with a proposal that completed, one that failed, and one that waits."""
     realm = founded(tmp_path_factory.mktemp("report"))
     realm("submit", "--intents", "-", given=sale("ann") + sale("ann", "salt", 2) + sale("kid"), code=1)
@@ -27,7 +27,7 @@ def content(folder: Path) -> dict[str, str]:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.slow
-def test_a_page_is_written_and_the_log_stays_as_it_is(realm: Realm) -> None:
+def test_a_page_is_written_and_the_log_stays_as_it_is(realm: CliRealm) -> None:
     before = content(realm.folder)
     said = realm("report", "-o", "page.html")
     page = (realm.folder / "page.html").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def test_a_page_is_written_and_the_log_stays_as_it_is(realm: Realm) -> None:
     assert realm("report", "-o", "-").out == page
 
 
-def test_a_file_that_is_there_is_replaced_only_when_told_to(realm: Realm) -> None:
+def test_a_file_that_is_there_is_replaced_only_when_told_to(realm: CliRealm) -> None:
     (realm.folder / "there.html").write_text("mine")
     assert "--force replaces it" in realm("report", "-o", "there.html", code=2).err
     assert (realm.folder / "there.html").read_text() == "mine"
@@ -49,7 +49,7 @@ def test_a_file_that_is_there_is_replaced_only_when_told_to(realm: Realm) -> Non
     assert not list(realm.folder.glob("*.part"))
 
 
-def test_the_figures_are_printed_as_json(realm: Realm) -> None:
+def test_the_figures_are_printed_as_json(realm: CliRealm) -> None:
     told = realm("report", "--json").json
     assert told["proposals"]["submitted"] == len(told["listed"]) == 3
     assert told["proposals"]["endings"] == {"completed": 1, "failed": 1}
@@ -60,7 +60,7 @@ def test_the_figures_are_printed_as_json(realm: Realm) -> None:
     assert "listed" not in written
 
 
-def test_a_report_is_about_the_log_as_it_stood_and_counts_what_lies_in_its_time(realm: Realm) -> None:
+def test_a_report_is_about_the_log_as_it_stood_and_counts_what_lies_in_its_time(realm: CliRealm) -> None:
     whole = realm("report", "--json").json
     worlds = realm("worlds", "--json").lines
     first = realm("report", "--json", "--at", worlds[1]["worldId"][:12]).json
@@ -81,7 +81,7 @@ def test_a_report_is_about_the_log_as_it_stood_and_counts_what_lies_in_its_time(
 
 @pytest.mark.requirement("KM-7.3")
 @pytest.mark.slow
-def test_hidden_events_are_counted_nowhere(realm: Realm) -> None:
+def test_hidden_events_are_counted_nowhere(realm: CliRealm) -> None:
     page = realm("report", "--redact", "inputs", "--redact", "actors").out
     assert ">ann<" not in page
     assert ">sell<" not in page

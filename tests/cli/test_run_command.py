@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import COMMAND, Realm, Said, environment, founded
+from tests.cli.realm import COMMAND, CliRealm, Said, environment, founded
 from tests.patience import PATIENCE_S
-from world.events import RunAmended, RunClosed
+from world.events.definitions import RunAmended, RunClosed
 
 CONFIG = "WORLD_CONFIG"
 STRACE = shutil.which("strace")
@@ -39,17 +39,19 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+def realm(template: Path, tmp_path: Path) -> CliRealm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Inside(tmp_path)
 
 
-def run(realm: Realm, *words: str, script: str, agent: str = "old", code: int = 0, given: str = "", **env: str) -> Said:
+def run(
+    realm: CliRealm, *words: str, script: str, agent: str = "old", code: int = 0, given: str = "", **env: str
+) -> Said:
     """Run a shell script under ``worldctl run``."""
     return realm("run", "--agent", agent, *words, "--", "sh", "-c", script, code=code, given=given, **env)
 
 
-def started(realm: Realm, *words: str, script: str, agent: str = "old") -> subprocess.Popen[str]:
+def started(realm: CliRealm, *words: str, script: str, agent: str = "old") -> subprocess.Popen[str]:
     """Start a shell script under ``worldctl run``, and return when it says that it is ready."""
     running = realm.start("run", "--agent", agent, *words, "--", "sh", "-c", script)
     assert running.stdout is not None
@@ -57,14 +59,14 @@ def started(realm: Realm, *words: str, script: str, agent: str = "old") -> subpr
     return running
 
 
-def last(realm: Realm) -> dict[str, Any]:
+def last(realm: CliRealm) -> dict[str, Any]:
     """Return the newest run's verification log."""
     (newest,) = realm("runs", "--most", "1", "--json").json
     told: dict[str, Any] = realm("show", newest["runId"], "--json").json["verification"]
     return told
 
 
-def texts(realm: Realm) -> dict[str, str]:
+def texts(realm: CliRealm) -> dict[str, str]:
     """Return what stands in the workspace."""
     places = (place for place in realm.folder.rglob("*") if place.is_file() and ".klock" not in place.parts)
     return {
@@ -79,13 +81,13 @@ def texts(realm: Realm) -> dict[str, str]:
 
 @pytest.mark.requirement("KO-4")
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
-def test_the_exit_code_is_the_commands_own(realm: Realm, code: int) -> None:
+def test_the_exit_code_is_the_commands_own(realm: CliRealm, code: int) -> None:
     run(realm, "--reads", "a.txt", script=f"exit {code}", code=code)
     told = last(realm)
     assert (told["exitCode"], told["outcome"]) == (code, "failed" if code else "completed")
 
 
-def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(realm: Realm) -> None:
+def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(realm: CliRealm) -> None:
     run(realm, "--reads", "a.txt", script="kill -TERM $$", code=128 + signal.SIGTERM)
 
 
@@ -99,7 +101,7 @@ def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(realm: Realm
 )
 @pytest.mark.slow
 def test_what_cannot_be_run_has_an_exit_code_of_its_own_and_leaves_no_lease(
-    realm: Realm, command: list[str], code: int, said: str
+    realm: CliRealm, command: list[str], code: int, said: str
 ) -> None:
     before = texts(realm)
     told = realm("run", "--agent", "old", "--session", "s", "--writes", "a.txt", "--", *command, code=code)
@@ -122,7 +124,7 @@ def test_what_cannot_be_run_has_an_exit_code_of_its_own_and_leaves_no_lease(
         (["--writes", "a.txt", "--ttl-ms", "0"], "INVALID_TTL"),
     ],
 )
-def test_what_is_refused_is_not_run(realm: Realm, words: list[str], said: str) -> None:
+def test_what_is_refused_is_not_run(realm: CliRealm, words: list[str], said: str) -> None:
     told = run(realm, *words, script="echo ran", code=125)
     assert f"[{said}]" in told.err
     assert told.out == ""
@@ -130,7 +132,7 @@ def test_what_is_refused_is_not_run(realm: Realm, words: list[str], said: str) -
 
 
 @pytest.mark.slow
-def test_stdout_stdin_and_stderr_are_the_commands_own(realm: Realm) -> None:
+def test_stdout_stdin_and_stderr_are_the_commands_own(realm: CliRealm) -> None:
     done = subprocess.run(
         [*COMMAND, "run", "--agent", "old", "--reads", "a.txt", "--", "sh", "-c", r"cat; printf '\0\377'; echo e >&2"],
         cwd=realm.folder,
@@ -148,7 +150,7 @@ def test_stdout_stdin_and_stderr_are_the_commands_own(realm: Realm) -> None:
 
 @pytest.mark.requirement("KO-4")
 @pytest.mark.slow
-def test_the_verification_log_is_written_where_it_is_wished(realm: Realm) -> None:
+def test_the_verification_log_is_written_where_it_is_wished(realm: CliRealm) -> None:
     told = run(realm, "--reads", "a.txt", "--report", "report.json", script="cat a.txt")
     assert told.out == "one\n"
     report = json.loads((realm.folder / "report.json").read_text())
@@ -161,7 +163,7 @@ def test_the_verification_log_is_written_where_it_is_wished(realm: Realm) -> Non
     assert json.loads(dashed)["unused"] == [{"predicate": "CONSUMES", "resource": "FILE:/a.txt"}]
 
 
-def test_with_json_a_refusal_is_one_document(realm: Realm) -> None:
+def test_with_json_a_refusal_is_one_document(realm: CliRealm) -> None:
     told = run(realm, "--json", script="true", code=125).json["error"]
     assert told["code"] == "NOTHING_DECLARED"
 
@@ -181,7 +183,7 @@ def test_with_json_a_refusal_is_one_document(realm: Realm) -> None:
     ],
 )
 def test_a_violation_is_stopped_before_it_takes_effect_and_what_was_done_is_undone(
-    realm: Realm, script: str, predicate: str, resource: str
+    realm: CliRealm, script: str, predicate: str, resource: str
 ) -> None:
     before = texts(realm)
     mode = (realm.folder / "a.txt").stat().st_mode
@@ -200,7 +202,7 @@ def test_a_violation_is_stopped_before_it_takes_effect_and_what_was_done_is_undo
 
 
 @pytest.mark.requirement("KO-3.2a")
-def test_a_violation_ends_everything_that_the_command_started(realm: Realm) -> None:
+def test_a_violation_ends_everything_that_the_command_started(realm: CliRealm) -> None:
     script = "setsid sh -c 'echo $$ > a.txt; cat a.txt; read line < docs/fifo' & wait_for=$!; cat docs/read.me; wait"
     os.mkfifo(realm.folder / "docs/fifo")
     run(realm, "--writes", "a.txt", "--reads", "docs/fifo", script=script, code=120)
@@ -209,7 +211,7 @@ def test_a_violation_ends_everything_that_the_command_started(realm: Realm) -> N
 
 
 @pytest.mark.requirement("KO-4")
-def test_places_folders_and_patterns_can_be_named(realm: Realm) -> None:
+def test_places_folders_and_patterns_can_be_named(realm: CliRealm) -> None:
     script = (
         "cat src/*.py > /dev/null && echo more >> docs/read.me && echo new > docs/new && rm src/z.txt && mv a.txt b.txt"
     )
@@ -231,7 +233,7 @@ def test_places_folders_and_patterns_can_be_named(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KO-4")
-def test_what_was_declared_and_not_used_is_told_and_is_no_violation(realm: Realm) -> None:
+def test_what_was_declared_and_not_used_is_told_and_is_no_violation(realm: CliRealm) -> None:
     run(realm, "--reads", "a.txt", "--writes", "docs/read.me", "--creates", "b.txt", script="cat a.txt")
     record = last(realm)
     unused = [(one["predicate"], one["resource"]) for one in record["unused"]]
@@ -241,7 +243,7 @@ def test_what_was_declared_and_not_used_is_told_and_is_no_violation(realm: Realm
 
 @pytest.mark.requirement("KO-4")
 @pytest.mark.slow
-def test_a_signed_manifest_says_all(realm: Realm) -> None:
+def test_a_signed_manifest_says_all(realm: CliRealm) -> None:
     made = realm("keys", "new", "old.pem", "--json").json
     realm("keys", "register", "old", made["publicKey"])
     scope = [{"predicate": "MUTATES", "resource": "FILE:/a.txt"}]
@@ -266,7 +268,7 @@ def test_a_signed_manifest_says_all(realm: Realm) -> None:
 
 @pytest.mark.requirement("KM-2.1", "KM-5")
 @pytest.mark.slow
-def test_a_manifest_in_yaml_is_taken_from_a_file_and_from_stdin(realm: Realm) -> None:
+def test_a_manifest_in_yaml_is_taken_from_a_file_and_from_stdin(realm: CliRealm) -> None:
     text = "ver: '1.0'\nsession_id: s\nagent_id: old\nscope:\n  - {predicate: MUTATES, resource: FILE:/a.txt}\n"
     (realm.folder / "m.yaml").write_text(text)
     realm("run", "--by", "old", "--manifest", "@m.yaml", "--", "sh", "-c", "echo two > a.txt")
@@ -290,7 +292,7 @@ def test_a_manifest_in_yaml_is_taken_from_a_file_and_from_stdin(realm: Realm) ->
     ],
 )
 def test_a_command_line_without_a_whole_command_is_refused_with_the_reason(
-    realm: Realm, words: list[str], why: str
+    realm: CliRealm, words: list[str], why: str
 ) -> None:
     before = len(realm("runs", "--json").json)
     refused = realm("run", *words, code=2)
@@ -303,7 +305,7 @@ def test_a_command_line_without_a_whole_command_is_refused_with_the_reason(
 
 
 @pytest.mark.requirement("KO-3.3")
-def test_what_a_failed_command_did_is_undone_unless_it_is_to_be_kept(realm: Realm) -> None:
+def test_what_a_failed_command_did_is_undone_unless_it_is_to_be_kept(realm: CliRealm) -> None:
     before = texts(realm)
     script = "echo two > a.txt; echo new > src/new.py; rm src/x.py; exit 3"
     words = ("--writes", "a.txt", "--writes", "src/**", "--deletes", "src/x.py")
@@ -316,7 +318,7 @@ def test_what_a_failed_command_did_is_undone_unless_it_is_to_be_kept(realm: Real
 
 
 @pytest.mark.requirement("KO-3.2b")
-def test_a_permissive_command_is_warned_and_its_scope_widened_by_leases(realm: Realm) -> None:
+def test_a_permissive_command_is_warned_and_its_scope_widened_by_leases(realm: CliRealm) -> None:
     script = "echo two > a.txt; echo new > docs/new; mv src/z.txt src/w.txt"
     told = run(realm, "--reads", "docs/read.me", "--permissive", script=script)
     assert "deadlocks can form" in told.err
@@ -331,7 +333,7 @@ def test_a_permissive_command_is_warned_and_its_scope_widened_by_leases(realm: R
 
 
 @pytest.mark.requirement("KO-3.2b")
-def test_a_permissive_command_is_stopped_where_somebody_else_holds_a_lease(realm: Realm) -> None:
+def test_a_permissive_command_is_stopped_where_somebody_else_holds_a_lease(realm: CliRealm) -> None:
     realm("lease", "acquire", "FILE:/a.txt", "--agent", "young", "--session", "y", "--ttl-ms", "600000")
     told = run(realm, "--reads", "docs/read.me", "--permissive", script="echo two > a.txt || echo denied")
     assert told.out == "denied\n"
@@ -342,7 +344,7 @@ def test_a_permissive_command_is_stopped_where_somebody_else_holds_a_lease(realm
 
 
 @pytest.mark.requirement("KO-3.2b", "KO-3.3")
-def test_what_a_failed_permissive_command_did_is_undone_with_what_it_was_lent_on_the_way(realm: Realm) -> None:
+def test_what_a_failed_permissive_command_did_is_undone_with_what_it_was_lent_on_the_way(realm: CliRealm) -> None:
     before = texts(realm)
     run(realm, "--writes", "src/**", "--permissive", script="echo 2 > src/x.py; echo 2 > a.txt; exit 1", code=1)
     assert texts(realm) == before
@@ -352,7 +354,7 @@ def test_what_a_failed_permissive_command_did_is_undone_with_what_it_was_lent_on
 
 
 @pytest.mark.requirement("KO-5.1")
-def test_an_opaque_tool_is_taken_to_change_its_working_directory(realm: Realm) -> None:
+def test_an_opaque_tool_is_taken_to_change_its_working_directory(realm: CliRealm) -> None:
     inside = Inside(realm.folder / "src")
     script = "echo 2 > x.py; echo new > new.py; mkdir made; echo in > made/in"
     run(inside, "--unconfined", script=script, WORLD_CONFIG="../world.toml", WORLD_LOG="../world.db")
@@ -366,7 +368,7 @@ def test_an_opaque_tool_is_taken_to_change_its_working_directory(realm: Realm) -
 
 
 @pytest.mark.requirement("KO-5.1")
-def test_confined_a_tool_without_a_declaration_may_do_nothing_and_is_not_run(realm: Realm) -> None:
+def test_confined_a_tool_without_a_declaration_may_do_nothing_and_is_not_run(realm: CliRealm) -> None:
     inside = Inside(realm.folder / "src")
     told = run(inside, script="true", code=125, WORLD_CONFIG="../world.toml", WORLD_LOG="../world.db")
     assert "NOTHING_DECLARED" in told.err
@@ -374,7 +376,7 @@ def test_confined_a_tool_without_a_declaration_may_do_nothing_and_is_not_run(rea
 
 @pytest.mark.requirement("KO-5.2", "KO-3.3")
 def test_what_an_unconfined_command_did_is_found_in_the_content_and_undone_as_far_as_it_was_leased(
-    realm: Realm,
+    realm: CliRealm,
 ) -> None:
     before = texts(realm)
     words = ("--unconfined", "--writes", "src/**")
@@ -393,7 +395,7 @@ def test_what_an_unconfined_command_did_is_found_in_the_content_and_undone_as_fa
 
 @pytest.mark.requirement("KO-5.2")
 @pytest.mark.slow
-def test_what_others_changed_under_their_leases_is_not_the_commands_doing(realm: Realm) -> None:
+def test_what_others_changed_under_their_leases_is_not_the_commands_doing(realm: CliRealm) -> None:
     realm("lease", "acquire", "FILE:/a.txt", "--agent", "young", "--session", "y", "--ttl-ms", "600000")
     running = started(realm, "--unconfined", "--writes", "src/**", script="echo ready; read line; echo 2 > src/x.py")
     (realm.folder / "a.txt").write_text("by young\n")
@@ -404,7 +406,7 @@ def test_what_others_changed_under_their_leases_is_not_the_commands_doing(realm:
     assert {one["resource"] for one in record["changes"]} == {"FILE:/src/x.py"}
 
 
-def test_without_a_comparison_nothing_is_found_in_the_content(realm: Realm) -> None:
+def test_without_a_comparison_nothing_is_found_in_the_content(realm: CliRealm) -> None:
     run(realm, "--unconfined", "--no-compare", "--writes", "src/**", script="echo bad > docs/read.me")
     assert (last(realm)["violations"], last(realm)["changes"]) == ([], [])
 
@@ -414,7 +416,7 @@ def test_without_a_comparison_nothing_is_found_in_the_content(realm: Realm) -> N
 
 @pytest.mark.requirement("KO-5.2")
 @pytest.mark.parametrize("unconfined", [False, True])
-def test_a_traced_command_is_seen_in_its_children_too(realm: Realm, unconfined: bool) -> None:
+def test_a_traced_command_is_seen_in_its_children_too(realm: CliRealm, unconfined: bool) -> None:
     assert STRACE is not None, "strace is a part of the development environment"
     words = ["--unconfined"] * unconfined + ["--trace", "--reads", "src/**", "--writes", "a.txt"]
     run(realm, *words, script="sh -c 'cat src/x.py' > a.txt; exit 0")
@@ -426,7 +428,7 @@ def test_a_traced_command_is_seen_in_its_children_too(realm: Realm, unconfined: 
 
 @pytest.mark.requirement("KO-5.2")
 def test_without_strace_a_command_that_is_to_be_traced_is_not_run(
-    realm: Realm, tmp_path_factory: pytest.TempPathFactory
+    realm: CliRealm, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tools = tmp_path_factory.mktemp("tools")
     shell = shutil.which("sh")
@@ -442,7 +444,7 @@ def test_without_strace_a_command_that_is_to_be_traced_is_not_run(
 
 
 @pytest.mark.slow
-def test_the_younger_of_two_commands_dies_and_comes_after_the_older_when_it_asks_again(realm: Realm) -> None:
+def test_the_younger_of_two_commands_dies_and_comes_after_the_older_when_it_asks_again(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo ready; read line; echo old >> a.txt")
     died = run(realm, "--writes", "a.txt", "--wait", "0", agent="young", script="echo never", code=123)
     assert "[DIED]" in died.err
@@ -459,12 +461,12 @@ def test_the_younger_of_two_commands_dies_and_comes_after_the_older_when_it_asks
     assert texts(realm)["a.txt"] == "one\nold\nyoung\n"
 
 
-def verdicts(realm: Realm) -> list[dict[str, Any]]:
+def verdicts(realm: CliRealm) -> list[dict[str, Any]]:
     return [one["state"] for one in realm("log", "--topic", "verdict.given", "--json").lines]
 
 
 @pytest.mark.slow
-def test_an_older_command_waits_and_gives_up_when_its_time_is_over(realm: Realm) -> None:
+def test_an_older_command_waits_and_gives_up_when_its_time_is_over(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", agent="young", script="echo ready; read line; echo young >> a.txt")
     late = run(realm, "--writes", "a.txt", "--wait", "0.2", script="echo never", code=124)
     assert "[WAIT_TIMED_OUT]" in late.err
@@ -477,7 +479,7 @@ def test_an_older_command_waits_and_gives_up_when_its_time_is_over(realm: Realm)
     assert texts(realm)["a.txt"] == "one\nyoung\nold\n"
 
 
-def test_two_commands_that_touch_different_places_run_at_once(realm: Realm) -> None:
+def test_two_commands_that_touch_different_places_run_at_once(realm: CliRealm) -> None:
     first = started(realm, "--writes", "a.txt", script="echo ready; read line; echo 2 > a.txt")
     second = started(realm, "--writes", "docs/**", agent="young", script="echo ready; read line; echo 2 > docs/read.me")
     for running in (second, first):
@@ -491,7 +493,7 @@ def test_two_commands_that_touch_different_places_run_at_once(realm: Realm) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 @pytest.mark.slow
-def test_a_signal_to_worldctl_is_the_commands(realm: Realm, number: signal.Signals) -> None:
+def test_a_signal_to_worldctl_is_the_commands(realm: CliRealm, number: signal.Signals) -> None:
     word = number.name.removeprefix("SIG")
     script = f"trap 'echo got {word}; exit 5' {word}; echo ready; read line; while read line; do :; done"
     running = started(realm, "--writes", "a.txt", script=script)
@@ -504,7 +506,7 @@ def test_a_signal_to_worldctl_is_the_commands(realm: Realm, number: signal.Signa
 
 
 @pytest.mark.slow
-def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: Realm) -> None:
+def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line")
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE_S) == 128 + signal.SIGTERM
@@ -514,7 +516,7 @@ def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: Realm) -> Non
 
 @pytest.mark.requirement("KO-3.3")
 @pytest.mark.slow
-def test_a_command_whose_lease_is_revoked_is_ended(realm: Realm) -> None:
+def test_a_command_whose_lease_is_revoked_is_ended(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line; echo three > a.txt")
     (lease,) = [one for one in realm("lease", "list", "--json").json if one["resource"] == "FILE:/a.txt"]
     realm("lease", "revoke", lease["leaseId"], "--reason", "it hangs")
@@ -531,7 +533,7 @@ def test_a_command_whose_lease_is_revoked_is_ended(realm: Realm) -> None:
 @pytest.mark.parametrize("way", ["settle", "run"])
 @pytest.mark.slow
 def test_a_command_whose_worldctl_was_killed_is_ended_and_undone_by_the_next(
-    realm: Realm, unconfined: bool, way: str
+    realm: CliRealm, unconfined: bool, way: str
 ) -> None:
     script = "echo two > a.txt; echo ready; read line; echo three > a.txt"
     words = ["--unconfined"] * unconfined + ["--writes", "a.txt", "--ttl-ms", "600000"]
@@ -569,7 +571,7 @@ def test_a_command_whose_worldctl_was_killed_is_ended_and_undone_by_the_next(
 
 @pytest.mark.requirement("KO-7")
 @pytest.mark.slow
-def test_the_backup_is_there_before_the_command_may_change_anything(realm: Realm) -> None:
+def test_the_backup_is_there_before_the_command_may_change_anything(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo ready; read line; echo two > a.txt")
     (info,) = realm("backups", "list", "--json").json
     assert (info["resources"], info["state"], info["agentId"]) == (["FILE:/a.txt"], "open", "old")

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.realm import COMMAND, Realm, environment
+from tests.cli.realm import COMMAND, CliRealm, environment
 from tests.cli.test_run_probes import CONFINED, SECLUDED, VIOLATED, attempt, realm, secret, template
 
 __all__ = ["realm", "secret", "template"]
 
 
-def record(realm: Realm) -> dict[str, Any]:
+def record(realm: CliRealm) -> dict[str, Any]:
     """Return the newest run's verification log."""
     (newest,) = realm("runs", "--most", "1", "--json").json
     told: dict[str, Any] = realm("show", newest["runId"], "--json").json["verification"]
@@ -30,7 +30,7 @@ def record(realm: Realm) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("KO-4", "KO-5.2")
-def test_which_walls_held_is_recorded(realm: Realm) -> None:
+def test_which_walls_held_is_recorded(realm: CliRealm) -> None:
     attempt(realm, "pass", "--reads", "a.txt")
     if CONFINED:
         first = record(realm)["heldBy"][0]
@@ -43,7 +43,7 @@ def test_which_walls_held_is_recorded(realm: Realm) -> None:
 
 @pytest.mark.parametrize("wall", ["namespaces", "landlock"])
 @pytest.mark.slow
-def test_who_requires_a_wall_is_refused_where_there_is_none(realm: Realm, wall: str) -> None:
+def test_who_requires_a_wall_is_refused_where_there_is_none(realm: CliRealm, wall: str) -> None:
     there = SECLUDED if wall == "namespaces" else CONFINED
     ended = realm(
         "run", "--agent", "eve", "--reads", "a.txt", "--require", wall, "--", "true", code=0 if there else 125
@@ -53,7 +53,7 @@ def test_who_requires_a_wall_is_refused_where_there_is_none(realm: Realm, wall: 
     assert "[CONFINEMENT_UNAVAILABLE]" in realm(*less, code=125).err
 
 
-def test_what_was_not_declared_is_not_there(realm: Realm, secret: Path) -> None:
+def test_what_was_not_declared_is_not_there(realm: CliRealm, secret: Path) -> None:
     """Looking whether a file exists is no side effect; in namespaces there is nothing to be found."""
     code = f"import os; print(os.path.exists({str(secret)!r}), os.path.getsize('other.txt'), os.path.getsize('a.txt'))"
     ended, out, err = attempt(realm, code, "--reads", "a.txt")
@@ -61,13 +61,13 @@ def test_what_was_not_declared_is_not_there(realm: Realm, secret: Path) -> None:
         assert (ended, out) == (0, "False 0 9\n" if SECLUDED else "True 13 9\n"), err
 
 
-def test_what_was_tried_is_told_though_it_is_not_there(realm: Realm, secret: Path) -> None:
+def test_what_was_tried_is_told_though_it_is_not_there(realm: CliRealm, secret: Path) -> None:
     ended, out, err = attempt(realm, f"print(open({str(secret)!r}).read())", "--reads", "a.txt")
     assert "SECRET" not in out
     assert not CONFINED or (ended, f"CONSUMES on {secret}" in err) == (VIOLATED, True), err
 
 
-def test_processes_of_others_are_not_there_and_cannot_be_signalled(realm: Realm) -> None:
+def test_processes_of_others_are_not_there_and_cannot_be_signalled(realm: CliRealm) -> None:
     with subprocess.Popen(["/bin/sleep", "600"], env={"TOKEN": "SECRET"}) as other:
         try:
             code = f"""
@@ -87,7 +87,7 @@ print(len([name for name in os.listdir('/proc') if name.isdigit()]))
         assert out.splitlines()[-1] == "2"
 
 
-def test_shared_memory_of_others_is_not_there(realm: Realm) -> None:
+def test_shared_memory_of_others_is_not_there(realm: CliRealm) -> None:
     name = f"worldprotocol-{os.getpid()}"
     held = Path("/dev/shm") / name
     held.write_text("SECRET")
@@ -108,7 +108,7 @@ open('/dev/shm/own', 'w').write('x')
         assert (ended, out) == (0, "False False\n"), err
 
 
-def test_terminals_of_others_are_not_there(realm: Realm) -> None:
+def test_terminals_of_others_are_not_there(realm: CliRealm) -> None:
     ours, theirs = os.openpty()
     try:
         name = os.ttyname(theirs)
@@ -133,7 +133,9 @@ def server() -> Iterator[socket.socket]:
         yield listening
 
 
-def test_without_a_declared_url_no_packet_leaves_even_where_nobody_decides(realm: Realm, server: socket.socket) -> None:
+def test_without_a_declared_url_no_packet_leaves_even_where_nobody_decides(
+    realm: CliRealm, server: socket.socket
+) -> None:
     """The network is another one; the watcher tells what was tried."""
     port = server.getsockname()[1]
     code = f"import _socket; s = _socket.socket(2, 2); s.sendto(b'x', ('127.0.0.1', {port}))"
@@ -146,7 +148,7 @@ def test_without_a_declared_url_no_packet_leaves_even_where_nobody_decides(realm
         assert attempt(realm, looks, "--reads", "a.txt")[:2] == (0, "['lo']\n")
 
 
-def test_a_declared_url_is_reached(realm: Realm) -> None:
+def test_a_declared_url_is_reached(realm: CliRealm) -> None:
     with socket.create_server(("127.0.0.1", 0)) as serving:
         port = serving.getsockname()[1]
         code = f"import _socket; _socket.socket(2, 1).connect(('127.0.0.1', {port})); print('there')"
@@ -173,7 +175,7 @@ while True:
 @pytest.mark.requirement("KO-3.3")
 @pytest.mark.parametrize("how", ["ends", "is killed with its engine"])
 @pytest.mark.slow
-def test_a_daemon_that_forgot_where_it_came_from_ends_with_the_command(realm: Realm, how: str) -> None:
+def test_a_daemon_that_forgot_where_it_came_from_ends_with_the_command(realm: CliRealm, how: str) -> None:
     waits = "" if how == "ends" else "import time; time.sleep(600)"
     code = DAEMON.replace(
         "os.read(reading, 1); os._exit(0)", f"os.read(reading, 1); print('on', flush=True); {waits or 'os._exit(0)'}"
@@ -207,7 +209,7 @@ def _works_in(process: Path, folder: Path) -> bool:
         return False
 
 
-def test_the_exit_of_a_command_is_its_own(realm: Realm) -> None:
+def test_the_exit_of_a_command_is_its_own(realm: CliRealm) -> None:
     if not CONFINED:
         return
     for script, code in (("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)):
@@ -215,7 +217,7 @@ def test_the_exit_of_a_command_is_its_own(realm: Realm) -> None:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_names_are_made_moved_and_removed_where_that_was_declared(realm: Realm, moved: bool) -> None:
+def test_names_are_made_moved_and_removed_where_that_was_declared(realm: CliRealm, moved: bool) -> None:
     if not CONFINED:
         return
     for name in ("x", "y"):

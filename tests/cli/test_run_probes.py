@@ -18,7 +18,7 @@ import pytest
 from host.confinement import namespaces
 from tests.cli.forked import run
 from tests.cli.inside import Inside
-from tests.cli.realm import COMMAND, Realm, environment, founded
+from tests.cli.realm import COMMAND, CliRealm, environment, founded
 from worldprotocol.runs.command import confinement
 
 CONFINED = confinement().why_not is None
@@ -39,7 +39,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=[str(maker) for maker in MAKERS] or ["auto"])
-def realm(template: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Realm:
+def realm(template: Path, tmp_path: Path, request: pytest.FixtureRequest) -> CliRealm:
     """A realm whose commands have namespaces made in each way that this machine has."""
     folder = tmp_path / "realm"
     shutil.copytree(template, folder)
@@ -58,7 +58,7 @@ def secret(tmp_path: Path) -> Path:
     return folder / "secret"
 
 
-def attempt(realm: Realm, code: str, *words: str, **variables: str) -> tuple[int, str, str]:
+def attempt(realm: CliRealm, code: str, *words: str, **variables: str) -> tuple[int, str, str]:
     """Run Python code as a governed command; returns exit code, stdout and stderr. Unconfined it must be refused."""
     argv = ["run", "--agent", "eve", *words, "--", PYTHON, "-I", "-S", "-c", code]
     ended, out, err = run(argv, realm.folder, environment() | variables, b"")
@@ -102,7 +102,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.slow
 def test_a_name_whose_absolute_form_is_too_long_is_judged_by_where_it_leads(
-    realm: Realm, secret: Path, change: str
+    realm: CliRealm, secret: Path, change: str
 ) -> None:
     before = shape(secret)
     code, out, err = attempt(realm, f"TARGET = {str(secret)!r}{FAR}{CHANGES[change]}", "--reads", "a.txt")
@@ -122,7 +122,7 @@ def listening(folder: Path) -> Iterator[socket.socket]:
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-def test_no_daemon_is_talked_to_by_a_name_whose_absolute_form_is_too_long(realm: Realm, secret: Path) -> None:
+def test_no_daemon_is_talked_to_by_a_name_whose_absolute_form_is_too_long(realm: CliRealm, secret: Path) -> None:
     door = secret.parent / "s"
     code = f"TARGET = {str(door)!r}{FAR}_socket.socket(1, 1).connect(target)"
     with listening(secret.parent) as daemon:
@@ -138,7 +138,7 @@ def test_no_daemon_is_talked_to_by_a_name_whose_absolute_form_is_too_long(realm:
 )
 @pytest.mark.slow
 def test_who_may_make_one_file_reaches_no_other_of_its_folder_by_a_long_name(
-    realm: Realm, name: str, mode: str
+    realm: CliRealm, name: str, mode: str
 ) -> None:
     code = f"TARGET = {str(realm.folder / name)!r}{FAR}print(open(target, {mode!r}))"
     before = (realm.folder / "world.toml").read_bytes(), (realm.folder / "other.txt").read_bytes()
@@ -148,7 +148,7 @@ def test_who_may_make_one_file_reaches_no_other_of_its_folder_by_a_long_name(
     assert not CONFINED or (ended, "Agent attempted" in err) == (VIOLATED, True), err
 
 
-def test_a_long_way_to_what_was_declared_is_allowed(realm: Realm) -> None:
+def test_a_long_way_to_what_was_declared_is_allowed(realm: CliRealm) -> None:
     code = f"TARGET = {str(realm.folder / 'a.txt')!r}{FAR}print(open(target).read())"
     ended, out, err = attempt(realm, code, "--reads", "a.txt")
     assert not CONFINED or (ended, out) == (0, "declared\n\n"), err
@@ -161,7 +161,7 @@ def test_a_long_way_to_what_was_declared_is_allowed(realm: Realm) -> None:
 @pytest.mark.parametrize(
     "name", ["checkpoint.key", "keys/bot.pem", ".env", "world.toml", "world.db", "../backup.db", "operator.py"]
 )
-def test_no_secret_of_the_realm_or_of_its_operator_is_readable(realm: Realm, tmp_path: Path, name: str) -> None:
+def test_no_secret_of_the_realm_or_of_its_operator_is_readable(realm: CliRealm, tmp_path: Path, name: str) -> None:
     """The workspace is a folder of the realm's, and the command starts in the realm's folder's workspace."""
     work = realm.folder / "work"
     work.mkdir()
@@ -183,7 +183,7 @@ def test_no_secret_of_the_realm_or_of_its_operator_is_readable(realm: Realm, tmp
 
 
 @pytest.mark.parametrize("name", [".ssh/id_ed25519", ".netrc", ".aws/credentials"])
-def test_no_secret_at_home_is_readable(realm: Realm, tmp_path: Path, name: str) -> None:
+def test_no_secret_at_home_is_readable(realm: CliRealm, tmp_path: Path, name: str) -> None:
     home = tmp_path / "home"
     (home / name).parent.mkdir(parents=True)
     (home / name).write_text("SECRET\n")
@@ -195,14 +195,14 @@ def test_no_secret_at_home_is_readable(realm: Realm, tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("name", ["/etc/shadow", "/etc/ssh", "/etc/fstab"])
 @pytest.mark.slow
-def test_of_the_machines_settings_only_those_of_libraries_are_readable(realm: Realm, name: str) -> None:
+def test_of_the_machines_settings_only_those_of_libraries_are_readable(realm: CliRealm, name: str) -> None:
     code = f"import os; os.open({name!r}, 0)"
     ended, _, err = attempt(realm, code, "--reads", "a.txt")
     assert not CONFINED or ended == (VIOLATED if os.path.exists(name) else 1), err
     assert attempt(realm, "open('/etc/passwd'); open('/etc/nsswitch.conf')", "--reads", "a.txt")[0] in (0, REFUSED)
 
 
-def test_the_environment_is_empty_but_for_what_is_named(realm: Realm) -> None:
+def test_the_environment_is_empty_but_for_what_is_named(realm: CliRealm) -> None:
     code = "import os; print(sorted(name for name in os.environ if 'TOKEN' in name), os.environ.get('TZ'))"
     given = {"API_TOKEN": "SECRET", "OTHER_TOKEN": "SECRET", "TZ": "UTC"}
     if CONFINED:
@@ -240,7 +240,7 @@ over.append(1)
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-def test_a_name_that_is_swapped_during_a_call_leads_to_nothing_undeclared(realm: Realm, secret: Path) -> None:
+def test_a_name_that_is_swapped_during_a_call_leads_to_nothing_undeclared(realm: CliRealm, secret: Path) -> None:
     """Where there are namespaces: elsewhere mode, times and owner are the watcher's alone, which reads names once."""
     (realm.folder / "d").mkdir()
     before = shape(secret)
@@ -253,7 +253,7 @@ def test_a_name_that_is_swapped_during_a_call_leads_to_nothing_undeclared(realm:
 
 @pytest.mark.parametrize("request_number", [0xC0045877, 0xC0045878, 0x8004587D, 0x40086602])
 @pytest.mark.slow
-def test_nothing_is_done_to_a_whole_file_system(realm: Realm, request_number: int) -> None:
+def test_nothing_is_done_to_a_whole_file_system(realm: CliRealm, request_number: int) -> None:
     """FIFREEZE, FITHAW, EXT4_IOC_SHUTDOWN (0x8004587D) and FS_IOC_SETFLAGS, with an argument that none would take."""
     code = f"""
 import errno, fcntl
@@ -264,7 +264,7 @@ except OSError as error: print(errno.errorcode[error.errno])
         assert attempt(realm, code, "--reads", "a.txt")[:2] == (0, "EPERM\n")
 
 
-def test_what_a_killed_engine_left_of_temporary_files_goes_with_the_next_start(realm: Realm) -> None:
+def test_what_a_killed_engine_left_of_temporary_files_goes_with_the_next_start(realm: CliRealm) -> None:
     code = "import os, time; print(os.environ['TMPDIR'], flush=True); time.sleep(600)"
     argv = [*COMMAND, "run", "--agent", "eve", "--reads", "a.txt", "--", PYTHON, "-I", "-S", "-c", code]
     with subprocess.Popen(argv, cwd=realm.folder, env=environment(), stdout=subprocess.PIPE, text=True) as running:
@@ -277,7 +277,7 @@ def test_what_a_killed_engine_left_of_temporary_files_goes_with_the_next_start(r
         assert not os.path.exists(folder)
 
 
-def test_who_may_remove_a_tree_may_list_it(realm: Realm) -> None:
+def test_who_may_remove_a_tree_may_list_it(realm: CliRealm) -> None:
     (realm.folder / "t/sub").mkdir(parents=True)
     (realm.folder / "t/sub/x").write_text("x")
     if CONFINED:
@@ -299,7 +299,7 @@ print(os.WTERMSIG(status), os.WCOREDUMP(status))
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-def test_no_memory_is_written_to_files_or_given_to_programs_when_a_process_crashes(realm: Realm) -> None:
+def test_no_memory_is_written_to_files_or_given_to_programs_when_a_process_crashes(realm: CliRealm) -> None:
     ended, out, err = attempt(realm, CRASH, "--writes", "copy.yaml")
     assert [name for name in os.listdir(realm.folder) if name.startswith("core")] == []
     assert not CONFINED or (ended, out) == (0, "6 False\n"), err

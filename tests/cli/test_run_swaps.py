@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli import test_run_probes as secluded
 from tests.cli import test_run_without_namespaces as bare
-from tests.cli.realm import Realm
+from tests.cli.realm import CliRealm
 from tests.cli.test_run_probes import CONFINED, SECLUDED, VIOLATED, realm, secret, shape, template
 
 __all__ = ["realm", "secret", "template"]
@@ -75,11 +75,11 @@ LANDLOCKS = ("read", "write", "unlink", "rename", "link")
 """Those that Landlock holds; without namespaces the others are the watcher's alone, and a swap reaches them."""
 
 
-def in_namespaces(realm: Realm, code: str) -> tuple[int, str, str]:
+def in_namespaces(realm: CliRealm, code: str) -> tuple[int, str, str]:
     return secluded.attempt(realm, code, "--writes", "d/**", "--deletes", "d/**")
 
 
-def without(realm: Realm, code: str) -> tuple[int, str, str]:
+def without(realm: CliRealm, code: str) -> tuple[int, str, str]:
     said = bare.attempt(realm, code, "--writes", "d/**", "--deletes", "d/**")
     return said.returncode, said.stdout, said.stderr
 
@@ -90,7 +90,7 @@ CASES = [*((in_namespaces, call) for call in CALLS), *((without, call) for call 
 @pytest.mark.requirement("KO-3", "KO-5.2")
 @pytest.mark.parametrize(("walls", "call"), CASES, ids=[f"{walls.__name__}-{call}" for walls, call in CASES])
 def test_a_name_that_a_second_thread_swaps_during_a_call_leads_to_nothing_undeclared(
-    realm: Realm, secret: Path, walls: Callable[[Realm, str], tuple[int, str, str]], call: str
+    realm: CliRealm, secret: Path, walls: Callable[[CliRealm, str], tuple[int, str, str]], call: str
 ) -> None:
     (realm.folder / "d").mkdir()
     before: tuple[Any, ...] = shape(secret), secret.read_text(), os.stat(secret).st_nlink

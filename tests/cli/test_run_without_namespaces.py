@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import COMMAND, Realm, environment
+from tests.cli.realm import COMMAND, CliRealm, environment
 from tests.cli.test_run_namespaces import record
 from tests.cli.test_run_probes import (
     CONFINED,
@@ -34,7 +34,7 @@ __all__ = ["secret", "template"]
 
 
 @pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+def realm(template: Path, tmp_path: Path) -> CliRealm:
     folder = tmp_path / "realm"
     shutil.copytree(template, folder)
     return Inside(folder)
@@ -46,7 +46,7 @@ KEPT_CAPABILITIES = 0x800005FB
 SCRIPT = str(Path(__file__).with_name("without_namespaces.py"))
 
 
-def worldctl(realm: Realm, *words: str) -> subprocess.CompletedProcess[str]:
+def worldctl(realm: CliRealm, *words: str) -> subprocess.CompletedProcess[str]:
     """Run ``worldctl`` where no namespaces can be made."""
     argv = [sys.executable, SCRIPT, *COMMAND, *words]
     return subprocess.run(
@@ -54,7 +54,7 @@ def worldctl(realm: Realm, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def attempt(realm: Realm, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+def attempt(realm: CliRealm, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python code as a governed command there."""
     said = worldctl(realm, "run", "--agent", "eve", *words, "--", PYTHON, "-I", "-S", "-c", code)
     assert said.returncode in ((0, 1, VIOLATED) if CONFINED else (REFUSED,)), (said.stdout, said.stderr)
@@ -62,7 +62,7 @@ def attempt(realm: Realm, code: str, *words: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.requirement("KO-4", "KO-5.2")
-def test_the_record_says_which_walls_held_and_the_check_says_why(realm: Realm) -> None:
+def test_the_record_says_which_walls_held_and_the_check_says_why(realm: CliRealm) -> None:
     said = attempt(realm, "print(open('a.txt').read())", "--reads", "a.txt")
     checked = worldctl(realm, "doctor")
     if CONFINED:
@@ -74,7 +74,7 @@ def test_the_record_says_which_walls_held_and_the_check_says_why(realm: Realm) -
 
 
 @pytest.mark.requirement("KO-5.2")
-def test_who_requires_namespaces_is_refused_with_the_reason(realm: Realm) -> None:
+def test_who_requires_namespaces_is_refused_with_the_reason(realm: CliRealm) -> None:
     words = ("run", "--agent", "eve", "--reads", "a.txt", "--require")
     said = worldctl(realm, *words, "namespaces", "--", "true")
     assert said.returncode == REFUSED
@@ -104,7 +104,7 @@ PROBES: dict[str, str] = {
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
 @pytest.mark.parametrize("how", PROBES)
-def test_nothing_undeclared_is_done_to_files(realm: Realm, secret: Path, how: str) -> None:
+def test_nothing_undeclared_is_done_to_files(realm: CliRealm, secret: Path, how: str) -> None:
     (realm.folder / "d").mkdir()
     before, there = shape(secret), sorted(secret.parent.iterdir())
     code = f"import os\nTARGET = {str(secret)!r}\n{PROBES[how]}"
@@ -118,13 +118,13 @@ def test_nothing_undeclared_is_done_to_files(realm: Realm, secret: Path, how: st
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
 @pytest.mark.parametrize("name", ["world.db", ".klock/scan-cache", "other.txt"])
-def test_the_engines_files_and_undeclared_ones_of_the_workspace_are_not_read(realm: Realm, name: str) -> None:
+def test_the_engines_files_and_undeclared_ones_of_the_workspace_are_not_read(realm: CliRealm, name: str) -> None:
     said = attempt(realm, f"print(open({name!r}, 'rb').read())", "--reads", "a.txt")
     assert not CONFINED or (said.returncode, said.stdout) == (VIOLATED, ""), said
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-def test_no_daemon_behind_a_socket_is_talked_to(realm: Realm, secret: Path) -> None:
+def test_no_daemon_behind_a_socket_is_talked_to(realm: CliRealm, secret: Path) -> None:
     door = secret.parent / "s"
     abstract = f"\\0worldprotocol-{os.getpid()}"
     with listening(secret.parent) as daemon, socket.socket(socket.AF_UNIX) as nameless:
@@ -140,7 +140,7 @@ def test_no_daemon_behind_a_socket_is_talked_to(realm: Realm, secret: Path) -> N
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-def test_no_connection_is_made_without_a_declared_url(realm: Realm) -> None:
+def test_no_connection_is_made_without_a_declared_url(realm: CliRealm) -> None:
     with socket.create_server(("127.0.0.1", 0)) as serving, socket.socket(type=socket.SOCK_DGRAM) as hearing:
         serving.setblocking(False)
         hearing.bind(("127.0.0.1", 0))
@@ -157,7 +157,7 @@ def test_no_connection_is_made_without_a_declared_url(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KO-5.2")
-def test_no_other_process_is_reached(realm: Realm) -> None:
+def test_no_other_process_is_reached(realm: CliRealm) -> None:
     with subprocess.Popen(["/bin/sleep", "600"], env={"TOKEN": "SECRET"}, start_new_session=True) as other:
         try:
             before = os.getpriority(os.PRIO_PROCESS, other.pid)
@@ -180,7 +180,7 @@ for how in (lambda: os.kill({other.pid}, 9), lambda: os.killpg({other.pid}, 9), 
 
 
 @pytest.mark.requirement("KO-5.2")
-def test_a_daemon_ends_with_its_command(realm: Realm) -> None:
+def test_a_daemon_ends_with_its_command(realm: CliRealm) -> None:
     code = """
 import os, sys
 if os.fork() == 0:
@@ -203,7 +203,7 @@ def test_python_code_in_a_process_of_its_own_is_held_there_too(tmp_path: Path) -
 import sys
 from pathlib import Path
 from tests.runs.realm import a_workspace, opened
-from world.errors import Refused, ScopeViolationError
+from world.errors import RefusedError, ScopeViolationError
 folder = Path(sys.argv[1])
 a_workspace(folder)
 WRITES = "import ctypes\\ndef main(_): return ctypes.CDLL(None).open(b'notes.txt', 0o1001)"
@@ -213,7 +213,7 @@ with opened(folder) as world:
         try:
             done = world.host.run_python(code, 1, agent="bot", writes=["/src/**"])
             print(done.value, world.host.verification(done.run_id).to_wire()["heldBy"][0].split()[0])
-        except (Refused, ScopeViolationError) as error:
+        except (RefusedError, ScopeViolationError) as error:
             print(error.code)
 print((folder / "w" / "notes.txt").read_text(), end="")
 """
@@ -225,7 +225,7 @@ print((folder / "w" / "notes.txt").read_text(), end="")
 
 
 @pytest.mark.requirement("KO-5.2")
-def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: Realm) -> None:
+def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: CliRealm) -> None:
     code = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith(('CapPrm', 'CapEff'))])"
     said = attempt(realm, code, "--reads", "a.txt")
     if CONFINED:
@@ -234,7 +234,7 @@ def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: Real
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-def test_no_memory_is_written_when_a_process_crashes_without_namespaces_either(realm: Realm) -> None:
+def test_no_memory_is_written_when_a_process_crashes_without_namespaces_either(realm: CliRealm) -> None:
     said = attempt(realm, CRASH, "--writes", "copy.yaml")
     assert [name for name in os.listdir(realm.folder) if name.startswith("core")] == []
     assert not CONFINED or (said.returncode, said.stdout) == (0, "6 False\n"), said.stderr

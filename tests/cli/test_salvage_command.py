@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import Realm, founded
-from world.canonical import canonical_bytes
+from tests.cli.realm import CliRealm, founded
 from world.log import event_leaf
+from world.model.canonical_json import canonical_bytes
 
 BUY = ("submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 1}')
 
 
 @pytest.fixture(scope="module")
-def sold(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def sold(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     realm = founded(tmp_path_factory.mktemp("salvage"), Inside)
     for _ in range(3):
         realm(*BUY)
@@ -26,14 +26,14 @@ def sold(tmp_path_factory: pytest.TempPathFactory) -> Realm:
 
 
 @pytest.fixture
-def realm(sold: Realm, tmp_path: Path) -> Realm:
+def realm(sold: CliRealm, tmp_path: Path) -> CliRealm:
     for path in sold.folder.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
     return Inside(tmp_path)
 
 
-def damage(realm: Realm, old: bytes, new: bytes) -> str:
+def damage(realm: CliRealm, old: bytes, new: bytes) -> str:
     """Change the last place where something stands in the file of the log; return the digest of the file then."""
     path = realm.folder / "world.db"
     data = path.read_bytes()
@@ -42,12 +42,12 @@ def damage(realm: Realm, old: bytes, new: bytes) -> str:
     return digest(realm)
 
 
-def digest(realm: Realm) -> str:
+def digest(realm: CliRealm) -> str:
     return hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest()
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_of_a_damaged_log_the_sound_beginning_goes_on_as_a_new_one(realm: Realm) -> None:
+def test_of_a_damaged_log_the_sound_beginning_goes_on_as_a_new_one(realm: CliRealm) -> None:
     events = len(realm("log", "--json").lines)
     before = damage(realm, b'"attempt":1,', b'"attempt":7,')
     [changed] = {found["position"] for found in realm("verify", "--json", code=3).json["findings"][:1]}
@@ -74,7 +74,7 @@ def test_of_a_damaged_log_the_sound_beginning_goes_on_as_a_new_one(realm: Realm)
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_sound_log_and_its_export_are_saved_whole(realm: Realm) -> None:
+def test_a_sound_log_and_its_export_are_saved_whole(realm: CliRealm) -> None:
     realm("export", "log.jsonl")
     assert "nothing is lost" in realm("salvage", "-o", "new.jsonl").out
     assert realm("--json", "salvage", "log.jsonl", "-o", "again.jsonl").json["whole"]
@@ -90,13 +90,13 @@ def test_a_sound_log_and_its_export_are_saved_whole(realm: Realm) -> None:
     assert (realm.folder / "still.jsonl").read_bytes() == (realm.folder / "bare.jsonl").read_bytes()
 
 
-def test_a_file_in_which_sqlite_finds_no_database_any_more_is_saved(realm: Realm) -> None:
+def test_a_file_in_which_sqlite_finds_no_database_any_more_is_saved(realm: CliRealm) -> None:
     damage(realm, (realm.folder / "world.db").read_bytes()[:512], bytes(512))
     realm("verify", code=2)
     assert "nothing is lost" in realm("salvage", "-o", "new.jsonl").out
 
 
-def test_what_is_there_is_not_written_over(realm: Realm) -> None:
+def test_what_is_there_is_not_written_over(realm: CliRealm) -> None:
     before = digest(realm)
     assert "INVALID_TARGET" in realm("salvage", "-o", "world.db", code=2).err
     assert "INVALID_TARGET" in realm("salvage", "-o", "world.db", "--force", code=2).err
@@ -111,7 +111,7 @@ def test_what_is_there_is_not_written_over(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_an_export_without_one_line_says_what_would_save_its_beginning(realm: Realm) -> None:
+def test_an_export_without_one_line_says_what_would_save_its_beginning(realm: CliRealm) -> None:
     lines = (realm.folder / "kept.jsonl").read_bytes().splitlines(keepends=True)
     (realm.folder / "lost.jsonl").write_bytes(b"".join(lines[:9] + lines[10:]))  # without event 9
     said = realm("salvage", "lost.jsonl", "-o", "new.jsonl", code=3).out
@@ -122,7 +122,7 @@ def test_an_export_without_one_line_says_what_would_save_its_beginning(realm: Re
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_verify_names_the_event_of_an_export_that_is_none(realm: Realm) -> None:
+def test_verify_names_the_event_of_an_export_that_is_none(realm: CliRealm) -> None:
     lines = (realm.folder / "kept.jsonl").read_bytes().splitlines(keepends=True)
     for name, alter in (
         ("content and its leaf hash disagree", lambda line: line.replace(b'"attempt":1', b'"attempt":7')),
@@ -145,7 +145,7 @@ def bare(line: bytes, **changed: object) -> bytes:
     return canonical_bytes(event | {"leaf": event_leaf(*told).hex()}) + b"\n"
 
 
-def test_where_nothing_is_left_it_says_so(realm: Realm) -> None:
+def test_where_nothing_is_left_it_says_so(realm: CliRealm) -> None:
     (realm.folder / "junk").write_bytes(b"\x0d" * 9000)
     assert "NOTHING_TO_SALVAGE" in realm("salvage", "junk", "-o", "new.jsonl", code=3).err
     assert "LOG_NOT_FOUND" in realm("salvage", "nowhere.db", "-o", "new.jsonl", code=2).err

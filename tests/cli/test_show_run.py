@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import ROOT, Realm, founded
-from world.errors import Refused
-from world.events import RunClosed, RunObserved, RunOpened
-from worldprotocol.cli.show_run import SHOWN, WIDTH, _run_lines
-from worldprotocol.facade import World
+from tests.cli.realm import ROOT, CliRealm, founded
+from world.errors import RefusedError
+from world.events.definitions import RunClosed, RunObserved, RunOpened
+from worldprotocol.api.realm import Realm
+from worldprotocol.cli.support.run_output import SHOWN, WIDTH, _run_lines
 from worldprotocol.runs.listing import list_runs
 from worldprotocol.runs.verification import VerificationLog
 
 
 @pytest.fixture(scope="module")
-def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def realm(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     """Return a realm with a violation, an ordinary run and a permissive one, the latter two in one session."""
     realm = founded(tmp_path_factory.mktemp("shown"))
     folder = realm.folder
@@ -34,18 +34,18 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     return Inside(folder)
 
 
-def governed(realm: Realm, *words: str, script: str, agent: str = "ann", code: int = 0) -> None:
+def governed(realm: CliRealm, *words: str, script: str, agent: str = "ann", code: int = 0) -> None:
     realm("run", "--agent", agent, *words, "--", "sh", "-c", script, code=code)
 
 
-def runs(realm: Realm, *words: str) -> list[dict[str, Any]]:
+def runs(realm: CliRealm, *words: str) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = realm("runs", *words, "--json").json
     return told
 
 
 @pytest.mark.requirement("KO-4")
 @pytest.mark.slow
-def test_runs_are_listed_newest_first_and_can_be_chosen(realm: Realm) -> None:
+def test_runs_are_listed_newest_first_and_can_be_chosen(realm: CliRealm) -> None:
     told = runs(realm)
     assert [(one["agentId"], one["outcome"], one["exitCode"]) for one in told[:1]] == [("other", "failed", 3)]
     assert [one["outcome"] for one in told[1:]] == ["completed", "completed", "violated"]
@@ -60,7 +60,7 @@ def test_runs_are_listed_newest_first_and_can_be_chosen(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("KO-4", "KO-3.1")
-def test_a_violation_is_shown_with_who_what_and_what_was_undone(realm: Realm) -> None:
+def test_a_violation_is_shown_with_who_what_and_what_was_undone(realm: CliRealm) -> None:
     (bad,) = [one for one in runs(realm) if one["outcome"] == "violated"]
     shown = realm("show", bad["runId"]).out
     for words in (
@@ -84,7 +84,7 @@ def test_a_violation_is_shown_with_who_what_and_what_was_undone(realm: Realm) ->
 
 
 @pytest.mark.requirement("KO-4", "KO-3.2b")
-def test_a_session_shows_all_its_runs(realm: Realm) -> None:
+def test_a_session_shows_all_its_runs(realm: CliRealm) -> None:
     shown = realm("show", "good").out
     assert shown.startswith("session good: 2 runs\n")
     for words in ("(child, 2 times)", "not used   CONSUMES   FILE:/docs/*", "changes    changed  FILE:/a.txt"):
@@ -97,7 +97,7 @@ def test_a_session_shows_all_its_runs(realm: Realm) -> None:
     assert told["runs"] == [realm("show", one["runId"], "--json").json["verification"] for one in told["runs"]]
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id_and_what_is_ambiguous_is_listed(realm: Realm) -> None:
+def test_a_run_is_found_by_the_beginning_of_its_id_and_what_is_ambiguous_is_listed(realm: CliRealm) -> None:
     first = runs(realm)[0]["runId"]
     assert realm("show", first[:34], "--json").json["runId"] == first
     several = realm("show", first[:4], "--json", code=1).json["error"]
@@ -129,7 +129,7 @@ def test_what_is_seen_of_a_proposals_effects_is_shown_with_it(tmp_path: Path) ->
     assert sorted(path.name for path in work.iterdir()) == [".klock", "a.txt"]
 
 
-def plan(realm: Realm, *paths: str, code: int = 0) -> dict[str, Any]:
+def plan(realm: CliRealm, *paths: str, code: int = 0) -> dict[str, Any]:
     """Have an action write to several files of which the first alone is declared."""
     steps = [{"effect": "file.write", "params": {"path": path, "text": "two\n"}} for path in paths]
     given = json.dumps({"mutates": [f"FILE:{paths[0]}"], "steps": steps})
@@ -164,9 +164,9 @@ def test_much_is_cut_for_people_and_what_controls_a_terminal_is_shown() -> None:
     assert next(iter(_run_lines(log.to_wire()))) == "run r: completed"
 
 
-def test_python_lists_runs_too(realm: Realm) -> None:
-    with World.look(realm.folder / "world.db") as world:
+def test_python_lists_runs_too(realm: CliRealm) -> None:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert [line.outcome for line in list_runs(world.archive, agent="ann", most=2)] == ["completed", "completed"]
         assert list(list_runs(world.archive, open_only=True)) == []
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             _ = world.host

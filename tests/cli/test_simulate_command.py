@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import Realm
+from tests.cli.realm import CliRealm
 from tests.simulation.planted import patches_are_not_held_to_their_scope
 
 SCENARIO = """
@@ -27,7 +27,7 @@ wrong = Scenario(
 
 
 def test_a_seed_that_holds_says_so(tmp_path: Path) -> None:
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     assert "60 steps" in realm("simulate", "--seed", "3", "--steps", "60").out
     told = realm("simulate", "--seed", "3", "--steps", "60", "--json").json
     assert told["ok"] is True
@@ -36,12 +36,12 @@ def test_a_seed_that_holds_says_so(tmp_path: Path) -> None:
 
 
 def test_many_seeds_are_summed_up(tmp_path: Path) -> None:
-    told = Realm(tmp_path)("simulate", "--seeds", "3", "--steps", "20", "--jobs", "1", "--json").json
+    told = CliRealm(tmp_path)("simulate", "--seeds", "3", "--steps", "20", "--jobs", "1", "--json").json
     assert (told["ok"], told["seeds"], told["steps"]) == (True, 3, 60)
 
 
 def test_a_scenario_of_ones_own_is_simulated_and_what_it_breaks_is_told_as_short_as_can_be(tmp_path: Path) -> None:
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     (tmp_path / "own.py").write_text(SCENARIO)
     realm("simulate", "--seed", "1", "--steps", "40", "--scenario", "own.py:mine")
     said = realm(
@@ -57,7 +57,7 @@ def test_a_scenario_of_ones_own_is_simulated_and_what_it_breaks_is_told_as_short
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     assert "--seed, --seeds, or --replay" in realm("simulate", code=2).err
     (tmp_path / "short.json").write_text("{}")
     assert "no script" in realm("simulate", "--replay", "short.json", code=2).err

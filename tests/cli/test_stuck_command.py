@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.inside import Inside
-from tests.cli.realm import ROOT, Realm, Said, founded, sale
+from tests.cli.realm import ROOT, CliRealm, Said, founded, sale
 
 COURIER = ROOT / "tests/cli/courier.py"
 
@@ -42,27 +42,27 @@ def template(vanished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+def realm(template: Path, tmp_path: Path) -> CliRealm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Inside(tmp_path)
 
 
-def in_doubt(realm: Realm) -> dict[str, Any]:
+def in_doubt(realm: CliRealm) -> dict[str, Any]:
     told: dict[str, Any]
     (told,) = realm("stuck", "--json").json
     return told
 
 
-def resolved(realm: Realm, *words: str, code: int = 0) -> Said:
+def resolved(realm: CliRealm, *words: str, code: int = 0) -> Said:
     name = in_doubt(realm)["proposalId"]
     return realm("resolve", name, *words, "--by", "ann", "--reason", "I asked them", "--json", code=code)
 
 
-def receipts(realm: Realm) -> Any:
+def receipts(realm: CliRealm) -> Any:
     return realm("show", "HEAD", "--data", "--json").json["data"]["receipts"]
 
 
-def sent(realm: Realm) -> list[str]:
+def sent(realm: CliRealm) -> list[str]:
     return (realm.folder / "sent.txt").read_text().splitlines()
 
 
@@ -75,7 +75,7 @@ def test_looking_for_effects_in_doubt_changes_nothing_and_says_what_could_be_fou
 
 
 @pytest.mark.requirement("HC-journal")
-def test_doctor_says_of_an_effect_in_doubt_what_settles_it(realm: Realm, vanished: Path) -> None:
+def test_doctor_says_of_an_effect_in_doubt_what_settles_it(realm: CliRealm, vanished: Path) -> None:
     (told,) = [one for one in realm("doctor", "--json", code=1).json["checks"] if one["check"] == "unsettled"]
     assert told["found"].startswith("1 with effects in doubt; ")
     assert told["advice"] == (
@@ -87,7 +87,7 @@ def test_doctor_says_of_an_effect_in_doubt_what_settles_it(realm: Realm, vanishe
 
 
 @pytest.mark.requirement("HC-journal")
-def test_an_effect_in_doubt_is_listed_with_what_the_other_side_can_be_asked_by(realm: Realm) -> None:
+def test_an_effect_in_doubt_is_listed_with_what_the_other_side_can_be_asked_by(realm: CliRealm) -> None:
     told = in_doubt(realm)
     assert (told["actorId"], told["action"], told["effect"]) == ("bob", "send", "parcel.send")
     assert told["params"] == {"to": "Rome"}
@@ -100,7 +100,7 @@ def test_an_effect_in_doubt_is_listed_with_what_the_other_side_can_be_asked_by(r
 
 
 @pytest.mark.requirement("HC-journal")
-def test_what_is_known_to_have_happened_is_not_made_again(realm: Realm) -> None:
+def test_what_is_known_to_have_happened_is_not_made_again(realm: CliRealm) -> None:
     told = resolved(realm, "--happened", "--result", '{"receipt": "from the counter"}').json
     assert told["status"] == "completed"
     assert receipts(realm) == ["from the counter"]
@@ -112,7 +112,7 @@ def test_what_is_known_to_have_happened_is_not_made_again(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("HC-journal")
-def test_what_is_known_not_to_have_happened_is_made_again(realm: Realm) -> None:
+def test_what_is_known_not_to_have_happened_is_made_again(realm: CliRealm) -> None:
     told = resolved(realm, "--retry").json
     assert told["status"] == "completed"
     assert receipts(realm) == ["for Rome"]
@@ -121,7 +121,7 @@ def test_what_is_known_not_to_have_happened_is_made_again(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("HC-journal")
-def test_where_nobody_can_find_out_the_action_is_told_so(realm: Realm) -> None:
+def test_where_nobody_can_find_out_the_action_is_told_so(realm: CliRealm) -> None:
     told = resolved(realm, "--fail", code=1).json
     assert (told["status"], told["failure"]["code"]) == ("failed", "EFFECT_IN_DOUBT")
     assert receipts(realm) == []
@@ -129,7 +129,7 @@ def test_where_nobody_can_find_out_the_action_is_told_so(realm: Realm) -> None:
 
 
 @pytest.mark.requirement("HC-journal")
-def test_an_execution_in_doubt_can_be_called_off(realm: Realm) -> None:
+def test_an_execution_in_doubt_can_be_called_off(realm: CliRealm) -> None:
     name = in_doubt(realm)["proposalId"]
     told = realm("cancel", name[:30], "--by", "ann", "--reason", "not wanted any more", "--json").json
     assert (told["proposalId"], told["status"]) == (name, "failed")
@@ -149,14 +149,14 @@ def test_an_execution_in_doubt_can_be_called_off(realm: Realm) -> None:
         (["--retry", "--reason", " "], 1, "REASON_MISSING"),
     ],
 )
-def test_what_cannot_be_meant_resolves_nothing(realm: Realm, words: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_meant_resolves_nothing(realm: CliRealm, words: list[str], code: int, said: str) -> None:
     told = in_doubt(realm)
     given = ["--by", "ann", "--reason", "I asked them", *words]
     assert said in realm("resolve", told["proposalId"], *given, code=code).err
     assert in_doubt(realm)["requirementId"] == told["requirementId"]
 
 
-def test_the_effect_and_the_proposal_can_be_named_by_their_beginnings(realm: Realm) -> None:
+def test_the_effect_and_the_proposal_can_be_named_by_their_beginnings(realm: CliRealm) -> None:
     told = in_doubt(realm)
     words = ("--effect", told["requirementId"][:8], "--happened", "--by", "ann", "--reason", "seen")
     assert "completed" in realm("resolve", told["proposalId"][:30], *words).out

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import COUNTER, Realm, founded, sale
+from tests.cli.realm import COUNTER, CliRealm, founded, sale
 from tests.patience import PATIENCE_S
 from world.log import open_log
-from worldprotocol import World
+from worldprotocol import Realm
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,8 @@ def template(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def realm(template, tmp_path) -> Realm:
-    return Realm(Path(shutil.copytree(template, tmp_path / "realm")))
+def realm(template, tmp_path) -> CliRealm:
+    return CliRealm(Path(shutil.copytree(template, tmp_path / "realm")))
 
 
 @pytest.mark.requirement("IC-audit")
@@ -39,14 +39,14 @@ def realm(template, tmp_path) -> Realm:
     ],
 )
 def test_a_filter_that_no_event_can_pass_is_a_usage_error_with_the_known_words(template, option, wrong, known):
-    said = Realm(template)("log", option, wrong, code=2)
+    said = CliRealm(template)("log", option, wrong, code=2)
     assert wrong in said.err
     assert known in said.err
     assert said.out == ""
 
 
 def test_known_words_pass_although_nothing_is_like_that(template):
-    realm = Realm(template)
+    realm = CliRealm(template)
     assert "No event is like that" in realm("log", "--status", "superseded").err
     assert realm("log", "--status", "superseded", "--json").out == ""
     assert "policy.adopted" in realm("log", "--actor", "operator").out
@@ -55,7 +55,7 @@ def test_known_words_pass_although_nothing_is_like_that(template):
 
 @pytest.mark.requirement("IC-audit")
 def test_the_list_has_heads_and_its_json_has_the_leaf_hashes(template):
-    realm = Realm(template)
+    realm = CliRealm(template)
     lines = realm("log", "--limit", "2").out.splitlines()
     assert lines[0] == "event\twhen\ttopic\twho\twhat"
     assert [line.split("\t")[0] for line in lines[1:]] == ["1", "2"]
@@ -66,9 +66,9 @@ def test_the_list_has_heads_and_its_json_has_the_leaf_hashes(template):
 @pytest.mark.parametrize("more", [[], ["--json"]])
 @pytest.mark.slow
 def test_ctrl_c_ends_following_quietly(template, more):
-    running = Realm(template).start("log", "--follow", *more)
+    running = CliRealm(template).start("log", "--follow", *more)
     assert running.stdout is not None
-    with World.look(template / "world.db") as world:
+    with Realm.open_read_only(template / "world.db") as world:
         lines = world.log.head().size + (not more)
     for _ in range(lines):
         running.stdout.readline()
@@ -109,8 +109,8 @@ def test_a_question_asked_back_is_seen_by_everybody_who_looks(realm):
 
 @pytest.mark.requirement("CARD-replay")
 def test_replay_to_a_world_ends_with_the_commit_that_sealed_it(template):
-    realm = Realm(template)
-    with World.look(template / "world.db") as world:
+    realm = CliRealm(template)
+    with Realm.open_read_only(template / "world.db") as world:
         head, position = world.branch().head, world.archive.world(world.branch().head).position
         ends = next(one.size for one in world.log.heads(position - 1))
     assert ends > position
@@ -150,15 +150,15 @@ def test_one_is_told_of_as_one(realm):
 
 @pytest.mark.parametrize("command", [["log"], ["verify"], ["settle"], ["export"], ["replay"]])
 def test_a_missing_log_leads_to_init(template, command):
-    said = Realm(template)("--log", "no.db", *command, "--json", code=2)
+    said = CliRealm(template)("--log", "no.db", *command, "--json", code=2)
     assert said.json["error"]["code"] == "LOG_NOT_FOUND"
     assert "`worldctl init`" in said.err
 
 
 def test_the_actor_command_makes_one_commit(realm):
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         before = len(list(world.log.heads()))
     realm("actor", "add", "new", "--kind", "agent", "--policy", "house")
-    with World.look(realm.folder / "world.db") as world:
+    with Realm.open_read_only(realm.folder / "world.db") as world:
         assert len(list(world.log.heads())) == before + 1
     assert json.loads(realm("log", "--actor", "new", "--json").out.splitlines()[-1])["topic"] == "actor.bound"

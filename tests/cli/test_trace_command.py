@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.golden.garden import record
-from world.events import EffectRequested, ProjectionRecorded, ProposalCompleted, VerdictGiven
-from worldprotocol import World
+from world.events.definitions import EffectRequested, ProjectionRecorded, ProposalCompleted, VerdictGiven
+from worldprotocol import Realm
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def kinds(step: dict[str, Any]) -> list[str]:
 
 @pytest.mark.requirement("IC-audit", "CARD-audit")
 def test_a_world_leads_back_to_its_source_event_and_the_source_event_to_the_world(garden: Inside) -> None:
-    with World.look(garden.folder / "world.db") as world:
+    with Realm.open_read_only(garden.folder / "world.db") as world:
         found = [(at, one) for at, one in world.events() if isinstance(one, ProjectionRecorded) and one.proposal_id]
     at, projected = found[0]
     event_id = projected.source["eventId"]
@@ -55,7 +55,7 @@ def test_a_world_leads_back_to_its_source_event_and_the_source_event_to_the_worl
 
 @pytest.mark.requirement("IC-audit")
 def test_people_effects_and_later_worlds_are_part_of_the_way(garden: Inside) -> None:
-    with World.look(garden.folder / "world.db") as world:
+    with Realm.open_read_only(garden.folder / "world.db") as world:
         events = list(world.events())
         asked = {event.proposal_id: event for _, event in events if isinstance(event, EffectRequested)}
         answered = [event.proposal_id for _, event in events if event.TOPIC == "human.answered"]
@@ -75,7 +75,7 @@ def test_people_effects_and_later_worlds_are_part_of_the_way(garden: Inside) -> 
         assert made["steps"][0]["count"] == len(later)
 
 
-def lineage(world: World, world_id: str | None) -> list[str]:
+def lineage(world: Realm, world_id: str | None) -> list[str]:
     found = []
     while world_id is not None:
         found.append(world_id)
@@ -84,7 +84,7 @@ def lineage(world: World, world_id: str | None) -> list[str]:
 
 
 def test_every_proposal_of_the_log_can_be_traced_with_all_its_events(garden: Inside) -> None:
-    with World.look(garden.folder / "world.db") as world:
+    with Realm.open_read_only(garden.folder / "world.db") as world:
         rows = [event for _, event in world.events() if event.TOPIC == "proposal.submitted"]
         ended = {
             event.proposal_id: event.world_id for _, event in world.events() if isinstance(event, ProposalCompleted)
@@ -100,7 +100,7 @@ def test_every_proposal_of_the_log_can_be_traced_with_all_its_events(garden: Ins
 
 
 def test_a_source_event_that_led_to_nothing_says_why(garden: Inside) -> None:
-    with World.look(garden.folder / "world.db") as world:
+    with Realm.open_read_only(garden.folder / "world.db") as world:
         nothing = [
             (at, one) for at, one in world.events() if isinstance(one, ProjectionRecorded) and one.proposal_id is None
         ]
@@ -115,6 +115,6 @@ def test_what_is_unknown_or_came_of_no_proposal_is_refused(garden: Inside) -> No
     assert garden("trace", "1", "--json", code=1).json["error"]["code"] == "NOT_FOUND"
     assert garden("trace", "0000", "--json", code=1).json["error"]["code"] == "AMBIGUOUS"
     assert garden("trace", "read", "--json", code=1).json["error"]["code"] == "AMBIGUOUS"
-    with World.look(garden.folder / "world.db") as world:
+    with Realm.open_read_only(garden.folder / "world.db") as world:
         genesis = lineage(world, world.branch().head)[-1]
     assert "founded" in garden("trace", genesis).out

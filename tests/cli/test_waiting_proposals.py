@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.realm import Realm, founded, sale
+from tests.cli.realm import CliRealm, founded, sale
 from tests.patience import PATIENCE_S
 
 HOLD = ("--ttl-ms", "600000", "--json")
@@ -32,21 +32,21 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def realm(template: Path, tmp_path: Path) -> Realm:
+def realm(template: Path, tmp_path: Path) -> CliRealm:
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    return Realm(tmp_path)
+    return CliRealm(tmp_path)
 
 
-def held(realm: Realm, agent: str, *more: str) -> str:
+def held(realm: CliRealm, agent: str, *more: str) -> str:
     done = realm("lease", "acquire", "STATE:/main/*", "--agent", agent, "--session", agent, *(more or HOLD), "--json")
     return str(done.json["leases"][0]["leaseId"])
 
 
-def put(realm: Realm, actor: str, *more: str, code: int = 0) -> Any:
+def put(realm: CliRealm, actor: str, *more: str, code: int = 0) -> Any:
     return realm("submit", "sell", "--actor", actor, "--input", '{"item": "tea"}', *more, code=code)
 
 
-def let_go(realm: Realm) -> None:
+def let_go(realm: CliRealm) -> None:
     (lease,) = realm("lease", "list", "--json").json
     realm("lease", "revoke", lease["leaseId"], "--reason", "it hangs")
 
@@ -61,7 +61,7 @@ def until(running: subprocess.Popen[str], seen: Any) -> None:
 
 @pytest.mark.requirement("KP-5a", "KP-3a")
 @pytest.mark.slow
-def test_a_proposal_in_the_queue_says_behind_whom_it_waits(realm: Realm) -> None:
+def test_a_proposal_in_the_queue_says_behind_whom_it_waits(realm: CliRealm) -> None:
     said = put(realm, "bot").out
     assert "evaluating: sell by bot" in said
     assert "waits for leases, in the queue behind nightly, who holds MUTATES STATE:/main/*" in said
@@ -89,7 +89,7 @@ def test_a_proposal_in_the_queue_says_behind_whom_it_waits(realm: Realm) -> None
 
 @pytest.mark.requirement("KP-5a", "KP-3c")
 @pytest.mark.slow
-def test_a_proposal_that_died_says_when_it_is_tried_again(realm: Realm) -> None:
+def test_a_proposal_that_died_says_when_it_is_tried_again(realm: CliRealm) -> None:
     told = put(realm, "ann", "--json").json
     name, leases = told["proposalId"], told["leases"]
     assert (told["status"], leases["state"], leases["attempts"]) == ("evaluating", "retrying", 1)
@@ -112,7 +112,7 @@ def test_a_proposal_that_died_says_when_it_is_tried_again(realm: Realm) -> None:
 
 @pytest.mark.parametrize("actor", ["bot", "ann"])
 @pytest.mark.slow
-def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: Realm, actor: str) -> None:
+def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: CliRealm, actor: str) -> None:
     given = ("--actor", actor, "--input", '{"item": "tea"}')
     running = realm.start("submit", "sell", *given, "--wait", "600", "--json")
     kind = "waits" if actor == "bot" else "retrying"
@@ -127,21 +127,21 @@ def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: Realm, ac
 
 
 @pytest.mark.slow
-def test_submit_lets_leases_expire_while_it_waits(realm: Realm) -> None:
+def test_submit_lets_leases_expire_while_it_waits(realm: CliRealm) -> None:
     let_go(realm)
     held(realm, "nightly", "--ttl-ms", "1500")
     assert put(realm, "bot", "--wait", "600", "--json").json["status"] == "completed"
 
 
 @pytest.mark.slow
-def test_a_wait_that_is_too_long_ends_as_if_nobody_had_waited(realm: Realm) -> None:
+def test_a_wait_that_is_too_long_ends_as_if_nobody_had_waited(realm: CliRealm) -> None:
     assert put(realm, "bot", "--wait", "0.3", "--json").json["leases"]["state"] == "queued"
     for wrong in ("-1", "nan", "soon"):
         assert "--wait" in put(realm, "bot", "--wait", wrong, code=2).err
 
 
 @pytest.mark.slow
-def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm: Realm) -> None:
+def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm: CliRealm) -> None:
     let_go(realm)
     running = realm.start("submit", "sell", "--actor", "kid", "--input", '{"item": "tea"}', "--wait", "600", "--json")
     until(running, lambda: realm("inbox", "--json").json)
@@ -152,7 +152,7 @@ def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm:
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: Realm) -> None:
+def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: CliRealm) -> None:
     running = realm.start("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--wait", "600")
     until(running, lambda: realm("waits", "--json").json["waits"])
     running.send_signal(signal.SIGINT)
@@ -164,7 +164,7 @@ def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: Realm) -> N
 
 
 @pytest.mark.slow
-def test_lines_that_wait_come_last_and_each_comes_once(realm: Realm) -> None:
+def test_lines_that_wait_come_last_and_each_comes_once(realm: CliRealm) -> None:
     lines = sale("bot") + sale("nobody") + sale("ann")
     (realm.folder / "lines.jsonl").write_text(lines)
     running = realm.start("submit", "--intents", "lines.jsonl", "--wait", "600")

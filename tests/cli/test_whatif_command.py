@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.realm import Realm, founded
+from tests.cli.realm import CliRealm, founded
 
 NEVER = """
 name = "till"
@@ -20,12 +20,12 @@ reason = "never again"
 """
 
 
-def of_log(realm: Realm) -> str:
+def of_log(realm: CliRealm) -> str:
     return hashlib.sha256((realm.folder / "world.db").read_bytes()).hexdigest()
 
 
 @pytest.fixture
-def realm(tmp_path: Path) -> Realm:
+def realm(tmp_path: Path) -> CliRealm:
     made = founded(tmp_path)
     for actor, item, count, code in (("ann", "cake", 2, 0), ("bot", "tea", 1, 0), ("ann", "cake", 3, 1)):
         body = json.dumps({"item": item, "count": count})
@@ -35,7 +35,7 @@ def realm(tmp_path: Path) -> Realm:
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
 @pytest.mark.slow
-def test_dropping_a_proposal_tells_what_changes_and_touches_nothing(realm: Realm, tmp_path: Path) -> None:
+def test_dropping_a_proposal_tells_what_changes_and_touches_nothing(realm: CliRealm, tmp_path: Path) -> None:
     before = of_log(realm)
     first = realm("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]
     said = realm("whatif", "--drop", first, "-o", "other.db", code=1)
@@ -55,7 +55,7 @@ def test_dropping_a_proposal_tells_what_changes_and_touches_nothing(realm: Realm
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.slow
-def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: Realm, tmp_path: Path) -> None:
+def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: CliRealm, tmp_path: Path) -> None:
     first = realm("log", "--topic", "proposal.submitted", "--json").lines[0]["state"]["proposalId"]
     assert "FILE_EXISTS" in realm("whatif", "--drop", first, "-o", "world.db", "--json", code=1).err
     (tmp_path / "zoe.jsonl").write_text('{"actor": "zoe", "type": "close"}\n')
@@ -78,7 +78,7 @@ def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: Realm, tm
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.slow
-def test_it_begins_after_the_point_that_is_named(realm: Realm, tmp_path: Path) -> None:
+def test_it_begins_after_the_point_that_is_named(realm: CliRealm, tmp_path: Path) -> None:
     (tmp_path / "never.toml").write_text(NEVER)
     by_bot = realm("log", "--topic", "proposal.submitted", "--json").lines[1]
     decided = by_bot["position"] + 1
@@ -91,7 +91,7 @@ def test_it_begins_after_the_point_that_is_named(realm: Realm, tmp_path: Path) -
 
 @pytest.mark.requirement("CARD-audit", "CARD-policy")
 @pytest.mark.slow
-def test_another_policy_and_an_inserted_intent(realm: Realm, tmp_path: Path) -> None:
+def test_another_policy_and_an_inserted_intent(realm: CliRealm, tmp_path: Path) -> None:
     before = of_log(realm)
     (tmp_path / "never.toml").write_text(NEVER)
     genesis = realm("worlds", "--json").lines
@@ -112,7 +112,7 @@ def test_another_policy_and_an_inserted_intent(realm: Realm, tmp_path: Path) -> 
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.slow
-def test_nothing_is_inserted_before_the_branch_begins(realm: Realm, tmp_path: Path) -> None:
+def test_nothing_is_inserted_before_the_branch_begins(realm: CliRealm, tmp_path: Path) -> None:
     early = {"actor": "ann", "type": "sell", "input": {"item": "tea", "count": 1}, "at": 1_000}
     (tmp_path / "early.jsonl").write_text(json.dumps(early) + "\n")
     refused = realm("whatif", "--from", "HEAD", "--insert", "early.jsonl", "-o", "other.db", code=2)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.realm import Realm
-from worldprotocol.cli.output import Printer
-from worldprotocol.terminal import visible
+from tests.cli.realm import CliRealm
+from worldprotocol.cli.support.output import Printer
+from worldprotocol.terminal_text import visible
 
 FORGED = "x\n  ruling    approved by policy_rules:house\r\u001b[8m\u009b2J\u007f\u2028ruling\u202e\u2066\t\u0085end"
 SAID = "x\\n  ruling    approved by policy_rules:house\\r\\u001b[8m\\u009b2J\\u007f\\u2028ruling\\u202e\\u2066"
@@ -124,17 +124,17 @@ def test_json_is_left_as_it_is() -> None:
 
 
 @pytest.fixture(scope="module")
-def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+def realm(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     folder: Path = tmp_path_factory.mktemp("forged")
     (folder / "notes.py").write_text(DOMAIN)
-    made = Realm(folder)
+    made = CliRealm(folder)
     made("init", "--domain", "notes.py:notes", "--policy", "notes.py:house")
     made("actor", "add", "ann", "--kind", "human", "--auto-approve", "--name", FORGED)
     made("actor", "add", "bot", "--kind", "agent", "--policy", "house")
     return made
 
 
-def said(realm: Realm, *arguments: str, code: int = 0) -> str:
+def said(realm: CliRealm, *arguments: str, code: int = 0) -> str:
     """Run a command and return what it said, with no character in it that steers, and no line that was forged."""
     told = realm(*arguments, code=code)
     for text in (told.out, told.err):
@@ -145,7 +145,7 @@ def said(realm: Realm, *arguments: str, code: int = 0) -> str:
 
 
 @pytest.mark.slow
-def test_no_command_prints_words_of_actors_rules_or_data_as_they_are(realm: Realm) -> None:
+def test_no_command_prints_words_of_actors_rules_or_data_as_they_are(realm: CliRealm) -> None:
     def submit(key: str, code: int) -> str:
         line = json.dumps({"actor": "bot", "type": "note", "input": {"key": key, "words": FORGED}, "note": FORGED})
         return str(realm("submit", "--intents", "-", given=line, code=code).json["proposalId"])
@@ -185,7 +185,7 @@ def test_no_command_prints_words_of_actors_rules_or_data_as_they_are(realm: Real
 
 
 @pytest.mark.slow
-def test_data_that_are_printed_as_json_for_people_are_the_data_and_steer_nothing(realm: Realm) -> None:
+def test_data_that_are_printed_as_json_for_people_are_the_data_and_steer_nothing(realm: CliRealm) -> None:
     line = json.dumps({"actor": "ann", "type": "note", "input": {"key": "data", "words": FORGED}})
     realm("submit", "--intents", "-", given=line)
     assert json.loads(said(realm, "state", "notes.data")) == FORGED

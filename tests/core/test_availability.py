@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from world.actor import ActorRef
 from world.core import (
     AvailabilityContext,
     Computation,
     ComputeContext,
     Domain,
-    EffectResult,
+    EffectAnswer,
     Invocation,
     availability,
     compute,
@@ -26,10 +25,11 @@ from world.core import (
     set_,
 )
 from world.core.availability import actor_fields, impure_reads, needed, read_predicate
-from world.core.scope import Scope
+from world.core.expressions.scope import Scope
 from world.core.values import ExpressionError
-from world.errors import Refused
-from world.frozen import FrozenDict
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict
 
 CONTEXT = ComputeContext(1_000, "seed")
 ANN = ActorRef(actor_id="ann", kind="human", name="Ann", meta={"role": "editor", "teams": ["a", "b"], "none": None})
@@ -98,7 +98,7 @@ def entered(domain: Domain, actor: ActorRef | None = None, **data: Any) -> Compu
 )
 def test_a_schema_is_refused_whose_availability_reads_what_is_impure(path: str) -> None:
     for expression in (get(path), both(lit(False), eq(get(path), lit(1))), {"kind": "isNull", "arg": get(path)}):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             _ = door(expression).schema
         assert [(fault["code"], fault["path"]) for fault in caught.value.details["faults"]] == [
             ("V-003", "$.actions.enter.available")
@@ -123,7 +123,7 @@ def test_a_walk_in_a_predicate_has_its_own_names() -> None:
 
 
 def test_a_place_that_does_not_exist_is_still_told() -> None:
-    with pytest.raises(Refused, match=r"nothing to read at 'actor\.kind'"):
+    with pytest.raises(RefusedError, match=r"nothing to read at 'actor\.kind'"):
         _ = door(get("actor.kind")).schema
 
 
@@ -300,7 +300,7 @@ def test_a_local_function_is_not_asked_again_at_reentry() -> None:
         genesis(domain, CONTEXT, {}),
         Invocation("enter", None, "intent-1"),
         CONTEXT,
-        {wait.id: EffectResult()},
+        {wait.id: EffectAnswer()},
     )
     assert (again.status, len(asked)) == ("complete", 1)
 
@@ -323,7 +323,7 @@ def test_an_action_has_one_predicate_and_it_answers_at_once() -> None:
         yield True
 
     def codes(domain: Domain, action: str, function: Any) -> str:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             domain.available(action)(function)
         return caught.value.code
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from world.code.references import load_reference
 from world.core import Domain, load_domain
-from world.references import load_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = '''

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.canonical import canonical_bytes, read_json
 from world.core import (
     ComputeContext,
     Domain,
-    EffectResult,
+    EffectAnswer,
     Invocation,
     apply,
     availability,
@@ -23,16 +22,17 @@ from world.core import (
     recompute,
 )
 from world.core.execution import MAX_EFFECTS, MAX_FLOW_DEPTH
-from world.core.growth import MAX_STATE_DEPTH
+from world.core.expressions.scope import MAX_ITERATIONS, Scope
+from world.core.expressions.string_functions import MAX_TEXT
 from world.core.schema import unchecked_schema
-from world.core.scope import MAX_ITERATIONS, Scope
-from world.core.texts import MAX_TEXT
+from world.core.state_limits import MAX_STATE_DEPTH
 from world.core.values import ExpressionError
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.identity import requirement_id, snapshot_hash
-from world.patch import apply_patches, set_
-from world.snapshot import ErrorValue, Snapshot, SnapshotView
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.identity import requirement_id, snapshot_hash
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.patch import apply_patches, set_
+from world.model.snapshot import ErrorValue, Snapshot, SnapshotView
 
 CONTEXT = ComputeContext(now=5_000, random_seed="intent-1")
 
@@ -164,7 +164,7 @@ def test_a_snapshot_reads_back_from_its_canonical_text() -> None:
     ],
 )
 def test_a_malformed_snapshot_is_refused(wire: Any) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         Snapshot.from_wire(wire)
     assert caught.value.code == "INVALID_SNAPSHOT"
 
@@ -350,11 +350,11 @@ def test_an_execution_stops_at_an_effect_and_goes_on_from_the_journal() -> None:
     assert first.snapshot.data["count"] == 2
     (wait,) = first.requirements
     assert (wait.type, wait.params, wait.node_path) == ("http.get", {"url": "u"}, "actions.go.flow.steps[1]")
-    journal = {wait.id: EffectResult(patches=(set_("bag", {"got": 1}),))}
+    journal = {wait.id: EffectAnswer(patches=(set_("bag", {"got": 1}),))}
     second = run(program, journal=journal)
     assert second.status == "pending"
     assert second.requirements[0].id != wait.id  # the same call at another place is another effect
-    journal[second.requirements[0].id] = EffectResult()
+    journal[second.requirements[0].id] = EffectAnswer()
     last = run(program, journal=journal)
     assert last.status == "complete"
     assert last.answered == (wait.id, second.requirements[0].id)
@@ -378,9 +378,9 @@ def test_a_flow_that_is_called_twice_makes_two_effects() -> None:
     call = {"kind": "call", "flow": "load"}
     program = domain(go=seq(call, call), load=effect_node("load"))
     first = run(program).requirements[0]
-    second = run(program, journal={first.id: EffectResult()}).requirements[0]
+    second = run(program, journal={first.id: EffectAnswer()}).requirements[0]
     assert first.id != second.id
-    assert run(program, journal={first.id: EffectResult(), second.id: EffectResult()}).status == "complete"
+    assert run(program, journal={first.id: EffectAnswer(), second.id: EffectAnswer()}).status == "complete"
 
 
 @pytest.mark.requirement("IC-available", "IC-reentry")
@@ -388,7 +388,7 @@ def test_availability_and_input_are_not_checked_again_at_reentry() -> None:
     program = domain(go={"flow": LOADING, "available": {"kind": "eq", "left": get("count"), "right": lit(1)}})
     (wait,) = run(program).requirements
     base = start(program, count=7)  # the branch moved on while the effect ran
-    again = compute(program, base, Invocation("go", None, "intent-1"), CONTEXT, {wait.id: EffectResult()})
+    again = compute(program, base, Invocation("go", None, "intent-1"), CONTEXT, {wait.id: EffectAnswer()})
     assert again.status == "pending"
 
 
@@ -397,23 +397,23 @@ def test_a_failed_effect_ends_a_flow_with_its_error_value() -> None:
     program = domain(go=LOADING)
     (wait,) = run(program).requirements
     error = ErrorValue("TIMEOUT", "too late", "go", wait.node_path, 6_000)
-    done = run(program, journal={wait.id: EffectResult(error=error)})
+    done = run(program, journal={wait.id: EffectAnswer(error=error)})
     assert (done.status, done.error, done.patches) == ("error", error, ())
 
 
 def test_an_effects_patches_are_checked_like_any_other() -> None:
     program = domain(go=LOADING)
     (wait,) = run(program).requirements
-    done = run(program, journal={wait.id: EffectResult(patches=(set_("count", "x"),))})
+    done = run(program, journal={wait.id: EffectAnswer(patches=(set_("count", "x"),))})
     assert done.error.code == "TYPE_MISMATCH"
 
 
 def test_an_effect_result_reads_back_from_its_wire_form() -> None:
     for result in (
-        EffectResult({"a": [1]}, (set_("count", 1),)),
-        EffectResult(error=ErrorValue("E", "m", "a", "n", 1, {"k": 1})),
+        EffectAnswer({"a": [1]}, (set_("count", 1),)),
+        EffectAnswer(error=ErrorValue("E", "m", "a", "n", 1, {"k": 1})),
     ):
-        assert EffectResult.from_wire(read_json(canonical_bytes(result.to_wire()))) == result
+        assert EffectAnswer.from_wire(read_json(canonical_bytes(result.to_wire()))) == result
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ def test_too_many_effects_are_an_error_value() -> None:
         requirement_id(program.schema.hash, "intent-1", "go", f"actions.go.flow.steps[{at}]", "tick", {"n": at})
         for at in range(MAX_EFFECTS + 1)
     ]
-    journal = {key: EffectResult() for key in ids}
+    journal = {key: EffectAnswer() for key in ids}
     assert run(program, journal=journal).error.code == "LIMIT_EXCEEDED"
 
 
@@ -527,7 +527,7 @@ def test_genesis_holds_the_defaults_and_what_is_given() -> None:
     snapshot = start(program, count=4)
     assert (snapshot.data["count"], snapshot.data["bag"], snapshot.computed["computed.quad"]) == (4, {}, 16)
     assert (snapshot.meta.version, snapshot.meta.schema_hash) == (0, program.schema.hash)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         start(program, count="x", nosuch=1)
     assert caught.value.code == "INVALID_DATA"
     assert len(caught.value.details["faults"]) == 2

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from world.canonical import canonical_text, digest, sha256_hex
-from world.core import arithmetic, containers, texts
+from world.core.expressions import collection_functions as containers
+from world.core.expressions import numeric_functions as arithmetic
+from world.core.expressions import string_functions as texts
 from world.core.values import as_array, kind_of, number, same_value, strict_equal, text, tidy, truth
-from world.identity import catalog_hash, content_id, world_id
+from world.model.canonical_json import canonical_text, digest, sha256_hex
+from world.model.identity import catalog_hash, content_id, world_id
 
 TYPES = ["null", *["boolean"] * 2, *["number"] * 3, *["string"] * 3, *["array"] * 2, *["object"] * 2]
 VALUES: list[Any] = [None, True, False, 0, 2, -1.5, "", "ab", "2", [], [1, [2]], {}, {"a": 1, "2": [0]}]

@@ -16,8 +16,8 @@ from world.core import (
     ActionSteps,
     ComputeContext,
     Domain,
-    EffectFailed,
-    EffectResult,
+    EffectAnswer,
+    EffectFailedError,
     Invocation,
     Patch,
     compute,
@@ -29,9 +29,9 @@ from world.core import (
 )
 from world.core.execution import MAX_EFFECTS
 from world.core.fields_of import input_spec
-from world.errors import Refused
-from world.frozen import thaw
-from world.snapshot import ErrorValue
+from world.errors import RefusedError
+from world.model.immutable_json import thaw
+from world.model.snapshot import ErrorValue
 
 CONTEXT = ComputeContext(now=5_000, random_seed="intent-1")
 
@@ -159,7 +159,7 @@ def paying(ctx: ActionContext, pay: Pay) -> ActionSteps:
     receipt = yield effect("http.post", url="https://pay", body={"amount": pay.amount, "key": ctx.new_id()})
     try:
         mail = yield effect("mail.send", to=receipt["mail"])
-    except EffectFailed as failed:
+    except EffectFailedError as failed:
         mail = failed.code
     return [merge("notes", {"receipt": receipt["id"], "mail": mail, "random": str(ctx.random())})]
 
@@ -171,11 +171,11 @@ def test_a_generator_is_answered_from_the_journal() -> None:
     (asked,) = first.requirements
     assert (asked.type, asked.params["body"]["amount"]) == ("http.post", 3)
     assert act(paying, value={"amount": 3}).requirements == (asked,)
-    journal = {asked.id: EffectResult({"id": "r1", "mail": "a@b"})}
+    journal = {asked.id: EffectAnswer({"id": "r1", "mail": "a@b"})}
     (second,) = act(paying, value={"amount": 3}, journal=journal).requirements
     assert (second.type, second.params) == ("mail.send", {"to": "a@b"})
     error = ErrorValue("BOUNCED", "no such box", "go", second.node_path, 1)
-    for result, told in [(EffectResult("sent"), "sent"), (EffectResult(error=error), "BOUNCED")]:
+    for result, told in [(EffectAnswer("sent"), "sent"), (EffectAnswer(error=error), "BOUNCED")]:
         done = act(paying, value={"amount": 3}, journal=journal | {second.id: result})
         assert done.status == "complete"
         assert done.snapshot.data["notes"]["mail"] == told
@@ -191,9 +191,9 @@ def test_the_same_call_twice_is_two_effects() -> None:
         return [set_("notes.sum", str(one + two))]
 
     first = act(twice).requirements[0]
-    second = act(twice, journal={first.id: EffectResult(1)}).requirements[0]
+    second = act(twice, journal={first.id: EffectAnswer(1)}).requirements[0]
     assert first.id != second.id
-    done = act(twice, journal={first.id: EffectResult(1), second.id: EffectResult(5)})
+    done = act(twice, journal={first.id: EffectAnswer(1), second.id: EffectAnswer(5)})
     assert done.snapshot.data["notes"]["sum"] == "6"
 
 
@@ -205,7 +205,7 @@ def test_a_failed_effect_that_nobody_catches_is_the_error() -> None:
 
     asked = act(careless).requirements[0]
     error = ErrorValue("DOWN", "no answer", "go", asked.node_path, 1)
-    done = act(careless, journal={asked.id: EffectResult(error=error)})
+    done = act(careless, journal={asked.id: EffectAnswer(error=error)})
     assert (done.status, done.error) == ("error", error)
 
 
@@ -226,14 +226,14 @@ def test_a_generator_that_never_ends_its_effects_is_stopped() -> None:
         while True:
             yield effect("tick")
 
-    class Anything(dict[str, EffectResult]):
+    class Anything(dict[str, EffectAnswer]):
         def __contains__(self, key: object) -> bool:
             return True
 
-        def __missing__(self, key: str) -> EffectResult:
-            return EffectResult()
+        def __missing__(self, key: str) -> EffectAnswer:
+            return EffectAnswer()
 
-    done = act(endless, journal=Anything(some=EffectResult()))
+    done = act(endless, journal=Anything(some=EffectAnswer()))
     assert done.error.code == "LIMIT_EXCEEDED"
     assert len(done.answered) == MAX_EFFECTS
 
@@ -335,7 +335,7 @@ def test_wrong_declarations_are_refused() -> None:
         lambda: domain.action("go", version="1"),
         lambda: domain.computed("openCount", expr={"kind": "lit", "value": 1}),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             declare()
         assert caught.value.code == "DUPLICATE_NAME"
 
@@ -344,18 +344,18 @@ def test_wrong_declarations_are_refused() -> None:
     def none(): ...
 
     for function in (untyped, three, none):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             domain.action("new", version="1")(function)
         assert caught.value.code == "INVALID_ACTION"
 
 
 def test_a_domain_is_checked_when_its_schema_is_asked_for() -> None:
     domain = make()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         _ = domain.schema
     assert [fault["path"] for fault in caught.value.details["faults"]] == ["$.actions"]
     domain.flow("go", {"kind": "patch", "op": "set", "path": "nosuch", "value": {"kind": "lit", "value": 1}})
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         _ = domain.schema
 
 
@@ -379,7 +379,7 @@ def test_a_model_without_json_is_refused() -> None:
     class Worse(BaseModel):
         call: Any = make
 
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         Domain("urn:x:odd", version="1.0.0", state=Worse)
     assert caught.value.code == "UNSUPPORTED_TYPE"
 
@@ -408,10 +408,10 @@ def test_a_file_that_is_no_domain_is_refused(tmp_path: Path) -> None:
         ("c.yaml", "5", "INVALID_SCHEMA"),
     ]:
         (tmp_path / name).write_text(content)
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             load_domain(tmp_path / name)
         assert caught.value.code == code
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         load_domain(tmp_path / "missing.json")
     assert caught.value.code == "FILE_UNREADABLE"
 
@@ -419,7 +419,7 @@ def test_a_file_that_is_no_domain_is_refused(tmp_path: Path) -> None:
 def test_portable_data_that_names_python_functions_is_refused_with_what_to_do() -> None:
     domain = make()
     domain.action("pay", version="1")(paying)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         load_domain(domain.schema.portable)
     assert caught.value.code == "PYTHON_REQUIRED"
     assert caught.value.details["names"] == ["action pay", "computed value computed.openCount"]
@@ -465,18 +465,18 @@ def test_a_name_that_is_taken_is_named_with_its_kind() -> None:
         (lambda: domain.action("go", version="1"), "action", "go"),
         (lambda: domain.flow("go", {"kind": "halt"}), "action", "go"),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             declare()
         assert caught.value.code == "DUPLICATE_NAME"
         assert kind in caught.value.message
         assert repr(name) in caught.value.message
     first, second = domain.computed("later"), domain.computed("computed.later")
     first(open_count)
-    with pytest.raises(Refused, match=r"a computed value called 'computed\.later'"):
+    with pytest.raises(RefusedError, match=r"a computed value called 'computed\.later'"):
         second(open_count)
     go, again = domain.action("act", version="1"), domain.action("act", version="1")
     go(lambda ctx: None)
-    with pytest.raises(Refused, match="action called 'act'"):
+    with pytest.raises(RefusedError, match="action called 'act'"):
         again(lambda ctx: None)
 
 
@@ -490,7 +490,7 @@ def test_a_name_that_is_taken_is_named_with_its_kind() -> None:
 )
 def test_a_fault_of_yaml_is_told_on_one_line_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         load_domain(tmp_path / "shop.yaml")
     assert caught.value.code == "MALFORMED_YAML"
     assert caught.value.message.endswith(f"shop.yaml: This is no YAML: {fault}.")

@@ -9,15 +9,15 @@ import pytest
 
 from projections import CatalogRequest, ProjectionRegistry, projection
 from world.core import load_domain, load_schema
-from world.errors import Refused
-from world.frozen import freeze
-from world.patch import apply_patches, merge
+from world.errors import RefusedError
+from world.model.immutable_json import freeze
+from world.model.patch import apply_patches, merge
 
 
 def test_a_yaml_fault_has_its_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text("id: urn:x\nactions: [\n", encoding="utf-8")
-    with pytest.raises(Refused, match=r"at line 3, column 1") as caught:
+    with pytest.raises(RefusedError, match=r"at line 3, column 1") as caught:
         load_domain(str(file))
     assert caught.value.code == "MALFORMED_YAML"
 
@@ -30,19 +30,19 @@ def test_a_computed_value_with_a_wrong_name_is_a_fault_of_the_schema() -> None:
         "computed": {"fields": {"open": {"deps": [], "expr": {"kind": "lit", "value": 1}}}},
         "actions": {"rest": {"flow": {"kind": "halt"}}},
     }
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         load_schema(freeze(portable))
     found = caught.value.details["faults"]
     assert [(one["code"], one["path"]) for one in found] == [("SCHEMA_ERROR", "$.computed.fields.open")]
 
 
 def test_a_merge_into_what_is_no_object_names_the_path() -> None:
-    with pytest.raises(Refused, match=r"beds\.rose"):
+    with pytest.raises(RefusedError, match=r"beds\.rose"):
         apply_patches(freeze({"beds": {"rose": [1]}}), [merge("beds.rose", {"wet": True})])
 
 
 def test_a_malformed_catalog_request_lists_its_members() -> None:
-    with pytest.raises(Refused, match=r"beside it only actions"):
+    with pytest.raises(RefusedError, match=r"beside it only actions"):
         CatalogRequest.read({"schemaHash": 5})
 
 
@@ -51,5 +51,5 @@ def test_wrong_sources_at_registration_name_the_projection() -> None:
     def form(req: Any) -> None:
         return None
 
-    with pytest.raises(Refused, match=r"'form' wants events of kind 'post'"):
+    with pytest.raises(RefusedError, match=r"'form' wants events of kind 'post'"):
         ProjectionRegistry().add(form, sources=cast(Any, ["post"]))

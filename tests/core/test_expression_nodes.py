@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from world.core import Scope, compile_expression
-from world.core.anatomy import check_expression, dependencies, operands, paths_read, reads_system
-from world.core.expression import KINDS, MAX_EXPRESSION_DEPTH, OPERAND_LISTS, OPERANDS
-from world.core.scope import MAX_ITERATIONS
-from world.core.texts import MAX_ITEMS, MAX_TEXT, bounded_items, bounded_text
+from world.core.expressions.expression import KINDS, MAX_EXPRESSION_DEPTH, OPERAND_LISTS, OPERANDS
+from world.core.expressions.expression_ast import check_expression, dependencies, operands, paths_read, reads_system
+from world.core.expressions.scope import MAX_ITERATIONS
+from world.core.expressions.string_functions import MAX_ITEMS, MAX_TEXT, bounded_items, bounded_text
 from world.core.values import ExpressionError
-from world.frozen import freeze
+from world.model.immutable_json import freeze
 
 TABLE = """
 eq left right | neq left right | gt left right | gte left right | lt left right | lte left right | not arg

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.core.test_compute import CONTEXT, domain, effect_node, get, lit, put, run, seq, start
-from world.actor import ActorRef
-from world.core import Domain, EffectResult, Invocation, apply, compute, genesis
+from world.core import Domain, EffectAnswer, Invocation, apply, compute, genesis
 from world.core.availability import ACTOR
-from world.core.execution import MAX_EFFECTS, MAX_FLOW_DEPTH, MAX_PATCHES, Execution, Stop
-from world.errors import Refused
-from world.frozen import freeze
-from world.patch import Patch, set_, unset
-from world.snapshot import ErrorValue
+from world.core.execution import MAX_EFFECTS, MAX_FLOW_DEPTH, MAX_PATCHES, Execution, StopError
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.immutable_json import freeze
+from world.model.patch import Patch, set_, unset
+from world.model.snapshot import ErrorValue
 
 AT = "actions.go.flow"
 FAIL = {"kind": "fail", "code": "NO"}
@@ -154,15 +154,15 @@ def test_a_pending_computation_says_what_it_waits_for() -> None:
     system = done.snapshot.system
     assert (system.status, system.pending_requirements, system.current_action) == ("pending", (wanted,), "go")
     assert done.snapshot.data["count"] == 2
-    journal = {wanted.id: EffectResult(patches=(set_("name", "x"), set_("count", 7)))}
+    journal = {wanted.id: EffectAnswer(patches=(set_("name", "x"), set_("count", 7)))}
     later = run(program, journal=journal)
     assert (later.status, later.answered) == ("complete", (wanted.id,))
     assert (later.snapshot.data["name"], later.snapshot.data["count"]) == ("sent", 7)
     assert [patch.path for patch in later.patches] == ["count", "name", "count", "name"]
     error = ErrorValue("DOWN", "no", "go", "x", 1)
-    failed = run(program, journal={wanted.id: EffectResult(error=error, patches=(set_("name", "x"),))})
+    failed = run(program, journal={wanted.id: EffectAnswer(error=error, patches=(set_("name", "x"),))})
     assert (failed.status, failed.error, failed.answered) == ("error", error, (wanted.id,))
-    misfit = run(program, journal={wanted.id: EffectResult(patches=(set_("count", "x"),))})
+    misfit = run(program, journal={wanted.id: EffectAnswer(patches=(set_("count", "x"),))})
     assert (misfit.error.code, misfit.error.node_path) == ("TYPE_MISMATCH", f"{AT}.steps[1]")
     no_params = run(domain(go={"kind": "effect", "type": "x"})).requirements[0]
     assert no_params.params == {}
@@ -201,15 +201,15 @@ def test_flows_are_nested_through_calls_as_deep_as_in_themselves() -> None:
 
 @pytest.mark.requirement("HC-flow")
 def test_an_execution_makes_so_many_effects_and_patches_and_no_more() -> None:
-    class Anything(dict[str, EffectResult]):
+    class Anything(dict[str, EffectAnswer]):
         def __contains__(self, key: object) -> bool:
             return True
 
-        def __missing__(self, key: str) -> EffectResult:
-            return EffectResult()
+        def __missing__(self, key: str) -> EffectAnswer:
+            return EffectAnswer()
 
     assert (MAX_EFFECTS, MAX_PATCHES) == (1_000, 100_000)
-    journal = Anything(some=EffectResult())
+    journal = Anything(some=EffectAnswer())
     ends = {}
     for count in (1_000, 1_001):
         done = run(domain(unchecked=True, go=seq(*[effect_node("x")] * count)), journal=journal)
@@ -221,7 +221,7 @@ def test_an_execution_makes_so_many_effects_and_patches_and_no_more() -> None:
     execution = Execution(program, start(program), Invocation("go", None, "i"), CONTEXT, {})
     execution.patches = [unset("name")] * (MAX_PATCHES - 1)
     execution.apply(set_("count", 2), "here")
-    with pytest.raises(Stop) as caught:
+    with pytest.raises(StopError) as caught:
         execution.apply(set_("count", 3), "here")
     assert caught.value.error is not None
     assert (caught.value.error.code, caught.value.error.node_path) == ("LIMIT_EXCEEDED", "here")
@@ -309,7 +309,7 @@ def test_patches_are_applied_all_or_none_and_leave_the_meta_alone() -> None:
 @pytest.mark.requirement("HC-snapshot")
 def test_genesis_is_refused_with_every_fault() -> None:
     program = domain(go=seq())
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         genesis(program, CONTEXT, {"count": "x", "none": 1, "a.b": 1})
     assert caught.value.code == "INVALID_DATA"
     assert caught.value.details["faults"] == [
@@ -332,6 +332,6 @@ def test_a_field_may_have_any_name_that_paths_can_write() -> None:
     program.flow("go", {"kind": "halt"})
     for name in names:
         assert genesis(program, CONTEXT, {name: 3}).data == {name: 3}
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             genesis(program, CONTEXT, {name: "x"})
         assert caught.value.code == "INVALID_DATA"

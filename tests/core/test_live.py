@@ -13,16 +13,16 @@ from world.core import (
     ActionContext,
     ComputeContext,
     Domain,
-    EffectFailed,
-    EffectResult,
+    EffectAnswer,
+    EffectFailedError,
     Invocation,
     compute,
     effect,
     genesis,
     set_,
 )
-from world.core.live import LiveExecution
-from world.snapshot import ErrorValue
+from world.core.flows.suspended_execution import LiveExecution
+from world.model.snapshot import ErrorValue
 
 CONTEXT = ComputeContext(now=1_700_000_000_000, random_seed="seed")
 
@@ -57,7 +57,7 @@ def domain() -> Domain:
             else:
                 try:
                     total += yield effect(step, number=number, seen=ctx.data["total"], chance=ctx.random())
-                except EffectFailed as failed:
+                except EffectFailedError as failed:
                     yield [set_("log", [*ctx.data["log"], str(failed)])]
         return [set_("log", [*ctx.data["log"], total, ctx.new_id()])]
 
@@ -78,17 +78,17 @@ BUILT = domain()
 BASE = genesis(BUILT, CONTEXT)
 
 
-def result_of(number: int) -> EffectResult:
+def result_of(number: int) -> EffectAnswer:
     if number % 5 == 4:
-        return EffectResult(error=ErrorValue("DOWN", "come back", "", "", 0))
-    return EffectResult(value=number)
+        return EffectAnswer(error=ErrorValue("DOWN", "come back", "", "", 0))
+    return EffectAnswer(value=number)
 
 
 def driven(invocation: Invocation, restart_after: set[int]) -> Any:
     """Drive a kept execution, forgetting it after some of its effects, and compare every step with a run from the
     start.
     """
-    journal: dict[str, EffectResult] = {}
+    journal: dict[str, EffectAnswer] = {}
     live = LiveExecution(BUILT, BASE, invocation, CONTEXT)
     while True:
         done = live.compute(dict(journal))
@@ -127,10 +127,10 @@ def steps_of(effects: int) -> int:
     global steps_run  # noqa: PLW0603
     steps_run = 0
     invocation = Invocation("plan", {"steps": ["ask"] * effects}, "intent-1")
-    journal: dict[str, EffectResult] = {}
+    journal: dict[str, EffectAnswer] = {}
     live = LiveExecution(BUILT, BASE, invocation, CONTEXT)
     while (done := live.compute(journal)).status == "pending":
-        journal = {**journal, done.requirements[0].id: EffectResult(value=1)}
+        journal = {**journal, done.requirements[0].id: EffectAnswer(value=1)}
     assert done.snapshot.data["log"][0] == effects
     return steps_run
 
@@ -144,14 +144,14 @@ def test_the_steps_of_an_action_grow_with_its_effects_and_not_with_their_square(
 def test_a_journal_that_says_something_else_than_before_is_computed_from_the_start() -> None:
     invocation = Invocation("plan", {"steps": ["ask"] * 7}, "intent-1")
     live = LiveExecution(BUILT, BASE, invocation, CONTEXT)
-    journal: dict[str, EffectResult] = {}
+    journal: dict[str, EffectAnswer] = {}
     for number in range(5):
-        journal[live.compute(journal).requirements[0].id] = EffectResult(value=number)
+        journal[live.compute(journal).requirements[0].id] = EffectAnswer(value=number)
     for other in (
         {},
         dict(list(journal.items())[:2]),
-        {name: EffectResult(value=100) for name in journal},
-        {**journal, "more": EffectResult(value=1)},
+        {name: EffectAnswer(value=100) for name in journal},
+        {**journal, "more": EffectAnswer(value=1)},
         journal,
     ):
         assert live.compute(other) == compute(BUILT, BASE, invocation, CONTEXT, other)
@@ -171,6 +171,6 @@ def test_effects_that_python_takes_for_equal_are_told_apart_when_an_action_is_ru
     live = LiveExecution(built, base, invocation, CONTEXT)
     first = live.compute({}).requirements[0].id
     given_now[0] = True
-    again = live.compute({first: EffectResult(value=1)})
+    again = live.compute({first: EffectAnswer(value=1)})
     assert again.status == "pending"
     assert again.requirements[0].id != first

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 from tests.core.test_domain import AddTodo, act, make, run
-from world.core import ActionContext, EffectResult, Patch, effect, growth, merge, set_
+from world.core import ActionContext, EffectAnswer, Patch, effect, merge, set_
+from world.core import state_limits as growth
 from world.core.derive import recompute
-from world.core.growth import MAX_NEW_NODES, MAX_STATE_DEPTH, growth_fault
-from world.core.python_action import ActionFailed, ComputedView
+from world.core.python_action import ActionFailedError, ComputedView
 from world.core.schema import load_schema
+from world.core.state_limits import MAX_NEW_NODES, MAX_STATE_DEPTH, growth_fault
 from world.core.validate import MAX_FAULTS, check_input, check_patch
-from world.errors import Refused
-from world.frozen import MAX_DEPTH, freeze
-from world.patch import apply_patches, scope_allows, touched_paths, unset
-from world.paths import array_index, format_path, look_up, parse_path
-from world.snapshot import ErrorValue
+from world.errors import RefusedError
+from world.model.immutable_json import MAX_DEPTH, freeze
+from world.model.patch import apply_patches, scope_allows, touched_paths, unset
+from world.model.paths import array_index, format_path, look_up, parse_path
+from world.model.snapshot import ErrorValue
 
 DATA = freeze({"a": {"b": [1, {"c": 2}]}, "n": 5, "none": None, "l": []})
 
@@ -75,7 +76,7 @@ def test_a_patch_changes_its_place_and_nothing_else(patch: Patch, expected: dict
     ],
 )
 def test_a_patch_that_does_not_fit_says_why(patch: Patch, code: str, why: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         apply_patches(DATA, [patch])
     assert (caught.value.code, caught.value.details["path"]) == (code, patch.path)
     assert caught.value.message == f"The patch of {patch.path!r} does not fit the data: {why}."
@@ -84,7 +85,7 @@ def test_a_patch_that_does_not_fit_says_why(patch: Patch, code: str, why: str) -
 def test_a_path_of_a_patch_is_as_deep_as_data_can_be() -> None:
     deepest = ".".join(["x"] * (MAX_DEPTH - 1))
     assert look_up(apply_patches(freeze({}), [set_(deepest, 1)]), parse_path(deepest)) == 1
-    with pytest.raises(Refused, match=f"no data is deeper than {MAX_DEPTH} levels"):
+    with pytest.raises(RefusedError, match=f"no data is deeper than {MAX_DEPTH} levels"):
         apply_patches(freeze({}), [unset(".".join(["x"] * (MAX_DEPTH + 1)))])
     assert apply_patches(freeze({}), [unset(".".join(["x"] * MAX_DEPTH))]) == {}
 
@@ -104,7 +105,7 @@ def test_a_path_of_a_patch_is_as_deep_as_data_can_be() -> None:
     ],
 )
 def test_what_is_no_patch_is_refused(wire: Any, code: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         Patch.from_wire(wire)
     assert caught.value.code == code
 
@@ -322,11 +323,11 @@ def test_the_error_of_an_action_has_its_code_its_place_and_its_context() -> None
 
     def odd(ctx: ActionContext) -> Any:
         yield effect("x")
-        raise ActionFailed("LATE", "after", {"n": 1})
+        raise ActionFailedError("LATE", "after", {"n": 1})
 
     first = act(odd).requirements[0]
     assert (first.node_path, first.type, first.params, first.action_id) == (f"{at}[0]", "x", {}, "go")
-    found = error_of(odd, journal={first.id: EffectResult()})
+    found = error_of(odd, journal={first.id: EffectAnswer()})
     assert (found.code, found.node_path, found.context) == ("LATE", at, {"n": 1})
 
 
@@ -338,10 +339,10 @@ def test_the_effects_of_an_action_are_told_apart_by_their_number() -> None:
         return [set_("anything", [one, two])]
 
     first = act(twice).requirements[0]
-    journal = {first.id: EffectResult(freeze("a"))}
+    journal = {first.id: EffectAnswer(freeze("a"))}
     second = act(twice, journal=journal).requirements[0]
     assert [one.node_path for one in (first, second)] == ["actions.go.python[0]", "actions.go.python[1]"]
-    done = act(twice, journal={**journal, second.id: EffectResult(freeze("b"))})
+    done = act(twice, journal={**journal, second.id: EffectAnswer(freeze("b"))})
     assert done.snapshot.data["anything"] == ["a", "b"]
     assert done.answered == (first.id, second.id)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze, thaw
-from world.patch import Patch, apply_patch, apply_patches, merge, scope_allows, set_, unset
-from world.paths import array_index, format_path, look_up, parse_path
+from world.errors import RefusedError
+from world.model.immutable_json import FrozenDict, freeze, thaw
+from world.model.patch import Patch, apply_patch, apply_patches, merge, scope_allows, set_, unset
+from world.model.paths import array_index, format_path, look_up, parse_path
 from worldprotocol.testing import strategies as wp
 
 NAMES = st.text(st.sampled_from("ab.\\*0 é😀$"), max_size=6)
@@ -33,7 +33,7 @@ def test_a_formatted_path_reads_back(segments: tuple[str, ...]) -> None:
 
 
 def test_the_single_empty_name_has_no_path() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         format_path(("",))
     assert caught.value.code == "INVALID_PATH"
 
@@ -106,7 +106,7 @@ def test_a_patch_does_what_it_does_on_a_copy(data: FrozenDict, patch: Patch) -> 
     try:
         expected = plain_apply(data, patch)
     except Unfit:
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             apply_patch(data, patch)
     else:
         answer = apply_patch(data, patch)
@@ -119,7 +119,7 @@ def test_a_patch_does_what_it_does_on_a_copy(data: FrozenDict, patch: Patch) -> 
 def test_what_a_patch_does_not_touch_is_shared(data: FrozenDict, patch: Patch) -> None:
     try:
         answer = apply_patch(data, patch)
-    except Refused:
+    except RefusedError:
         return
     root = parse_path(patch.path)[0]
     assert all(answer[name] is value for name, value in data.items() if name != root)
@@ -128,7 +128,7 @@ def test_what_a_patch_does_not_touch_is_shared(data: FrozenDict, patch: Patch) -
 @pytest.mark.parametrize("path", ["items.x", "items.5.done", "items.-1", "items.length", "n.deep", "items.2.a"])
 def test_a_path_never_turns_an_array_or_a_scalar_into_an_object(path: str) -> None:
     data = freeze({"items": [1, 2], "n": 1})
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         apply_patch(data, set_(path, True))
     assert caught.value.code == "PATH_NOT_FOUND"
 
@@ -146,7 +146,7 @@ def test_the_root_can_be_replaced_and_merged_but_not_unset() -> None:
     assert apply_patch(data, set_("", {"b": 2})) == {"b": 2}
     assert apply_patch(data, merge("", {"b": 2})) == {"a": 1, "b": 2}
     for patch in (unset(""), set_("", [1])):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             apply_patch(data, patch)
         assert caught.value.code == "TYPE_MISMATCH"
 
@@ -174,7 +174,7 @@ def test_a_patch_reads_back_from_its_wire_form(patch: Patch) -> None:
     ],
 )
 def test_a_malformed_patch_is_refused(wire: Any) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         Patch.from_wire(wire)
     assert caught.value.code == "INVALID_PATCH"
 
@@ -243,7 +243,7 @@ def test_an_allowed_patch_changes_nothing_outside_its_pattern(
     pattern = [*names, "*"] if below else names
     try:
         answer = apply_patch(data, patch)
-    except Refused:
+    except RefusedError:
         return
     if scope_allows([".".join(pattern)], patch):
         for place in differences(data, answer):
@@ -260,12 +260,12 @@ def test_removing_an_element_needs_the_whole_array() -> None:
 
 
 def test_a_path_deeper_than_any_data_is_refused():
-    from world.errors import Refused
-    from world.frozen import MAX_DEPTH
-    from world.patch import EMPTY, apply_patch, set_, unset
+    from world.errors import RefusedError
+    from world.model.immutable_json import MAX_DEPTH
+    from world.model.patch import EMPTY, apply_patch, set_, unset
 
     deep = ".".join("a" * (MAX_DEPTH + 5_000))
     for patch in (set_(deep, 1), unset(deep)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             apply_patch(EMPTY, patch)
         assert refused.value.code == "PATH_NOT_FOUND"

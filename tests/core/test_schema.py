@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from world.core import DomainSchema, load_schema
-from world.core.anatomy import check_expression, dependencies
-from world.core.expression import MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_NODES
+from world.core.dependency_order import circles, computed_order
+from world.core.expressions.expression import MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_NODES
+from world.core.expressions.expression_ast import check_expression, dependencies
 from world.core.fields import check_value, read_field
-from world.core.order import circles, computed_order
 from world.core.schema import ComputedSpec
-from world.errors import Refused
-from world.identity import schema_hash
+from world.errors import RefusedError
+from world.model.identity import schema_hash
 
 
 def lit(value: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def patch(path: str, value: Any = None, op: str = "set") -> dict[str, Any]:
 
 
 def faults(portable: Any) -> list[tuple[str, str]]:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         load_schema(portable)
     assert caught.value.code == "INVALID_SCHEMA"
     assert all(fault["message"] for fault in caught.value.details["faults"])
@@ -209,7 +209,7 @@ def test_computed_values_form_no_circle_and_the_circle_is_named() -> None:
         f"computed.{a}": {"deps": [f"computed.{b}"], "expr": get(f"computed.{b}")}
         for a, b in [("a", "b"), ("b", "c"), ("c", "a")]
     }
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         load_schema(schema(computed={"fields": fields}))
     (fault,) = caught.value.details["faults"]
     assert fault["code"] == "V-002"
@@ -270,7 +270,7 @@ def test_any_json_is_read_or_refused_but_never_raises_otherwise(node: Any, state
         computed={"fields": {"computed.x": {"deps": ["count"], "expr": expr}}},
     )
     portable["state"] = {"fields": {"count": {"type": "number"}, "f": state}}
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RefusedError):
         assert load_schema(portable).id == portable["id"]
 
 

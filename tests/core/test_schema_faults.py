@@ -10,9 +10,9 @@ import pytest
 
 from world.core.execution import MAX_FLOW_DEPTH
 from world.core.fields import MAX_FIELD_DEPTH
-from world.core.flow_lint import MAX_FLOW_NODES
+from world.core.flows.flow_lint import MAX_FLOW_NODES
 from world.core.lint import schema_faults
-from world.identity import schema_hash
+from world.model.identity import schema_hash
 
 GONE = object()
 SENTENCES = Path(__file__).parent / "schema_sentences.txt"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.core.test_compute import domain, effect_node, get, lit, put, run, seq, start
-from world.core import EffectResult
-from world.frozen import freeze
-from world.identity import snapshot_hash
+from world.core import EffectAnswer
+from world.model.identity import snapshot_hash
+from world.model.immutable_json import freeze
 
 
 @pytest.mark.requirement("HC-snapshot")
@@ -31,7 +31,7 @@ def test_computing_adds_nothing_of_its_own_to_the_data() -> None:
     waiting = run(program)
     assert waiting.snapshot.data == {**before.data, "count": 2}
     assert waiting.snapshot.system.status == "pending"
-    journal = {waiting.requirements[0].id: EffectResult(value=freeze({}))}
+    journal = {waiting.requirements[0].id: EffectAnswer(value=freeze({}))}
     done = run(program, journal=journal).snapshot
     assert done.data == {**before.data, "count": 2, "name": "x"}
     assert (done.system.pending_requirements, done.system.current_action) == ((), None)

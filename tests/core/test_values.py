@@ -10,13 +10,13 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.canonical import canonical_bytes, read_json
 from world.core import Scope, compile_expression
-from world.core.arithmetic import add, div, mod, mul, sub
-from world.core.scope import seeded_fraction, seeded_id
-from world.core.texts import substring
+from world.core.expressions.numeric_functions import add, div, mod, mul, sub
+from world.core.expressions.scope import seeded_fraction, seeded_id
+from world.core.expressions.string_functions import substring
 from world.core.values import number, number_text, same_value, strict_equal, tidy
-from world.frozen import freeze, thaw
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.immutable_json import freeze, thaw
 
 SAFE = st.integers(-(2**53), 2**53)
 NUMBERS = SAFE | st.floats(allow_nan=False, allow_infinity=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT, Block, blocks
-from worldprotocol import World
+from worldprotocol import Realm
 from worldprotocol.runs import read_verification
 from worldprotocol.runs.command import confinement
 
@@ -166,7 +166,7 @@ def the_record_of_a_careless_agent(user: User) -> None:
     assert [one["failed"][0].partition(" ")[0] for one in left] == [
         name for name in ["FILE:/.github/workflows/ci.yml"] if not user.confined
     ]
-    with World.look(user.folder / "coding" / "world.db") as world:
+    with Realm.open_read_only(user.folder / "coding" / "world.db") as world:
         assert read_verification(world.archive, told["runId"]).to_wire() == told
 
 

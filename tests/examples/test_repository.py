@@ -25,18 +25,18 @@ from examples.repository.importing import KEEP_MS, SCHEDULER, WORLD_NAME, Import
 from examples.repository.killing import ROOT, kill_import
 from examples.repository.rules import EXPERIENCED, MAINTAINER, WIDE
 from examples.repository.timing import HistoryClock, HistoryIds, intent_id_of
-from host import Done, EffectCallInfo, Failed
-from projections import Nothing, ProjectionRequest, Selected, guarded
+from host import EffectCallInfo, EffectFailure, EffectResult
+from projections import NoIntent, ProjectionRequest, Select, guarded
 from tests.patience import PATIENCE_S
-from world.actor import ActorRef
+from world.code.references import load_reference
 from world.core import ComputeContext, Invocation, compute, genesis
-from world.errors import Refused
-from world.events import EffectFulfilled, EffectRequested, ProposalSubmitted
-from world.proposal import Proposal
-from world.references import load_reference
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from world.events.definitions import EffectFulfilled, EffectRequested, ProposalSubmitted
+from world.model.actor import ActorRef
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
+from world.state.proposal import Proposal
+from worldprotocol.api.realm import Realm
 
 BRANCHES = 150
 OPS = ["add", "change", "delete", "rename"]
@@ -53,7 +53,7 @@ class Story:
         self.told = 0
 
     @property
-    def world(self) -> World:
+    def world(self) -> Realm:
         return self.running.world
 
     def branch(self, agent: str, *changes: str, role: str = "contributor", days: int = 1) -> Proposal:
@@ -63,7 +63,7 @@ class Story:
         self.told += 1
         self.running.clock.move_to(self.running.clock.now_ms() + days * DAY_MS)
         session = self._session(agent, *changes, at=self.running.clock.now_ms(), name=f"s-ff{self.told:010d}")
-        received = self.world.receive(session.event, agent)
+        received = self.world.project(session.event, agent)
         assert received.proposal is not None
         return received.proposal
 
@@ -178,7 +178,7 @@ def request(payload: Any, meta: Mapping[str, Any] | None = None) -> ProjectionRe
 def test_the_projection_is_pure_and_proposes_the_narrowest_scope() -> None:
     for session in read_sessions(40):
         result = guarded(branch, request(session.event.payload))
-        assert isinstance(result, Selected)
+        assert isinstance(result, Select)
         paths = [triple["resource"].removeprefix("FILE:") for triple in session.scope]
         assert result.body.scope_proposal == scope_of(paths)
     assert scope_of(["/docs/api.rst", "/.github/a.yml"]).allowed_paths == (
@@ -187,7 +187,7 @@ def test_the_projection_is_pure_and_proposes_the_narrowest_scope() -> None:
         r"data.areas.\.github.counts",
         r"data.areas.docs.counts",
     )
-    assert isinstance(guarded(branch, request({"ping": True})), Nothing)
+    assert isinstance(guarded(branch, request({"ping": True})), NoIntent)
 
 
 # The policy
@@ -309,13 +309,13 @@ def test_a_message_is_never_sent_twice_under_one_key(tmp_path: Path) -> None:
 
     notify = outbox(tmp_path)
     assert [notify({"subject": "s"}, call(key)) for key in ("a", "b", "a")] == [
-        Done({"message": 1}),
-        Done({"message": 2}),
-        Done({"message": 1}),
+        EffectResult({"message": 1}),
+        EffectResult({"message": 2}),
+        EffectResult({"message": 1}),
     ]
     assert [message["key"] for message in messages(tmp_path)] == ["a", "b"]
     unwritable = outbox(tmp_path / "missing")({"subject": "s"}, call("c"))
-    assert isinstance(unwritable, Failed)
+    assert isinstance(unwritable, EffectFailure)
     assert unwritable.code == "OUTBOX_UNWRITABLE"
 
 
@@ -357,8 +357,8 @@ def test_importing_again_finds_everything_there_and_adds_nothing(undisturbed: Im
         again.run()
         assert again.world.log.head() == head
         again.ids.about(undisturbed.sessions[0].session)
-        with pytest.raises(Refused) as refused:
-            again.world.receive(undisturbed.sessions[0].event, undisturbed.sessions[0].agent)
+        with pytest.raises(RefusedError) as refused:
+            again.world.project(undisturbed.sessions[0].event, undisturbed.sessions[0].agent)
         assert refused.value.code == "INTENT_ALREADY_SUBMITTED"
         assert again.world.log.head() == head
 
@@ -379,7 +379,7 @@ def test_an_import_killed_anywhere_and_continued_gives_the_same_worlds(undisturb
     assert messages(tmp_path) == messages(undisturbed.folder)
 
 
-def check_effects(world: World) -> None:
+def check_effects(world: Realm) -> None:
     events = [event for _, event in world.events()]
     asked = {event.requirement["id"] for event in events if isinstance(event, EffectRequested)}
     answered = [event.requirement_id for event in events if isinstance(event, EffectFulfilled)]

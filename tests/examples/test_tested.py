@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from worldprotocol.testing import strategies
-from worldprotocol.testing.judging import Judged
+from worldprotocol.testing.judging import CaseRuling
 from worldprotocol.testing.recordings import Recordings
 from worldprotocol.testing.scenarios import Given
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tested"
 
 
-KEPT = (strategies, Judged, Recordings, Given)
+KEPT = (strategies, CaseRuling, Recordings, Given)
 """What stays imported between the runs of pytest in this process, as in one run after another."""
 
 

@@ -12,17 +12,17 @@ from tests.golden.harbour import harbour
 from world.clock import ManualClock, SequentialIds
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol.facade import World
+from worldprotocol.api.realm import Realm
 
 SETTINGS = KlisSettings.recorded({"default_ttl_ms": 5_000, "max_hold_ms": 60_000, "max_clock_ahead_ms": 120_000})
 YEAR = 365 * 86_400_000
 
 
 @the_same_worker()
-def record(address: str) -> World:
+def record(address: str) -> Realm:
     """Found a harbour and play its scenes; the caller closes it."""
     clock = ManualClock(START, 10)
-    world = World.create(
+    world = Realm.create(
         address, domain=harbour, clock=clock, ids=SequentialIds("clocks"), limits=Limits(klis=SETTINGS)
     )
     desk = world.leases.desk
@@ -49,7 +49,7 @@ def record(address: str) -> World:
     return world
 
 
-def _take(world: World, agent: str, resource: str, **more: Any) -> None:
+def _take(world: Realm, agent: str, resource: str, **more: Any) -> None:
     scope = [{"predicate": "MUTATES", "resource": resource}]
     manifest = {"ver": "1.0", "session_id": f"s-{agent}", "agent_id": agent, "scope": scope}
     world.leases.desk.request(manifest, by=agent, **more)

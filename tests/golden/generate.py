@@ -15,30 +15,30 @@ from unittest import mock
 
 from tests.golden import clocks, garden, harbour
 from tests.golden.garden import FOLDER, record, record_portable
-from world.canonical import canonical_bytes
+from world.audit.replay import replay
 from world.clock import ManualClock
-from world.events import DecisionMade, VerdictGiven, WorldSealed
+from world.events.definitions import DecisionMade, VerdictGiven, WorldSealed
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.log.merkle import Frontier
 from world.log.values import event_leaf
-from world.replay import replay
-from worldprotocol.facade import World
-from worldprotocol.transfer import export_log
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import export_log
 
 
 class AsThen:
     """Founds the garden as the release did that recorded it; the module of the garden itself stays as it was."""
 
     @staticmethod
-    def create(address: str, *, clock: ManualClock, **given: Any) -> World:
+    def create(address: str, *, clock: ManualClock, **given: Any) -> Realm:
         """Found it with the settings of then; the policy was adopted by a command of its own, later by one step."""
-        world = World.create(address, clock=clock, limits=Limits(klis=KlisSettings.recorded({})), **given)
+        world = Realm.create(address, clock=clock, limits=Limits(klis=KlisSettings.recorded({})), **given)
         clock.now_ms()
         return world
 
 
-def record_leased(address: str) -> World:
+def record_leased(address: str) -> Realm:
     """Play the scenes of the garden with leases; the caller closes it."""
     with mock.patch.object(garden, "World", AsThen):
         return record(address)
@@ -55,7 +55,7 @@ RECORDED = {
 FORGED = "garden-forged"
 
 
-def summary(world: World) -> dict[str, Any]:
+def summary(world: Realm) -> dict[str, Any]:
     """Return what a log comes to: the worlds, the decisions, the verdicts and the states of its branches."""
     done = replay(world.log)
     decisions = []

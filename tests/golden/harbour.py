@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from tests.golden.garden import START, the_same_worker
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, set_
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol.facade import World
+from worldprotocol.api.realm import Realm
 
 SETTINGS = KlisSettings.recorded({"max_proposal_retries": 2, "default_ttl_ms": 5_000, "max_hold_ms": 60_000})
 ACTORS = ("ada", "ben", "cleo")
@@ -58,10 +58,10 @@ def pay(ctx: ActionContext, input: Toll) -> Any:  # noqa: A002
 
 
 @the_same_worker()
-def record(address: str) -> World:
+def record(address: str) -> Realm:
     """Found a harbour and play its scenes; the caller closes it."""
     clock = ManualClock(START, 10)
-    world = World.create(
+    world = Realm.create(
         address, domain=harbour, clock=clock, ids=SequentialIds("harbour"), limits=Limits(klis=SETTINGS)
     )
     for name in ACTORS:
@@ -79,14 +79,14 @@ def _manifest(agent: str, session: str, *scope: tuple[str, str], **more: Any) ->
     return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": triples, **more}
 
 
-def _waiting(world: World) -> None:
+def _waiting(world: Realm) -> None:
     desk = world.leases.desk
     held = desk.request(_manifest("cleo", "c1", ("DELETES", "FILE:/harbour/*")), by="cleo")
     world.act("ada", "moor", {"ship": "Swan", "berth": "north", "towed": ["a"]}, scope=["berths"])  # waits
     desk.release([held.leases[0]["leaseId"]], agent_id="cleo", session_id="c1")  # and is moored by that
 
 
-def _dying(world: World, clock: ManualClock) -> None:
+def _dying(world: Realm, clock: ManualClock) -> None:
     desk = world.leases.desk
     held = desk.request(_manifest("ada", "a1", ("MUTATES", "FILE:/harbour/south")), by="ada", ttl_ms=20_000)
     lease = held.leases[0]["leaseId"]
@@ -102,7 +102,7 @@ def _dying(world: World, clock: ManualClock) -> None:
     world.settle()
 
 
-def _direct(world: World, clock: ManualClock) -> None:
+def _direct(world: Realm, clock: ManualClock) -> None:
     desk = world.leases.desk
     tug = ("CONSUMES", "FILE:/tugs/b")
     first = desk.request(_manifest("ben", "b1", tug, ("RENAMES", "FILE:/harbour/east")), by="ben")
@@ -114,12 +114,12 @@ def _direct(world: World, clock: ManualClock) -> None:
     desk.revoke([first.leases[1]["leaseId"]], by="operator", reason="the berth is needed")
 
 
-def _refused(world: World) -> None:
+def _refused(world: Realm) -> None:
     desk = world.leases.desk
     for bad in (_manifest("ada", "a4", ("MUTATES", "FILE:/*")), _manifest("ada", "a4", ("WRITES", "FILE:/x"))):
         try:
             desk.request(bad, by="ada")
-        except Refused:
+        except RefusedError:
             continue
         raise AssertionError(bad)
     world.act("ben", "moor", {"ship": "Rook", "berth": "../x"}, scope=["berths"])  # rejected for its manifest

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from host.backups import Backups
 from tests.host.trees import file, workspace
-from world.errors import Refused
+from world.errors import RefusedError
 
 
 def fill(path: Path) -> None:
@@ -39,7 +39,7 @@ def main(folder: Path, way: str) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
         try:
             backups.take("two", [file("/large")], at=1, note={})
-        except Refused as refused:
+        except RefusedError as refused:
             told |= {"code": refused.code, "message": refused.message}
         told["backups"] = [info.backup_id for info in backups.list()]
         told["temporary"] = os.listdir(place.private / "backups/temporary")

@@ -13,12 +13,12 @@ import pytest
 
 from host.confinement import (
     ALLOW,
-    Call,
     Decide,
     Deny,
     Rules,
     RunningCommand,
     Runtime,
+    SystemCallRequest,
     landlock,
     rules_for,
     start,
@@ -28,10 +28,10 @@ from host.observation import Operations, RuntimePaths
 from host.observation.system_calls import what_happens
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.observation import Declaration
 from world.klis.predicate import Predicate
-from world.klis.resource import read_resource
+from world.klis.resources.resource import read_resource
 from world.klis.triple import Triple
 
 PYTHON = sys.executable
@@ -47,7 +47,7 @@ def triples(*told: str) -> list[Triple]:
     ]
 
 
-def allow(_: Call) -> Any:
+def allow(_: SystemCallRequest) -> Any:
     return ALLOW
 
 
@@ -56,7 +56,7 @@ def holding(workspace: Workspace, declared: list[Triple], temporary: Path) -> De
     declaration = Declaration("agent", "session", declared)
     operations = Operations(workspace, runtime=RuntimePaths.standard(write=[temporary]), confined=True)
 
-    def decide(call: Call) -> Any:
+    def decide(call: SystemCallRequest) -> Any:
         return Deny() if declaration.outside(what_happens(operations, call)) else ALLOW
 
     return decide
@@ -69,7 +69,7 @@ class Ended:
     code: int
     out: str
     err: str
-    calls: list[Call] = field(default_factory=list)
+    calls: list[SystemCallRequest] = field(default_factory=list)
     rules: Rules | None = None
 
 
@@ -107,13 +107,13 @@ class Ground:
         ``decide="declared"`` has the watcher hold the declaration too; an empty declaration needs none.
         """
         rules = self.rules(*declared)
-        calls: list[Call] = []
+        calls: list[SystemCallRequest] = []
         options: dict[str, Any] = {"rules": rules, "decide": None} | given
         chosen = holding(self.workspace, triples(*declared), self.temporary) if isinstance(decide, str) else decide
         if chosen is not None:
             options["decide"] = noting(chosen, calls)
         if not can_hold(options["rules"], options["decide"]):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 self.start(argv, **options)
             assert refused.value.code == "CONFINEMENT_UNAVAILABLE"
             return None
@@ -130,10 +130,10 @@ class Ground:
         return self.run(["/bin/sh", "-c", code], *declared, **given)
 
 
-def noting(decide: Decide, calls: list[Call]) -> Decide:
+def noting(decide: Decide, calls: list[SystemCallRequest]) -> Decide:
     """Return what decides alike and keeps the calls it was asked about."""
 
-    def noted(call: Call) -> Any:
+    def noted(call: SystemCallRequest) -> Any:
         calls.append(call)
         return decide(call)
 

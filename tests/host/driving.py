@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from host import EffectRegistry, Host, rebuild_journal
 from world.core import ActionContext, ActionSteps, ComputeContext, Domain, Patch, effect, genesis, merge, set_
 from world.core.fields_of import input_spec
-from world.events import (
+from world.events.definitions import (
     EffectFulfilled,
     EffectRequested,
     Event,
@@ -20,10 +20,10 @@ from world.events import (
     decode_event,
     encode_event,
 )
-from world.identity import content_id, snapshot_hash, world_id
-from world.intent import IntentBody, IntentInstance, IntentScope
-from world.ports import Order, Outcome
-from world.snapshot import Requirement, Snapshot
+from world.model.identity import content_id, snapshot_hash, world_id
+from world.model.intent import IntentBody, IntentInstance, IntentScope
+from world.model.snapshot import Requirement, Snapshot
+from world.state.ports import ExecutionOrder, StepOutcome
 
 NOW = 1_700_000_000_000
 PARENT = "0" * 64
@@ -153,8 +153,8 @@ def order(
     journal: Mapping[str, Any] | None = None,
     intent_id: str = "intent-1",
     **data: Any,
-) -> Order:
-    return Order(
+) -> ExecutionOrder:
+    return ExecutionOrder(
         proposal_id="proposal-1",
         intent=intent(action, value, intent_id),
         snapshot=start(domain, **data),
@@ -168,16 +168,16 @@ def order(
 class Record:
     """The log of one execution, as far as a host can tell; it outlives the process that wrote it."""
 
-    def __init__(self, given: Order) -> None:
+    def __init__(self, given: ExecutionOrder) -> None:
         self.given = given
         self.events: list[Event] = []
 
     def append(self, event: Event) -> None:
         self.events.append(decode_event(event.TOPIC, event.VERSION, encode_event(event)))
 
-    def order(self) -> Order:
+    def order(self) -> ExecutionOrder:
         given, journal = self.given, rebuild_journal(self.events, self.given.proposal_id)
-        return Order(
+        return ExecutionOrder(
             given.proposal_id,
             given.intent,
             given.snapshot,
@@ -193,7 +193,7 @@ class Record:
     def sealed(self) -> WorldSealed:
         return next(event for event in self.events if isinstance(event, WorldSealed))
 
-    def run(self, host: Host) -> Outcome:
+    def run(self, host: Host) -> StepOutcome:
         """Execute to the end: journal each request, make the effect, journal its result, compute again."""
         while True:
             current = self.order()
@@ -224,7 +224,7 @@ class Record:
         self.seal(host, outcome)
         return outcome
 
-    def seal(self, host: Host, outcome: Outcome) -> None:
+    def seal(self, host: Host, outcome: StepOutcome) -> None:
         state, schema = snapshot_hash(outcome.snapshot.to_wire()), host.domain.schema.hash
         error = None if outcome.error is None else outcome.error.to_wire()
         name = self.given.proposal_id
@@ -253,7 +253,7 @@ class Record:
         self.append(ProposalCompleted(**at) if error is None else ProposalFailed(**at, error=error))
 
 
-def run(host: Host, given: Order) -> Outcome:
+def run(host: Host, given: ExecutionOrder) -> StepOutcome:
     return Record(given).run(host)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from host import EffectCallInfo, EffectHandler
 from host.builtin import BUILTIN
 from host.workspace import Workspace
-from world.frozen import freeze
+from world.model.immutable_json import freeze
 
 HANDLERS: dict[str, EffectHandler] = {given.type: given for given in BUILTIN}
 

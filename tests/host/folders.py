@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from world.errors import Refused
+from world.errors import RefusedError
 
 
 @contextlib.contextmanager
 def refused(code):
     """Expect a refusal with this code."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         yield caught
     assert caught.value.code == code
 

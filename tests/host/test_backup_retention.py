@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from host.backups import Backups
 from host.backups.area import Area
-from host.backups.journal import Order, begin
+from host.backups.journal import RestoreOrder, begin
 from host.workspace import Workspace
 from tests.host.trees import file, make, tree_of, workspace
-from world.errors import Refused
+from world.errors import RefusedError
 
 pytestmark = pytest.mark.requirement("KO-7")
 
@@ -39,7 +39,7 @@ def take(place: Workspace, backup_id: str, at: int, text: str, *, closed: bool =
 def cut_off(place: Workspace) -> None:
     """Leave what a rollback leaves that is killed when it has begun."""
     with Area(place, make=True) as area:
-        begin(area, Order(also_remove=[], backup_id="one", only=None))
+        begin(area, RestoreOrder(also_remove=[], backup_id="one", only=None))
 
 
 def ids(place: Workspace) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_rollback_whose_backup_is_damaged_is_told_and_changes_nothing(place: W
 def test_a_damaged_note_of_a_rollback_removes_nothing(place: Workspace) -> None:
     take(place, "one", 1, "first", closed=False)
     with Area(place, make=True) as area:
-        begin(area, Order(also_remove=["/x"], backup_id="one", only=None))
+        begin(area, RestoreOrder(also_remove=["/x"], backup_id="one", only=None))
     note = place.private / "backups/restoring/one.json"
     note.write_text(note.read_text().replace("/x", "/y"))
     make(place.root, {"y": "precious"})
@@ -177,7 +177,7 @@ def test_closing_is_remembered_and_may_be_repeated(place: Workspace) -> None:
     backups.close("one")
     backups.close("one")
     assert backups.get("one").state == "closed"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         backups.close("two")
     assert refused.value.code == "NO_SUCH_BACKUP"
 

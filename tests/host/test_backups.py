@@ -26,9 +26,9 @@ from host.backups.area import Area
 from host.workspace import Workspace
 from tests.host.trees import as_somebody_else, file, make, tree_of, workspace
 from tests.patience import PATIENCE_S
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused
-from world.klis.resource import canonical_resource
+from world.errors import RefusedError
+from world.klis.resources.resource import canonical_resource
+from world.model.canonical_json import canonical_bytes, read_json
 
 pytestmark = pytest.mark.requirement("KO-7")
 
@@ -227,7 +227,7 @@ def test_files_that_vanish_while_they_are_saved_are_no_hindrance(place: Workspac
 def test_a_file_that_never_holds_still_cannot_be_saved(place: Workspace) -> None:
     (place.root / "log").write_bytes(bytes(8 << 20))
     writing = meanwhile(lambda turn: os.utime(place.root / "log", ns=(turn, turn)))
-    with writing, pytest.raises(Refused, match="/log changes all the time") as refused:
+    with writing, pytest.raises(RefusedError, match="/log changes all the time") as refused:
         Backups(place).take("one", [file("/log")], at=1, note={})
     assert refused.value.code == "BACKUP_FAILED"
     assert Backups(place).list() == []
@@ -309,7 +309,7 @@ def test_a_file_with_names_outside_of_the_manifest_is_refused_unless_they_are_al
     make(place.root, {"d/a": "a", "d/whole": "w"})
     os.link(place.root / "d/a", place.root / "elsewhere")
     os.link(place.root / "d/whole", place.root / "d/both")
-    with pytest.raises(Refused, match="/d/a has 1 further name") as refused:
+    with pytest.raises(RefusedError, match="/d/a has 1 further name") as refused:
         Backups(place).take("one", [file("/d/*")], at=1, note={})
     assert (refused.value.code, refused.value.details["name"]) == ("HARD_LINK_OUTSIDE", "/d/a")
     assert Backups(place).list() == []
@@ -331,7 +331,7 @@ def test_a_file_with_names_outside_of_the_manifest_is_refused_unless_they_are_al
 )
 def test_what_is_no_place_in_the_workspace_is_refused(place: Workspace, tmp_path: Path, name: str, code: str) -> None:
     (place.root / "out").symlink_to(tmp_path)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Backups(place).take("one", [canonical_resource(name)], at=1, note={})
     assert refused.value.code == code
 
@@ -349,7 +349,7 @@ def test_a_resource_below_a_link_inside_is_saved_where_it_is(place: Workspace) -
 
 @pytest.mark.parametrize("backup_id", ["", "a/b", "..", ".hidden", "x" * 129, "a\n", 7])
 def test_an_id_that_cannot_be_a_file_is_refused(place: Workspace, backup_id: Any) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Backups(place).take(backup_id, [], at=1, note={})
     assert refused.value.code == "INVALID_BACKUP_ID"
 
@@ -357,10 +357,10 @@ def test_an_id_that_cannot_be_a_file_is_refused(place: Workspace, backup_id: Any
 def test_an_id_is_given_once_and_a_note_is_json(place: Workspace) -> None:
     backups = Backups(place)
     backups.take("one", [], at=1, note={})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         backups.take("one", [], at=1, note={})
     assert refused.value.code == "BACKUP_EXISTS"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         backups.take("two", [], at=1, note={"x": float("nan")})
     assert refused.value.code == "NOT_CANONICAL"
     assert [info.backup_id for info in backups.list()] == ["one"]
@@ -369,7 +369,7 @@ def test_an_id_is_given_once_and_a_note_is_json(place: Workspace) -> None:
 def test_looking_makes_nothing(place: Workspace) -> None:
     backups = Backups(place)
     assert (backups.list(), backups.finish_interrupted()) == ([], [])
-    with pytest.raises(Refused, match="worldctl backups list") as refused:
+    with pytest.raises(RefusedError, match="worldctl backups list") as refused:
         backups.get("one")
     assert refused.value.code == "NO_SUCH_BACKUP"
     assert os.listdir(place.root) == []
@@ -386,7 +386,7 @@ def test_a_folder_of_backups_that_is_none_is_refused_and_nothing_is_written(
         place.private.symlink_to(tmp_path / "outside")
     make(place.root, {"a": "a"})
     for act in (Backups(place).prepare, lambda wanted: Backups(place).take("one", wanted, at=1, note={})):
-        with pytest.raises(Refused, match="stands where a folder belongs") as refused:
+        with pytest.raises(RefusedError, match="stands where a folder belongs") as refused:
             act([file("/a")])
         assert refused.value.code == "BACKUP_FAILED"
     assert os.listdir(tmp_path / "outside") == []
@@ -406,13 +406,13 @@ def _back_up_without_rights(folder: Path) -> str:
         said = []
         try:
             Backups(place).take("one", [file("/a")], at=1, note={})
-        except Refused as refused:
+        except RefusedError as refused:
             said += [refused.code, str("permission is denied" in refused.message)]
         place.root.chmod(0o700)
         (place.root / "secret").chmod(0)
         try:
             Backups(place).take("one", [file("/*")], at=1, note={})
-        except Refused as refused:
+        except RefusedError as refused:
             said.append(refused.message)
         return f"{' '.join(said)} {Backups(place).list()}"
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from host.confinement import RunningCommand, Runtime, Tree, bubblewrap, namespaces, start
+from host.confinement import MountTree, RunningCommand, Runtime, bubblewrap, namespaces, start
 from host.confinement.launcher import arguments
 from host.confinement.tree import tree_of
 from tests.patience import PATIENCE_S
-from world.errors import Refused
+from world.errors import RefusedError
 
 ROOT = Path(__file__).parents[2]
 BOTH: list[namespaces.Maker] = ["unshare", "bubblewrap"]
@@ -23,14 +23,14 @@ MAKERS = [maker for maker in BOTH if namespaces.available(maker).why_not is None
 """What makes namespaces on this machine."""
 
 
-def begun(argv: list[str], maker: str, tree: Tree, **more: Any) -> RunningCommand:
+def begun(argv: list[str], maker: str, tree: MountTree, **more: Any) -> RunningCommand:
     """Start a command that nothing but its namespaces holds."""
     given: dict[str, Any] = {"tree": tree, "namespaces_by": maker, **more}
     return start(argv, cwd="/", env={"PATH": os.defpath}, rules=None, decide=None, **given)
 
 
 def test_a_tree_becomes_steps_in_their_order() -> None:
-    tree = Tree(
+    tree = MountTree(
         mounts=((b"/dev/null", True), (b"/usr", False), (b"/w/d", True)),
         covers=(b"/w/d/other",),
         folders=(b"/w", b"/w/e"),
@@ -58,11 +58,11 @@ def test_a_tree_becomes_steps_in_their_order() -> None:
 
 
 def test_with_a_declared_url_the_network_is_the_machines() -> None:
-    assert b"--unshare-net" not in bubblewrap.steps(Tree(network=True))[0][2]
+    assert b"--unshare-net" not in bubblewrap.steps(MountTree(network=True))[0][2]
 
 
 def test_names_beyond_what_bubblewrap_takes_are_left_out() -> None:
-    tree = Tree(files=tuple(b"/w/%d" % number for number in range(4_096)))
+    tree = MountTree(files=tuple(b"/w/%d" % number for number in range(4_096)))
     found = bubblewrap.steps(tree)
     count = sum(5 if kind == "file" else len(words) for kind, _, words in found)
     assert bubblewrap.MAX_ARGUMENTS - 10 < count < 9_000
@@ -115,8 +115,8 @@ def test_where_bubblewrap_fails_its_reason_is_given(monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("untried")
 def test_where_bubblewrap_is_not_installed_and_asked_for_a_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
-    with pytest.raises(Refused, match="Bubblewrap is not installed") as refused:
-        begun(["/bin/true"], "bubblewrap", Tree())
+    with pytest.raises(RefusedError, match="Bubblewrap is not installed") as refused:
+        begun(["/bin/true"], "bubblewrap", MountTree())
     assert (refused.value.code, refused.value.details["namespaces"]) == ("CONFINEMENT_FAILED", "not made")
     assert "not installed" in str(namespaces.available("bubblewrap").why_not)
     assert namespaces.are_missing("bubblewrap")
@@ -131,12 +131,12 @@ def test_bubblewrap_is_used_where_the_kernel_forbids_namespaces_to_the_engine_al
     assert found.maker == ("bubblewrap" if "bubblewrap" in MAKERS else None)
     assert "bubblewrap" in MAKERS or str(found.why_not).startswith("It is forbidden. Bubblewrap ")
     assert namespaces.available("unshare").why_not == "It is forbidden."
-    assert (namespaces.wrapping(Tree(), "auto") is not None) == ("bubblewrap" in MAKERS)
+    assert (namespaces.wrapping(MountTree(), "auto") is not None) == ("bubblewrap" in MAKERS)
 
 
 @pytest.mark.usefixtures("untried")
 def test_unshare_is_used_where_both_work() -> None:
-    assert namespaces.wrapping(Tree(), "auto") is None
+    assert namespaces.wrapping(MountTree(), "auto") is None
     assert "unshare" not in MAKERS or namespaces.available().maker == "unshare"
     assert namespaces.available().recorded in ("namespaces", "namespaces (bubblewrap)")
 
@@ -182,7 +182,7 @@ def test_the_tree_is_the_same_however_it_is_made(maker: str, tmp_path: Path) -> 
     (tmp_path / "open" / "closed").mkdir()
     (tmp_path / "open" / "closed" / "name").write_text("secret")
     needed = tree_of(Runtime.standard(), network=False)
-    tree = Tree(
+    tree = MountTree(
         tuple(sorted((*needed.mounts, (work + b"/open", True)))),
         (work + b"/open/closed", work + b"/open/hidden"),
         (work, work + b"/folder"),
@@ -213,10 +213,10 @@ def test_a_file_that_became_a_link_after_it_was_described_is_not_reached(maker: 
     secret.write_text("SECRET\n")
     swapped.symlink_to(secret)
     needed = tree_of(Runtime.standard(), network=False)
-    tree = Tree((*needed.mounts, (os.fsencode(swapped), True)), links=needed.links, network=False)
+    tree = MountTree((*needed.mounts, (os.fsencode(swapped), True)), links=needed.links, network=False)
     out = tmp_path / "out"
     with (
-        contextlib.suppress(Refused),  # bubblewrap mounts nothing then, and no command is started
+        contextlib.suppress(RefusedError),  # bubblewrap mounts nothing then, and no command is started
         out.open("wb") as stdout,
         begun(["/bin/cat", str(swapped)], maker, tree, stdout=stdout, stderr=stdout) as command,
     ):
@@ -233,9 +233,9 @@ def test_more_covers_than_bubblewrap_takes_are_never_left_out(maker: str, tmp_pa
         os.close(os.open(name, os.O_CREAT | os.O_WRONLY))
     needed = tree_of(Runtime.standard(), network=False)
     mounts = tuple(sorted((*needed.mounts, (os.fsencode(work), True))))
-    tree = Tree(mounts, tuple(names), links=needed.links, network=False)
+    tree = MountTree(mounts, tuple(names), links=needed.links, network=False)
     if maker == "bubblewrap":
-        with pytest.raises(Refused, match="maximum number of arguments") as refused:
+        with pytest.raises(RefusedError, match="maximum number of arguments") as refused:
             begun(["/bin/true"], maker, tree)
         assert refused.value.code == "CONFINEMENT_FAILED"
     else:

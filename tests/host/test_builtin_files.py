@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from host import Failed
-from host.answers import EffectPlace
+from host import EffectFailure
 from host.builtin import BUILTIN
 from host.builtin.files import MAX_ENTRIES
+from host.effect_answers import EffectPlace
 from host.observation.audit import Interception
 from host.observation.operations import Operations
 from host.observation.watch import Watch
 from tests.host.effect_calls import HANDLERS, Files, make
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.observation import Declaration
 from world.klis.predicate import read_predicate
-from world.klis.resource import read_resource
-from world.snapshot import Requirement
+from world.klis.resources.resource import read_resource
+from world.model.snapshot import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> Iterator[Files]:
 
 
 def code_of(answer: Any) -> str:
-    assert isinstance(answer, Failed), answer
+    assert isinstance(answer, EffectFailure), answer
     return answer.code
 
 
@@ -290,7 +290,7 @@ def test_a_cancelled_effect_changes_nothing_and_a_lost_lease_passes_through(file
     (files.root / "a").write_text("a")
 
     def lost() -> None:
-        raise Refused("LEASE_LOST", "gone")
+        raise RefusedError("LEASE_LOST", "gone")
 
     for effect, params in (
         ("file.write", {"path": "/a", "text": "1"}),
@@ -302,7 +302,7 @@ def test_a_cancelled_effect_changes_nothing_and_a_lost_lease_passes_through(file
     ):
         cancelled = make(effect, params, files.workspace, effect, is_cancelled=lambda: True)
         assert code_of(cancelled) == "EFFECT_CANCELLED"
-        with pytest.raises(Refused, match="gone"):
+        with pytest.raises(RefusedError, match="gone"):
             make(effect, params, files.workspace, effect, check=lost)
     assert [(path.name, path.read_text()) for path in files.root.glob("[!.]*")] == [("a", "a")]
 

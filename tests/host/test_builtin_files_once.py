@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from host import Failed
+from host import EffectFailure
 from host.builtin import prune_notes
 from tests.host.effect_calls import HANDLERS, Files, call_of, make
 from tests.patience import PATIENCE_S
@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> Iterator[Files]:
 
 
 def code_of(answer: Any) -> str:
-    assert isinstance(answer, Failed), answer
+    assert isinstance(answer, EffectFailure), answer
     return answer.code
 
 
@@ -79,7 +79,7 @@ def test_a_repeated_effect_answers_the_same_and_changes_nothing(
     prepare(files.root)
     first = make(effect, params, files.workspace)
     after = tree(files.root)
-    assert not isinstance(first, Failed)
+    assert not isinstance(first, EffectFailure)
     for _ in range(3):
         assert make(effect, params, files.workspace) == first
         assert tree(files.root) == after
@@ -91,7 +91,7 @@ KILLED = textwrap.dedent(
     from pathlib import Path
     from tests.host.effect_calls import make
     from tests.host.test_builtin_files_once import CASES, prepare, tree
-    from host import Failed
+    from host import EffectFailure
     from host.workspace import Workspace
 
     CALLS = ("fsync", "write", "pwrite", "ftruncate", "rename", "unlink", "rmdir", "mkdir", "open", "fchmod")
@@ -127,7 +127,7 @@ KILLED = textwrap.dedent(
     prepare(expected_root)
     with Workspace(expected_root) as workspace:
         expected = make(effect, params, workspace)
-    assert not isinstance(expected, Failed), expected
+    assert not isinstance(expected, EffectFailure), expected
     killed, point, faults = 0, 0, []
     ended = False
     while not ended:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from host import Failed
+from host import EffectFailure
 from tests.host.effect_calls import HANDLERS, make
 from tests.patience import PATIENCE_S
-from world.errors import Refused
+from world.errors import RefusedError
 
 
 class Server:
@@ -116,8 +116,8 @@ def server() -> Iterator[Server]:
     made.close()
 
 
-def failed(answer: Any) -> Failed:
-    assert isinstance(answer, Failed), answer
+def failed(answer: Any) -> EffectFailure:
+    assert isinstance(answer, EffectFailure), answer
     return answer
 
 
@@ -232,9 +232,9 @@ def test_a_cancelled_request_is_cut_off(server: Server, path: str) -> None:
 
 def test_nothing_is_sent_when_the_leases_were_lost_or_nobody_waits(server: Server) -> None:
     def lost() -> None:
-        raise Refused("LEASE_LOST", "gone")
+        raise RefusedError("LEASE_LOST", "gone")
 
-    with pytest.raises(Refused, match="gone"):
+    with pytest.raises(RefusedError, match="gone"):
         make("http.get", {"url": f"{server.url}/echo"}, check=lost)
     assert failed(make("http.get", {"url": f"{server.url}/echo"}, is_cancelled=lambda: True)).code == "EFFECT_CANCELLED"
     assert server.seen == []

@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from host import Failed
-from host.answers import EffectPlace
+from host import EffectFailure
+from host.effect_answers import EffectPlace
 from tests.host.effect_calls import HANDLERS, Files
-from world.errors import Refused
-from world.snapshot import Requirement
+from world.errors import RefusedError
+from world.model.snapshot import Requirement
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def files(tmp_path: Path) -> Iterator[Files]:
     made.workspace.close()
 
 
-def failed(answer: Any) -> Failed:
-    assert isinstance(answer, Failed), answer
+def failed(answer: Any) -> EffectFailure:
+    assert isinstance(answer, EffectFailure), answer
     return answer
 
 
@@ -198,9 +198,9 @@ def test_a_command_that_closes_its_pipes_and_lives_on_is_waited_for(files: Files
 
 def test_nothing_is_started_when_the_leases_were_lost_or_nobody_waits(files: Files) -> None:
     def lost() -> None:
-        raise Refused("LEASE_LOST", "gone")
+        raise RefusedError("LEASE_LOST", "gone")
 
-    with pytest.raises(Refused, match="gone"):
+    with pytest.raises(RefusedError, match="gone"):
         run(files, "touch", "a", told={"check": lost})
     answer = run(files, "touch", "a", told={"is_cancelled": lambda: True})
     assert failed(answer).code == "EFFECT_CANCELLED"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from host import Failed
+from host import EffectFailure
 from host.builtin.timers import MAX_WAIT_MS
 from tests.host.effect_calls import HANDLERS, make
 from tests.patience import PATIENCE_S
@@ -57,7 +57,7 @@ def test_a_wait_can_be_cancelled() -> None:
     cancelled.set()
     waiting.join(PATIENCE_S)
     (answer,) = answers
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.code == "EFFECT_CANCELLED"
 
 
@@ -66,13 +66,13 @@ def test_a_wait_can_be_cancelled() -> None:
 )
 def test_a_wait_that_makes_no_sense_is_refused(params: dict[str, Any]) -> None:
     answer = make("timer.wait", params)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.code == "EFFECT_INVALID_INPUT"
 
 
 def test_nobody_waits_for_longer_than_a_week() -> None:
     answer = make("timer.wait", {"until": NOW + MAX_WAIT_MS + 1}, clock=At(NOW))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.code == "EFFECT_INVALID_INPUT"
 
 

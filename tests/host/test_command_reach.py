@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from host.confinement import Address, Call, Deny, watcher
+from host.confinement import Deny, SocketAddress, SystemCallRequest, watcher
 from host.confinement.kernel import machine
 from host.confinement.syscalls import AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES
 from host.observation.operations import Operations
@@ -203,9 +203,9 @@ import os; os.write(taken, b'hello')
 """
     if not can_hold(None, allow):
         return
-    calls: list[Call] = []
+    calls: list[SystemCallRequest] = []
 
-    def decide(call: Call):
+    def decide(call: SystemCallRequest):
         calls.append(call)
         seen = what_happens(Operations(Workspace(ground.root), confined=True), call)
         wanted = call.name not in ("bind", "listen") or seen[0].resource.text == f"URL:tcp://127.0.0.1:{port}/"
@@ -216,7 +216,7 @@ import os; os.write(taken, b'hello')
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
             assert client.recv(5) == b"hello"
         assert command.wait(PATIENCE_S) == 0
-    assert [call.address for call in calls if call.name == "listen"] == [Address("inet", "127.0.0.1", port)]
+    assert [call.address for call in calls if call.name == "listen"] == [SocketAddress("inet", "127.0.0.1", port)]
 
 
 def test_listening_fails_as_the_kernel_would_have_it(ground):
@@ -237,11 +237,11 @@ print(call(listen, here.fileno(), -1), here.getsockopt(1, _socket.SO_ACCEPTCONN)
         unsupported = errno.errorcode[errno.EOPNOTSUPP]
         assert (ended.out, ended.err) == (f"EBADF ENOTSOCK {unsupported} EINVAL\ndone 1 True\n", "")
         asked = [call.address for call in ended.calls if call.name == "listen"]
-        assert asked == [Address("inet", "0.0.0.0", 0)]
+        assert asked == [SocketAddress("inet", "0.0.0.0", 0)]
 
 
 def test_listening_where_the_kernel_chooses_is_told_as_what_nobody_can_declare(tmp_path):
-    call = Call("listen", "listen", 1, address=Address("inet6", "::", 0))
+    call = SystemCallRequest("listen", "listen", 1, address=SocketAddress("inet6", "::", 0))
     (seen,) = what_happens(Operations(Workspace(tmp_path)), call)
     assert (seen.predicate, seen.outside) == ("PROVIDES", "listening at any port")
 
@@ -367,7 +367,7 @@ def test_a_watcher_that_cannot_hear_says_so_and_nothing_is_allowed(monkeypatch):
     assert loud == []
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(listener)
-    assert isinstance(watching._decide(Call("open", "open", 1)), Deny)
+    assert isinstance(watching._decide(SystemCallRequest("open", "open", 1)), Deny)
     os.close(other)
 
 
@@ -385,7 +385,7 @@ def test_a_command_is_ended_by_who_is_told_that_its_watcher_cannot_hear(ground):
             os.killpg(commands[0].pid, 9)
             told.set()
 
-    def only_started(call: Call):
+    def only_started(call: SystemCallRequest):
         return Deny() if call.name == "mkdir" else allow(call)
 
     code = """

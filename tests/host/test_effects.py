@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from host import DEFAULT_TIME_LIMIT_MS, EffectHandler, EffectRegistry, Failed, handler, idempotency_key
+from host import DEFAULT_TIME_LIMIT_MS, EffectFailure, EffectHandler, EffectRegistry, handler, idempotency_key
 from host.effects import MAX_RETRIES, MAX_TIME_LIMIT_MS, MAX_TYPE_CHARS
 from tests.host.effect_calls import call_of
-from world.errors import Refused
-from world.frozen import freeze
-from world.ports import EffectTerms
+from world.errors import RefusedError
+from world.model.immutable_json import freeze
+from world.state.ports import EffectTerms
 
 
 def answering(value: Any, effect_type: str = "x") -> EffectHandler:
@@ -64,33 +64,33 @@ def test_whatever_takes_two_arguments_can_be_a_handler(function: Any) -> None:
 
 @pytest.mark.parametrize("function", [None, 3, "text", lambda: 1, lambda params: 1, lambda a, b, c: 1])
 def test_what_does_not_take_two_arguments_is_refused_as_a_handler(function: Any) -> None:
-    with pytest.raises(Refused, match="two arguments") as refused:
+    with pytest.raises(RefusedError, match="two arguments") as refused:
         handler("x")(function)
     assert refused.value.code == "INVALID_HANDLER"
 
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_TYPE_CHARS + 1), None, 3])
 def test_an_effect_needs_a_name_of_bounded_length(name: Any) -> None:
-    with pytest.raises(Refused, match="name"):
+    with pytest.raises(RefusedError, match="name"):
         handler(name)(lambda params, call: None)
 
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_TIME_LIMIT_MS + 1, 1.5, True, None])
 def test_a_time_limit_is_a_positive_bounded_number_of_milliseconds(limit: Any) -> None:
-    with pytest.raises(Refused, match="time limit"):
+    with pytest.raises(RefusedError, match="time limit"):
         handler("x", time_limit_ms=limit)(lambda params, call: None)
 
 
 @pytest.mark.parametrize("touch", [("TOUCHES", "FILE:/a"), ("MUTATES", "/a"), ("MUTATES",), "MUTATES", 3])
 def test_what_an_effect_touches_is_a_predicate_and_a_resource(touch: Any) -> None:
-    with pytest.raises(Refused, match="touches"):
+    with pytest.raises(RefusedError, match="touches"):
         handler("x", touches=[touch])(lambda params, call: None)
 
 
 def test_two_handlers_of_one_effect_are_refused_whichever_comes_first() -> None:
     first, second = answering(1), answering(2)
     for pair in ((first, second), (second, first)):
-        with pytest.raises(Refused, match="two handlers") as refused:
+        with pytest.raises(RefusedError, match="two handlers") as refused:
             EffectRegistry(pair)
         assert refused.value.code == "DUPLICATE_HANDLER"
 
@@ -164,7 +164,7 @@ def test_all_faults_of_the_parameters_are_told_with_their_paths_and_the_handler_
     called = []
     given = handler("mail.send", input=Mail)(lambda params, call: called.append(params))
     answer = made(given, {"copies": "1", "user": {"name": 3}, "urgency": "none", "more": True})
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.code == "EFFECT_INVALID_INPUT"
     assert answer.context is not None
     paths = [fault["path"] for fault in answer.context["faults"]]
@@ -177,12 +177,12 @@ def test_all_faults_of_the_parameters_are_told_with_their_paths_and_the_handler_
     "params", [{"recipient": 1}, {"recipient": "a", "copies": True}, {"recipient": "a", "copies": 1.5}]
 )
 def test_parameters_are_not_converted(params: dict[str, Any]) -> None:
-    assert isinstance(made(taking(Mail), params), Failed)
+    assert isinstance(made(taking(Mail), params), EffectFailure)
 
 
 @pytest.mark.parametrize("type_", ["no such type", object(), 3, lambda: 1])
 def test_an_input_that_is_no_type_of_data_is_refused(type_: Any) -> None:
-    with pytest.raises(Refused, match=r"mail\.send") as refused:
+    with pytest.raises(RefusedError, match=r"mail\.send") as refused:
         taking(type_)
     assert refused.value.code == "INVALID_HANDLER"
 
@@ -227,19 +227,19 @@ def test_all_touches_may_be_one_function_of_the_parameters() -> None:
 def test_a_place_without_anything_to_fill_it_is_a_fault_of_the_parameters(params: dict[str, Any]) -> None:
     called = []
     given = handler("x", touches=[("MUTATES", "FILE:/{to}")])(lambda params, call: called.append(params))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         given.triples(params)
     assert refused.value.code == "EFFECT_INVALID_INPUT"
     assert refused.value.details["faults"][0]["path"] == "$.to"
     answer = made(given, params)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.code == "EFFECT_INVALID_INPUT"
     assert called == []
 
 
 @pytest.mark.parametrize("touches", [[("MUTATES", "FILE:/{")], [("MUTATES", "FILE:/{}")], [("MUTATES", "FILE:/a}")]])
 def test_a_brace_that_belongs_to_no_place_is_refused(touches: Any) -> None:
-    with pytest.raises(Refused, match="brace"):
+    with pytest.raises(RefusedError, match="brace"):
         handler("x", touches=touches)(lambda params, call: None)
 
 
@@ -257,7 +257,7 @@ def nonsense() -> Iterable[Any]:
 def test_a_function_that_cannot_tell_what_is_touched_ends_the_effect_before_it_begins(touches: Any) -> None:
     given = handler("x", touches=touches)(lambda params, call: 1 // 0)
     answer = made(given, {})
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.code == "EFFECT_INVALID_TOUCHES"
 
 
@@ -313,7 +313,7 @@ def test_only_true_is_a_promise_of_idempotence(answer: Any) -> None:
 
 @pytest.mark.parametrize("told", [{"retries": -1}, {"retries": MAX_RETRIES + 1}, {"retries": 1.5}, {"backoff_ms": 0}])
 def test_retries_and_backoff_are_bounded(told: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match=r"retries|backoff"):
+    with pytest.raises(RefusedError, match=r"retries|backoff"):
         handler("x", **told)(lambda params, call: None)
 
 
@@ -326,7 +326,7 @@ def test_a_built_in_handler_gives_way_to_one_other_of_its_type() -> None:
     assert registry.find("x") is builtin
     registry.add(own)
     assert registry.find("x") is own
-    with pytest.raises(Refused, match="two handlers"):
+    with pytest.raises(RefusedError, match="two handlers"):
         registry.add(second)
     assert registry.builtin == frozenset()
 

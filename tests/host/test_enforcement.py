@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host import SCOPE_VIOLATION, Done, check_enforcement, first_outside, handler
+from host import SCOPE_VIOLATION, EffectResult, check_enforcement, first_outside, handler
 from tests.host.driving import Record, hosted, order, run
 from world.core import merge, set_, unset
-from world.errors import Refused
-from world.identity import snapshot_hash
-from world.intent import IntentScope
+from world.errors import RefusedError
+from world.model.identity import snapshot_hash
+from world.model.intent import IntentScope
 
 
 def scope(*paths: str) -> IntentScope:
@@ -54,7 +54,7 @@ def test_a_patch_that_touches_more_than_the_scope_is_outside(patch: Any) -> None
 def test_an_enforcement_has_one_of_two_names() -> None:
     assert check_enforcement("enforcing") == "enforcing"
     assert check_enforcement("trusting") == "trusting"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         check_enforcement("permissive")
     assert refused.value.code == "INVALID_ENFORCEMENT"
 
@@ -96,7 +96,7 @@ def test_a_trusting_host_does_not_look() -> None:
 
 @pytest.mark.requirement("INT-13.5")
 def test_the_patches_of_an_effect_are_held_against_the_scope_too() -> None:
-    answers = handler("http.get")(lambda params, call: Done(patches=[set_("stock", 9)]))
+    answers = handler("http.get")(lambda params, call: EffectResult(patches=[set_("stock", 9)]))
     host = hosted(answers)
     inside = run(host, order(host.domain, "fetch", paths=["title", "stamps", "stock"]))
     assert inside.status == "completed"

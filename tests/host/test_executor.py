@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from host import STATE_CONFLICT, EffectRegistry, Host, handler, rebuild_journal
 from tests.host.driving import NOW, Record, hosted, order, run, shop, start
-from world.core import EffectResult, effect, set_
+from world.core import EffectAnswer, effect, set_
 from world.core.execution import MAX_EFFECTS
-from world.errors import Refused
-from world.events import EffectFulfilled, EffectRequested
-from world.identity import requirement_id, snapshot_hash
-from world.ports import Executor
+from world.errors import RefusedError
+from world.events.definitions import EffectFulfilled, EffectRequested
+from world.model.identity import requirement_id, snapshot_hash
+from world.state.ports import Executor
 
 
 @handler("pay", time_limit_ms=5_000, idempotent=True)
@@ -149,12 +149,12 @@ def test_a_fault_in_the_computation_itself_fails_the_proposal(monkeypatch: pytes
 # --- the loop ends --------------------------------------------------------------------------------
 
 
-def answered_in_advance(host: Host, effects: int) -> dict[str, EffectResult]:
+def answered_in_advance(host: Host, effects: int) -> dict[str, EffectAnswer]:
     """Return a journal that answers this many effects of ``ask``, without making any."""
     schema = host.domain.schema.hash
     places = [f"actions.ask.python[{index}]" for index in range(effects)]
     return {
-        requirement_id(schema, "intent-1", "ask", place, "pay", {}): EffectResult(index)
+        requirement_id(schema, "intent-1", "ask", place, "pay", {}): EffectAnswer(index)
         for index, place in enumerate(places)
     }
 
@@ -345,7 +345,7 @@ def test_a_step_never_makes_an_effect() -> None:
     host = hosted(forbidden)
     given = order(host.domain, "ask", {"effects": [{"type": "pay"}]})
     (asked,) = host.step(given).requirements
-    outcome = host.step(replace(given, journal={asked.id: EffectResult("from the journal")}))
+    outcome = host.step(replace(given, journal={asked.id: EffectAnswer("from the journal")}))
     assert outcome.snapshot.data["receipt"] == ["from the journal"]
 
 
@@ -360,12 +360,12 @@ def test_a_host_is_enforcing_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize("slip", ["Trusting", "", "off", None])
 def test_a_slip_of_the_pen_does_not_make_a_host_trusting(slip: Any) -> None:
-    with pytest.raises(Refused, match="enforcing or trusting"):
+    with pytest.raises(RefusedError, match="enforcing or trusting"):
         Host(shop(), EffectRegistry(), enforcement=slip)
 
 
 def test_a_domain_with_faults_is_refused_when_the_host_takes_it_on() -> None:
     domain = shop()
     domain.flow("broken", {"kind": "no such kind"})
-    with pytest.raises(Refused, match="fault"):
+    with pytest.raises(RefusedError, match="fault"):
         Host(domain, EffectRegistry())

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host import DroppedResult, ExecutionJournal, rebuild_journal
-from world.core import EffectResult, set_
-from world.errors import DamagedLog
-from world.events import (
+from world.core import EffectAnswer, set_
+from world.errors import DamagedLogError
+from world.events.definitions import (
     EffectDropped,
     EffectFulfilled,
     EffectRequested,
@@ -21,7 +21,7 @@ from world.events import (
     decode_event,
     encode_event,
 )
-from world.snapshot import ErrorValue, Requirement
+from world.model.snapshot import ErrorValue, Requirement
 
 
 def requested(name: str, proposal: str = "p", attempt: int = 1) -> EffectRequested:
@@ -32,7 +32,7 @@ def requested(name: str, proposal: str = "p", attempt: int = 1) -> EffectRequest
 
 
 def fulfilled(name: str, value: Any, proposal: str = "p", attempt: int = 1) -> EffectFulfilled:
-    result = value if isinstance(value, EffectResult) else EffectResult(value)
+    result = value if isinstance(value, EffectAnswer) else EffectAnswer(value)
     return EffectFulfilled(at=1, proposal_id=proposal, requirement_id=name, result=result.to_wire(), attempt=attempt)
 
 
@@ -53,9 +53,9 @@ def test_nothing_recorded_is_an_empty_journal() -> None:
 def test_results_come_back_from_the_log_as_they_were() -> None:
     error = ErrorValue("NO", "m", "buy", "at", 5, {"a": 1})
     results = {
-        "a": EffectResult({"x": [1.5, None, "é", 10**20 // 1.0]}),
-        "b": EffectResult(patches=(set_("stock", 1),)),
-        "c": EffectResult(error=error),
+        "a": EffectAnswer({"x": [1.5, None, "é", 10**20 // 1.0]}),
+        "b": EffectAnswer(patches=(set_("stock", 1),)),
+        "c": EffectAnswer(error=error),
     }
     events = [event for name, given in results.items() for event in (requested(name), fulfilled(name, given))]
     journal = rebuild_journal(stored(*events), "p")
@@ -75,7 +75,7 @@ def test_a_request_without_a_result_is_in_doubt() -> None:
 def test_the_first_result_counts_and_a_second_one_is_dropped() -> None:
     again = stored(requested("a"), fulfilled("a", 1), requested("a", attempt=2), fulfilled("a", 2, attempt=2))
     journal = rebuild_journal(again, "p")
-    assert journal.results == {"a": EffectResult(1)}
+    assert journal.results == {"a": EffectAnswer(1)}
     assert len(journal.requested) == 1
     assert journal.dropped == (DroppedResult("a", "duplicate"),)
 
@@ -95,8 +95,8 @@ def test_what_the_log_already_dropped_is_no_result() -> None:
 
 def test_other_proposals_have_their_own_journals() -> None:
     events = stored(requested("a"), requested("a", "q"), fulfilled("a", 1, "q"), fulfilled("a", 2))
-    assert rebuild_journal(events, "p").results == {"a": EffectResult(2)}
-    assert rebuild_journal(events, "q").results == {"a": EffectResult(1)}
+    assert rebuild_journal(events, "p").results == {"a": EffectAnswer(2)}
+    assert rebuild_journal(events, "q").results == {"a": EffectAnswer(1)}
     assert rebuild_journal(events, "r") == ExecutionJournal()
 
 
@@ -105,14 +105,14 @@ def test_other_proposals_have_their_own_journals() -> None:
 )
 def test_a_result_that_is_none_is_a_damaged_log(result: dict[str, Any]) -> None:
     event = EffectFulfilled(at=1, proposal_id="p", requirement_id="a", result=result, attempt=1)
-    with pytest.raises(DamagedLog, match="effect a") as damaged:
+    with pytest.raises(DamagedLogError, match="effect a") as damaged:
         rebuild_journal([event], "p")
     assert damaged.value.code == "BAD_EVENT"
 
 
 def test_a_request_that_is_none_is_a_damaged_log() -> None:
     event = EffectRequested(at=1, proposal_id="p", requirement={"id": "a"}, idempotent=True, attempt=1, deadline=9)
-    with pytest.raises(DamagedLog, match="request"):
+    with pytest.raises(DamagedLogError, match="request"):
         rebuild_journal([event], "p")
 
 

@@ -17,7 +17,7 @@ from host.confinement import Rules, command, landlock
 from host.confinement.descendants import MARK
 from tests.host.confining import ENV, PYTHON, Ground, allow, can_hold, ground
 from tests.patience import PATIENCE_S
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["ground"]
 
@@ -44,8 +44,8 @@ def run(ground: Ground, argv, **given):
         return code, out.read()
 
 
-def refusal(ground: Ground, argv, **given) -> Refused:
-    with pytest.raises(Refused) as refused:
+def refusal(ground: Ground, argv, **given) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
         ground.start(argv, **given)
     return refused.value
 

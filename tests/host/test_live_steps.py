@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from host import STATE_CONFLICT, EffectRegistry, Host
 from host.executor import MAX_LIVE
 from tests.host.driving import NOW
-from world.actor import ActorRef
 from world.clock import SequentialIds
-from world.core import ActionContext, ComputeContext, Domain, EffectResult, effect, genesis, set_
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
-from world.ports import Order
-from world.source import SourceEvent
+from world.core import ActionContext, ComputeContext, Domain, EffectAnswer, effect, genesis, set_
+from world.model.actor import ActorRef
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
+from world.model.source import SourceEvent
+from world.state.ports import ExecutionOrder
 
 
 class State(BaseModel):
@@ -36,7 +36,7 @@ def domain(chance: list[int]) -> Domain:
     return built
 
 
-def order_for(built: Domain, number: int = 1, scope: IntentScope | None = None) -> Order:
+def order_for(built: Domain, number: int = 1, scope: IntentScope | None = None) -> ExecutionOrder:
     origin = IntentOrigin(
         projection_id="test",
         source=SourceEvent(kind="api", event_id="e1").ref,
@@ -50,12 +50,12 @@ def order_for(built: Domain, number: int = 1, scope: IntentScope | None = None) 
         meta=IntentMeta(origin=origin),
     )
     base = genesis(built, ComputeContext(now=NOW, random_seed=""))
-    return Order(f"p{number}", intent, base, scope, NOW, intent.intent_id)
+    return ExecutionOrder(f"p{number}", intent, base, scope, NOW, intent.intent_id)
 
 
-def with_result(host: Host, order: Order, value: Any) -> Order:
+def with_result(host: Host, order: ExecutionOrder, value: Any) -> ExecutionOrder:
     asked = host.step(order).requirements[0]
-    return replace(order, journal={**order.journal, asked.id: EffectResult(value=value)})
+    return replace(order, journal={**order.journal, asked.id: EffectAnswer(value=value)})
 
 
 @pytest.mark.requirement("HC-compute", "IC-reentry")

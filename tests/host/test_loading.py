@@ -11,7 +11,7 @@ import pytest
 
 from host import EffectRegistry, find_effects, handler, load_handlers
 from host.builtin import BUILTIN
-from world.errors import Refused
+from world.errors import RefusedError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -89,7 +89,7 @@ def test_an_installed_module_gives_its_handlers(tmp_path: Path, monkeypatch: pyt
 )
 def test_a_reference_to_no_handler_is_refused_by_name(file: str, reference: str, code: str) -> None:
     named = reference.format(file=file)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         load_handlers(named)
     assert refused.value.code == code
     assert repr(named) in refused.value.message
@@ -105,7 +105,7 @@ def test_a_relative_file_is_found_from_the_folder_it_is_given_with(file: str) ->
 def offer(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
     points = [EntryPoint(name, value, "worldprotocol.effects") for name, value in values.items()]
     monkeypatch.setattr(
-        "world.references.entry_points",
+        "world.code.references.entry_points",
         lambda *, group: points if group == "worldprotocol.effects" else [],
     )
 
@@ -125,7 +125,7 @@ def test_installed_packages_offer_handlers_by_entry_point(tmp_path: Path, monkey
 
 def test_an_entry_point_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, broken="no_such_module_at_all:act")
-    with pytest.raises(Refused, match=r"'broken' of worldprotocol\.effects") as refused:
+    with pytest.raises(RefusedError, match=r"'broken' of worldprotocol\.effects") as refused:
         find_effects()
     assert refused.value.code == "NOT_LOADED"
 
@@ -134,7 +134,7 @@ def test_an_entry_point_that_is_no_handler_is_named(tmp_path: Path, monkeypatch:
     (tmp_path / "offers_nothing.py").write_text("act = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
     offer(monkeypatch, empty="offers_nothing:act")
-    with pytest.raises(Refused, match="entry point 'empty': int is no effect handler"):
+    with pytest.raises(RefusedError, match="entry point 'empty': int is no effect handler"):
         find_effects()
 
 
@@ -143,7 +143,7 @@ def test_a_package_and_the_operator_must_not_both_handle_one_effect(
 ) -> None:
     offering_package(tmp_path, monkeypatch, "rival_effects", "mail.send")
     offer(monkeypatch, rival="rival_effects:act")
-    with pytest.raises(Refused, match=r"rival_effects:act and .*:send"):
+    with pytest.raises(RefusedError, match=r"rival_effects:act and .*:send"):
         find_effects([f"{file}:send"])
 
 
@@ -171,7 +171,7 @@ def test_an_own_handler_takes_the_place_of_a_built_in_one(
     assert found.source == "own_files:act"
     assert "file.write" not in registry.builtin
     assert "file.read" in registry.builtin
-    with pytest.raises(Refused, match="two handlers"):  # of one's own there is only one
+    with pytest.raises(RefusedError, match="two handlers"):  # of one's own there is only one
         registry.add(handler("file.write")(lambda params, call: None))
 
 

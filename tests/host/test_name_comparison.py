@@ -11,9 +11,9 @@ import pytest
 
 from host.workspace import Workspace
 from host.workspace.comparison import FolderNames, compared_names
-from world.klis.names import BYTE_WISE, NameComparison
-from world.klis.resource import canonical_resource
-from worldprotocol.cli.workspace_checkup import names_check
+from world.klis.resources.names import BYTE_WISE, NameComparison
+from world.klis.resources.resource import canonical_resource
+from worldprotocol.cli.support.health.workspace import names_check
 
 CASE, FORM, BOTH = NameComparison(True, False), NameComparison(False, True), NameComparison(True, True)
 COMPOSED, DECOMPOSED = "caf\u00e9.txt", "cafe\u0301.txt"

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from host.confinement.naming import Named, Unknowable, find, held, here
+from host.confinement.naming import Named, UnknowableError, find, held, here
 from host.observation import Operations
 from host.observation.audit import Interception
 from host.observation.watch import Watch
@@ -57,7 +57,7 @@ def test_a_folder_that_is_closed_from_above_hides_nothing_from_who_is_in_it(tmp_
         try:
             with without_privileges():
                 named = found(b"file")
-                with pytest.raises(Unknowable) as unknowable:
+                with pytest.raises(UnknowableError) as unknowable:
                     found(os.fsencode(inner / "file"))
                 gone = found(b"missing")
         finally:
@@ -102,7 +102,7 @@ def test_what_has_no_name_is_nothing(tmp_path: Path) -> None:
     with (tmp_path / "f").open("w") as file:
         (tmp_path / "f").unlink()
         assert held(file.fileno()) is None
-    with pytest.raises(Unknowable):
+    with pytest.raises(UnknowableError):
         held(1 << 20)
 
 
@@ -110,7 +110,7 @@ def test_links_that_lead_in_circles_are_no_absence(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     for name in ("a", "a/x"):
-        with pytest.raises(Unknowable) as unknowable:
+        with pytest.raises(UnknowableError) as unknowable:
             found(os.fsencode(tmp_path / name))
         assert unknowable.value.errno == errno.ELOOP
     named = found(os.fsencode(tmp_path / "a"), follow=False)

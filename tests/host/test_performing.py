@@ -19,16 +19,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host import Done, Failed, Host, handler
-from host.answers import MAX_RESULT_BYTES
-from host.worker import Ended, NotStarted, TimedOut, Workers
+from host import EffectFailure, EffectResult, Host, handler
+from host.effect_answers import MAX_RESULT_BYTES
+from host.worker import Finished, NotStarted, TimedOut, WorkerThreads
 from tests.host.driving import NOW, Record, hosted, order, run
 from tests.patience import PATIENCE_S
-from world.canonical import canonical_bytes, read_json
-from world.core import EffectResult, merge, set_, unset
-from world.frozen import FrozenDict
-from world.patch import Patch
-from world.snapshot import ErrorValue
+from world.core import EffectAnswer, merge, set_, unset
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.immutable_json import FrozenDict
+from world.model.patch import Patch
+from world.model.snapshot import ErrorValue
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -41,25 +41,25 @@ def released() -> Iterator[threading.Event]:
     event.set()
 
 
-def performed(function: Any, **terms: Any) -> EffectResult:
+def performed(function: Any, **terms: Any) -> EffectAnswer:
     """Return what perform makes of a handler of ``pay``, as it would be read from the log."""
     host = hosted(handler("pay", **terms)(function))
     result = perform(host)
-    assert EffectResult.from_wire(read_json(canonical_bytes(result.to_wire()))) == result
+    assert EffectAnswer.from_wire(read_json(canonical_bytes(result.to_wire()))) == result
     return result
 
 
-def perform(host: Host) -> EffectResult:
+def perform(host: Host) -> EffectAnswer:
     current = order(host.domain, "buy", {"item": "tea"})
     (requirement,) = host.step(current).requirements
     return host.perform(current, requirement).result
 
 
-def answered(value: Any) -> EffectResult:
+def answered(value: Any) -> EffectAnswer:
     return performed(lambda params, call: value)
 
 
-def error_of(result: EffectResult) -> ErrorValue:
+def error_of(result: EffectAnswer) -> ErrorValue:
     assert result.error is not None
     assert result.value is None
     assert result.patches == ()
@@ -71,17 +71,17 @@ def error_of(result: EffectResult) -> ErrorValue:
 
 @pytest.mark.parametrize("value", [None, True, 0, 1.5, "text", [], [1, [2]], {"a": {"b": None}}])
 def test_any_json_value_is_an_answer(value: Any) -> None:
-    assert answered(value) == EffectResult(value=value)
-    assert answered(Done(value)) == EffectResult(value=value)
+    assert answered(value) == EffectAnswer(value=value)
+    assert answered(EffectResult(value)) == EffectAnswer(value=value)
 
 
 @pytest.mark.requirement("HC-handlers")
 def test_a_handler_may_answer_patches_in_every_form() -> None:
     patches = (set_("stock", 1), unset("title"), merge("profile", {"a": 1}))
-    for form in (list(patches), patches, Done(patches=patches), Done(patches=list(patches))):
-        assert answered(form) == EffectResult(patches=patches)
-    assert answered(patches[0]) == EffectResult(patches=patches[:1])
-    assert answered(Done({"id": 1}, patches)) == EffectResult({"id": 1}, patches)
+    for form in (list(patches), patches, EffectResult(patches=patches), EffectResult(patches=list(patches))):
+        assert answered(form) == EffectAnswer(patches=patches)
+    assert answered(patches[0]) == EffectAnswer(patches=patches[:1])
+    assert answered(EffectResult({"id": 1}, patches)) == EffectAnswer({"id": 1}, patches)
 
 
 def test_what_a_handler_answered_cannot_be_changed_by_it_later() -> None:
@@ -100,7 +100,7 @@ def test_tuples_and_text_enums_become_plain_json() -> None:
 
 
 def test_a_failure_keeps_its_code_its_words_and_its_facts() -> None:
-    error = error_of(answered(Failed("CARD_DECLINED", "No money.", {"attempts": 2})))
+    error = error_of(answered(EffectFailure("CARD_DECLINED", "No money.", {"attempts": 2})))
     assert (error.code, error.message, error.context) == ("CARD_DECLINED", "No money.", {"attempts": 2})
     assert (error.action_id, error.node_path, error.timestamp) == ("buy", "actions.buy.python[0]", NOW)
 
@@ -122,21 +122,21 @@ NONSENSE: dict[str, Any] = {
     "a function": lambda: 1,
     "a generator": (item for item in "ab"),
     "a list of patches and others": [set_("stock", 1), 3],
-    "patches that are none": Done(patches=[3]),  # type: ignore[list-item]
-    "patches that are no list": Done(patches=3),  # type: ignore[arg-type]
-    "a patch of an unknown kind": Done(patches=[Patch("grow", "stock", 1)]),  # type: ignore[arg-type]
-    "a patch whose path is no text": Done(patches=[Patch("set", 3, 1)]),  # type: ignore[arg-type]
-    "a patch of half a character": Done(patches=[set_("\ud800", 1)]),
-    "a value that is no JSON": Done(object()),
-    "a failure without a code": Failed("", "no code"),
-    "a failure whose code is no text": Failed(3, "no code"),  # type: ignore[arg-type]
-    "a failure without words": Failed("CODE", None),  # type: ignore[arg-type]
-    "a failure whose facts are a list": Failed("CODE", "m", [1]),  # type: ignore[arg-type]
-    "a failure whose facts are no JSON": Failed("CODE", "m", {"a": object()}),
+    "patches that are none": EffectResult(patches=[3]),  # type: ignore[list-item]
+    "patches that are no list": EffectResult(patches=3),  # type: ignore[arg-type]
+    "a patch of an unknown kind": EffectResult(patches=[Patch("grow", "stock", 1)]),  # type: ignore[arg-type]
+    "a patch whose path is no text": EffectResult(patches=[Patch("set", 3, 1)]),  # type: ignore[arg-type]
+    "a patch of half a character": EffectResult(patches=[set_("\ud800", 1)]),
+    "a value that is no JSON": EffectResult(object()),
+    "a failure without a code": EffectFailure("", "no code"),
+    "a failure whose code is no text": EffectFailure(3, "no code"),  # type: ignore[arg-type]
+    "a failure without words": EffectFailure("CODE", None),  # type: ignore[arg-type]
+    "a failure whose facts are a list": EffectFailure("CODE", "m", [1]),  # type: ignore[arg-type]
+    "a failure whose facts are no JSON": EffectFailure("CODE", "m", {"a": object()}),
     "too long a text": "x" * (MAX_RESULT_BYTES + 1),
-    "a failure with too many words": Failed("CODE", "x" * (MAX_RESULT_BYTES + 1)),
-    "too long a patch": Done(patches=[set_("title", "x" * MAX_RESULT_BYTES)]),
-    "a result as the journal holds it": EffectResult(1),
+    "a failure with too many words": EffectFailure("CODE", "x" * (MAX_RESULT_BYTES + 1)),
+    "too long a patch": EffectResult(patches=[set_("title", "x" * MAX_RESULT_BYTES)]),
+    "a result as the journal holds it": EffectAnswer(1),
 }
 
 
@@ -153,7 +153,7 @@ def test_the_error_of_an_answer_that_is_no_json_says_where() -> None:
 
 
 def test_the_largest_answer_fits() -> None:
-    frame = len(canonical_bytes(EffectResult("").to_wire()))
+    frame = len(canonical_bytes(EffectAnswer("").to_wire()))
     assert answered("x" * (MAX_RESULT_BYTES - frame)).error is None
     assert error_of(answered("x" * (MAX_RESULT_BYTES - frame + 1))).code == "EFFECT_INVALID_RESULT"
 
@@ -166,7 +166,11 @@ anything = st.recursive(
 
 
 @pytest.mark.requirement("HC-handlers", "WP-exec")
-@given(st.one_of(anything, st.builds(Done, anything, anything), st.builds(Failed, anything, anything, anything)))
+@given(
+    st.one_of(
+        anything, st.builds(EffectResult, anything, anything), st.builds(EffectFailure, anything, anything, anything)
+    )
+)
 def test_whatever_a_handler_answers_the_execution_ends(answer: Any) -> None:
     for action in ("buy", "fetch"):
         host = hosted(*(handler(name)(lambda params, call: answer) for name in ("pay", "http.get")))
@@ -214,7 +218,7 @@ def test_an_answer_that_raises_when_it_is_read_is_an_error_value() -> None:
             raise ValueError("do not look")
 
     assert error_of(answered(Trap(a=1))).code == "EFFECT_RAISED"
-    assert error_of(answered(Failed("CODE", "m", Trap(a=1)))).code in ("EFFECT_RAISED", "CODE")
+    assert error_of(answered(EffectFailure("CODE", "m", Trap(a=1)))).code in ("EFFECT_RAISED", "CODE")
 
 
 @pytest.mark.requirement("HC-handlers")
@@ -238,7 +242,7 @@ def test_an_effect_without_a_handler_is_an_error_value_that_names_those_there_ar
             "EFFECT_TIMED_OUT",
             [handler("pay", time_limit_ms=1)(lambda params, call: threading.Event().wait(60))],
         ),
-        ("CARD_DECLINED", [handler("pay")(lambda params, call: Failed("CARD_DECLINED", "no"))]),
+        ("CARD_DECLINED", [handler("pay")(lambda params, call: EffectFailure("CARD_DECLINED", "no"))]),
     ],
 )
 def test_a_failed_effect_ends_the_proposal_as_failed_with_the_data_it_started_from(
@@ -256,7 +260,7 @@ def test_a_failed_effect_ends_the_proposal_as_failed_with_the_data_it_started_fr
 
 
 def test_an_action_may_catch_the_failure_of_an_effect() -> None:
-    host = hosted(handler("pay")(lambda params, call: Failed("CARD_DECLINED", "no")))
+    host = hosted(handler("pay")(lambda params, call: EffectFailure("CARD_DECLINED", "no")))
     outcome = run(host, order(host.domain, "ask", {"effects": [{"type": "pay"}, {"type": "?"}], "catch": True}))
     assert outcome.status == "completed"
     assert outcome.snapshot.data["receipt"] == [{"caught": "CARD_DECLINED"}, {"caught": "EFFECT_NO_HANDLER"}]
@@ -305,7 +309,7 @@ def test_a_timeout_raised_by_a_handler_itself_is_told_from_the_hosts() -> None:
 
 @pytest.mark.slow
 def test_too_many_hanging_handlers_stop_further_ones_until_one_ends(released: threading.Event) -> None:
-    workers = Workers(max_abandoned=2)
+    workers = WorkerThreads(max_abandoned=2)
 
     def hang() -> None:
         released.wait()
@@ -319,7 +323,7 @@ def test_too_many_hanging_handlers_stop_further_ones_until_one_ends(released: th
     for thread in list(workers._abandoned):
         thread.join(PATIENCE_S)
     ended = workers.run("next", lambda: 1, lambda value: value + 1, time_limit_ms=10_000)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, Finished)
     assert ended.value == 2
 
 
@@ -385,9 +389,9 @@ def test_an_interrupt_from_the_keyboard_passes_while_a_handler_hangs() -> None:
 def test_an_async_handler_is_awaited() -> None:
     async def works(params: Any, call: Any) -> Any:
         await asyncio.sleep(0)
-        return Done({"item": params["item"]}, [set_("stock", 1)])
+        return EffectResult({"item": params["item"]}, [set_("stock", 1)])
 
-    assert performed(works) == EffectResult({"item": "tea"}, (set_("stock", 1),))
+    assert performed(works) == EffectAnswer({"item": "tea"}, (set_("stock", 1),))
 
 
 def test_an_async_handler_that_raises_or_is_cancelled_from_within_is_an_error_value() -> None:

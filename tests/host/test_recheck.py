@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host import STATE_CONFLICT, Failed, Host, handler, recheck_execution
+from host import STATE_CONFLICT, EffectFailure, Host, handler, recheck_execution
 from tests.host.driving import Record, hosted, order, shop, start
-from world.core import Domain, EffectResult, merge, set_
-from world.errors import Diverged
-from world.identity import requirement_id
-from world.intent import IntentScope
+from world.core import Domain, EffectAnswer, merge, set_
+from world.errors import DivergenceError
+from world.model.identity import requirement_id
+from world.model.intent import IntentScope
 
 
 @handler("pay")
@@ -25,7 +25,7 @@ def pay(params: Any, call: Any) -> Any:
 
 @handler("declined")
 def declined(params: Any, call: Any) -> Any:
-    return Failed("CARD_DECLINED", "No money.", {"attempts": 2})
+    return EffectFailure("CARD_DECLINED", "No money.", {"attempts": 2})
 
 
 @handler("http.get")
@@ -45,7 +45,7 @@ def record_of(action: str, value: Any = None, *, enforcement: Any = "enforcing",
     return record
 
 
-def recheck(record: Record, **changed: Any) -> Diverged | None:
+def recheck(record: Record, **changed: Any) -> DivergenceError | None:
     sealed = msgspec.structs.replace(record.sealed(), **changed)
     return recheck_execution(
         hosted(forbidden), record.order(), sealed, enforcement="enforcing", requested=record.requested()
@@ -74,9 +74,9 @@ def test_an_execution_agrees_with_its_record_and_makes_no_effect(name: str) -> N
     assert recheck(record_of(action, value, **given)) is None
 
 
-def diverged(record: Record, **changed: Any) -> Diverged:
+def diverged(record: Record, **changed: Any) -> DivergenceError:
     found = recheck(record, **changed)
-    assert isinstance(found, Diverged)
+    assert isinstance(found, DivergenceError)
     assert found.code == "EXECUTION_DIVERGED"
     assert "proposal-1" in found.message
     assert found.details["what"] in found.message
@@ -154,7 +154,7 @@ def test_a_changed_result_a_changed_base_and_a_changed_input_are_found() -> None
     whole = record.order()
     (name,) = whole.journal
     for changed in (
-        replace(whole, journal={name: EffectResult("other")}),
+        replace(whole, journal={name: EffectAnswer("other")}),
         replace(whole, snapshot=start(shop(), stock=5)),
         replace(whole, now=whole.now, intent=order(shop(), "buy", {"item": "milk"}).intent),
         replace(whole, approved_scope=IntentScope.read({"allowedPaths": ["title"]})),

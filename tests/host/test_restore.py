@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from host.backups import Backups, Restored, resources_to_save
 from host.workspace import Workspace
 from tests.host.trees import as_somebody_else, file, make, tree_of, workspace
-from world.errors import Refused
-from world.klis.names import NameComparison
+from world.errors import RefusedError
 from world.klis.predicate import Predicate
+from world.klis.resources.names import NameComparison
 from world.klis.triple import Triple
 
 pytestmark = pytest.mark.requirement("KO-3.3")
@@ -369,7 +369,7 @@ def test_a_damaged_content_is_named_and_nothing_is_changed(place: Workspace, dam
             os.truncate(victim, 2)
         case _:
             victim.unlink()
-    with pytest.raises(Refused, match="/b") as refused:
+    with pytest.raises(RefusedError, match="/b") as refused:
         backups.restore("one")
     assert (refused.value.code, refused.value.details["name"]) == ("BACKUP_DAMAGED", "/b")
     assert refused.value.details["object"] == victim.name
@@ -387,7 +387,7 @@ def test_a_flipped_bit_in_a_set_is_always_found(at: int) -> None:
             backups = saved(place, "/d/*")
             flip(place.private / "backups/sets/one.json", at)
             make(place.root, {"d/a": "changed"})
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 backups.restore("one")
             assert refused.value.code == "BACKUP_DAMAGED"
             assert "sets/one.json" in refused.value.message
@@ -398,10 +398,10 @@ def test_a_flipped_bit_in_a_set_is_always_found(at: int) -> None:
 
 
 def test_a_backup_that_is_not_there_is_refused(place: Workspace) -> None:
-    with pytest.raises(Refused, match="no backup two") as refused:
+    with pytest.raises(RefusedError, match="no backup two") as refused:
         Backups(place).restore("two")
     assert refused.value.code == "NO_SUCH_BACKUP"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Backups(place).restore("../one")
     assert refused.value.code == "INVALID_BACKUP_ID"
 

@@ -14,7 +14,7 @@ from host.backups import Backups
 from host.workspace import Workspace
 from host.workspace.comparison import listed_as
 from tests.host.trees import file, make, workspace
-from world.klis.names import NameComparison
+from world.klis.resources.names import NameComparison
 
 pytestmark = pytest.mark.requirement("KO-3.3")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from host.backups import Backups
-from host.premises import Premises
+from host.environment import HostEnvironment
 from host.workspace import Workspace
 from tests.host.trees import file, make, tree_of, workspace
 
@@ -84,7 +84,7 @@ def test_a_file_does_not_come_back_over_a_folder_with_the_work_of_others(place: 
 def test_a_fresh_rollback_leaves_no_open_handle_that_leads_to_a_file(place: Workspace) -> None:
     make(place.root, {"d/a": "a", "d/b": "b"})
     os.link(place.root / "d/a", place.root / "d/same")
-    premises = Premises(place, saved(place, "/d/*"))
+    premises = HostEnvironment(place, saved(place, "/d/*"))
     before = tree_of(place.root)
     with (place.root / "d/a").open("r+") as still_open, (place.root / "d/b").open("r+") as changed:
         changed.write("B")

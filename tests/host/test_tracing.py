@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.observation.operations import Operations, RuntimePaths
-from host.observation.strace_lines import Ended, Lines, SystemCall, descriptor_path, string
+from host.observation.strace_lines import Lines, SystemCall, ThreadExit, descriptor_path, string
 from host.observation.tracing import Traced, TraceReader, command, is_there
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
-from world.errors import Refused
+from world.errors import RefusedError
 
 TRACES = Path(__file__).parent / "traces"
 SYSTEM = RuntimePaths(read=(b"/usr", b"/etc"), write=(b"/dev",))
@@ -224,7 +224,7 @@ def test_any_bytes_of_a_name_come_back(name):
 @given(st.text(max_size=80))
 def test_no_line_whatever_it_holds_is_too_much(line):
     for told_ in (line, f"7  {line}", f"7  open({line}", f"7  <... open resumed>{line}", f'7  open("{line}") = 0'):
-        assert all(isinstance(one, SystemCall | Ended) for one in Lines().read(told_))
+        assert all(isinstance(one, SystemCall | ThreadExit) for one in Lines().read(told_))
 
 
 def run_traced(script: str, folder: Path) -> tuple[int, list[str]]:
@@ -253,7 +253,7 @@ def test_a_real_command_is_traced_with_its_own_exit_code_or_refused_where_strace
     (root / "old").write_text("1")
     (root / "secret").write_text("1")
     if is_there() is None:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             command(["true"], 1)
         assert caught.value.code == "NO_TRACER"
         return
@@ -280,6 +280,6 @@ def test_a_real_command_is_traced_with_its_own_exit_code_or_refused_where_strace
 
 def test_without_strace_a_trace_is_refused_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Refused, match="install it") as caught:
+    with pytest.raises(RefusedError, match="install it") as caught:
         command(["true"], 1)
     assert caught.value.code == "NO_TRACER"

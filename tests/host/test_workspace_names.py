@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host.workspace.names import name_of, path_of
-from world.errors import Refused
-from world.klis.names import NameComparison
-from world.klis.resource import canonical_resource, read_resource
+from world.errors import RefusedError
+from world.klis.resources.names import NameComparison
+from world.klis.resources.resource import canonical_resource, read_resource
 
 SEGMENTS = (
     st.one_of(
@@ -63,7 +63,7 @@ def test_a_name_by_which_files_are_compared_leads_to_a_path_with_the_same_key(pa
 @given(st.text(max_size=12).map(lambda text: f"/{text}"))
 def test_a_text_is_the_name_of_its_path_or_is_refused(text):
     path = None
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RefusedError):
         path = path_of(text)
     assert path is None or name_of(path) == text
 
@@ -98,7 +98,7 @@ def test_only_what_cannot_stand_in_a_name_is_escaped(path, name):
     ("name", "canonical"), [("/%C3%A9", "/é"), ("/%0a", "/%0A"), ("/%2a", "/%2A"), ("/a\nb", "/a%0Ab"), ("/*", "/%2A")]
 )
 def test_a_second_spelling_of_a_file_is_refused_with_the_first(name, canonical):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         path_of(name)
     assert refused.value.code == "AMBIGUOUS_RESOURCE"
     assert refused.value.details["canonical"] == canonical
@@ -106,6 +106,6 @@ def test_a_second_spelling_of_a_file_is_refused_with_the_first(name, canonical):
 
 @pytest.mark.parametrize("name", ["", "a", "/a//b", "/a/", "/./a", "/a/..", "/a\0", "/\udc80"])
 def test_what_names_no_file_is_refused(name):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         path_of(name)
     assert refused.value.code == "AMBIGUOUS_RESOURCE"

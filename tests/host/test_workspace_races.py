@@ -15,7 +15,7 @@ import pytest
 
 from host.workspace import Workspace, take
 from tests.host.folders import everything
-from world.errors import Refused
+from world.errors import RefusedError
 
 EXCHANGE = 2
 AT_FDCWD = -100
@@ -90,7 +90,7 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nothing_out(place, ws, attack
             try:
                 ATTACKED[attacked](ws)
                 done += 1
-            except Refused as error:
+            except RefusedError as error:
                 codes.add(error.code)
                 stopped += 1
             except (FileNotFoundError, FileExistsError, NotADirectoryError):
@@ -100,7 +100,7 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nothing_out(place, ws, attack
                     lambda: ws.remove_tree(b"dir/new"),
                     lambda: ws.write(b"dir/secret", b"again"),
                 ):
-                    with contextlib.suppress(OSError, Refused):
+                    with contextlib.suppress(OSError, RefusedError):
                         mend()
             if done > 40 and stopped > 40:
                 break
@@ -128,7 +128,7 @@ def test_a_file_that_is_swapped_for_a_link_leads_nothing_out(place, ws, target):
                     else:
                         assert b"secret" not in ws.read(b"file")
                     done[work] += 1
-                except Refused as error:
+                except RefusedError as error:
                     codes.add(error.code)
             if codes and min(done.values()) > 100:
                 break

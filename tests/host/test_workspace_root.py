@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from host.workspace import Workspace
 from tests.host.folders import everything, open_descriptors, refused, without_privileges
-from world.errors import Refused
-from world.klis.names import NameComparison
+from world.errors import RefusedError
+from world.klis.resources.names import NameComparison
 
 
 @pytest.fixture
@@ -469,7 +469,7 @@ def test_no_descriptor_is_left_open(ws, place):
             lambda path: ws.rename(path, path, replace=False),
             lambda path: ws.mkdir(path, parents=True),
         ):
-            with contextlib.suppress(OSError, Refused):
+            with contextlib.suppress(OSError, RefusedError):
                 work(path)
     assert open_descriptors() == before
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.workspace import Difference, Scan, Workspace, differences, take
+from host.workspace import EntryDifference, Scan, Workspace, differences, take
 from tests.host.folders import without_privileges
-from world.klis.names import NameComparison
+from world.klis.resources.names import NameComparison
 
 PAST = 1_500_000_000_000_000_000  # ns since 1970
 
@@ -33,7 +33,7 @@ def cache_of(ws: Workspace) -> Path:
     return ws.private / "scan-cache"
 
 
-def told(found: list[Difference]) -> list[tuple[str, bytes]]:
+def told(found: list[EntryDifference]) -> list[tuple[str, bytes]]:
     return [(each.kind, each.relative) for each in found]
 
 

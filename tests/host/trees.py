@@ -15,7 +15,7 @@ from typing import Any
 
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
-from world.klis.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource, canonical_resource
 
 Tree = dict[bytes, tuple[Any, ...]]
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.klis.simple_ledger import SimpleLease, SimpleLedger, SimpleRequest, Triple, Who, exclude
-from world.errors import Refused
-from world.events import (
+from world.errors import RefusedError
+from world.events.definitions import (
     Event,
     LeaseRenewed,
     LeasesExpired,
@@ -24,7 +24,7 @@ from world.events import (
     decode_event,
     encode_event,
 )
-from world.klis.desk import Desk
+from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
@@ -85,7 +85,7 @@ def read_wanted(who: Who, wanted: Iterable[Triple]) -> Manifest:
 def _may_be_asked(wanted: tuple[Triple, ...]) -> bool:
     try:
         read_wanted(("ann", "s1"), wanted)
-    except Refused:
+    except RefusedError:
         return False
     return True
 
@@ -130,7 +130,7 @@ class Game:
         self.ever_waited: list[SimpleRequest] = []
         self.last_verdict: VerdictGiven | None = None
         self.ids = 0
-        self.desk = Desk(self.ledger, emit=self._emit, new_id=self._new_id)
+        self.desk = LeaseManager(self.ledger, emit=self._emit, new_id=self._new_id)
         self.desk.configure(SETTINGS, self.now, by="test")
         for agent, priority in zip(AGENTS, priorities, strict=False):
             self.desk.register(agent, self.now, priority=priority, by="test")
@@ -177,7 +177,7 @@ class Game:
         before = len(self.events)
         self.model.pass_time(self.now)
         if self.model.is_terminal(ask.who, triples):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 self._request(manifest, ask)
             assert refused.value.code == "TERMINAL"
             self._settle(before)
@@ -232,7 +232,7 @@ class Game:
             event = self.desk.heartbeat(lease.lease_id, self.now, agent_id=agent, session_id=session, ttl_ms=number + 1)
             assert event.expires_at == lease.expires_at
         else:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 self.desk.heartbeat(lease.lease_id, self.now, agent_id=agent, session_id=session)
             assert refused.value.code == "LEASE_NOT_ACTIVE"
         self._settle(before)

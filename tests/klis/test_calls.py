@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.calls import MAX_CALL_CHARS, read_call
-from world.klis.names import NameComparison
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
-from world.klis.resource import canonical_resource
+from world.klis.resources.names import NameComparison
+from world.klis.resources.resource import canonical_resource
 from world.klis.triple import Triple
 
 
@@ -379,7 +379,7 @@ def test_case_is_kept_or_not_as_the_operator_says():
     ],
 )
 def test_what_is_no_call_is_refused_and_said_why(text):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_call(text)
     assert caught.value.code == "INVALID_CALL"
     assert len(caught.value.message) < 1_000
@@ -387,13 +387,13 @@ def test_what_is_no_call_is_refused_and_said_why(text):
 
 @pytest.mark.parametrize("cwd", ["", "w", None, 5])
 def test_a_working_directory_is_absolute(cwd):
-    with pytest.raises(Refused, match="no absolute path"):
+    with pytest.raises(RefusedError, match="no absolute path"):
         read_call("ls", cwd=cwd)
 
 
 @pytest.mark.parametrize("text", [None, 5, ["rm"], b"rm"])
 def test_a_call_is_a_text(text):
-    with pytest.raises(Refused, match="A call is a text"):
+    with pytest.raises(RefusedError, match="A call is a text"):
         read_call(text)
 
 
@@ -410,7 +410,7 @@ PIECES = st.sampled_from(
 def read_or_refused(text: str) -> tuple[Seen, ...] | str:
     try:
         return read_call(text, cwd="/w")
-    except Refused as refused:
+    except RefusedError as refused:
         return refused.code
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.klis.lease_game import CHANNEL, fingerprint
-from world import events
-from world.errors import DamagedLog, Refused
-from world.events import AgentRegistered, Event, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
-from world.klis.desk import Desk
+from world.errors import DamagedLogError, RefusedError
+from world.events import definitions as events
+from world.events.definitions import AgentRegistered, Event, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
+from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
@@ -28,7 +28,7 @@ class Office:
 
     def __init__(self, settings: KlisSettings = SETTINGS) -> None:
         self.ledger, self.events, self.ids = Ledger(), list[Event](), 0
-        self.desk = Desk(self.ledger, emit=self.emit, new_id=self.new_id)
+        self.desk = LeaseManager(self.ledger, emit=self.emit, new_id=self.new_id)
         self.desk.configure(settings, 1_000, by="test")
         for age, agent in enumerate(("ann", "bob", "cleo", "dan")):
             self.desk.register(agent, 1_000, priority=age, by="test")
@@ -69,10 +69,10 @@ class Office:
             if isinstance(event, events.VerdictGiven) and event.request_id == request_id
         ]
 
-    def refuses(self, code: str, command: Callable[[], object]) -> Refused:
+    def refuses(self, code: str, command: Callable[[], object]) -> RefusedError:
         """Assert that a command is refused with a code and that nothing changed."""
         before, events = fingerprint(self.ledger.copy()), len(self.events)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             command()
         assert refused.value.code == code
         assert fingerprint(self.ledger) == before
@@ -254,7 +254,7 @@ def test_a_huge_scope_is_granted_whole_or_not_at_all(office: Office) -> None:
     assert (died.status, len(died.conflicts), died.more_conflicts) == ("Die", SETTINGS.max_named_conflicts, True)
     office.desk.release([lease["leaseId"] for lease in verdict.leases], 1_000, agent_id="bob", session_id="s")
     assert not office.ledger.leases
-    with pytest.raises(Refused, match="max_triples"):
+    with pytest.raises(RefusedError, match="max_triples"):
         office.manifest("bob", *wanted, "MUTATES FILE:/huge/more")
 
 
@@ -565,7 +565,7 @@ def test_a_history_that_cannot_be_is_damage(history: list[Event]) -> None:
         ledger.fold(AgentRegistered(at=0, agent_id=agent, priority=1, by="x"))
     for event in history[:-1]:
         ledger.fold(event)
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         ledger.fold(history[-1])
 
 

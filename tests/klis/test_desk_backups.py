@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.klis.test_desk import Office
-from world.errors import Refused
-from world.events import VerdictGiven
-from world.klis.desk import Desk
+from world.errors import RefusedError
+from world.events.definitions import VerdictGiven
+from world.klis.lease_manager import LeaseManager
 
 pytestmark = pytest.mark.requirement("KP-4b", "KO-7")
 
@@ -20,7 +20,7 @@ class SlowOffice(Office):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000
-        self.desk = Desk(
+        self.desk = LeaseManager(
             self.ledger, emit=self.emit, new_id=self.new_id, before_grant=self.back_up, now=lambda: self.now
         )
 
@@ -53,7 +53,7 @@ def test_a_heartbeat_that_comes_when_a_backup_took_all_its_time_finds_the_lease_
     short = office.lease("ann", "MUTATES FILE:/b", now=office.now, ttl_ms=600)
     held = office.lease("dan", "MUTATES FILE:/a", now=office.now, ttl_ms=1_500)
     assert office.ledger.leases[short].expires_at == 2_300 < office.now
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         office.desk.heartbeat(short, office.now, agent_id="ann", session_id="s")
     assert refused.value.code == "LEASE_NOT_ACTIVE"
     assert office.desk.heartbeat(held, office.now, agent_id="dan", session_id="s").at == office.now

@@ -9,15 +9,15 @@ import pytest
 
 from tests.klis.lease_game import CHANNEL
 from tests.klis.test_desk import IMPOSSIBLE, SIGNED, Office, granted
-from world import events
-from world.errors import DamagedLog, Refused
-from world.events import AgentRegistered, KlisConfigured, LeaseRenewed
+from world.errors import DamagedLogError, RefusedError
+from world.events import definitions as events
+from world.events.definitions import AgentRegistered, KlisConfigured, LeaseRenewed
 from world.klis.authentication import channel_fault, is_open, run_fault, why_signature
-from world.klis.desk import MAX_ENDING, batched
+from world.klis.lease_manager import MAX_ENDING, batched
 from world.klis.ledger import ENDED_KEPT, FORGET_DIES_MS, AgentKey, Ledger
-from world.klis.resource import STANDARD, ResourceType
-from world.klis.scheduler import retry_after
+from world.klis.resources.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
+from world.klis.wait_die import retry_after
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_the_last_moment_of_a_lease_is_one_of_its_time() -> None:
 @pytest.mark.requirement("KP-4a", "CARD-replay")
 @pytest.mark.parametrize("history", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
 def test_a_history_that_cannot_be_says_what_contradicts_it(history: list[events.Event]) -> None:
-    with pytest.raises(DamagedLog) as caught:
+    with pytest.raises(DamagedLogError) as caught:
         ledger_of(*history)
     assert caught.value.code == "ILLEGAL_LEASE_TRANSITION"
     last: Any = history[-1]
@@ -123,7 +123,7 @@ def test_a_nonce_is_remembered_for_exactly_twice_the_age_of_a_signature() -> Non
     assert list(office.ledger.nonces) == [("ann", "one"), ("ann", "two")]
     ask("three", 1_201)
     assert list(office.ledger.nonces) == [("ann", "two"), ("ann", "three")]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         ask("two", 1_201)
     assert caught.value.code == "MANIFEST_REPLAYED"
     ask("two", 1_201, agent="bob")
@@ -215,7 +215,7 @@ def test_configuring_anew_changes_what_is_another(office: Office) -> None:
     assert not office.desk.configure(office.desk.settings, 1_000, by="x", types=more)
     assert office.desk.configure(KlisSettings(), 1_000, by="x", types=more)
     assert office.desk.settings == KlisSettings()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         office.desk.configure(KlisSettings(max_depth=3), 999, by="x")
     assert caught.value.details == {"now": 999, "recorded": 1_000}
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from host.observation import Operations
 from host.workspace import Workspace
 from tests.klis.test_manifest import document, read, refusal
-from world.errors import Refused
-from world.klis.host import canonical_host
+from world.errors import RefusedError
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
-from world.klis.resource import canonical_resource, read_resource
+from world.klis.resources.resource import canonical_resource, read_resource
+from world.klis.resources.url_host import canonical_host
 from world.klis.settings import KlisSettings
 from world.klis.triple import Triple
 
@@ -88,7 +88,7 @@ def test_every_form_of_a_host_is_one_place_and_a_manifest_names_its_canonical_fo
     ],
 )
 def test_what_names_no_host_is_refused(host: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         canonical_resource(f"URL:http://{host}/a")
     assert refused.value.code == "AMBIGUOUS_RESOURCE"
     assert "canonical" not in refused.value.details

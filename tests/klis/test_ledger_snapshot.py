@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import world.views.index as index
+import world.read_models.index as index
 from tests.pipeline.shop import shop
-from world.canonical import canonical_bytes
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
-from world.errors import DamagedLog, Refused
-from world.events import Event
-from world.klis.desk import Desk
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import Event
+from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
+from world.klis.ledger_codec import ledger_to_wire, read_ledger
 from world.klis.manifest import read_manifest
-from world.klis.resource import STANDARD, ResourceType
+from world.klis.resources.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
-from world.klis.stored import ledger_to_wire, read_ledger
-from world.verify import verify
-from worldprotocol import World
-from worldprotocol.assemble import rebuild_index
+from world.model.canonical_json import canonical_bytes
+from worldprotocol import Realm
+from worldprotocol.api.bootstrap import rebuild_index
 
 AGENTS = st.sampled_from(["ann", "bob", "cleo"])
 RESOURCES = st.sampled_from(["FILE:/a", "FILE:/a/b", "FILE:/a/*", "FILE:/b/*", "LAMP:kitchen"])
@@ -54,7 +54,7 @@ class Game:
         self.twins: list[Ledger] = []
         self.ids = SequentialIds()
         self.keys = 0
-        self.desk = Desk(self.ledger, emit=self.emit, new_id=self.ids.new_id)
+        self.desk = LeaseManager(self.ledger, emit=self.emit, new_id=self.ids.new_id)
         self.desk.configure(KlisSettings(max_hold_ms=100), self.now, by="test", types=LAMPS)
 
     def emit(self, event: Event) -> None:
@@ -62,7 +62,7 @@ class Game:
             ledger.fold(event)
 
     def move(self, told: tuple[Any, ...]) -> None:
-        with suppress(Refused):
+        with suppress(RefusedError):
             getattr(self, told[0])(*told[1:])
 
     def ask(self, agent: str, resource: str, predicate: str, ttl: int, queue: bool) -> None:
@@ -123,9 +123,9 @@ def test_a_stored_ledger_is_the_ledger_and_goes_on_like_it(before: list[Any], af
     other = Game()
     other.now, other.ids, other.keys = game.now, SequentialIds(start=500), game.keys
     game.ids = SequentialIds(start=500)
-    game.desk = Desk(game.ledger, emit=game.emit, new_id=game.ids.new_id)
+    game.desk = LeaseManager(game.ledger, emit=game.emit, new_id=game.ids.new_id)
     other.ledger = twin
-    other.desk = Desk(twin, emit=other.emit, new_id=other.ids.new_id)
+    other.desk = LeaseManager(twin, emit=other.emit, new_id=other.ids.new_id)
     for told in after:
         game.move(told)
         other.move(told)
@@ -134,7 +134,7 @@ def test_a_stored_ledger_is_the_ledger_and_goes_on_like_it(before: list[Any], af
 
 @pytest.mark.parametrize("wrong", [{}, {"settings": None}, [], "text"])
 def test_what_is_no_stored_ledger_is_damage(wrong: Any) -> None:
-    with pytest.raises(DamagedLog) as damaged:
+    with pytest.raises(DamagedLogError) as damaged:
         read_ledger(wrong)
     assert damaged.value.code == "INDEX_DAMAGED"
 
@@ -145,7 +145,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "LEDGER_EVERY", 5)
 
 
-def play(world: World, rounds: int) -> None:
+def play(world: Realm, rounds: int) -> None:
     desk = world.leases.desk
     for number in range(rounds):
         scope = [{"predicate": "MUTATES", "resource": f"FILE:/f{number % 7}"}]
@@ -159,33 +159,33 @@ def play(world: World, rounds: int) -> None:
 
 @pytest.mark.requirement("CARD-replay")
 def test_a_realm_is_loaded_from_the_copy_and_the_events_since(shared_log_url: str, often: None) -> None:
-    with World.create(shared_log_url, domain=shop, clock=ManualClock(1), ids=SequentialIds()) as world:
+    with Realm.create(shared_log_url, domain=shop, clock=ManualClock(1), ids=SequentialIds()) as world:
         play(world, 30)
         position, version = world.archive.ledger_position()
         assert 0 < position < world.log.head().size
         folded = world.archive.fold_realm()
         assert 0 < version <= folded.klis_version
-    with World.look(shared_log_url) as world:
+    with Realm.open_read_only(shared_log_url) as world:
         loaded = world.archive.load_realm()
         assert stored(loaded.klis) == stored(folded.klis)
         assert loaded.klis_version == folded.klis_version
         assert verify(world.log).ok
-    with World.open(shared_log_url, domain=shop, clock=ManualClock(2), ids=SequentialIds("two")) as world:
+    with Realm.open(shared_log_url, domain=shop, clock=ManualClock(2), ids=SequentialIds("two")) as world:
         play(world, 10)
         assert verify(world.log).ok
 
 
 def test_a_rebuilt_index_has_a_copy_and_the_same_ledger(tmp_path: Path, often: None) -> None:
     path = tmp_path / "w.db"
-    with World.create(path, domain=shop, clock=ManualClock(1), ids=SequentialIds()) as world:
+    with Realm.create(path, domain=shop, clock=ManualClock(1), ids=SequentialIds()) as world:
         play(world, 30)
         before = stored(world.realm().klis)
     rebuild_index(str(path))
-    with World.look(path) as world:
+    with Realm.open_read_only(path) as world:
         assert 0 < world.archive.ledger_position()[0] <= world.log.head().size
         assert stored(world.archive.load_realm().klis) == before
         assert verify(world.log).ok
-    with World.open(path, domain=shop, clock=ManualClock(2), ids=SequentialIds("two")) as world:
+    with Realm.open(path, domain=shop, clock=ManualClock(2), ids=SequentialIds("two")) as world:
         play(world, 10)
         assert world.archive.ledger_position()[0] > 0
         assert verify(world.log).ok
@@ -204,19 +204,19 @@ def test_a_rebuilt_index_has_a_copy_and_the_same_ledger(tmp_path: Path, often: N
 )
 def test_a_copy_that_says_something_else_is_found(tmp_path: Path, often: None, damage: str) -> None:
     path = tmp_path / "w.db"
-    with World.create(path, domain=shop, clock=ManualClock(1), ids=SequentialIds()) as world:
+    with Realm.create(path, domain=shop, clock=ManualClock(1), ids=SequentialIds()) as world:
         play(world, 30)
     with sqlite3.connect(path) as connection:
         connection.execute(damage)
-    with World.look(path) as world:
+    with Realm.open_read_only(path) as world:
         assert {finding.code for finding in verify(world.log).findings} == {"INDEX_DIFFERS"}
     rebuild_index(str(path))
-    with World.look(path) as world:
+    with Realm.open_read_only(path) as world:
         assert verify(world.log).ok
 
 
 def test_the_ledger_of_many_events_is_kept_without_being_asked(tmp_path: Path) -> None:
-    with World.create(tmp_path / "w.db", domain=shop, durability="normal") as world:
+    with Realm.create(tmp_path / "w.db", domain=shop, durability="normal") as world:
         desk = world.leases.desk
         lease = desk.request(
             {

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from world.canonical import canonical_text
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.klis.manifest import (
     MAX_MANIFEST_CHARS,
     Confidence,
@@ -24,9 +23,10 @@ from world.klis.manifest import (
     read_triple,
 )
 from world.klis.predicate import Predicate
-from world.klis.resource import STANDARD, ResourceType, read_resource
+from world.klis.resources.resource import STANDARD, ResourceType, read_resource
 from world.klis.scope import severity
 from world.klis.settings import KlisSettings
+from world.model.canonical_json import canonical_text
 
 SETTINGS = KlisSettings()
 PUBLISHED = Draft202012Validator(manifest_schema())
@@ -63,17 +63,17 @@ def read(*scope: Any, settings: KlisSettings = SETTINGS, **fields: Any) -> Manif
     return read_manifest(document(*scope, **fields), settings=settings)
 
 
-def refusal(told: Any, **options: Any) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refusal(told: Any, **options: Any) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         read_manifest(told, **{"settings": SETTINGS} | options)
     assert caught.value.details["path"].startswith("$")
     return caught.value
 
 
-def attempt(told: Any) -> Manifest | Refused:
+def attempt(told: Any) -> Manifest | RefusedError:
     try:
         return read_manifest(told, settings=SETTINGS)
-    except Refused as error:
+    except RefusedError as error:
         return error
 
 
@@ -81,7 +81,7 @@ def effective(*scope: Any, **fields: Any) -> dict[str, str]:
     return {name: predicate.value for name, predicate in read(*scope, **fields).effective().items()}
 
 
-def contradicts(*scope: Any, **fields: Any) -> Refused:
+def contradicts(*scope: Any, **fields: Any) -> RefusedError:
     refused = refusal(document(*scope, **fields))
     assert refused.code == "INTERNAL_CONTRADICTION"
     return refused
@@ -166,7 +166,7 @@ def test_a_triple_from_the_log_is_the_triple_that_was_written() -> None:
     "told", [{}, {"predicate": "WRITE", "resource": "FILE:/a"}, {"predicate": "MUTATES", "resource": "FILE:a"}]
 )
 def test_a_triple_in_the_log_that_cannot_be_is_damage(told: dict[str, Any]) -> None:
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         read_triple(told)
 
 
@@ -554,7 +554,7 @@ documents = nearly(
 @given(told=documents | plain)
 def test_every_document_is_a_manifest_or_refused_with_a_known_code(told: Any) -> None:
     manifest = attempt(told)
-    if isinstance(manifest, Refused):
+    if isinstance(manifest, RefusedError):
         assert manifest.code in CODES
         assert manifest.details["path"].startswith("$")
         return
@@ -570,7 +570,7 @@ def test_every_text_is_a_manifest_or_refused_with_a_known_code(text: str | bytes
 @given(told=documents)
 def test_every_manifest_reads_the_same_from_yaml(told: dict[str, Any]) -> None:
     manifest = attempt(told)
-    if isinstance(manifest, Refused):
+    if isinstance(manifest, RefusedError):
         return
     assert read_manifest(yaml.safe_dump(told), settings=SETTINGS, yaml=True) == manifest
 
@@ -579,10 +579,10 @@ def test_every_manifest_reads_the_same_from_yaml(told: dict[str, Any]) -> None:
 @given(told=documents)
 def test_the_published_schema_agrees_with_the_reader_about_structure(told: dict[str, Any]) -> None:
     found = attempt(told)
-    code = found.code if isinstance(found, Refused) else None
+    code = found.code if isinstance(found, RefusedError) else None
     try:
         text = canonical_text(told)
-    except Refused:
+    except RefusedError:
         assert code == "MALFORMED_SCHEMA"  # what is no JSON has no schema
         return
     valid = PUBLISHED.is_valid(json.loads(text))

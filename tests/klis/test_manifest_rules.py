@@ -9,7 +9,7 @@ from tests.klis.test_desk import Office
 from tests.klis.test_manifest import SETTINGS, document, read, refusal
 from world.klis.ledger import Ledger
 from world.klis.manifest import read_manifest
-from world.klis.resource import STANDARD, ResourceType, read_resource
+from world.klis.resources.resource import STANDARD, ResourceType, read_resource
 from world.klis.settings import KlisSettings
 
 # Stars in opaque names

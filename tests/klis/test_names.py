@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.manifest import read_manifest
-from world.klis.names import BYTE_WISE, NameComparison
-from world.klis.resource import STANDARD, canonical_resource
+from world.klis.resources.names import BYTE_WISE, NameComparison
+from world.klis.resources.resource import STANDARD, canonical_resource
 from world.klis.settings import KlisSettings
 
 pytestmark = pytest.mark.requirement("KM-4.2b")
@@ -64,7 +64,7 @@ def test_a_manifest_names_a_file_in_the_one_form_and_the_refusal_gives_it() -> N
         return read_manifest(told | {"scope": scope}, settings=chosen, types=STANDARD).triples[0].resource.text
 
     assert read(COMPOSED, settings) == f"FILE:{COMPOSED}"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         read(DECOMPOSED, settings)
     assert (refused.value.code, refused.value.details["canonical"]) == ("AMBIGUOUS_RESOURCE", f"FILE:{COMPOSED}")
     assert read(DECOMPOSED, KlisSettings()) == f"FILE:{DECOMPOSED}"
@@ -83,7 +83,7 @@ def test_the_choice_is_recorded_only_where_it_is_made_and_absent_means_not() -> 
     assert told["normal_form"] is True
     assert KlisSettings.recorded(told).names == FORM
     assert KlisSettings.recorded(KlisSettings(lower_case=True).to_wire()).names == CASE
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         KlisSettings.recorded(told | {"normal_form": 1})
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.errors import Refused, ScopeViolationError
+from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import SATISFIED_BY, Declaration, Seen, outside_resource, violation
 from world.klis.predicate import Predicate
-from world.klis.resource import canonical_resource
+from world.klis.resources.resource import canonical_resource
 from world.klis.triple import Triple
 
 SATISFIES = {
@@ -108,7 +108,7 @@ def test_an_opaque_tool_needs_its_working_directory_or_a_declaration_by_hand() -
 def test_the_error_is_in_the_words_of_the_specification_and_names_agent_and_declaration() -> None:
     error = violation(declaration(("CONSUMES", "FILE:/etc/hosts")), seen("MUTATES", "FILE:/etc/hosts", call="open()"))
     assert isinstance(error, ScopeViolationError)
-    assert isinstance(error, Refused)
+    assert isinstance(error, RefusedError)
     assert error.message.startswith("Agent attempted MUTATES on /etc/hosts but only declared CONSUMES.")
     assert "'ann'" in error.message
     assert error.details["declared"] == [{"predicate": "CONSUMES", "resource": "FILE:/etc/hosts"}]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from worldprotocol.klis_observing import GIVEN_UP, Scratch
-from worldprotocol.klis_scenario import Scenario
+from worldprotocol.conformance.klis_observing import GIVEN_UP, ScratchWorkspace
+from worldprotocol.conformance.klis_scenario import LedgerScenario
 
 
 def observe(call: str, **more: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def acquire(predicate: str, resource: str, *, agent: str = "a", session: str = "
 
 
 def run(*ops: dict[str, Any]) -> list[Any]:
-    return list(Scenario().run(list(ops)))
+    return list(LedgerScenario().run(list(ops)))
 
 
 @pytest.mark.requirement("KO-3", "KO-3.1")
@@ -171,13 +171,13 @@ def test_what_a_lease_lets_its_holder_change_was_backed_up_before(predicate, res
 def test_only_what_was_granted_is_backed_up_and_nothing_of_the_workspace_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     closed = []
-    close = Scratch.close
+    close = ScratchWorkspace.close
 
-    def noted(self: Scratch) -> None:
+    def noted(self: ScratchWorkspace) -> None:
         closed.append(folders())
         close(self)
 
-    monkeypatch.setattr(Scratch, "close", noted)
+    monkeypatch.setattr(ScratchWorkspace, "close", noted)
 
     def folders() -> list[Path]:
         return [path for path in tmp_path.glob("klis-*/.klock/backups/**/*") if path.is_file()]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.predicate import GROUP_OF, OPPOSED, Predicate, compatible, read_predicate
 from world.klis.scope import severity
 
@@ -68,7 +68,7 @@ def test_the_six_predicates_are_read_by_their_names() -> None:
 def test_anything_else_is_refused_and_never_mapped_to_a_default(told: Any) -> None:
     if told in set(Predicate):
         return
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_predicate(told, "$.scope[3].predicate")
     assert caught.value.code == "INVALID_PREDICATE"
     assert caught.value.details["path"] == "$.scope[3].predicate"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from world import references
-from world.errors import DamagedLog, Refused
-from world.klis.names import BYTE_WISE, NameComparison
-from world.klis.resource import (
+from world.code import references
+from world.errors import DamagedLogError, RefusedError
+from world.klis.resources.names import BYTE_WISE, NameComparison
+from world.klis.resources.resource import (
     STANDARD,
     Resource,
     ResourceType,
@@ -60,16 +60,16 @@ texts = st.one_of(
 )
 
 
-def refusal(text: Any, **options: Any) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refusal(text: Any, **options: Any) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         read_resource(text, **options)
     return caught.value
 
 
-def attempt(text: str, **options: Any) -> Resource | Refused:
+def attempt(text: str, **options: Any) -> Resource | RefusedError:
     try:
         return canonical_resource(text, **options)
-    except Refused as error:
+    except RefusedError as error:
         return error
 
 
@@ -87,7 +87,7 @@ def test_canonicalization_gives_what_the_vectors_say(case: str, text: str, expec
     if isinstance(expected, str):
         assert canonical_resource(text).text == expected, case
         return
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         canonical_resource(text)
     assert caught.value.code == expected["error"], case
 
@@ -98,7 +98,7 @@ def test_canonicalization_gives_what_the_vectors_say(case: str, text: str, expec
 @example(text="URL:http://bucket//*", names=BYTE_WISE)
 def test_canonicalization_is_idempotent_and_its_result_reads_strictly(text: str, names: NameComparison) -> None:
     found = attempt(text, types=BUCKETS, names=names)
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedError):
         assert found.code in {"AMBIGUOUS_RESOURCE", "UNKNOWN_RESOURCE_TYPE"}
         return
     again = canonical_resource(found.text, types=BUCKETS, names=names)
@@ -118,7 +118,7 @@ def test_canonicalization_is_idempotent_and_its_result_reads_strictly(text: str,
 @given(text=texts)
 def test_a_strict_reading_accepts_what_is_canonical_and_names_the_canonical_form_of_the_rest(text: str) -> None:
     found = attempt(text, types=BUCKETS)
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedError):
         assert refusal(text, types=BUCKETS).to_dict() == found.to_dict()
         return
     if text.partition(":")[2] == found.text.partition(":")[2]:
@@ -134,7 +134,7 @@ def test_a_strict_reading_accepts_what_is_canonical_and_names_the_canonical_form
 @given(path=paths)
 def test_a_path_never_escapes_its_root(path: str) -> None:
     found = attempt(f"FILE:{path}")
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedError):
         return
     assert found.key.startswith("FILE:/")
     assert not {"..", ".", ""} & set(found.key.removeprefix("FILE:/").split("/")) or found.key == "FILE:/"
@@ -156,7 +156,7 @@ def test_a_path_leads_where_walking_it_leads(steps: list[str]) -> None:
 @given(path=paths)
 def test_paths_keep_their_case_unless_the_operator_folds_it(path: str) -> None:
     strict = attempt(f"FILE:{path}")
-    if isinstance(strict, Refused):
+    if isinstance(strict, RefusedError):
         return
     lower = canonical_resource(f"FILE:{path}", names=NameComparison(ignores_case=True))
     assert lower.key == f"FILE:{strict.key[5:].lower()}"
@@ -203,7 +203,7 @@ def test_the_examples_of_the_specifications_are_canonical(text: str) -> None:
 )
 def test_a_relative_name_is_refused_by_both_readings(text: str) -> None:
     assert refusal(text).code == "AMBIGUOUS_RESOURCE"
-    with pytest.raises(Refused, match="relative"):
+    with pytest.raises(RefusedError, match="relative"):
         canonical_resource(text)
 
 
@@ -227,7 +227,7 @@ def test_a_relative_name_is_refused_by_both_readings(text: str) -> None:
 )
 def test_a_star_stands_nowhere_but_at_the_end_of_a_path(text: str) -> None:
     assert refusal(text, types=BUCKETS).code == "AMBIGUOUS_RESOURCE"
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         canonical_resource(text, types=BUCKETS)
 
 
@@ -367,7 +367,7 @@ def test_ancestors_lead_from_the_root_to_the_parent(place: tuple[str, ...], subt
 @given(text=texts)
 def test_every_ancestor_is_a_resource_one_name_shallower(text: str) -> None:
     found = attempt(text, types=BUCKETS)
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedError):
         return
     line = [read_resource(key, types=BUCKETS) for key in found.ancestors]
     assert [one.depth for one in line] == list(range(found.depth))
@@ -436,7 +436,7 @@ def test_a_recorded_name_of_a_hierarchy_is_the_one_that_was_read(name: str, sepa
     for text in (f"TOPIC:{name}", f"TOPIC:{name}{separator}*", "TOPIC:*"):
         try:
             found = read_resource(text, types=types)
-        except Refused:
+        except RefusedError:
             assert text == "TOPIC:" or text == f"TOPIC:{separator}*"
             continue
         again = recorded_resource(text, recorded)
@@ -453,7 +453,7 @@ def test_a_recorded_name_of_a_hierarchy_is_the_one_that_was_read(name: str, sepa
 
 @pytest.mark.parametrize("text", ["QUEUE:/a", "FILE", "FILE:a", "URL:/x", "URL:http://h", ""])
 def test_a_log_that_names_an_impossible_resource_is_damaged(text: str) -> None:
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         recorded_resource(text)
 
 
@@ -472,7 +472,7 @@ def test_a_log_that_names_an_impossible_resource_is_damaged(text: str) -> None:
     ],
 )
 def test_a_type_that_is_none_or_redefines_another_is_refused(given: Any) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         STANDARD.with_types(given)
     assert caught.value.code == "INVALID_RESOURCE_TYPE"
 

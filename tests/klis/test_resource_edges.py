@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from world.errors import DamagedLog, Refused
-from world.klis.names import NameComparison
-from world.klis.resource import (
+from world.errors import DamagedLogError, RefusedError
+from world.klis.resources.names import NameComparison
+from world.klis.resources.resource import (
     STANDARD,
     Resource,
     ResourceType,
@@ -39,8 +39,8 @@ KNOWN = ", ".join(TYPES)
 EXACTLY = "are compared exactly, so it would cover no other name; name each one"
 
 
-def refused(text: Any, **options: Any) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(text: Any, **options: Any) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         canonical_resource(text, types=TYPES, path="$.here", **options)
     assert caught.value.details["path"] == "$.here"
     return caught.value
@@ -138,7 +138,7 @@ def test_rules_of_a_type_that_give_no_canonical_form_are_refused(name: str, sent
         return _exact(given)
 
     types = ResourceTypes(ResourceType("MAIL", "opaque", canonical=rule))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         canonical_resource(f"MAIL:{name}", types=types)
     assert caught.value.code == "INVALID_RESOURCE_TYPE"
     if name == "unstable":
@@ -192,7 +192,7 @@ def test_the_limits_are_those_of_the_settings_unless_others_are_given() -> None:
         assert read(deep).depth == 256
         assert len(read("FILE:/" + "a" * 4_090).text) == 4_096
         for text in (deep + "/a", "FILE:/" + "a" * 4_091):
-            with pytest.raises(Refused, match=r" at \$ ") as caught:
+            with pytest.raises(RefusedError, match=r" at \$ ") as caught:
                 read(text)
             assert caught.value.code == "MANIFEST_TOO_LARGE"
 
@@ -280,7 +280,7 @@ def test_a_literal_star_is_for_names_without_a_hierarchy() -> None:
 @pytest.mark.requirement("KP-wild")
 @pytest.mark.parametrize("text", ["NONE:/a", "S3:", "S3:bucket", "URL:x", "URL:http:/a", "FILE"])
 def test_a_text_that_no_log_holds_is_damage(text: str) -> None:
-    with pytest.raises(DamagedLog) as caught:
+    with pytest.raises(DamagedLogError) as caught:
         recorded_resource(text, TYPES)
     assert caught.value.code == "BAD_RESOURCE"
     assert repr(text) in caught.value.message
@@ -320,7 +320,7 @@ def test_covering_and_overlapping_are_by_place_and_subtree() -> None:
     ],
 )
 def test_a_type_that_cannot_be_is_refused(given: list[Any], sentence: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         ResourceTypes(*given)
     assert caught.value.code == "INVALID_RESOURCE_TYPE"
     assert sentence in caught.value.message

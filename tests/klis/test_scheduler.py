@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.klis.scheduler import Status, decide, retry_after, worst
+from world.klis.wait_die import Status, decide, retry_after, worst
 
 ranks = st.tuples(st.integers(0, 3), st.sampled_from("abc"))
 

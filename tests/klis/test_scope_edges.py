@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.klis.test_desk import Office
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.kernel import arbitrate, judge
 from world.klis.manifest import read_manifest
 from world.klis.settings import KlisSettings
@@ -72,7 +72,7 @@ def test_what_is_leased_of_an_ordered_scope(scope: list[str], leased: list[str])
     ],
 )
 def test_a_contradiction_is_between_these_two(scope: list[str], ordered: bool, places: tuple[str, str]) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         manifest(*scope, ordered=ordered)
     assert caught.value.code == "INTERNAL_CONTRADICTION"
     first, second = (f"$.scope[{one[0]}].{one[2:] or 'resource'}" for one in places)
@@ -101,7 +101,7 @@ def test_the_width_of_a_claim_is_the_operators(claim: str, least: int, wide: boo
     if not wide:
         assert manifest(claim, settings=settings).triples
         return
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         manifest(claim, settings=settings)
     assert (caught.value.code, caught.value.details["path"]) == ("GLOBAL_SCOPE", "$.scope[0].resource")
     assert caught.value.details["min_subtree_depth"] == least
@@ -111,7 +111,7 @@ def test_the_width_of_a_claim_is_the_operators(claim: str, least: int, wide: boo
 @pytest.mark.requirement("KP-1")
 def test_a_rename_needs_a_new_name_of_its_type_somewhere_else() -> None:
     for others in ([], ["PROVIDES SYMBOL:x"], ["PROVIDES FILE:/a"], ["PROVIDES FILE:/a/b"], ["MUTATES FILE:/c"]):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             manifest("RENAMES FILE:/a", *others)
         if others != ["PROVIDES FILE:/a/b"]:
             assert (caught.value.code, caught.value.details) == (
@@ -155,7 +155,7 @@ def test_a_newcomer_dies_behind_an_older_request_and_one_in_the_queue_waits() ->
     ],
 )
 def test_a_contradiction_names_both_claims_and_the_reason(scope: list[str], clause: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         manifest(*scope)
     assert caught.value.code == "INTERNAL_CONTRADICTION"
     first, second = (one.split() for one in scope)

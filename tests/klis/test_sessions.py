@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from world.errors import Refused
-from world.events import Event, VerdictGiven
+from world.errors import RefusedError
+from world.events.definitions import Event, VerdictGiven
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
-from worldprotocol.cli.reading import read_lines
-from worldprotocol.klis_sessions import Course, Plan, read_sessions, run_sessions
+from worldprotocol.cli.support.input_reading import read_lines
+from worldprotocol.conformance.klis_sessions import SessionPlan, SessionTimes, read_sessions, run_sessions
 
 WORKLOAD: Final = Path(__file__).resolve().parents[2] / "examples" / "repository" / "sessions.jsonl"
 
@@ -28,11 +28,11 @@ def line(session: str, agent: str, start: int, end: int, *files: str, predicate:
     return {"session": session, "agent": agent, "start_ms": start, "end_ms": end, "scope": scope}
 
 
-def plans(*lines: dict[str, Any]) -> list[Plan]:
+def plans(*lines: dict[str, Any]) -> list[SessionPlan]:
     return read_sessions(enumerate((json.dumps(one).encode() for one in lines), 1))
 
 
-def spans(courses: list[Course]) -> dict[str, tuple[int | None, int | None]]:
+def spans(courses: list[SessionTimes]) -> dict[str, tuple[int | None, int | None]]:
     return {course.plan.session: (course.granted_at, course.released_at) for course in courses}
 
 
@@ -157,7 +157,7 @@ def test_every_session_is_granted_once_and_no_two_hold_one_file_at_one_time(draw
 
 def test_each_bad_line_is_named_with_its_number_and_code():
     good = line("s1", "a", 0, 1, "x")
-    bad: list[tuple[bytes | Refused, str]] = [
+    bad: list[tuple[bytes | RefusedError, str]] = [
         (b"{", "MALFORMED_JSON"),
         (b"[]", "INVALID_SESSION"),
         (json.dumps({**good, "start_ms": "soon"}).encode(), "INVALID_SESSION"),
@@ -169,9 +169,9 @@ def test_each_bad_line_is_named_with_its_number_and_code():
         (json.dumps({**good, "session": "s3", "scope": []}).encode(), "MALFORMED_SCHEMA"),
         (json.dumps(line("s4", "a", 0, 1, "x", predicate="WRITE")).encode(), "INVALID_PREDICATE"),
         (json.dumps(line("s5", "a", 0, 1, "x/../y")).encode(), "AMBIGUOUS_RESOURCE"),
-        (Refused("LINE_TOO_LONG", "The line is too long."), "LINE_TOO_LONG"),
+        (RefusedError("LINE_TOO_LONG", "The line is too long."), "LINE_TOO_LONG"),
     ]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_sessions(enumerate([json.dumps(good).encode(), *(one for one, _ in bad)], 1))
     assert caught.value.code == "INVALID_SESSIONS"
     assert caught.value.details["count"] == len(bad)
@@ -180,7 +180,7 @@ def test_each_bad_line_is_named_with_its_number_and_code():
 
 
 def test_a_file_full_of_bad_lines_is_counted_and_not_told_whole():
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_sessions((number, b"?") for number in range(1, 501))
     assert caught.value.details["count"] == 500
     assert len(caught.value.details["faults"]) == 100

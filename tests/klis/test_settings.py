@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.canonical import canonical_text, read_json
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.settings import AUTHENTICATION, KlisSettings
+from world.model.canonical_json import canonical_text, read_json
 
 NOT_RECORDED = {name: getattr(KlisSettings(), name) for name in ("max_clock_ahead_ms", "normal_form")}
 DEFAULTS = KlisSettings().to_wire() | NOT_RECORDED
@@ -67,7 +67,7 @@ def test_the_operator_may_allow_every_width() -> None:
     ],
 )
 def test_a_setting_that_is_none_is_refused_by_name(told: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         KlisSettings.read(told)
     assert caught.value.code == "INVALID_CONFIG"
     assert caught.value.details["name"] in told
@@ -87,6 +87,6 @@ def test_settings_from_before_a_setting_was_recorded_keep_their_meaning_and_thei
 
 @pytest.mark.parametrize("rules", [0, 4, "2", True, None])
 def test_rules_of_another_version_are_refused(rules: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         KlisSettings.recorded({"manifest_rules": rules})
     assert caught.value.code == "INVALID_CONFIG"

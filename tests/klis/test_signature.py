@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
-from world.canonical import canonical_bytes, sha256_hex
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
 from world.klis.signature import key_id, public_key, sign, signed_bytes, verify
+from world.model.canonical_json import canonical_bytes, sha256_hex
 
 CASES = json.loads(Path("tests/vectors/klis.json").read_bytes())["cases"]
 FORGED = [
@@ -47,8 +47,8 @@ def read(told: Any) -> Manifest:
     return read_manifest(told, settings=KlisSettings())
 
 
-def refusal(told: Any, *keys: bytes) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refusal(told: Any, *keys: bytes) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         verify(read(told), keys or [PUBLIC])
     assert caught.value.code == "UNAUTHENTICATED"
     return caught.value
@@ -117,7 +117,7 @@ def test_somebody_elses_signature_is_refused() -> None:
     refused = refusal(sign(DOCUMENT, OTHER))
     assert refused.details == {"path": "$.signature", "agent_id": "a"}
     refusal(sign(DOCUMENT, PRIVATE), b"short", public_key(OTHER))
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         verify(read(sign(DOCUMENT, PRIVATE)), [])
 
 
@@ -136,7 +136,7 @@ def test_an_unsigned_manifest_is_not_authentic_by_itself() -> None:
 @pytest.mark.parametrize("missing", ["issued_at", "nonce"])
 def test_a_signed_manifest_says_when_and_which_it_is(missing: str) -> None:
     told = {name: value for name, value in DOCUMENT.items() if name != missing}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         sign(told, PRIVATE)
     assert (caught.value.code, caught.value.details) == ("MALFORMED_SCHEMA", {"path": f"$.{missing}"})
     signature = Ed25519PrivateKey.from_private_bytes(PRIVATE).sign(canonical_bytes(told))
@@ -155,14 +155,14 @@ def test_a_private_key_is_pem_or_its_bytes() -> None:
 
 @pytest.mark.parametrize("told", [b"", b"x" * 31, b"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n"])
 def test_what_is_no_private_key_is_refused(told: bytes) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         sign(DOCUMENT, told)
     assert caught.value.code == "INVALID_KEY"
 
 
 def test_a_key_of_another_kind_is_refused() -> None:
     pem = new_curve_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with pytest.raises(Refused, match="Ed25519") as caught:
+    with pytest.raises(RefusedError, match="Ed25519") as caught:
         public_key(pem)
     assert caught.value.code == "INVALID_KEY"
 

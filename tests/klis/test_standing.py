@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.klis.simple_ledger import exclude
+from world.klis.conflict_index import ConflictIndex, Holders
 from world.klis.manifest import Triple, read_triple
 from world.klis.session import Session
-from world.klis.standing import Holders, Standing
 
 SESSIONS = [Session(f"agent-{number}", "s", (number % 7, f"agent-{number}")) for number in range(40)]
 PREDICATES = ("PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES")
@@ -33,8 +33,8 @@ def triple(told: tuple[str, str]) -> Triple:
     return read_triple({"predicate": told[0], "resource": told[1]})
 
 
-def standing(entries: list[tuple[int, tuple[str, str]]]) -> Standing:
-    found = Standing()
+def standing(entries: list[tuple[int, tuple[str, str]]]) -> ConflictIndex:
+    found = ConflictIndex()
     for who, what in entries:
         found.add(SESSIONS[who], triple(what))
     return found

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldprotocol.klis_sessions import Course, read_sessions, run_sessions
-from worldprotocol.timeline import draw, duration, select
+from worldprotocol.analysis.timeline import draw, duration, select
+from worldprotocol.conformance.klis_sessions import SessionTimes, read_sessions, run_sessions
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def courses(*sessions: tuple[str, str, int, int, str]) -> list[Course]:
+def courses(*sessions: tuple[str, str, int, int, str]) -> list[SessionTimes]:
     lines = [
         {
             "session": session,

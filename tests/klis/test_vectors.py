@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.realm import Realm
-from world.errors import Refused
-from worldprotocol.klis_scenario import OPS, Scenario, read_cases
+from tests.cli.realm import CliRealm
+from world.errors import RefusedError
+from worldprotocol.conformance.klis_scenario import OPS, LedgerScenario, read_cases
 
 TEXT: Final = (Path(__file__).resolve().parents[1] / "vectors" / "klis.json").read_bytes()
 CASES: Final[list[dict[str, Any]]] = json.loads(TEXT)["cases"]
@@ -58,7 +58,7 @@ def parameters() -> list[Any]:
 
 @pytest.mark.parametrize("case", parameters())
 def test_a_case_ends_as_the_protocol_says(case):
-    assert differences(case, list(Scenario().run(case["ops"]))) == []
+    assert differences(case, list(LedgerScenario().run(case["ops"]))) == []
 
 
 def test_every_group_is_there():
@@ -69,7 +69,7 @@ def test_every_group_is_there():
 @pytest.mark.requirement("KP-5a", "KP-2a", "KM-6.1")
 def test_the_command_line_gives_the_same_results_for_all_cases_at_once(tmp_path):
     (tmp_path / "cases.json").write_text(json.dumps({"cases": CASES}))
-    lines = Realm(tmp_path)("klis", "run", "cases.json").lines
+    lines = CliRealm(tmp_path)("klis", "run", "cases.json").lines
     results: dict[str, list[Any]] = {}
     for line in lines:
         assert set(line) == {"case", "op", "result"}
@@ -79,7 +79,7 @@ def test_the_command_line_gives_the_same_results_for_all_cases_at_once(tmp_path)
 
 
 def test_one_case_gives_bare_results_and_several_are_read_in_each_form(tmp_path):
-    realm = Realm(tmp_path)
+    realm = CliRealm(tmp_path)
     one = next(case for case in CASES if case["id"] == "IDENTITY-011")
     assert realm("klis", "run", "-", given=json.dumps(one)).lines == one["expect"]
     two = CASES[:2]
@@ -93,7 +93,7 @@ def test_one_case_gives_bare_results_and_several_are_read_in_each_form(tmp_path)
 def test_bad_times_to_live_are_refused_and_change_nothing():
     ask = {"op": "acquire", "t": 1, "agent": "a", "session": "s", "resource": "FILE:/x", "predicate": "MUTATES"}
     bad = [{**ask, "ttl": ttl} for ttl in (0, -1, 2**64, 1.5, "5", True)]
-    told = list(Scenario().run([*bad, {"op": "active", "t": 2}]))
+    told = list(LedgerScenario().run([*bad, {"op": "active", "t": 2}]))
     assert told == ["REJECT"] * len(bad) + [[]]
 
 
@@ -112,12 +112,12 @@ def test_only_the_holder_gives_back_and_only_once():
         {"op": "revoke", "t": 5, "lease": "M", "reason": "it is stuck"},
         {"op": "active", "t": 6},
     ]
-    assert list(Scenario().run(ops)) == ["GRANTED", False, False, True, True, False, "GRANTED", True, False, []]
+    assert list(LedgerScenario().run(ops)) == ["GRANTED", False, False, True, True, False, "GRANTED", True, False, []]
 
 
 def test_a_clock_that_steps_back_is_refused():
     ask = {"op": "acquire", "agent": "a", "session": "s", "resource": "FILE:/x", "predicate": "MUTATES"}
-    told = list(Scenario().run([{**ask, "t": 10}, {**ask, "t": 9}, {"op": "evict", "t": 9}]))
+    told = list(LedgerScenario().run([{**ask, "t": 10}, {**ask, "t": 9}, {"op": "evict", "t": 9}]))
     assert told[:2] == ["GRANTED", "REJECT"]
     assert told[2]["error"] == "CLOCK_STEPPED_BACK"
 
@@ -127,7 +127,7 @@ def test_a_declaration_that_is_refused_says_why():
     intents = [{"predicate": "DELETES", "resource": "FILE:/x"}, {"predicate": "MUTATES", "resource": "FILE:/x"}]
     declare = {"op": "declare", "t": 1, "agent": "a", "session": "s", "intents": intents}
     terminal = {"op": "declare", "t": 3, "agent": "a", "session": "s", "intents": intents[1:]}
-    told = list(Scenario().run([declare, {**declare, "t": 2, "intents": intents[:1]}, terminal]))
+    told = list(LedgerScenario().run([declare, {**declare, "t": 2, "intents": intents[:1]}, terminal]))
     assert told == [
         {"reject": "INTERNAL_CONTRADICTION"},
         {"verdict": "GRANTED", "conflicts": 0},
@@ -149,7 +149,7 @@ def test_a_plain_channel_takes_what_is_signed_with_a_registered_key():
     key = {"op": "register_key", "agent": "a", "key": b64encode(public_key(private)).decode()}
     altered = {**validate, "manifest": {**manifest, "session_id": "t"}}
     refused = {"reject": "UNAUTHENTICATED"}
-    told = list(Scenario().run([validate, key, validate, altered, {**validate, "manifest": wire}]))
+    told = list(LedgerScenario().run([validate, key, validate, altered, {**validate, "manifest": wire}]))
     assert told == [refused, "OK", "ACCEPT", refused, refused]
 
 
@@ -159,7 +159,7 @@ def test_an_unknown_agent_is_registered_by_the_timestamp_of_its_manifest_and_kee
     intents = [{"predicate": "MUTATES", "resource": "FILE:/x"}]
     declare = {"op": "declare", "session": "s", "intents": intents}
     told = list(
-        Scenario().run(
+        LedgerScenario().run(
             [
                 {**ask, "t": 1_000, "agent": "holder", "priority_timestamp": 500},
                 {**ask, "t": 1_001, "agent": "older", "priority_timestamp": 499},
@@ -197,7 +197,7 @@ def test_a_signature_that_is_there_has_to_be_right_on_every_channel(channel):
     ]
     refused = {"reject": "UNAUTHENTICATED"}
     unsigned = refused if channel == {"channel": "plain"} else "ACCEPT"
-    assert list(Scenario().run(ops)) == [refused, "OK", "ACCEPT", refused, refused, unsigned]
+    assert list(LedgerScenario().run(ops)) == [refused, "OK", "ACCEPT", refused, refused, unsigned]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_signature_that_is_there_has_to_be_right_on_every_channel(channel):
     ],
 )
 def test_an_operation_that_makes_no_sense_is_an_error_in_its_place_and_the_rest_goes_on(op):
-    told = list(Scenario().run([op, {"op": "active", "t": 5}]))
+    told = list(LedgerScenario().run([op, {"op": "active", "t": 5}]))
     assert told[0]["error"] == "INVALID_SCENARIO"
     assert told[0]["message"]
     assert told[1] == []
@@ -228,7 +228,7 @@ def test_an_operation_that_makes_no_sense_is_an_error_in_its_place_and_the_rest_
 
 @pytest.mark.parametrize("manifest", [None, [], "{", "[]", 5, {"scope": [2**70]}])
 def test_a_manifest_that_is_none_is_malformed(manifest):
-    assert list(Scenario().run([{"op": "validate", "manifest": manifest}])) == [{"reject": "MALFORMED_SCHEMA"}]
+    assert list(LedgerScenario().run([{"op": "validate", "manifest": manifest}])) == [{"reject": "MALFORMED_SCHEMA"}]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_manifest_that_is_none_is_malformed(manifest):
     ],
 )
 def test_a_file_that_is_no_scenario_is_refused(text, code):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_cases(text)
     assert caught.value.code == code
 
@@ -276,6 +276,6 @@ START = {
 @pytest.mark.requirement("KM-6.1")
 @given(st.sampled_from(sorted(OPS)), st.dictionaries(st.sampled_from(FIELDS), ANYTHING))
 def test_whatever_an_operation_holds_it_has_a_result(name, fields):
-    told = list(Scenario().run([START, {"t": 2, "agent": "a", "lease": "L", **fields, "op": name}]))
+    told = list(LedgerScenario().run([START, {"t": 2, "agent": "a", "lease": "L", **fields, "op": name}]))
     assert len(told) == 2
     assert told[0] == "GRANTED"

@@ -12,11 +12,11 @@ import pytest
 
 from tests.klis.lease_game import CHANNEL
 from tests.klis.test_desk import Office
-from world.errors import Refused
+from world.engine.lease_commands import LeaseCommands
+from world.errors import RefusedError
 from world.klis.conflict import clash
 from world.klis.predicate import Predicate
 from world.klis.settings import KlisSettings
-from world.leasing import Leasing
 
 MANY = 300
 
@@ -78,7 +78,7 @@ def test_a_session_is_refused_what_overlaps_with_its_deletions_as_if_each_was_co
         held: dict[str, str] = {}
         for _ in range(3):
             one = f"{chosen.choice(['DELETES', 'CONSUMES'])} {chosen.choice(resources)}"
-            with suppress(Refused):  # TERMINAL
+            with suppress(RefusedError):  # TERMINAL
                 held |= {lease["leaseId"]: one for lease in office.ask("ann", one).leases}
         for lease in chosen.sample(sorted(held), len(held) // 2):
             office.release(lease, "ann")
@@ -101,7 +101,7 @@ def test_a_session_is_refused_what_overlaps_with_its_deletions_as_if_each_was_co
 def _answer(office: Office, wanted: Any) -> str:
     try:
         return office.desk.request(wanted, 1_000, channel=CHANNEL).status
-    except Refused as refused:
+    except RefusedError as refused:
         return refused.code
 
 
@@ -115,8 +115,8 @@ def _copied(office: Office) -> Office:
 
 def test_the_text_of_a_manifest_is_read_before_the_lock_is_taken() -> None:
     ran: list[object] = []
-    leasing = Leasing(lambda command: ran.append(command))
-    with pytest.raises(Refused) as refused:
+    leasing = LeaseCommands(lambda command: ran.append(command))
+    with pytest.raises(RefusedError) as refused:
         leasing.request("{", by="ann")
     assert refused.value.code == "MALFORMED_SCHEMA"
     assert not ran

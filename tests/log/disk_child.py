@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from world.errors import StorageFull
+from world.errors import StorageFullError
 from world.log import EventLog, NewEvent, open_log
 from world.log.audit import verify_storage, verify_tree
 
@@ -50,12 +50,12 @@ def main(folder: Path, way: str) -> None:
             for _ in range(1_000):
                 append(log)
                 done += 1
-        except StorageFull as full:
+        except StorageFullError as full:
             told |= {"code": full.code, "message": full.message}
         told |= {"appended": done, "size": log.head().size, "read": len(list(log.read()))}
         try:
             append(log)
-        except StorageFull as full:
+        except StorageFullError as full:
             told["again"] = full.code
         make_room(way, ballast)
         append(log)

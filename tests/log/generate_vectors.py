@@ -11,18 +11,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from world.canonical import canonical_bytes, canonical_text, read_json
-from world.errors import DamagedLog, Refused
-from world.events import ProposalSubmitted, WorldSealed
-from world.frozen import freeze
-from world.identity import content_id, state_hash, world_id
+from world.audit.replay import replay
+from world.audit.verify import verify
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import ProposalSubmitted, WorldSealed
 from world.log import event_leaf, open_log
 from world.log.merkle import tree_root
-from world.patch import Patch, apply_patches
-from world.replay import replay
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.transfer import import_log, read_heads
+from world.model.canonical_json import canonical_bytes, canonical_text, read_json
+from world.model.identity import content_id, state_hash, world_id
+from world.model.immutable_json import freeze
+from world.model.patch import Patch, apply_patches
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import import_log, read_heads
 
 TESTS = Path(__file__).resolve().parent.parent
 FOLDER = TESTS / "vectors" / "log"
@@ -91,7 +91,7 @@ def canonical() -> Iterator[Vector]:
     for text in TEXTS:
         try:
             yield {"text": text, "canonical": canonical_text(read_json(text))}
-        except Refused:
+        except RefusedError:
             yield {"text": text, "refused": True}
 
 
@@ -118,7 +118,7 @@ def patches() -> Iterator[Vector]:
         try:
             result = apply_patches(freeze(data), [Patch.from_wire(one) for one in wire])
             yield {"data": data, "patches": wire, "result": result}
-        except Refused:
+        except RefusedError:
             yield {"data": data, "patches": wire, "refused": True}
 
 
@@ -144,15 +144,15 @@ def logs() -> Iterator[Vector]:
             told["heads"] = [[head.size, head.root_hex] for head in read_heads(lines)]
             try:
                 yield told | {"sound": True} | _replayed(address)
-            except DamagedLog as damage:
+            except DamagedLogError as damage:
                 yield {"log": told["log"], "sound": False, "firstBad": damage.details["position"]}
 
 
 def _replayed(address: str) -> Vector:
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         found = verify(world.log)
         if not found.ok:
-            raise DamagedLog("BAD_EVENT", "It is not sound.", position=found.findings[0].position)
+            raise DamagedLogError("BAD_EVENT", "It is not sound.", position=found.findings[0].position)
         events = [event for _, event in world.events()]
     with open_log(address, read_only=True) as log:
         done = replay(log)

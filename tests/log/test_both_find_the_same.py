@@ -18,11 +18,11 @@ import pytest
 
 from tests import second_implementation as second
 from tests.golden.garden import FOLDER
-from world.canonical import canonical_bytes
-from world.errors import DamagedLog
-from world.events import decode_event
+from world.audit.verify import verify
+from world.errors import DamagedLogError
+from world.events.definitions import decode_event
 from world.log import NewEvent, open_log
-from world.verify import verify
+from world.model.canonical_json import canonical_bytes
 
 Events = list[dict[str, Any]]
 CHANGES = 40
@@ -44,7 +44,7 @@ def found_by_engine(events: Events) -> int | None:
     for one in events:
         try:
             decode_event(one["topic"], one["schemaVersion"], canonical_bytes(one["state"]), one["position"])
-        except DamagedLog:
+        except DamagedLogError:
             return int(one["position"])
     with open_log("sqlite:///:memory:", create=True) as log:
         with log.write() as transaction:

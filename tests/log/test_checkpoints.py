@@ -16,14 +16,14 @@ from pymerkle import InmemoryTree  # type: ignore[import-untyped]
 from pymerkle.proof import InclusionProof  # type: ignore[import-untyped]
 
 from tests.golden.garden import record
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log import TreeHead, verify_consistency, verify_inclusion
 from world.log.merkle import consistency_proof, inclusion_proof, leaf_hash, subtrees_of, tree_root
-from worldprotocol.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of, default_origin, read_checkpoint
-from worldprotocol.proofs.note import (
+from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of, default_origin, read_checkpoint
+from worldprotocol.export.proofs.note import (
     COSIGNATURE,
-    Note,
     Signature,
+    SignedNote,
     SigningKey,
     VerifierKey,
     check_signatures,
@@ -40,8 +40,8 @@ NAMES = st.text(min_size=1, max_size=12).filter(is_key_name)
 SEEDS = st.binary(min_size=32, max_size=32)
 
 
-def refused(code: str, function: Any, *arguments: Any) -> Refused:
-    with pytest.raises(Refused) as raised:
+def refused(code: str, function: Any, *arguments: Any) -> RefusedError:
+    with pytest.raises(RefusedError) as raised:
         function(*arguments)
     assert raised.value.code == code, raised.value
     return raised.value
@@ -66,11 +66,11 @@ def cosignature(seed: bytes, name: str, text: str, at: int) -> tuple[VerifierKey
 @pytest.mark.requirement("CARD-audit")
 def test_a_note_is_signed_byte_by_byte_as_go_does() -> None:
     key = SigningKey.parse(PETER_SECRET)
-    assert Note(TEXT).signed(key).to_text() == f"{TEXT}\n{PETER}"
+    assert SignedNote(TEXT).signed(key).to_text() == f"{TEXT}\n{PETER}"
     assert key.verifier == KEYS["peter"]
     assert key.to_text() == PETER_SECRET
     wrong = Signature("PeterNeumann", key.verifier.key_id, b"bad")
-    assert Note(TEXT, (wrong,)).signed(key).to_text() == f"{TEXT}\n{PETER}"
+    assert SignedNote(TEXT, (wrong,)).signed(key).to_text() == f"{TEXT}\n{PETER}"
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -143,7 +143,7 @@ def test_a_witness_cosigns_a_checkpoint(seed: bytes, other: bytes, log: str, wit
     assert Trusted((key.verifier, vkey)).check(both) == ()
     assert Trusted((key.verifier,)).check(both) == (witness,)
     later = Signature(line.name, line.key_id, (at ^ 1).to_bytes(8, "big") + line.value[8:])
-    wrong = Checkpoint(both.origin, both.head, Note(both.note.text, (*signed.note.signatures, later)))
+    wrong = Checkpoint(both.origin, both.head, SignedNote(both.note.text, (*signed.note.signatures, later)))
     refused("BAD_SIGNATURE", Trusted((key.verifier, vkey)).check, wrong)
     refused("NOT_SIGNED", Trusted((key.verifier, vkey)).check, signed)
 
@@ -160,7 +160,7 @@ def test_a_published_checkpoint_is_read_and_written_back() -> None:
 
 @pytest.mark.parametrize("text", VECTORS["invalidCheckpoints"])
 def test_what_is_no_checkpoint_is_refused(text: str) -> None:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(RefusedError) as raised:
         read_checkpoint(text.encode())
     assert raised.value.code in ("INVALID_CHECKPOINT", "INVALID_NOTE")
 
@@ -190,7 +190,7 @@ def test_a_checkpoint_reads_as_it_was_written(seed: bytes, name: str, size: int,
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
         note = read_note(data)
-    except Refused:
+    except RefusedError:
         return
     assert note.to_text().encode() == data
 
@@ -201,7 +201,7 @@ def test_no_changed_byte_of_a_signed_checkpoint_is_accepted(data: st.DataObject)
     whole = bytearray(checkpoint_of(HEAD, "example.com/log", [key]).to_text().encode())
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         Trusted((key.verifier,)).check(read_checkpoint(bytes(whole)))
 
 

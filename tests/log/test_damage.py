@@ -28,15 +28,15 @@ import yaml
 
 from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
-from world.errors import DamagedLog, Refused, WorldProtocolError
+from world.audit.verify import VerificationReport, verify
+from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.log import open_log
-from world.log.pages import rows_of_file
-from world.verify import Report, verify
-from worldprotocol.cli.run import run
-from worldprotocol.proofs.exports import ExportReport, check_export
-from worldprotocol.salvage import salvage as salvaging
-from worldprotocol.salvage.salvage import salvage
-from worldprotocol.transfer import export_log, import_log
+from world.log.backends.sqlite_pages import rows_of_file
+from worldprotocol.cli.program import run
+from worldprotocol.export.jsonl import export_log, import_log
+from worldprotocol.export.proofs.exports import ExportReport, check_export
+from worldprotocol.export.salvage import salvage as salvaging
+from worldprotocol.export.salvage.salvage import salvage
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ def place() -> Iterator[Path]:
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(tempfile, "tempdir", folder)  # what is read in for a look is written there too
-        patch.setattr("world.references.entry_points", cache(entry_points))  # what is installed does not change
+        patch.setattr("world.code.references.entry_points", cache(entry_points))  # what is installed does not change
         domain = yaml.safe_load((FOLDER / "ledger.yaml").read_text())
         Path(folder, "ledger.json").write_text(json.dumps(domain))  # which is read faster, thousands of times
         Path(folder, "world.toml").write_text('log = "sound.db"\ndomain = "ledger.json"\n')
@@ -135,7 +135,7 @@ def export_of(path: Path) -> bytes | None:
     return None
 
 
-def looked_at(path: Path) -> Report | WorldProtocolError:
+def looked_at(path: Path) -> VerificationReport | WorldProtocolError:
     """Verify a log; any exception but ours comes through."""
     begun = time.process_time()
     try:
@@ -151,7 +151,7 @@ def check(path: Path, exported: bytes, sound: dict[int, Any], what: object) -> N
     """Check that a change is found and its event named, or that it altered nothing."""
     found, now = looked_at(path), rows(path)
     if isinstance(found, WorldProtocolError):
-        assert isinstance(found, (DamagedLog, Refused)), (what, found)
+        assert isinstance(found, (DamagedLogError, RefusedError)), (what, found)
         assert export_of(path) in (None, exported), what
         return
     codes = {finding.code for finding in found.findings}
@@ -255,7 +255,7 @@ def test_every_change_of_bytes_in_an_export_is_found_or_alters_nothing(place: Pa
         data = changed(exported, kind, at)
         try:
             report = check_export(io.BytesIO(data))
-        except (Refused, DamagedLog):
+        except (RefusedError, DamagedLogError):
             continue
         if report.ok:
             path = place / "imported.db"
@@ -339,24 +339,24 @@ def test_an_index_that_leads_around_leads_no_reader_around(
         database.execute(f"UPDATE wp_world AS w SET parent = {parent}")
     read_all(path, capsys, READERS, parent)
     found = looked_at(path)
-    assert isinstance(found, Report)
+    assert isinstance(found, VerificationReport)
     assert {finding.code for finding in found.findings} == {"INDEX_DIFFERS"}
     assert export_of(path) == exported
 
 
 def remembered(check: Callable[[IO[bytes]], ExportReport]) -> Callable[[IO[bytes]], ExportReport]:
     """Return a check of exports that looks once at each content: most damage leaves the same to be salvaged."""
-    known: dict[bytes, ExportReport | Refused] = {}
+    known: dict[bytes, ExportReport | RefusedError] = {}
 
     def look(source: IO[bytes]) -> ExportReport:
         data = source.read()
         if data not in known:
             try:
                 known[data] = check(io.BytesIO(data))
-            except Refused as refused:
+            except RefusedError as refused:
                 known[data] = refused
         found = known[data]
-        if isinstance(found, Refused):
+        if isinstance(found, RefusedError):
             raise found
         return found
 
@@ -389,7 +389,7 @@ def salvaged(path: Path, out: Path, rest: Path, committed: set[bytes], what: obj
         file.unlink(missing_ok=True)
     try:
         done = salvage(str(path), out, rest)
-    except (DamagedLog, Refused):
+    except (DamagedLogError, RefusedError):
         return set()
     told = done.lost.count + done.changed.count + done.unreadable.count + sum(done.rest.values())
     assert done.head.size + told >= done.expected, what

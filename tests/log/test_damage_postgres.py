@@ -19,13 +19,13 @@ import psycopg
 import pytest
 
 from tests.golden.garden import FOLDER
-from world.canonical import canonical_bytes
-from world.errors import DamagedLog
+from world.audit.verify import verify
+from world.errors import DamagedLogError
 from world.log import NewEvent, open_log
-from world.verify import verify
-from worldprotocol.cli.run import run
-from worldprotocol.salvage.salvage import Salvaged, salvage
-from worldprotocol.transfer import export_log, import_log
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.cli.program import run
+from worldprotocol.export.jsonl import export_log, import_log
+from worldprotocol.export.salvage.salvage import Salvaged, salvage
 
 pytestmark = pytest.mark.slow
 
@@ -225,7 +225,7 @@ def verified(address: str) -> list[int]:
     try:
         with open_log(address, read_only=True) as log:
             return [finding.position for finding in verify(log).findings]
-    except DamagedLog:
+    except DamagedLogError:
         return [0]
 
 

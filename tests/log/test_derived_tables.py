@@ -18,9 +18,9 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.log.merkle import CHUNK_LEAVES
 from world.log.tables import METADATA as LOG_TABLES
-from world.views import index
-from worldprotocol.cli.run import run
-from worldprotocol.facade import World
+from world.read_models import index
+from worldprotocol.api.realm import Realm
+from worldprotocol.cli.program import run
 
 DERIVED = ["wp_chunk", "wp_view", *sorted(index.METADATA.tables)]
 NOT_DERIVED = ["wp_store", "wp_log", "wp_event", "wp_head"]
@@ -180,7 +180,7 @@ def test_the_recorded_interval_of_checkpoints_stays_until_the_index_is_rebuilt(
         for _ in range(20):
             world.act("ann", "run", {"steps": []})
     given = {"limits": Limits(checkpoint_every=3), "clock": ManualClock(2_000, 1)}
-    with World.open(where, domain=workshop, workspace=tmp_path / "w", **given) as world:
+    with Realm.open(where, domain=workshop, workspace=tmp_path / "w", **given) as world:
         for _ in range(20):
             world.act("ann", "run", {"steps": []})
         heights = sorted(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import rfc8785
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log import EventLog, NewEvent, TreeHead, list_logs, open_log, verify_consistency, verify_inclusion
 from world.log.merkle import CHUNK_LEAVES, EMPTY_ROOT, tree_root
 from world.log.transaction import MAX_STREAMS_REMEMBERED
@@ -150,7 +150,7 @@ def test_a_read_that_began_earlier_ends_where_the_log_ended_then(log: EventLog) 
 @pytest.mark.parametrize("position", [-1, 0, 2])
 def test_an_event_that_does_not_exist_is_refused(log: EventLog, position: int) -> None:
     append(log, event())
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         log.event_at(position)
     assert caught.value.code == "NO_SUCH_EVENT"
 
@@ -158,7 +158,7 @@ def test_an_event_that_does_not_exist_is_refused(log: EventLog, position: int) -
 def test_a_stream_version_that_is_taken_is_refused(log: EventLog) -> None:
     append(log, event(version=1), event(version=2))
     for version in (1, 2, 4):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             append(log, event(version=version))
         assert caught.value.code == "STREAM_CONFLICT"
     assert append(log, event(version=3))[0].version == 3
@@ -172,7 +172,7 @@ def test_a_conflict_is_found_by_a_program_that_never_saw_the_stream(shared_log_u
         append(first, event(2, "other"))
         with open_log(shared_log_url) as third:
             for version in (1, 3):
-                with pytest.raises(Refused) as caught:
+                with pytest.raises(RefusedError) as caught:
                     append(third, event(version=version))
                 assert caught.value.code == "STREAM_CONFLICT"
             assert append(third, event(version=2))[0].position == 3
@@ -194,7 +194,7 @@ def test_a_conflict_is_found_by_a_program_that_never_saw_the_stream(shared_log_u
     ],
 )
 def test_an_event_that_cannot_be_kept_is_refused(log: EventLog, wrong: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         append(log, event(**wrong))
     assert caught.value.code == "INVALID_EVENT"
     assert log.head().size == 0
@@ -203,7 +203,7 @@ def test_an_event_that_cannot_be_kept_is_refused(log: EventLog, wrong: dict[str,
 def test_an_event_beyond_the_limit_is_refused(log_url: str) -> None:
     with open_log(log_url, create=True, max_event_bytes=100) as log:
         append(log, event(state=b'"' + b"x" * 98 + b'"'))
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             append(log, event(state=b'"' + b"x" * 99 + b'"'))
         assert caught.value.code == "EVENT_TOO_LARGE"
         assert caught.value.details["limit_bytes"] == 100
@@ -221,7 +221,7 @@ def test_large_events_are_read_in_small_batches(log: EventLog) -> None:
 
 def test_a_thread_cannot_begin_a_write_inside_its_own(log: EventLog) -> None:
     with log.write() as transaction:
-        with pytest.raises(Refused) as caught, log.write():
+        with pytest.raises(RefusedError) as caught, log.write():
             pass
         transaction.append([event()])
     assert caught.value.code == "LOG_BUSY"
@@ -232,7 +232,7 @@ def test_a_closed_log_says_so(log: EventLog) -> None:
     log.close()
     log.close()
     for use in (log.head, lambda: append(log, event())):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             use()
         assert caught.value.code == "LOG_CLOSED"
 
@@ -309,10 +309,10 @@ def test_what_is_beyond_the_log_cannot_be_proved(log: EventLog) -> None:
         lambda: log.prove_consistency(2, 4),
         lambda: log.root_at(4),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             ask()
         assert caught.value.code == "NO_SUCH_EVENT"
-    with pytest.raises(Refused, match="does not begin"):
+    with pytest.raises(RefusedError, match="does not begin"):
         log.prove_consistency(2, 1)
 
 
@@ -331,7 +331,7 @@ def test_a_store_keeps_many_logs_apart(shared_log_url: str) -> None:
 def test_a_log_that_does_not_exist_is_refused_with_the_names_there_are(shared_log_url: str) -> None:
     base, _, name = shared_log_url.partition("#")
     open_log(shared_log_url, create=True).close()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         open_log(f"{base}#nobody")
     assert caught.value.code == "LOG_NOT_FOUND"
     assert (name or "main") in caught.value.details["names"]
@@ -343,7 +343,7 @@ def test_a_log_opened_to_be_read_refuses_to_write(shared_log_url: str) -> None:
         with open_log(shared_log_url, read_only=True) as reader:
             assert reader.read_only
             assert list(reader.read()) == list(log.read())
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedError) as caught:
                 append(reader, event())
             assert caught.value.code == "LOG_READ_ONLY"
             append(log, event(2))

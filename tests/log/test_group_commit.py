@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.patience import PATIENCE_S
-from world.errors import Refused, WorldProtocolError
+from world.errors import RefusedError, WorldProtocolError
 from world.log import GroupCommit, NewEvent, Pending, open_log
 from world.log.audit import verify_tree
 
@@ -123,14 +123,14 @@ def test_a_batch_that_calls_for_another_in_its_own_thread_is_refused_and_not_wai
         for item in batch:
             try:
                 item.succeed(item.command if item.command == 0 else group.submit(item.command - 1))
-            except Refused as refused:
+            except RefusedError as refused:
                 item.fail(refused)
 
     codes: list[str] = []
 
     def work(number: int) -> None:
         for _ in range(2):  # the refusal leaves nothing behind
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedError) as caught:
                 group.submit(1)
             codes.append(caught.value.code)
             assert group.submit(0) == 0

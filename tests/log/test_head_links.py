@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from tests.pipeline.shop import shop
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log import EventLog, NewEvent, open_log
 from world.log.audit import verify_tree
 from world.log.schema import schema_faults
 from world.log.tables import LOG_SHIFT, POSITION_MASK
-from worldprotocol import World
-from worldprotocol.salvage.salvage import salvage
+from worldprotocol import Realm
+from worldprotocol.export.salvage.salvage import salvage
 
 Change = Callable[[str], list[Any]]
 
@@ -142,7 +142,7 @@ def test_a_role_that_may_not_change_the_tables_goes_on_without_links(
             grow(log, 2)
             assert verify_tree(log) == []
             assert [head.size for head in log.heads()] == [2, 4, 6]
-    except Refused as refused:  # pragma: no cover - the message says what is missing
+    except RefusedError as refused:  # pragma: no cover - the message says what is missing
         raise AssertionError(refused.message) from refused
     finally:
         with psycopg.connect(postgres_database, autocommit=True) as connection:
@@ -151,13 +151,13 @@ def test_a_role_that_may_not_change_the_tables_goes_on_without_links(
 
 def test_linked_and_unlinked_heads_vouch_alike_when_a_file_is_salvaged(tmp_path: Path) -> None:
     path = tmp_path / "w.db"
-    with World.create(path, domain=shop) as world:
+    with Realm.create(path, domain=shop) as world:
         world.register("ann", "agent")
         unlinked = world.log.head().size
     with closing(sqlite3.connect(path)) as database:
         database.execute('ALTER TABLE wp_head DROP COLUMN "before"')
         database.commit()
-    with World.open(path, domain=shop) as world:
+    with Realm.open(path, domain=shop) as world:
         world.register("bob", "agent")
         linked = world.log.head().size
     for size in (unlinked, linked):

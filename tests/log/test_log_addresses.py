@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log import parse_address
 from world.log.values import TreeHead
 
@@ -39,14 +39,14 @@ def test_a_postgres_url_is_read_by_psycopg(scheme: str) -> None:
     ["", "#main", "world.db#", "world.db#a b", "world.db#-x", "mysql://host/x", "sqlite://host/x", "://"],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         parse_address(text)
     assert caught.value.code == "INVALID_ADDRESS"
 
 
 def test_a_password_is_in_no_message() -> None:
     for text in ("mysql://user:secret@host/x", "postgresql://user:secret@host:port/x"):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             parse_address(text)
         assert "secret" not in str(caught.value)
 
@@ -58,6 +58,6 @@ def test_a_tree_head_reads_back_from_its_text() -> None:
 
 @pytest.mark.parametrize("text", ["", "17", "17:", "x:" + "0" * 64, "17:" + "0" * 63, "-1:" + "0" * 64, "1:zz"])
 def test_what_is_no_tree_head_is_refused(text: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         TreeHead.parse(text)
     assert caught.value.code == "INVALID_TREE_HEAD"

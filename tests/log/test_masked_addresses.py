@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from world.errors import WorldProtocolError
 from world.log import open_log, parse_address
 from world.masking import MASK, masked
-from worldprotocol.cli.run import run
+from worldprotocol.cli.program import run
 
 COUNTER = {
     "id": "urn:test:counter",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.errors import DamagedLog
+from world.errors import DamagedLogError
 from world.log.merkle import (
     CHUNK_LEAVES,
     EMPTY_ROOT,
@@ -159,7 +159,7 @@ def test_filled_chunks_hold_their_root_and_the_tree_after_them() -> None:
 
 
 def test_a_frontier_of_the_wrong_length_is_damage() -> None:
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         Frontier.from_bytes(3, b"\0" * 32)
 
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log import (
     EventLog,
     LoggedEvent,
@@ -158,11 +158,11 @@ def test_a_new_version_drops_the_tables_and_builds_the_view_again(shared_log_url
         with open_log(shared_log_url, view=new) as newer:
             assert new.read(newer) == {"a": 1, "b": 1}
             append(newer, new, "a")
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             append(log, old, "b")
         assert caught.value.code == "VIEW_CHANGED"
         assert log.head().size == 3
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         open_log(shared_log_url, view=old)
     assert caught.value.code == "VIEW_NEWER"
 

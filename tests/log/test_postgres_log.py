@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.patience import PATIENCE_S
-from world.errors import DamagedLog, LogBusy, Refused, WorldProtocolError
+from world.errors import DamagedLogError, LogBusyError, RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, list_logs, open_log
 from world.log.audit import verify_tree
 
@@ -31,7 +31,7 @@ def end_connections(url: str, *, of: str = "%") -> int:
 
 def test_a_database_without_logs_is_no_log(postgres_database: str) -> None:
     for options in ({}, {"read_only": True}):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             open_log(postgres_database, **options)  # type: ignore[arg-type]
         assert caught.value.code == "NOT_A_LOG"
 
@@ -47,7 +47,7 @@ def test_a_later_format_is_refused(postgres_database: str) -> None:
     open_log(postgres_database, create=True).close()
     with psycopg.connect(postgres_database, autocommit=True) as connection:
         connection.execute("UPDATE wp_store SET version = 99")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         open_log(postgres_database)
     assert caught.value.code == "LOG_FORMAT"
 
@@ -130,7 +130,7 @@ def test_another_writer_who_keeps_the_lock_is_reported(postgres_database: str) -
         with (
             open_log(postgres_database, busy_timeout_ms=50) as other,
             log.write(),
-            pytest.raises(LogBusy),
+            pytest.raises(LogBusyError),
         ):
             append(other)
         append(log)
@@ -212,9 +212,9 @@ def test_events_without_a_tree_head_are_damage(postgres_database: str) -> None:
         with psycopg.connect(postgres_database, autocommit=True) as connection:
             connection.execute("DELETE FROM wp_head WHERE id = (SELECT max(id) FROM wp_head)")
         for ask in (log.head, lambda: list(log.read())):
-            with pytest.raises(DamagedLog) as caught:
+            with pytest.raises(DamagedLogError) as caught:
                 ask()
             assert caught.value.code == "EVENT_UNSEALED"
             assert (caught.value.details["events"], caught.value.details["head"]) == (5, 2)
-    with open_log(postgres_database) as log, pytest.raises(DamagedLog):
+    with open_log(postgres_database) as log, pytest.raises(DamagedLogError):
         append(log)

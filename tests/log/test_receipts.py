@@ -21,14 +21,21 @@ from hypothesis import strategies as st
 
 from tests.golden.garden import record
 from tests.patience import PATIENCE_S
-from world.canonical import canonical_bytes, canonical_text, digest
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.log import TreeHead, open_log
 from world.log.merkle import consistency_proof, leaf_hash, subtrees_of, tree_root
-from worldprotocol.facade import World
-from worldprotocol.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of, read_checkpoint
-from worldprotocol.proofs.note import COSIGNATURE, Note, Signature, SigningKey, VerifierKey
-from worldprotocol.proofs.receipt import SUBJECTS, Subject, check_proof, make_consistency, make_receipt, proof_kind
+from world.model.canonical_json import canonical_bytes, canonical_text, digest
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of, read_checkpoint
+from worldprotocol.export.proofs.note import COSIGNATURE, Signature, SignedNote, SigningKey, VerifierKey
+from worldprotocol.export.proofs.receipt import (
+    SUBJECTS,
+    Subject,
+    check_proof,
+    make_consistency,
+    make_receipt,
+    proof_kind,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 VERIFIER = ROOT / "docs" / "verify_receipt.py"
@@ -39,7 +46,7 @@ TRUSTED = Trusted((KEY.verifier, WITNESS.verifier))
 
 
 @pytest.fixture(scope="module")
-def garden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def garden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
     with record(str(tmp_path_factory.mktemp("receipts") / "world.db")) as world:
         yield world
 
@@ -55,12 +62,12 @@ def verifier() -> ModuleType:
     return module
 
 
-def signed(world: World, size: int | None = None) -> Checkpoint:
+def signed(world: Realm, size: int | None = None) -> Checkpoint:
     head = world.log.head() if size is None else world.log.root_at(size)
     return checkpoint_of(head, ORIGIN, [KEY, WITNESS])
 
 
-def subjects(world: World) -> list[Subject]:
+def subjects(world: Realm) -> list[Subject]:
     """One subject of every kind of which the log has one."""
     found: dict[str, Subject] = {}
     for event in world.log.read():
@@ -104,7 +111,7 @@ def test_the_verifier_is_short_and_needs_one_library() -> None:
 
 
 @pytest.mark.requirement("CARD-audit", "IC-audit")
-def test_a_receipt_is_checked_without_this_project(garden: World, tmp_path: Path) -> None:
+def test_a_receipt_is_checked_without_this_project(garden: Realm, tmp_path: Path) -> None:
     file, vkey = tmp_path / "receipt.json", KEY.verifier.to_text()
     decision = next(one for one in subjects(garden) if one.kind == "decision")
     file.write_bytes(make_receipt(garden.log, decision, signed(garden)))
@@ -123,7 +130,7 @@ def test_a_receipt_is_checked_without_this_project(garden: World, tmp_path: Path
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_consistency_proof_is_checked_without_this_project(garden: World, tmp_path: Path) -> None:
+def test_a_consistency_proof_is_checked_without_this_project(garden: Realm, tmp_path: Path) -> None:
     file = tmp_path / "grown.json"
     file.write_bytes(make_consistency(garden.log, signed(garden, 5), signed(garden)))
     done = alone(file, "--vkey", KEY.verifier.to_text())
@@ -139,7 +146,7 @@ def test_a_consistency_proof_is_checked_without_this_project(garden: World, tmp_
 
 
 @pytest.mark.requirement("CARD-audit", "IC-audit")
-def test_every_kind_of_thing_has_a_receipt(garden: World, verifier: ModuleType) -> None:
+def test_every_kind_of_thing_has_a_receipt(garden: Realm, verifier: ModuleType) -> None:
     found = subjects(garden)
     assert {one.kind for one in found} >= {"proposal", "intent", "decision", "world", "verdict", "event"}
     for subject in found:
@@ -153,19 +160,19 @@ def test_every_kind_of_thing_has_a_receipt(garden: World, verifier: ModuleType) 
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_every_event_has_a_receipt_under_every_later_head(garden: World, verifier: ModuleType) -> None:
+def test_every_event_has_a_receipt_under_every_later_head(garden: Realm, verifier: ModuleType) -> None:
     size = garden.log.head().size
     for at in (1, 2, size // 2, size - 1, size):
         for upto in {at, at + 1, (at + size) // 2, size} - {size + 1}:
             data = make_receipt(garden.log, Subject("event", str(at), at), signed(garden, upto))
             verifier.check(data, asked())
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         make_receipt(garden.log, Subject("event", "5", 5), signed(garden, 4))
     assert refused.value.code == "NO_SUCH_EVENT"
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_all_consistency_proofs_hold(garden: World, verifier: ModuleType) -> None:
+def test_all_consistency_proofs_hold(garden: Realm, verifier: ModuleType) -> None:
     size = garden.log.head().size
     for first in (0, 1, 2, 3, 4, 7, 8, 13, size - 1, size):
         for second in {first, 8, 9, 16, 21, size - 1, size}:
@@ -175,29 +182,29 @@ def test_all_consistency_proofs_hold(garden: World, verifier: ModuleType) -> Non
                 verifier.check(data, asked())
 
 
-def test_nothing_is_proven_under_a_checkpoint_of_another_history(garden: World) -> None:
+def test_nothing_is_proven_under_a_checkpoint_of_another_history(garden: Realm) -> None:
     other = checkpoint_of(TreeHead(9, bytes(32)), ORIGIN, [KEY])
     for make in (
         lambda: make_receipt(garden.log, Subject("event", "1", 1), other),
         lambda: make_consistency(garden.log, other, signed(garden)),
     ):
-        with pytest.raises(DamagedLog) as damaged:
+        with pytest.raises(DamagedLogError) as damaged:
             make()
         assert damaged.value.code == "SAVED_HEAD_MISMATCH"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         make_consistency(garden.log, checkpoint_of(garden.log.root_at(3), "another", []), signed(garden))
     assert refused.value.code == "WRONG_ORIGIN"
 
 
 def both_refuse(data: bytes, verifier: ModuleType) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         check_proof(data, TRUSTED)
     with pytest.raises(verifier.NotProven):
         verifier.check(data, asked())
 
 
 @pytest.fixture(scope="module")
-def files(garden: World) -> list[bytes]:
+def files(garden: Realm) -> list[bytes]:
     receipts = [make_receipt(garden.log, subject, signed(garden)) for subject in subjects(garden)]
     return [*receipts, make_consistency(garden.log, signed(garden, 11), signed(garden))]
 
@@ -324,7 +331,7 @@ def test_what_an_event_says_cannot_write_on_the_terminal(tmp_path: Path) -> None
     assert check_proof(file.read_bytes(), TRUSTED).kind == "receipt"
 
 
-def test_a_proof_is_read_from_a_log_that_is_only_looked_at(garden: World, tmp_path: Path) -> None:
+def test_a_proof_is_read_from_a_log_that_is_only_looked_at(garden: Realm, tmp_path: Path) -> None:
     with open_log(garden.log.address, read_only=True) as log:
         before = Path(log.address.path).read_bytes()
         make_receipt(log, Subject("event", "3", 3), signed(garden))
@@ -346,7 +353,7 @@ def test_a_proof_is_read_from_a_log_that_is_only_looked_at(garden: World, tmp_pa
         "DELETE FROM wp_head",
     ],
 )
-def test_nothing_is_proven_from_a_damaged_log(garden: World, tmp_path: Path, damage: str) -> None:
+def test_nothing_is_proven_from_a_damaged_log(garden: Realm, tmp_path: Path, damage: str) -> None:
     file = tmp_path / "world.db"
     with sqlite3.connect(garden.log.address.path) as whole, sqlite3.connect(file) as copy:
         whole.backup(copy)
@@ -354,7 +361,7 @@ def test_nothing_is_proven_from_a_damaged_log(garden: World, tmp_path: Path, dam
     copy.commit()
     copy.close()
     whole.close()
-    with open_log(str(file), read_only=True) as log, pytest.raises(DamagedLog):
+    with open_log(str(file), read_only=True) as log, pytest.raises(DamagedLogError):
         make_receipt(log, Subject("event", "9", 9), checkpoint_of(log.root_at(log.head().size), ORIGIN, [KEY]))
 
 
@@ -363,7 +370,7 @@ def proven(data: bytes, verifier: ModuleType, trusted: Trusted = TRUSTED) -> boo
     try:
         check_proof(data, trusted)
         ours = True
-    except Refused:
+    except RefusedError:
         ours = False
     heads = [read_checkpoint(json.loads(data)["checkpoint"].encode()).head] if ours and not trusted.keys else []
     try:
@@ -414,7 +421,7 @@ def test_an_event_has_one_way_to_be_written_for_both_programs(verifier: ModuleTy
 def test_any_value_is_written_in_the_same_way_by_both_programs(verifier: ModuleType, value: Any) -> None:
     try:
         text = canonical_text(value)
-    except Refused:  # half a surrogate, or an infinity
+    except RefusedError:  # half a surrogate, or an infinity
         return
     assert verifier.canonical(verifier.read(text)) == text
     other = json.dumps(value, separators=(",", ":"))
@@ -469,13 +476,13 @@ def test_both_programs_read_the_same_checkpoints(verifier: ModuleType) -> None:
     ):
         assert not holds(whole + lines), lines[:80]
     for changed in (body + "ext\n", body + "a\x7f\n", body + "a\u2028b\n"):
-        assert holds(Note(changed).signed(KEY).to_text())
+        assert holds(SignedNote(changed).signed(KEY).to_text())
     sizes = [
         body.replace("\n1\n", f"\n{size}\n") for size in ("01", "+1", "\u0661", " 1", "0_1", "1" * 5_000, "-1", "0")
     ]
     others = [body + "\next\n", body + "a\tb\n", body.replace("=\n", "\n"), body.replace("=\n", "= \n"), body[:-1]]
     for changed in (*sizes, *others):
-        assert not holds(Note(changed).signed(KEY).to_text()), changed[:80]
+        assert not holds(SignedNote(changed).signed(KEY).to_text()), changed[:80]
     assert holds(body, Trusted())
     assert not holds(body)
     assert not holds(body + "\n", Trusted())
@@ -518,7 +525,7 @@ def test_both_programs_find_every_history_that_did_not_only_grow(verifier: Modul
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_proof_leads_from_one_key_of_the_log_to_the_next(garden: World, verifier: ModuleType) -> None:
+def test_a_proof_leads_from_one_key_of_the_log_to_the_next(garden: Realm, verifier: ModuleType) -> None:
     later = SigningKey(ORIGIN, bytes(reversed(range(32))))
     old = checkpoint_of(garden.log.root_at(5), ORIGIN, [KEY])
     data = make_consistency(garden.log, old, checkpoint_of(garden.log.head(), ORIGIN, [later]))
@@ -526,7 +533,7 @@ def test_a_proof_leads_from_one_key_of_the_log_to_the_next(garden: World, verifi
     assert check_proof(data, Trusted(now), Trusted(before)).kind == "consistency"
     assert verifier.check(data, asked(now, old=before))
     for keys, old_keys in ((before, before), (now, now), (before, now), ((*before, *now), before), (now, ())):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             check_proof(data, Trusted(keys), Trusted(old_keys) if old_keys else None)
         with pytest.raises(verifier.NotProven):
             verifier.check(data, asked(keys, old=old_keys))

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
-from world.canonical import canonical_bytes
-from world.errors import Refused
-from world.events import TOPICS
+from world.audit.verify import verify
+from world.errors import RefusedError
+from world.events.definitions import TOPICS
 from world.log import LoggedEvent, NewEvent, TreeHead, event_leaf, open_log
 from world.log.merkle import Frontier
-from world.verify import verify
-from worldprotocol.proofs.exports import ExportReport, check_export, is_export
-from worldprotocol.redaction import Redaction
-from worldprotocol.transfer import export_log, import_log, read_heads
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.export.jsonl import export_log, import_log, read_heads
+from worldprotocol.export.proofs.exports import ExportReport, check_export, is_export
+from worldprotocol.export.redaction import Redaction
 
 GOLDEN = FOLDER / "garden-leased.jsonl"
 ALL = ("resources", "inputs", "actors")
@@ -105,7 +105,7 @@ def test_no_changed_byte_of_a_redacted_export_is_sound(address: str, rules: tupl
 def is_sound(data: bytes) -> bool:
     try:
         return checked(data).ok
-    except Refused as refused:
+    except RefusedError as refused:
         return refused.code != "BAD_EXPORT"
 
 
@@ -138,13 +138,13 @@ def test_a_line_that_says_two_things_is_found(address: str, tmp_path: Path, rule
     for at in (0, shown, *hidden, len(told) - 1):
         for changed in set(in_other_words(told[at])) - {told[at]}:
             data = b"".join([*told[:at], changed, *told[at + 1 :]])
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 checked(data)
             assert refused.value.code == "BAD_EXPORT", changed
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedError):
                 import_log(io.BytesIO(data), str(tmp_path / "copy.db"))
     twice = told[-1].replace(b'"size":', b'"size":1,"size":')
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         read_heads(io.BytesIO(b"".join([*told[:-1], twice])))
     assert refused.value.code == "INVALID_TREE_HEAD"
     assert not (tmp_path / "copy.db").exists()
@@ -158,7 +158,7 @@ def test_a_hidden_event_that_tells_of_itself_is_found(address: str, more: dict[s
     told = lines(exported(address, ALL))
     hidden = next(line for line in told if line.get("redacted") is True)
     hidden |= more
-    with pytest.raises(Refused, match="tells of the event") as refused:
+    with pytest.raises(RefusedError, match="tells of the event") as refused:
         checked(b"".join(canonical_bytes(line) + b"\n" for line in told))
     assert refused.value.code == "BAD_EXPORT"
 
@@ -173,7 +173,7 @@ def test_a_missing_moved_or_repeated_line_is_found(address: str) -> None:
         told[:-1],
         told[:1],
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             checked(b"".join(changed))
         assert refused.value.code == "BAD_EXPORT"
         assert "imported" not in refused.value.message
@@ -299,10 +299,10 @@ def test_no_text_of_an_input_and_no_name_of_an_actor_is_left(address: str) -> No
 @pytest.mark.requirement("KM-7.3")
 def test_rules_are_read_strictly() -> None:
     for rule in ("", "inputs=", "actor", "actor=", "topic=", "paths", "role=x"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             Redaction([rule])
         assert refused.value.code == "INVALID_REDACTION"
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         Redaction(["role=a"], {"a": ["role=a"]})
     assert Redaction(["role=a"], {"a": ["inputs", "actor=bo"]}).kinds == ("actor", "inputs")
     assert not Redaction([])

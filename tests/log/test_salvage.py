@@ -18,13 +18,13 @@ import psycopg
 import pytest
 
 from tests.golden.garden import FOLDER, record
-from world.canonical import canonical_bytes
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.log import NewEvent, TreeHead, event_leaf, open_log
-from world.log.pages import rows_of_file
-from worldprotocol.proofs.exports import check_export
-from worldprotocol.salvage.salvage import Salvaged, salvage
-from worldprotocol.transfer import export_log, import_log
+from world.log.backends.sqlite_pages import rows_of_file
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.export.jsonl import export_log, import_log
+from worldprotocol.export.proofs.exports import check_export
+from worldprotocol.export.salvage.salvage import Salvaged, salvage
 
 DELETE = "DELETE FROM wp_event WHERE id & 1099511627775"
 
@@ -210,12 +210,12 @@ def test_without_a_table_the_rest_is_still_read(
 ) -> None:
     sql(place, "PRAGMA secure_delete=ON", "DROP VIEW world_events", f"DROP TABLE {table}")
     if table == "wp_event":
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             salvage(str(place), tmp_path / "new.jsonl", tmp_path / "rest.jsonl")
         assert caught.value.code == "NOTHING_TO_SALVAGE"
         return
     if table == "wp_log":
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             salvage(str(place), tmp_path / "new.jsonl", tmp_path / "rest.jsonl")
         assert refused.value.details["numbers"] == [1, 2]
         done, _ = rescue(f"{place}#2", committed, tmp_path)
@@ -313,7 +313,7 @@ def came_out(place: Path, events: dict[int, dict[str, Any]], folder: Path) -> tu
     """Salvage, check every claim, and return which events came out as they were committed."""
     try:
         done, others = rescue(place, events, folder)
-    except DamagedLog:
+    except DamagedLogError:
         return Salvaged("main"), set()
     out = {line["position"]: line for line in events_of(folder / "saved.jsonl")} | others
     return done, {position for position, line in out.items() if line == events[position]}
@@ -466,7 +466,7 @@ def test_whatever_happened_to_a_file_every_claim_holds(
     chance, data, place = random.Random(seed), original.read_bytes(), tmp_path / "damaged.db"
     for _ in range(5):
         place.write_bytes(damaged(data, chance))
-        with suppress(DamagedLog):
+        with suppress(DamagedLogError):
             rescue(f"{place}#2", committed, tmp_path)
 
 
@@ -478,7 +478,7 @@ def test_whatever_happened_to_an_export_every_claim_holds(
     chance, data, place = random.Random(seed), whole, tmp_path / "damaged.jsonl"
     for _ in range(5):
         place.write_bytes(damaged(data, chance))
-        with suppress(DamagedLog):
+        with suppress(DamagedLogError):
             rescue(place, committed, tmp_path)
 
 
@@ -502,7 +502,7 @@ def test_junk_holds_no_rows(tmp_path: Path) -> None:
     for seed in range(20):
         place.write_bytes(random.Random(seed).randbytes(20_000))
         assert all(isinstance(columns, tuple) for _, columns in rows_of_file(str(place)))
-        with pytest.raises((DamagedLog, Refused)):
+        with pytest.raises((DamagedLogError, RefusedError)):
             salvage(str(place), tmp_path / "new.jsonl", tmp_path / "rest.jsonl")
 
 

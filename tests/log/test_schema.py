@@ -12,12 +12,12 @@ import psycopg
 import pytest
 
 from tests.golden.garden import FOLDER
+from world.audit.verify import VerificationReport, verify
 from world.log import open_log
 from world.log.url import parse_address
-from world.verify import Report, verify
-from worldprotocol.assemble import rebuild_index
-from worldprotocol.cli.run import run
-from worldprotocol.transfer import import_log
+from worldprotocol.api.bootstrap import rebuild_index
+from worldprotocol.cli.program import run
+from worldprotocol.export.jsonl import import_log
 
 MENDABLE = [
     [
@@ -101,7 +101,7 @@ def sql(address: str, statements: str) -> None:
         connection.execute(statements.encode())
 
 
-def verified(address: str) -> Report:
+def verified(address: str) -> VerificationReport:
     with open_log(address, read_only=True) as log:
         return verify(log)
 

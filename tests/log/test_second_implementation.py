@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from tests import second_implementation as second
 from tests.documents import GENERATED, LOG_FORMAT
 from tests.log.generate_vectors import FILES, FOLDER, LOGS, TESTS, text_of, vectors
-from world.canonical import canonical_text
-from world.errors import Refused
-from world.events import EVENT_TYPES
-from world.frozen import freeze
-from world.patch import Patch, apply_patch
+from world.errors import RefusedError
+from world.events.definitions import EVENT_TYPES
+from world.model.canonical_json import canonical_text
+from world.model.immutable_json import freeze
+from world.model.patch import Patch, apply_patch
 
 PROGRAM = ("second_implementation", "second_forms", "second_leases")
 
@@ -112,7 +112,7 @@ def test_both_implementations_apply_patches_alike(data: Any, operation: str, nam
     wire = {"op": operation, "path": path} | ({} if operation == "unset" else {"value": value})
     try:
         expected = apply_patch(freeze(data), Patch.from_wire(wire))
-    except Refused:
+    except RefusedError:
         with pytest.raises(second.Bad):
             second.patched(data, wire)
     else:

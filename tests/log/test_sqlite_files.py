@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from world.errors import DamagedLog, LogBusy, Refused, StorageFull, WorldProtocolError
+from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
 from world.log import EventLog, NewEvent, list_logs, open_log
 
 
@@ -118,7 +118,7 @@ def test_a_store_that_lost_a_part_of_itself_is_damaged_and_no_foreign_file(path:
         database.execute("DROP VIEW world_events")
         database.execute(change)
     database.close()
-    with pytest.raises(DamagedLog) as caught, open_log(str(path), read_only=True) as log:
+    with pytest.raises(DamagedLogError) as caught, open_log(str(path), read_only=True) as log:
         log.head()
     assert caught.value.code == "LOG_DAMAGED"
 
@@ -223,7 +223,7 @@ def test_another_writer_who_keeps_the_lock_is_reported(path: Path) -> None:
     with open_log(str(path), create=True, busy_timeout_ms=20) as log:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LogBusy) as caught:
+        with pytest.raises(LogBusyError) as caught:
             append(log)
         assert caught.value.code == "LOG_BUSY"
         other.execute("ROLLBACK")
@@ -239,7 +239,7 @@ def test_a_full_disk_loses_nothing_and_the_log_goes_on_afterwards(path: Path) ->
         writer = log._store._writer  # type: ignore[attr-defined]
         pages = writer.execute("PRAGMA page_count").fetchone()[0]
         writer.execute(f"PRAGMA max_page_count = {pages + 2}")
-        with pytest.raises(StorageFull) as caught:
+        with pytest.raises(StorageFullError) as caught:
             append(log, 1, size=100_000)
         assert caught.value.code == "STORAGE_FULL"
         assert log.head() == head
@@ -258,7 +258,7 @@ def test_damaged_bytes_are_reported_as_damage(path: Path) -> None:
     for page in range(8, len(data) // 4096):
         data[page * 4096 : page * 4096 + 512] = b"\xa5" * 512
     path.write_bytes(data)
-    with pytest.raises(DamagedLog) as caught, open_log(str(path), read_only=True) as log:
+    with pytest.raises(DamagedLogError) as caught, open_log(str(path), read_only=True) as log:
         list(log.read())
     assert caught.value.code == "LOG_DAMAGED"
 
@@ -268,7 +268,7 @@ def test_a_file_cut_short_is_reported(path: Path, keep: int) -> None:
     with open_log(str(path), create=True) as log:
         append(log, 200, size=500)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises((DamagedLog, Refused)) as caught, open_log(str(path), read_only=True) as log:
+    with pytest.raises((DamagedLogError, RefusedError)) as caught, open_log(str(path), read_only=True) as log:
         list(log.read())
     assert caught.value.code in ("LOG_DAMAGED", "NOT_A_LOG", "LOG_GAP")
 
@@ -280,7 +280,7 @@ def test_a_log_replaced_by_an_older_copy_is_noticed_before_anything_is_appended(
             database.execute("DELETE FROM wp_event WHERE id & 255 > 3")
             database.execute("DELETE FROM wp_head")
         database.close()
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             append(log)
         assert caught.value.code == "LOG_SHRUNK"
 
@@ -291,9 +291,9 @@ def test_a_changed_tree_is_noticed_before_anything_is_appended(path: Path) -> No
         with sqlite3.connect(path) as database:
             database.execute("UPDATE wp_head SET root = zeroblob(32)")
         database.close()
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             append(log)
         assert caught.value.code == "TREE_DAMAGED"
-    with open_log(str(path)) as log, pytest.raises(DamagedLog) as caught:
+    with open_log(str(path)) as log, pytest.raises(DamagedLogError) as caught:
         append(log)
     assert caught.value.code == "TREE_DAMAGED"

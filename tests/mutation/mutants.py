@@ -14,7 +14,18 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators, operator_string
 
-ERRORS = frozenset({"Refused", "DamagedLog", "Diverged", "ErrorValue", "ValueError", "TypeError", "overruled", "print"})
+ERRORS = frozenset(
+    {
+        "RefusedError",
+        "DamagedLogError",
+        "DivergenceError",
+        "ErrorValue",
+        "ValueError",
+        "TypeError",
+        "overruled",
+        "print",
+    }
+)
 """Callables whose arguments after the first are read by people; the first is the error's code or subject."""
 
 WORDING_FIRST = frozenset({"ValueError", "TypeError", "print"})

@@ -33,7 +33,7 @@ __all__ = ["double"]
 def double(number: int | None) -> int:
     """Return twice the number."""
     if number is None:
-        raise Refused("NO_NUMBER", f"{number} is no number.", number=1)
+        raise RefusedError("NO_NUMBER", f"{number} is no number.", number=1)
     return cast("int", number) * 2
 '''
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.pipeline.shop import shop
 from world.clock import SystemClock
-from world.errors import Refused
-from worldprotocol import World
+from world.errors import RefusedError
+from worldprotocol import Realm
 
 
 class Off(SystemClock):
@@ -35,7 +35,7 @@ def manifest(agent: str, resource: str) -> dict[str, Any]:
     return {"ver": "1.0", "agent_id": agent, "session_id": f"s-{agent}", "scope": scope}
 
 
-def act(world: World, what: str, *rest: str) -> Any:
+def act(world: Realm, what: str, *rest: str) -> Any:
     """Do what the command line says, and return what is printed."""
     desk = world.leases.desk
     if what == "lease":
@@ -53,10 +53,10 @@ def act(world: World, what: str, *rest: str) -> Any:
 
 def main(address: str, off_ms: str, *what: str) -> None:
     """Open the realm, act, and print one line of JSON."""
-    with World.open(address, domain=shop, clock=Off(int(off_ms))) as world:
+    with Realm.open(address, domain=shop, clock=Off(int(off_ms))) as world:
         try:
             told = {"done": act(world, *what)}
-        except Refused as refused:
+        except RefusedError as refused:
             told = {"refused": refused.code, "message": refused.message, **refused.details}
     sys.stdout.write(json.dumps(told) + "\n")
 

@@ -13,23 +13,23 @@ from typing import Any
 
 from authority import Approve, Escalate, Narrow, Policy, PolicyRegistry, Reject, StandardAuthority, rule
 from tests.pipeline.shop import shop
-from world.canonical import digest
 from world.clock import SequentialIds
-from world.core import EffectResult
-from world.decision import HumanAnswer
-from world.errors import Refused
-from world.klis.resource import ResourceTypes
-from world.making import Recording
-from world.ports import Performed
-from world.proposal import Proposal
-from world.protocol import WorldProtocol
-from world.snapshot import ErrorValue
-from world.submission import Submission
-from world.work import Task
-from worldprotocol.assemble import assemble
-from worldprotocol.facade import World
-from worldprotocol.judging_again import question_of
-from worldprotocol.whatif.stand_ins import Bystander, RecordedClock
+from world.core import EffectAnswer
+from world.engine.effect_runner import EffectRecorder
+from world.engine.protocol import WorldProtocol
+from world.errors import RefusedError
+from world.klis.resources.resource import ResourceTypes
+from world.model.canonical_json import digest
+from world.model.decision import HumanAnswer
+from world.model.snapshot import ErrorValue
+from world.pipeline.submit import Submission
+from world.pipeline.unit_of_work import Task
+from world.state.ports import Performed
+from world.state.proposal import Proposal
+from worldprotocol.analysis.counterfactual.stand_ins import Bystander, RecordedClock
+from worldprotocol.analysis.rejudging import question_of
+from worldprotocol.api.bootstrap import bootstrap
+from worldprotocol.api.realm import Realm
 
 Step = tuple[Any, ...]
 
@@ -94,9 +94,9 @@ class Later(WorldProtocol):
         self.outstanding.append(task)
         return []
 
-    def bring(self, task: Task, result: EffectResult) -> None:
+    def bring(self, task: Task, result: EffectAnswer) -> None:
         self.outstanding.remove(task)
-        for following in self.record(Recording(task, Performed(result))):
+        for following in self.record(EffectRecorder(task, Performed(result))):
             self.perform(following)
 
 
@@ -130,7 +130,7 @@ class Effect:
     name: str
     call: str
     step: int | None = None
-    result: EffectResult | None = None
+    result: EffectAnswer | None = None
     taken: str | None = None
 
 
@@ -156,7 +156,7 @@ class History:
         self.inserted: list[str] = []
         self.sizes: list[int] = []
         ids = SequentialIds("record" if like is None else "real")
-        self.log, parts, _ = assemble(str(file), create=True, domain=shop, policies=[HOUSE], clock=self.clock, ids=ids)
+        self.log, parts, _ = bootstrap(str(file), create=True, domain=shop, policies=[HOUSE], clock=self.clock, ids=ids)
         self.protocol = Later(
             self.log,
             domain=parts.domain,
@@ -169,7 +169,7 @@ class History:
             types=ResourceTypes.installed(),
         )
         self.protocol.outstanding = []
-        self.world = World(self.log, parts, self.protocol)
+        self.world = Realm(self.log, parts, self.protocol)
         self.world._found(None, "operator")
         for name, binding in BINDINGS.items():
             self.world.register(name, "human" if name in ("ann", "kid") else "agent", binding=binding)
@@ -197,7 +197,7 @@ class History:
             try:
                 getattr(self, f"_{step[0]}")(came, *step[1:])
                 self.record.came[self.now] = came
-            except Refused:
+            except RefusedError:
                 pass
         self._after()
         self.world.register("mark", "system", name=f"step {self.now}")
@@ -219,7 +219,7 @@ class History:
     # Steps
 
     def _nothing(self, came: Came) -> None:
-        raise Refused("DROPPED", "it is not done")
+        raise RefusedError("DROPPED", "it is not done")
 
     def _sell(self, came: Came, actor: str, item: str, count: int, branch: int = 0) -> None:
         named = self._branch_named(came, branch)
@@ -249,10 +249,10 @@ class History:
         name = self._named(came, which, lambda one: one.asked)
         asked = self.world.proposal(name).asked
         if asked is None:
-            raise Refused("NOT_WAITING", "nobody asks")
+            raise RefusedError("NOT_WAITING", "nobody asks")
         came.question = question_of(asked), asked.step
         if self.like is not None and self.like.came[self.now].question != came.question:
-            raise Refused("NOT_ASKED", "it is another question")
+            raise RefusedError("NOT_ASKED", "it is another question")
         scope = ["data.stock.*", "data.sold"] if choice == "narrow" else None
         wire = {"answerId": f"a{self.now}", "by": self.world._actor("ann"), "choice": choice, "reason": "so"}
         answer = HumanAnswer.read({**wire, "scope": None if scope is None else {"allowedPaths": scope}})
@@ -268,10 +268,10 @@ class History:
             return
         name = self._named(came, which, lambda one: one.requested)
         task = next(one for one in self.protocol.outstanding if one.proposal_id == name)
-        result = EffectResult({"receipt": f"r{self.now}"})
+        result = EffectAnswer({"receipt": f"r{self.now}"})
         if fails:
             asked = task.requirement
-            result = EffectResult(error=ErrorValue("BANK_CLOSED", "no", asked.action_id, asked.node_path, 5))
+            result = EffectAnswer(error=ErrorValue("BANK_CLOSED", "no", asked.action_id, asked.node_path, 5))
         found = next(one for one in self.record.effects[self._step_of(name)] if one.name == task.requirement.id)
         found.step, found.result = self.now, result
         self.protocol.bring(task, result)
@@ -295,7 +295,7 @@ class History:
         found = self._requests()
         name = found[which % len(found)][0]
         if not self.protocol.leasing.withdraw(name):
-            raise Refused("NOT_WAITING", "it does not wait")
+            raise RefusedError("NOT_WAITING", "it does not wait")
 
     def _revoke(self, came: Came, which: int) -> None:
         _, _, leases = self._leases_of(which)
@@ -305,12 +305,12 @@ class History:
         name = self._named(came, which, lambda one: one.status == "executing")
         leases = [lease for _, session, lease, _ in self._held() if session == name]
         if not leases:
-            raise Refused("UNKNOWN_LEASE", "it holds none")
+            raise RefusedError("UNKNOWN_LEASE", "it holds none")
         self.protocol.leasing.revoke(leases, by="operator", reason="enough")
 
     def _agent(self, came: Came, actor: str, priority: int) -> None:
         if self.protocol.archive.peek(lambda realm: actor in realm.klis.agents):
-            raise Refused("KNOWN", "it is known")
+            raise RefusedError("KNOWN", "it is known")
         self.protocol.leasing.register_agent(actor, by="operator", priority=priority)
 
     def _bind(self, came: Came, actor: str, how: str) -> None:
@@ -341,7 +341,7 @@ class History:
     def _step(self, which: int) -> int:
         numbers = self._submitted()
         if not numbers:
-            raise Refused("NONE", "nothing was submitted")
+            raise RefusedError("NONE", "nothing was submitted")
         return numbers[which % len(numbers)]
 
     def _named(self, came: Came, which: int, fits: Callable[[Proposal], object]) -> str:
@@ -349,7 +349,7 @@ class History:
         if self.like is None:
             numbers = [number for number in self._submitted() if fits(self.world.proposal(self._id(number)))]
             if not numbers:
-                raise Refused("NONE", "none fits")
+                raise RefusedError("NONE", "none fits")
             came.of = numbers[which % len(numbers)]
         else:
             came.of = self.like.came[self.now].of
@@ -358,7 +358,7 @@ class History:
     def _id(self, number: int) -> str:
         found = self.record.came.get(number)
         if found is None or found.proposal_id is None:
-            raise Refused("NONE", "it was not submitted here")
+            raise RefusedError("NONE", "it was not submitted here")
         return found.proposal_id
 
     def _step_of(self, proposal_id: str) -> int:
@@ -383,14 +383,14 @@ class History:
             found = [name for name in self.like.came[self.now].heads if name in heads]
             base = heads[found[0]] if found else base
         if base is None:
-            raise Refused("NONE", "it made no world")
+            raise RefusedError("NONE", "it made no world")
         return base
 
     def _requests(self) -> list[tuple[str, str, str]]:
         came = (self.like or self.record).came
         found = [one.request for number, one in came.items() if number < self.now and one.request is not None]
         if not found:
-            raise Refused("NONE", "nobody asked for a lease")
+            raise RefusedError("NONE", "nobody asked for a lease")
         return found
 
     def _leases_of(self, which: int) -> tuple[str, str, list[str]]:
@@ -398,7 +398,7 @@ class History:
         _, agent, session = found[which % len(found)]
         leases = [lease for holder, held_in, lease, _ in self._held() if (holder, held_in) == (agent, session)]
         if not leases:
-            raise Refused("UNKNOWN_LEASE", "it holds none")
+            raise RefusedError("UNKNOWN_LEASE", "it holds none")
         return agent, session, leases
 
     def _held(self) -> list[tuple[str, str, str, str]]:
@@ -483,14 +483,14 @@ class History:
         if self.world.proposal(name).cancelled is None:
             self.protocol.cancel(name, by="whatif", reason=f"effect needed: {asked.type}")
         error = ErrorValue("CANCELLED", "effect needed", asked.action_id, asked.node_path, self.clock.now)
-        self.protocol.bring(task, EffectResult(error=error))
+        self.protocol.bring(task, EffectAnswer(error=error))
 
 
 def _call(task: Task) -> str:
     return digest({"name": task.requirement.type, "args": task.requirement.params})
 
 
-def state_of(world: World) -> dict[str, Any]:
+def state_of(world: Realm) -> dict[str, Any]:
     """Return what is comparable of a realm: heads, the active branch, and who holds and wants what."""
     realm = world.realm()
     numbers = dict.fromkeys(realm.proposals)
@@ -507,7 +507,7 @@ def state_of(world: World) -> dict[str, Any]:
     }
 
 
-def outcome_of(world: World, proposal_id: str | None) -> dict[str, Any]:
+def outcome_of(world: Realm, proposal_id: str | None) -> dict[str, Any]:
     """Return what came of a proposal."""
     if proposal_id is None:
         return {"status": "none"}

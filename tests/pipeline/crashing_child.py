@@ -13,7 +13,7 @@ from typing import Any
 from host import handler
 from tests.pipeline.counted_kills import ReportingClock, report
 from tests.pipeline.shop import ACTORS, house, shop
-from worldprotocol.facade import World
+from worldprotocol.api.realm import Realm
 
 
 def main(address: str, outside: str, idempotent: bool, pipe: int) -> None:
@@ -29,7 +29,7 @@ def main(address: str, outside: str, idempotent: bool, pipe: int) -> None:
         return {"receipt": call.idempotency_key}
 
     clock = ReportingClock(pipe)
-    world = World.open(address, domain=shop, policies=[house], effects=[charge], clock=clock)
+    world = Realm.open(address, domain=shop, policies=[house], effects=[charge], clock=clock)
     assert "ann" in ACTORS
     while True:
         world.act("ann", "charge", {"amount": 1, "times": 3})

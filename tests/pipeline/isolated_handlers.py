@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from worldprotocol import Done, Failed, handler
+from worldprotocol import EffectFailure, EffectResult, handler
 
 
 class Write(BaseModel):
@@ -19,7 +19,7 @@ class Write(BaseModel):
 @handler("own.write", input=Write, isolation="process", touches=lambda params: [("MUTATES", f"FILE:{params.path}")])
 def write(params: Write, call: Any) -> Any:
     Path(params.path.lstrip("/")).write_text(params.text)
-    return Done({"pid": os.getpid(), "key": call.idempotency_key, "token": os.environ.get("TOKEN")})
+    return EffectResult({"pid": os.getpid(), "key": call.idempotency_key, "token": os.environ.get("TOKEN")})
 
 
 @handler("own.stray", isolation="process")
@@ -31,7 +31,7 @@ def stray(params: dict[str, Any], _: Any) -> Any:
 @handler("own.fail", isolation="process")
 def fail(params: dict[str, Any], _: Any) -> Any:
     if params["how"] == "failed":
-        return Failed("BAD_DAY", "It rains.", {"mm": 3})
+        return EffectFailure("BAD_DAY", "It rains.", {"mm": 3})
     raise KeyError("missing")
 
 

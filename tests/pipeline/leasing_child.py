@@ -16,14 +16,14 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol import World
+from worldprotocol import Realm
 
 LIMITS = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=16, default_ttl_ms=KlisSettings().max_ttl_ms))
 """Leases expire after a day: on a machine with much to do these tests take longer than the usual minute."""
 COUNTED = "FILE:/counted"
 
 
-def count(world: World, agent: str, directory: Path, rounds: int) -> None:
+def count(world: Realm, agent: str, directory: Path, rounds: int) -> None:
     """Raise the number; a file that must not exist yet tells who else is there."""
     number, inside = directory / "number", directory / "inside"
     for turn in range(rounds):
@@ -42,7 +42,7 @@ def count(world: World, agent: str, directory: Path, rounds: int) -> None:
     say("done")
 
 
-def hoard(world: World, agent: str) -> None:
+def hoard(world: Realm, agent: str) -> None:
     """Take leases for ever, one file each and sometimes a file that others want too."""
     for number in itertools.count():
         resources = [f"FILE:/{agent}/{number}", f"FILE:/common/{number}"]
@@ -67,7 +67,7 @@ def say(line: str) -> None:
 
 def main(address: str, what: str, agent: str, *rest: str) -> None:
     """Do what the command line says."""
-    with World.open(address, domain=shop, limits=LIMITS) as world:
+    with Realm.open(address, domain=shop, limits=LIMITS) as world:
         say("ready")
         if what == "count":
             count(world, agent, Path(rest[0]), int(rest[1]))

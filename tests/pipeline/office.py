@@ -13,11 +13,11 @@ from host import handler
 from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
-from world.events import VerdictGiven
+from world.events.definitions import VerdictGiven
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.views.archive import decoded
-from worldprotocol.facade import World
+from world.read_models.archive import decoded
+from worldprotocol.api.realm import Realm
 
 
 class Desk(BaseModel):
@@ -79,8 +79,8 @@ class Post:
 
 
 @contextmanager
-def an_office(address: str, post: Post, *, clock: ManualClock | None = None, **klis: Any) -> Iterator[World]:
-    world = World.create(
+def an_office(address: str, post: Post, *, clock: ManualClock | None = None, **klis: Any) -> Iterator[Realm]:
+    world = Realm.create(
         address,
         domain=office,
         effects=[post.handler()],
@@ -96,7 +96,7 @@ def an_office(address: str, post: Post, *, clock: ManualClock | None = None, **k
 
 
 @contextmanager
-def holding(world: World, post: Post, actor: str, text: str, **wishes: Any) -> Iterator[None]:
+def holding(world: Realm, post: Post, actor: str, text: str, **wishes: Any) -> Iterator[None]:
     """Let an actor hold its leases, in a thread of its own, until the block is left."""
     done: list[Any] = []
     worker = threading.Thread(target=lambda: done.append(world.act(actor, "write", {"text": text}, **wishes)))
@@ -110,10 +110,10 @@ def holding(world: World, post: Post, actor: str, text: str, **wishes: Any) -> I
     assert done[0].status == "completed"
 
 
-def verdicts(world: World, proposal_id: str) -> list[VerdictGiven]:
+def verdicts(world: Realm, proposal_id: str) -> list[VerdictGiven]:
     events = [decoded(logged) for logged in world.log.read()]
     return [event for event in events if isinstance(event, VerdictGiven) and event.request_id == proposal_id]
 
 
-def statuses(world: World, proposal_id: str) -> list[str]:
+def statuses(world: Realm, proposal_id: str) -> list[str]:
     return [event.status for event in verdicts(world, proposal_id)]

@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from authority import Approve, Escalate, Narrow, Policy, Reject, rule
-from host import Failed, handler
+from host import EffectFailure, handler
 from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
-from worldprotocol.facade import World
+from worldprotocol.api.realm import Realm
 
 
 class Shop(BaseModel):
@@ -104,7 +104,7 @@ class Bank:
             self.started.set()
             self.release.wait(PATIENCE_S)
             if self.broken:
-                return Failed("BANK_CLOSED", "come back tomorrow")
+                return EffectFailure("BANK_CLOSED", "come back tomorrow")
             self.keys.append(call.idempotency_key)
             self.charged.append(params["amount"])
             return {"receipt": f"r{len(self.charged)}"}
@@ -121,12 +121,12 @@ ACTORS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def open_shop(address: str, **parts: Any) -> World:
+def open_shop(address: str, **parts: Any) -> Realm:
     """Found a shop with its actors; time and ids are the test's own."""
     parts.setdefault("clock", ManualClock(1_000, 1))
     parts.setdefault("ids", SequentialIds())
     parts.setdefault("effects", [Bank().handler()])
-    world = World.create(address, domain=shop, policies=[house], **parts)
+    world = Realm.create(address, domain=shop, policies=[house], **parts)
     for name, (kind, binding) in ACTORS.items():
         world.register(name, kind, binding=binding)  # type: ignore[arg-type]
     return world

@@ -13,8 +13,8 @@ import pytest
 from host import handler
 from tests.pipeline.works import check_log
 from world.core import load_domain
-from world.errors import Refused
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from worldprotocol.api.realm import Realm
 
 ROUNDS = 150
 MAIL = {"kind": "effect", "type": "mail.send", "params": {"to": {"kind": "get", "path": "input.to"}}}
@@ -45,8 +45,8 @@ def test_an_approval_and_a_cancellation_at_once_give_one_end_and_at_most_one_eff
 
     domain = load_domain(DOMAIN)
     with (
-        World.create(address, domain=domain, effects=[send]) as first,
-        World.open(address, domain=domain, effects=[send]) as second,
+        Realm.create(address, domain=domain, effects=[send]) as first,
+        Realm.open(address, domain=domain, effects=[send]) as second,
         ThreadPoolExecutor(2) as threads,
     ):
         first.register("bot", "agent", binding={"kind": "hitl", "ask": ["ann"]})
@@ -64,7 +64,7 @@ def test_an_approval_and_a_cancellation_at_once_give_one_end_and_at_most_one_eff
                 for _ in range(tries):
                     try:
                         second.host.cancel(name, by="ann", reason="not needed")
-                    except Refused as refused:
+                    except RefusedError as refused:
                         assert refused.code == "NOT_RUNNING"  # noqa: PT017  # undecided as yet, or over
                     else:
                         return True

@@ -16,14 +16,14 @@ from tests.pipeline.office import Desk, Post, an_office, holding, office, status
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
 from world.core import ActionContext, Domain
-from world.errors import DamagedLog, Refused
-from world.events import LeasesReleased, ProposalCompleted, ProposalFailed, VerdictGiven, WorldSealed
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import LeasesReleased, ProposalCompleted, ProposalFailed, VerdictGiven, WorldSealed
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.realm import Realm, fold
-from world.views.archive import decoded
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
+from world.read_models.archive import decoded
+from world.state.realm_state import RealmState, apply_event
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
 
 
 @pytest.mark.requirement("CARD-replay", "KP-5a", "WP-decision")
@@ -188,7 +188,7 @@ def test_a_faulty_manifest_of_an_action_is_found_when_the_domain_is_loaded(manif
     def x(ctx: ActionContext) -> Any:
         return []
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         _ = domain.schema
     assert path in [fault["path"] for fault in refused.value.details["faults"]]
 
@@ -196,14 +196,14 @@ def test_a_faulty_manifest_of_an_action_is_found_when_the_domain_is_loaded(manif
 def test_an_approval_without_leases_is_a_damaged_log(tmp_path: Path) -> None:
     with an_office(str(tmp_path / "w.db"), Post()) as world:
         events = [(logged.position, decoded(logged)) for logged in world.log.read()]
-    realm = Realm()
+    realm = RealmState()
 
     def replay_without_verdicts() -> None:
         for position, event in events:
             if not isinstance(event, VerdictGiven):
-                fold(realm, event, position)
+                apply_event(realm, event, position)
 
-    with pytest.raises(DamagedLog) as damaged:
+    with pytest.raises(DamagedLogError) as damaged:
         replay_without_verdicts()
     assert damaged.value.code == "APPROVED_WITHOUT_LEASES"
 
@@ -234,9 +234,9 @@ def test_nobody_else_can_use_or_give_back_what_a_proposal_holds(tmp_path: Path) 
     with an_office(str(tmp_path / "w.db"), post) as world, holding(world, post, "old", "one"):
         (lease, *_) = world.realm().klis.leases.values()
         session = lease.session.session_id
-        with pytest.raises(Refused) as released:
+        with pytest.raises(RefusedError) as released:
             world.leases.desk.release([lease.lease_id], agent_id="old", session_id=session)
-        with pytest.raises(Refused) as joined:
+        with pytest.raises(RefusedError) as joined:
             world.leases.acquire(agent="old", session=session, resource="FILE:/notes/one", timeout=0)
         assert (released.value.code, joined.value.code) == ("PROPOSAL_HOLDS", "PROPOSAL_HOLDS")
         assert lease.lease_id in world.realm().klis.leases
@@ -256,7 +256,7 @@ def test_waiting_and_dying_proposals_go_on_after_the_realm_was_opened_again(tmp_
         assert dying.status == "evaluating"
         before = world.realm()
         assert before.next_due() == before.retries[0][0]
-        with World.open(address, domain=shop, policies=[house], clock=clock) as again:
+        with Realm.open(address, domain=shop, policies=[house], clock=clock) as again:
             after = again.realm()
             assert after.retries == before.retries
             assert after.klis == before.klis
@@ -276,7 +276,7 @@ def test_no_update_is_lost_whatever_runs_at_once(
     """Threads add to two counters, with narrow scopes and none; the log names a serial order that gives the end."""
     folder = tmp_path_factory.mktemp("race")
     quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=8, max_proposal_retries=10_000))
-    with World.create(str(folder / "w.db"), domain=office, effects=[Post().handler()], limits=quick) as world:
+    with Realm.create(str(folder / "w.db"), domain=office, effects=[Post().handler()], limits=quick) as world:
         ended = threading.Semaphore(0)
 
         def listen(position: int, event: Any, schedule: Any) -> None:
@@ -313,7 +313,7 @@ def sums(plans: list[list[str]]) -> dict[str, int]:
     return expected
 
 
-def in_serial(world: World) -> dict[str, int]:
+def in_serial(world: Realm) -> dict[str, int]:
     """Do the additions one after the other in the order of the worlds, comparing each with what was sealed."""
     serial = {"a": 0, "b": 0}
     for logged in world.log.read():

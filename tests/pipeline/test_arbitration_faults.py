@@ -11,17 +11,17 @@ import pytest
 from authority import Approve, Policy, rule
 from tests.patience import PATIENCE_S
 from tests.pipeline.office import Desk, Post, an_office, holding, office, verdicts
+from world.audit.verify import verify
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect
-from world.errors import Refused
-from world.events import LeasesExpired, ProposalCompleted
-from world.klis.resource import STANDARD, ResourceType
+from world.errors import RefusedError
+from world.events.definitions import LeasesExpired, ProposalCompleted
+from world.klis.resources.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.verify import verify
-from world.views.archive import decoded
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
+from world.read_models.archive import decoded
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
 
 
 @pytest.mark.requirement("WP-epoch", "KP-4a")
@@ -53,7 +53,7 @@ def test_a_request_cannot_take_the_place_of_a_proposal(tmp_path: Path) -> None:
             "agent_id": "mid",
             "scope": [{"predicate": "MUTATES", "resource": "FILE:/a"}],
         }
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             world.leases.desk.request(manifest, by="mid", queue=True, request_id=asked.proposal_id)
         assert refused.value.code == "PROPOSAL_HOLDS"
         assert world.proposal(asked.proposal_id).status == "evaluating"
@@ -66,7 +66,7 @@ def test_who_may_write_nothing_needs_no_leases(tmp_path: Path) -> None:
         nothing = world.act("old", "add", {"name": "a", "amount": 1}, scope=[])
         assert nothing.status == "failed"  # it wrote outside of nothing at all
         assert verdicts(world, nothing.proposal_id) == []
-    with World.look(address) as looked:
+    with Realm.open_read_only(address) as looked:
         assert verify(looked.log).ok
 
 
@@ -91,7 +91,7 @@ def test_a_living_process_takes_over_what_a_vanished_one_left_without_being_told
         worker.start()
         assert post.arrived["one"].wait(PATIENCE_S)
         free = Post()
-        with World.open(address, domain=office, effects=[free.handler()], clock=clock) as other:
+        with Realm.open(address, domain=office, effects=[free.handler()], clock=clock) as other:
             waiting = other.act("old", "add", {"name": "a", "amount": 1})
             assert waiting.status == "evaluating"
             clock.advance(6_000_000)  # the effect's time limit, and the grace after it
@@ -108,7 +108,7 @@ def test_a_living_process_takes_over_what_a_vanished_one_left_without_being_told
 def test_whoever_gives_back_leases_is_not_kept_by_the_effects_that_others_make_then(tmp_path: Path) -> None:
     post = Post("one")
     quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=8))
-    with World.create(str(tmp_path / "w.db"), domain=office, effects=[post.handler()], limits=quick) as world:
+    with Realm.create(str(tmp_path / "w.db"), domain=office, effects=[post.handler()], limits=quick) as world:
         for name in ("old", "young"):
             world.register(name, "agent", binding={"kind": "auto_approve"})
             world.act(name, "add", {"name": "a", "amount": 0})
@@ -137,11 +137,11 @@ def test_what_could_not_be_read_again_is_not_recorded(tmp_path: Path, by: Any) -
             lambda: world.leases.desk.register_agent("x", by=by),
             lambda: world.act("old", "add", {"name": "a", "amount": 1}, execution_key=5),
         ):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 wrong()
             assert refused.value.code == "INVALID_VALUE"
         assert world.log.head().size == size
-    with World.look(address) as looked:
+    with Realm.open_read_only(address) as looked:
         assert verify(looked.log).ok
 
 
@@ -153,7 +153,7 @@ def test_rules_read_what_an_action_declares_to_touch(tmp_path: Path) -> None:
         seen.append(case.manifest)
         return Approve("seen")
 
-    with World.create(
+    with Realm.create(
         str(tmp_path / "w.db"), domain=office, policies=[Policy("look", [look])], effects=[Post().handler()]
     ) as world:
         world.register("old", "agent", binding={"kind": "policy_rules", "policy": "look"})
@@ -170,7 +170,7 @@ def test_a_proposal_whose_leases_are_revoked_fails_and_only_an_administrator_can
         worker.start()
         assert post.arrived["one"].wait(PATIENCE_S)
         (first, *_) = world.realm().klis.leases.values()
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             world.leases.desk.revoke([first.lease_id], by="young", reason="mine")
         assert refused.value.code == "NOT_AN_ADMINISTRATOR"
         states = world.leases.desk.revoke([first.lease_id], by="operator", reason="runaway")
@@ -218,7 +218,7 @@ def test_an_action_that_raises_a_keyboard_interrupt_hits_nobody_else(tmp_path: P
         yield effect("post", text="x")
         raise KeyboardInterrupt
 
-    with World.create(str(tmp_path / "w.db"), domain=rude, effects=[Post().handler()]) as world:
+    with Realm.create(str(tmp_path / "w.db"), domain=rude, effects=[Post().handler()]) as world:
         world.register("old", "agent", binding={"kind": "auto_approve"})
         ended: list[Any] = []
         worker = threading.Thread(target=lambda: ended.append(world.act("old", "go")))
@@ -231,7 +231,7 @@ def test_an_action_that_raises_a_keyboard_interrupt_hits_nobody_else(tmp_path: P
 def test_what_goes_on_by_itself_goes_on_at_once_where_it_is_disjoint(tmp_path: Path) -> None:
     post = Post("1", "2", "3")
     quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=8))
-    with World.create(str(tmp_path / "w.db"), domain=office, effects=[post.handler()], limits=quick) as world:
+    with Realm.create(str(tmp_path / "w.db"), domain=office, effects=[post.handler()], limits=quick) as world:
         for name in ("old", "young"):
             world.register(name, "agent", binding={"kind": "auto_approve"})
             world.act(name, "add", {"name": "a", "amount": 0})
@@ -250,10 +250,10 @@ def test_a_type_with_a_canonical_form_of_its_own_counts_for_direct_requests_too(
     with an_office(str(tmp_path / "w.db"), Post()) as world:
         world._acting._types = STANDARD.with_types(table)
         world.leases.acquire(agent="old", resource="TABLE:users", timeout=0)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             world.leases.acquire(agent="mid", resource="TABLE:Users", timeout=0)
         assert refused.value.code == "AMBIGUOUS_RESOURCE"
         address = str(tmp_path / "w.db")
-    with World.look(address) as looked:  # without the plug-in
+    with Realm.open_read_only(address) as looked:  # without the plug-in
         assert [one.triple.resource.text for one in looked.realm().klis.leases.values()] == ["TABLE:users"]
         assert verify(looked.log).ok

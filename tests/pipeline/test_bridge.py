@@ -13,25 +13,25 @@ from pydantic import BaseModel
 from projections.catalog import CatalogProjector
 from tests.pipeline.shop import open_shop
 from world.core import Domain
-from world.errors import Refused
-from world.intent import IntentBody
-from world.patch import Patch
-from world.paths import format_path
-from world.snapshot import SnapshotView
-from worldprotocol import World
-from worldprotocol.bridge import Bridge
+from world.errors import RefusedError
+from world.model.intent import IntentBody
+from world.model.patch import Patch
+from world.model.paths import format_path
+from world.model.snapshot import SnapshotView
+from worldprotocol import Realm
+from worldprotocol.api.bridge import Bridge
 
 SELL = {"type": "sell", "input": {"item": "tea"}}
 
 
 @pytest.fixture
-def world(log_url: str) -> Iterator[World]:
+def world(log_url: str) -> Iterator[Realm]:
     with open_shop(log_url) as opened:
         yield opened
 
 
 @pytest.fixture
-def bridge(world: World) -> Iterator[Bridge]:
+def bridge(world: Realm) -> Iterator[Bridge]:
     with Bridge(world, "ann", CatalogProjector()) as opened:
         yield opened
 
@@ -41,7 +41,7 @@ def sold(view: SnapshotView) -> int:
 
 
 @pytest.mark.requirement("INT-15.1", "INT-7.4.4c")
-def test_a_dispatch_issues_and_submits(world: World, bridge: Bridge) -> None:
+def test_a_dispatch_issues_and_submits(world: Realm, bridge: Bridge) -> None:
     done = bridge.dispatch(SELL, note="by hand")
     assert done.status == "completed"
     assert done.intent.intent_id
@@ -65,7 +65,7 @@ def test_a_scope_that_a_body_proposes_is_proposed(bridge: Bridge) -> None:
 @pytest.mark.requirement("INT-15.1")
 def test_a_dispatch_that_is_no_intent_is_refused(bridge: Bridge) -> None:
     for wrong in ({"input": 1}, {"type": "", "input": 1}, {"type": "sell", "actor": "eve"}):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             bridge.dispatch(wrong)
 
 
@@ -77,7 +77,7 @@ def test_what_stands_at_a_path_is_read(bridge: Bridge) -> None:
     assert bridge.get("receipts.0") is None
     assert bridge.get("data") == bridge.view().data
     for elsewhere in ("", "meta.timestamp", "system.status", "input", "$host.jobs", 5, None, ("stock", "tea")):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             bridge.get(elsewhere)  # type: ignore[arg-type]
         assert caught.value.code == "INVALID_PATH"
 
@@ -104,7 +104,7 @@ def form() -> Domain:
 
 @pytest.mark.requirement("INT-15.1")
 def test_setting_a_place_dispatches_field_set(log_url: str) -> None:
-    with World.create(log_url, domain=form()) as world:
+    with Realm.create(log_url, domain=form()) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         bridge = Bridge(world, "ann")
         done = bridge.set("name", "Ann")
@@ -114,7 +114,7 @@ def test_setting_a_place_dispatches_field_set(log_url: str) -> None:
 
 @pytest.mark.requirement("INT-15.1")
 def test_a_schema_without_field_set_refuses_to_set(bridge: Bridge) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         bridge.set("sold", 1)
     assert caught.value.code == "UNKNOWN_ACTION"
 
@@ -123,7 +123,7 @@ def test_a_schema_without_field_set_refuses_to_set(bridge: Bridge) -> None:
 
 
 @pytest.mark.requirement("INT-15.1", "WP-events")
-def test_a_subscriber_is_told_every_new_view_in_order_until_it_leaves(world: World, bridge: Bridge) -> None:
+def test_a_subscriber_is_told_every_new_view_in_order_until_it_leaves(world: Realm, bridge: Bridge) -> None:
     views: list[SnapshotView] = []
     unsubscribe = bridge.subscribe(views.append)
     bridge.dispatch(SELL)
@@ -143,7 +143,9 @@ def test_a_subscriber_is_told_every_new_view_in_order_until_it_leaves(world: Wor
 def test_a_subscriber_that_raises_disturbs_nobody(
     bridge: Bridge, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("world.subscribers"), "disabled", False)  # import-linter switches loggers off
+    monkeypatch.setattr(
+        logging.getLogger("world.engine.event_bus"), "disabled", False
+    )  # import-linter switches loggers off
     views: list[SnapshotView] = []
 
     def broken(view: SnapshotView) -> None:
@@ -164,7 +166,7 @@ def test_a_subscriber_cannot_act_from_within_and_may_schedule_it(bridge: Bridge)
     def react(view: SnapshotView) -> None:
         told.append(sold(view))
         if sold(view) < 3:
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedError) as caught:
                 bridge.dispatch(SELL)
             told.append(caught.value.code)
             bridge.schedule(lambda: told.append(bridge.dispatch(SELL).status))
@@ -183,7 +185,7 @@ def test_what_is_scheduled_while_nobody_is_told_is_done_at_once(bridge: Bridge) 
 
 
 @pytest.mark.requirement("INT-15.1")
-def test_a_bridge_holds_to_its_branch(world: World, bridge: Bridge) -> None:
+def test_a_bridge_holds_to_its_branch(world: Realm, bridge: Bridge) -> None:
     world.create_branch("side")
     with Bridge(world, "ann", branch="side") as side:
         main_views: list[int] = []
@@ -200,10 +202,10 @@ def test_a_bridge_holds_to_its_branch(world: World, bridge: Bridge) -> None:
     assert (main_views, side_views) == ([1, 2, 3], [1, 2])
 
 
-def test_a_bridge_of_nobody_or_to_nowhere_is_refused(world: World) -> None:
-    with pytest.raises(Refused, match="nobody"):
+def test_a_bridge_of_nobody_or_to_nowhere_is_refused(world: Realm) -> None:
+    with pytest.raises(RefusedError, match="nobody"):
         Bridge(world, "nobody")
-    with pytest.raises(Refused, match="nowhere"):
+    with pytest.raises(RefusedError, match="nowhere"):
         Bridge(world, "ann", branch="nowhere")
 
 
@@ -211,7 +213,7 @@ def test_a_bridge_of_nobody_or_to_nowhere_is_refused(world: World) -> None:
 
 
 @pytest.mark.requirement("INT-15.1", "INT-7.4.1")
-def test_a_bridge_projects_the_catalog_of_its_actor_and_branch(world: World, bridge: Bridge) -> None:
+def test_a_bridge_projects_the_catalog_of_its_actor_and_branch(world: Realm, bridge: Bridge) -> None:
     assert bridge.project_action_catalog() == world.actions.catalog("ann")
     bridge.dispatch({"type": "close"})
     assert [one.type for one in bridge.project_action_catalog().actions] == ["charge", "close"]
@@ -221,7 +223,7 @@ def test_a_bridge_projects_the_catalog_of_its_actor_and_branch(world: World, bri
         "reason": "the predicate is false (open is false)",
     }
     for wrong in ("x", 5, ["policy"], {"policy": "x"}):
-        with pytest.raises(Refused, match="Pruning") as caught:
+        with pytest.raises(RefusedError, match="Pruning") as caught:
             bridge.project_action_catalog(pruning=wrong)  # type: ignore[arg-type]
         assert caught.value.code == "INVALID_VALUE"
     own = world.actions.request("bot", mode="ui")
@@ -235,7 +237,7 @@ class Broken:
 
 @pytest.mark.requirement("INT-15.5")
 @pytest.mark.parametrize("projector", [None, Broken()])
-def test_without_a_projector_that_works_all_actions_of_the_schema_are_available(world: World, projector: Any) -> None:
+def test_without_a_projector_that_works_all_actions_of_the_schema_are_available(world: Realm, projector: Any) -> None:
     world.act("ann", "close")
     bridge = Bridge(world, "ann", projector)
     catalog = bridge.project_action_catalog()
@@ -250,7 +252,7 @@ def test_without_a_projector_that_works_all_actions_of_the_schema_are_available(
 
 
 @pytest.mark.requirement("INT-15.1", "WP-events")
-def test_in_asyncio_views_come_and_intents_go_without_blocking(world: World, bridge: Bridge) -> None:
+def test_in_asyncio_views_come_and_intents_go_without_blocking(world: Realm, bridge: Bridge) -> None:
     async def listen(count: int) -> list[int]:
         found: list[int] = []
         views = bridge.views()
@@ -269,6 +271,6 @@ def test_in_asyncio_views_come_and_intents_go_without_blocking(world: World, bri
         return await asyncio.wait_for(listening, 30), first.status
 
     assert asyncio.run(all_of_it()) == ([1, 2, 3], "completed")
-    with pytest.raises(Refused, match=r"field\.set"):
+    with pytest.raises(RefusedError, match=r"field\.set"):
         asyncio.run(bridge.set_async("sold", 1))
     bridge.dispatch(SELL)  # nobody listens any more, and the loop is closed

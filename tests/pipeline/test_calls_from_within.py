@@ -12,16 +12,16 @@ from pydantic import BaseModel
 
 from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
-from world.errors import Refused
-from world.proposal import Proposal
+from world.errors import RefusedError
+from world.state.proposal import Proposal
 from worldprotocol import (
     ActionContext,
     Approve,
     Domain,
     IntentBody,
     Policy,
-    Selected,
-    World,
+    Realm,
+    Select,
     effect,
     handler,
     projection,
@@ -31,12 +31,12 @@ from worldprotocol import (
 
 R = TypeVar("R")
 
-CALLS: dict[str, Callable[[World], Any]] = {
+CALLS: dict[str, Callable[[Realm], Any]] = {
     "act": lambda world: world.act("ann", "add"),
     "register": lambda world: world.register("eve", "human"),
     "settle": lambda world: world.settle(),
     "branch": lambda world: world.create_branch("side"),
-    "receive": lambda world: world.receive({"kind": "ui", "eventId": "2"}, "ann"),
+    "receive": lambda world: world.project({"kind": "ui", "eventId": "2"}, "ann"),
     "leases": lambda world: world.leases.acquire(agent="ann", resource="FILE:/a"),
 }
 
@@ -48,10 +48,10 @@ class Sum(BaseModel):
 class Bench:
     """A world whose code of one kind makes a call to it."""
 
-    world: World
+    world: Realm
 
     def __init__(self) -> None:
-        self.calls: dict[str, Callable[[World], Any]] = {}
+        self.calls: dict[str, Callable[[Realm], Any]] = {}
 
     def in_time(self, call: Callable[[], R]) -> R:
         """Return what a call returns that must not wait for itself."""
@@ -108,7 +108,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     @projection("adds")
     def adds(request: Any) -> Any:
         bench.at("projection")
-        return Selected(IntentBody.read({"type": "add"}))
+        return Select(IntentBody.read({"type": "add"}))
 
     @handler("bell", time_limit_ms=20_000)
     def bell(params: Any, call: Any) -> Any:
@@ -117,7 +117,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
     parts: dict[str, Any] = {"policies": [Policy("house", [asks])], "projections": [adds], "effects": [bell]}
     parts |= {"clock": ManualClock(1_000, 1), "ids": SequentialIds()}
-    with World.create(tmp_path / "world.db", domain=domain, **parts) as bench.world:
+    with Realm.create(tmp_path / "world.db", domain=domain, **parts) as bench.world:
         bench.world.register("ann", "human", binding={"kind": "auto_approve"})
         bench.world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"})
         yield bench
@@ -150,8 +150,8 @@ def test_an_action_that_calls_its_world_fails_with_an_error_value(bench: Bench, 
 def test_a_projection_that_calls_its_world_has_failed(bench: Bench, name: str) -> None:
     bench.calls["projection"] = CALLS[name]
     size = bench.world.log.head().size
-    with pytest.raises(Refused) as caught:
-        bench.in_time(lambda: bench.world.receive({"kind": "ui", "eventId": "1"}, "ann"))
+    with pytest.raises(RefusedError) as caught:
+        bench.in_time(lambda: bench.world.project({"kind": "ui", "eventId": "1"}, "ann"))
     assert caught.value.code in ("PROJECTION_IMPURE", "PROJECTION_FAILED")  # whichever refuses the call first
     assert bench.world.log.head().size == size + (caught.value.code == "PROJECTION_IMPURE")  # which is recorded
 
@@ -163,8 +163,8 @@ def test_a_computed_value_that_calls_its_world_is_null(bench: Bench) -> None:
 
 
 def test_code_that_catches_the_refusal_goes_on(bench: Bench) -> None:
-    def forgiving(world: World) -> None:
-        with pytest.raises(Refused) as caught:
+    def forgiving(world: Realm) -> None:
+        with pytest.raises(RefusedError) as caught:
             world.act("ann", "add")
         assert caught.value.code == "CALL_FROM_WITHIN"
 

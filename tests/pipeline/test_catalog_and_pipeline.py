@@ -13,10 +13,10 @@ from authority import Approve, Policy, rule
 from tests.pipeline.shop import open_shop
 from world.clock import ManualClock, SequentialIds
 from world.core import AvailabilityContext, Domain, effect, set_
-from world.errors import Refused
-from world.events import ProposalJudged
-from worldprotocol import World, handler
-from worldprotocol.actions import Actions
+from world.errors import RefusedError
+from world.events.definitions import ProposalJudged
+from worldprotocol import Realm, handler
+from worldprotocol.api.actions import Actions
 
 
 def get(path: str) -> dict[str, Any]:
@@ -82,27 +82,27 @@ def bell(params: Any, call: Any) -> Any:
 
 
 @pytest.fixture
-def world(log_url: str) -> Iterator[World]:
+def world(log_url: str) -> Iterator[Realm]:
     parts: dict[str, Any] = {"policies": [Policy("open", [everybody_may])], "effects": [bell]}
-    with World.create(log_url, domain=gate(), clock=ManualClock(1_000, 1), ids=SequentialIds(), **parts) as opened:
+    with Realm.create(log_url, domain=gate(), clock=ManualClock(1_000, 1), ids=SequentialIds(), **parts) as opened:
         opened.register("ann", "human", binding={"kind": "auto_approve"})
         opened.register("bot", "agent", binding={"kind": "policy_rules", "policy": "open"}, meta={"role": "porter"})
         yield opened
 
 
-def statuses(world: World, actor: str | None = "bot", **wishes: Any) -> dict[str, str]:
+def statuses(world: Realm, actor: str | None = "bot", **wishes: Any) -> dict[str, str]:
     pruning = {"policy": "mark_only"}
     catalog = world.actions.catalog(actor, pruning=pruning, **wishes)
     return {one.type: one.availability.reason or one.availability.status for one in catalog.actions}
 
 
-def offered(world: World, actor: str | None = "bot") -> list[str]:
+def offered(world: Realm, actor: str | None = "bot") -> list[str]:
     return [one.type for one in world.actions.catalog(actor).actions]
 
 
 @pytest.mark.requirement("INV-AC3", "INT-7.4.5", "IC-available", "INT-3.4b")
 @pytest.mark.parametrize("name", ["pass", "count"])
-def test_an_action_that_was_pruned_is_judged_all_the_same_and_refused_by_the_core(world: World, name: str) -> None:
+def test_an_action_that_was_pruned_is_judged_all_the_same_and_refused_by_the_core(world: Realm, name: str) -> None:
     world.act("ann", "shut")
     assert name not in offered(world)
     done = world.act("bot", name)
@@ -113,7 +113,7 @@ def test_an_action_that_was_pruned_is_judged_all_the_same_and_refused_by_the_cor
 
 
 @pytest.mark.requirement("INT-7.4.5", "INV-AC5")
-def test_an_unknown_action_is_decided_by_the_core_when_it_is_invoked(world: World) -> None:
+def test_an_unknown_action_is_decided_by_the_core_when_it_is_invoked(world: Realm) -> None:
     assert statuses(world)["knock"] == "indeterminate"
     assert statuses(world)["read"] == "missing_context"
     assert {"knock", "read"} <= set(offered(world))
@@ -129,13 +129,13 @@ def test_an_unknown_action_is_decided_by_the_core_when_it_is_invoked(world: Worl
 
 
 @pytest.mark.requirement("IC-available")
-def test_availability_that_an_executions_own_effect_ended_does_not_end_it(world: World) -> None:
+def test_availability_that_an_executions_own_effect_ended_does_not_end_it(world: Realm) -> None:
     assert world.act("bot", "knock").status == "completed"
     assert world.data()["keys"] == 0
 
 
 @pytest.mark.requirement("INT-7.4.1", "INT-7.4.2a")
-def test_a_catalog_shows_the_state_that_is_looked_at(world: World) -> None:
+def test_a_catalog_shows_the_state_that_is_looked_at(world: Realm) -> None:
     before = world.branch().head
     world.act("ann", "pass")
     world.act("ann", "shut")
@@ -149,16 +149,16 @@ def test_a_catalog_shows_the_state_that_is_looked_at(world: World) -> None:
 
 def test_a_catalog_is_the_same_for_who_looks_only_as_far_as_no_python_code_is_needed(tmp_path: Path) -> None:
     address = str(tmp_path / "gate.db")
-    with World.create(address, domain=gate()) as world:
+    with Realm.create(address, domain=gate()) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         mine = statuses(world, "ann")
-    with World.look(address) as looking:
+    with Realm.open_read_only(address) as looking:
         theirs = statuses(looking, "ann")
         catalog = looking.actions.catalog("ann")
         helped = Actions(looking.archive, gate()).catalog("ann")
     assert theirs == {**mine, "wait": "missing_context", "count": "indeterminate"}
     assert {one.description for one in catalog.actions} == {"Go through.", None}
-    with World.open(address, domain=gate()) as world:
+    with Realm.open(address, domain=gate()) as world:
         assert world.actions.catalog("ann") == helped
 
 
@@ -170,10 +170,10 @@ def test_a_function_that_is_not_at_hand_leaves_its_action_unknown(tmp_path: Path
         return bool(ctx.data["keys"])
 
     address = str(tmp_path / "gate.db")
-    with World.create(address, domain=domain) as world:
+    with Realm.create(address, domain=domain) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         assert statuses(world, "ann")["shut"] == "available"
-    with World.look(address) as looking:
+    with Realm.open_read_only(address) as looking:
         assert statuses(looking, "ann")["shut"] == "indeterminate"
         (told,) = [one for one in looking.actions.explain("ann")[1] if one.type == "shut"]
     assert told.offered
@@ -182,11 +182,11 @@ def test_a_function_that_is_not_at_hand_leaves_its_action_unknown(tmp_path: Path
 
 def test_a_world_of_an_earlier_schema_is_looked_at_under_its_own(tmp_path: Path) -> None:
     address = str(tmp_path / "gate.db")
-    with World.create(address, domain=gate()) as world:
+    with Realm.create(address, domain=gate()) as world:
         genesis = world.branch().head
     later = gate()
     later.action("new", version="1")(lambda ctx: [])
-    with World.open_to_adopt(address, domain=later) as world:
+    with Realm.open_to_adopt(address, domain=later) as world:
         assert "new" in offered(world, None)
         assert world.actions.catalog().schema_hash == later.schema.hash
         past = world.actions.catalog(at=genesis)
@@ -194,7 +194,7 @@ def test_a_world_of_an_earlier_schema_is_looked_at_under_its_own(tmp_path: Path)
         assert "new" not in [one.type for one in past.actions]
 
 
-def test_what_is_asked_of_nobody_nowhere_or_nonsense_is_refused(world: World) -> None:
+def test_what_is_asked_of_nobody_nowhere_or_nonsense_is_refused(world: Realm) -> None:
     wishes: list[tuple[str, dict[str, Any]]] = [
         ("UNKNOWN_ACTOR", {"actor_id": "nobody"}),
         ("UNKNOWN_BRANCH", {"branch": "nowhere"}),
@@ -203,7 +203,7 @@ def test_what_is_asked_of_nobody_nowhere_or_nonsense_is_refused(world: World) ->
         ("INVALID_VALUE", {"mode": "all"}),
     ]
     for code, wish in wishes:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             world.actions.catalog(**wish)
         assert caught.value.code == code
 
@@ -217,7 +217,7 @@ def test_a_models_call_of_a_tool_becomes_a_proposal(log_url: str) -> None:
         assert shop.data()["stock"]["tea"] == 8
 
 
-def test_predicates_declared_later_are_seen(world: World) -> None:
+def test_predicates_declared_later_are_seen(world: Realm) -> None:
     domain = world.parts.domain if world.parts else gate()
     assert statuses(world)["shut"] == "available"
     domain.available("shut")(lambda ctx: False)
@@ -231,7 +231,7 @@ def test_the_core_knows_the_actor_when_it_decides(log_url: str) -> None:
     domain.action("open", version="1", available=role)(lambda ctx: [set_("passed", 1)])
     domain.action("look", version="1")(lambda ctx: [])
     domain.available("look")(lambda ctx: ctx.actor.kind == "human")
-    with World.create(log_url, domain=domain, clock=ManualClock(1_000, 1), ids=SequentialIds()) as world:
+    with Realm.create(log_url, domain=domain, clock=ManualClock(1_000, 1), ids=SequentialIds()) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"}, meta={"role": "keeper"})
         world.register("bob", "human", binding={"kind": "auto_approve"})
         world.register("bot", "agent", binding={"kind": "auto_approve"}, meta={"role": "guest"})

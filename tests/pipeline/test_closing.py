@@ -12,28 +12,28 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
-from world.errors import Refused
-from worldprotocol.facade import World
-from worldprotocol.workers import ProcessWorkers
+from world.errors import RefusedError
+from worldprotocol.api.realm import Realm
+from worldprotocol.api.workers import ProcessWorkers
 
 ROOT = Path(__file__).parents[2]
 
 FOLLOWED = """
 import contextlib, sys, threading
 from tests.pipeline.shop import shop
-from world.errors import Refused
-from worldprotocol.facade import World
-from worldprotocol.workers import ProcessWorkers
+from world.errors import RefusedError
+from worldprotocol.api.realm import Realm
+from worldprotocol.api.workers import ProcessWorkers
 
 def broken(self):
     raise RuntimeError("broken")
 
 def follow():
-    with contextlib.suppress(Refused):  # two tracebacks at once would be printed into each other
+    with contextlib.suppress(RefusedError):  # two tracebacks at once would be printed into each other
         list(world.log.follow())
 
 ProcessWorkers.close = broken
-with World.create(sys.argv[1], domain=shop) as world:
+with Realm.create(sys.argv[1], domain=shop) as world:
     threading.Thread(target=follow).start()
 """
 
@@ -42,11 +42,11 @@ def test_a_log_is_closed_though_the_worker_cannot_be(log_url: str, monkeypatch: 
     def broken(self: Any) -> None:
         raise RuntimeError("broken")
 
-    world = World.create(log_url, domain=shop)
+    world = Realm.create(log_url, domain=shop)
     ended = threading.Event()
 
     def follow() -> None:
-        with pytest.raises(Refused, match="closed"):
+        with pytest.raises(RefusedError, match="closed"):
             list(world.log.follow())
         ended.set()
 

@@ -58,7 +58,7 @@ def test_where_the_kernel_makes_no_namespaces_a_command_is_held_by_the_other_wal
         "files": [],
         "links": [],
     }
-    monkeypatch.setattr(tree.Tree, "to_wire", lambda _: impossible)
+    monkeypatch.setattr(tree.MountTree, "to_wire", lambda _: impossible)
     root = tmp_path / "ws"
     (root / "in").mkdir(parents=True)
     with a_workshop(str(tmp_path / "w.db"), root) as world:

@@ -18,8 +18,8 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.counted_kills import await_reports
 from tests.pipeline.shop import house, open_shop, shop
 from world.clock import SystemClock, SystemIds
-from world.events import EffectFulfilled, EffectRequested, ExecutionStarted
-from worldprotocol.facade import World
+from world.events.definitions import EffectFulfilled, EffectRequested, ExecutionStarted
+from worldprotocol.api.realm import Realm
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_REPORTS = 60
@@ -40,14 +40,14 @@ def run_and_kill(address: str, outside: Path, kind: str, reports: int) -> None:
         os.close(reading)
 
 
-def settled(address: str, outside: Path, *, idempotent: bool) -> World:
+def settled(address: str, outside: Path, *, idempotent: bool) -> Realm:
     @handler("bank.charge", idempotent=idempotent, time_limit_ms=10_000)
     def charge(params: Any, call: Any) -> Any:
         with outside.open("a") as lines:
             lines.write(call.idempotency_key + "\n")
         return {"receipt": call.idempotency_key}
 
-    return World.open(address, domain=shop, policies=[house], effects=[charge])
+    return Realm.open(address, domain=shop, policies=[house], effects=[charge])
 
 
 @pytest.mark.requirement("WP-exec", "HC-journal", "IC-reentry", "CARD-log")
@@ -78,7 +78,7 @@ def test_after_sigkill_every_approved_proposal_ends_and_no_journaled_effect_runs
         assert realm.branches["main"].head == head == world.archive.fold_realm().branches["main"].head
 
 
-def resolve_by_looking(world: World, outside: Path) -> None:
+def resolve_by_looking(world: Realm, outside: Path) -> None:
     """Say of each effect in doubt what really became of it, until nothing is left to be done."""
     until = time.monotonic() + PATIENCE_S
     while world.realm().proposals and time.monotonic() < until:
@@ -91,7 +91,7 @@ def resolve_by_looking(world: World, outside: Path) -> None:
         world.settle()
 
 
-def check_journal(world: World, made: Counter[str], kind: str) -> None:
+def check_journal(world: Realm, made: Counter[str], kind: str) -> None:
     """Compare what the log says was done with the lines that were really written."""
     intents: dict[str, str] = {}
     requested: set[str] = set()
@@ -113,13 +113,13 @@ def check_journal(world: World, made: Counter[str], kind: str) -> None:
 def test_two_processes_write_one_log_and_both_make_progress(shared_log_url: str, tmp_path: Path) -> None:
     open_shop(shared_log_url, clock=SystemClock(), ids=SystemIds()).close()
     script = (
-        "import sys; from worldprotocol.facade import World; from tests.pipeline.shop import shop, house\n"
-        "with World.open(sys.argv[1], domain=shop, policies=[house]) as world:\n"
+        "import sys; from worldprotocol.api.realm import Realm; from tests.pipeline.shop import shop, house\n"
+        "with Realm.open(sys.argv[1], domain=shop, policies=[house]) as world:\n"
         "    for _ in range(40): assert world.act('ann', 'sell', {'item': 'tea', 'count': 0}).status == 'completed'\n"
     )
     children = [subprocess.Popen([sys.executable, "-c", script, shared_log_url], cwd=ROOT) for _ in range(2)]
     assert [child.wait(PATIENCE_S) for child in children] == [0, 0]
-    with World.look(shared_log_url) as world:
+    with Realm.open_read_only(shared_log_url) as world:
         assert world.sealed().height == 80
         folded = world.archive.fold_realm()
         assert folded.branches == world.realm().branches

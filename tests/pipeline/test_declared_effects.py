@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from host import Done, Failed, handler
+from host import EffectFailure, EffectResult, handler
 from tests.golden import garden as golden
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, step, workshop
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import load_domain
-from world.events import EffectFulfilled, ProposalFailed, RunObserved, RunViolated
+from world.events.definitions import EffectFulfilled, ProposalFailed, RunObserved, RunViolated
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
-from worldprotocol.transfer import import_log
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import import_log
 
 pytestmark = pytest.mark.requirement("KM-2.2", "KO-3", "HC-handlers")
 
@@ -41,8 +41,8 @@ class Outbox:
             self.sent.append(params["to"])
             if self.failures:
                 self.failures -= 1
-                return Failed("BUSY", "Later.", retryable=True)
-            return Done(len(self.sent))
+                return EffectFailure("BUSY", "Later.", retryable=True)
+            return EffectResult(len(self.sent))
 
         @handler("think")
         def think(params: Any, call: Any) -> Any:
@@ -56,10 +56,10 @@ def outbox() -> Outbox:
     return Outbox()
 
 
-def a_realm(address: str, outbox: Outbox, **parts: Any) -> World:
+def a_realm(address: str, outbox: Outbox, **parts: Any) -> Realm:
     """Found a realm without a workspace."""
     given: dict[str, Any] = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), "domain": workshop, **parts}
-    world = World.create(address, effects=outbox.handlers(), **given)
+    world = Realm.create(address, effects=outbox.handlers(), **given)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     return world
 
@@ -70,13 +70,13 @@ def address(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def realm(address: str, outbox: Outbox) -> Iterator[World]:
+def realm(address: str, outbox: Outbox) -> Iterator[Realm]:
     with a_realm(address, outbox) as world:
         yield world
     check_log(address, domain=workshop)
 
 
-def of(world: World, kind: type[Any]) -> list[Any]:
+def of(world: Realm, kind: type[Any]) -> list[Any]:
     return [event for _, event in world.events() if isinstance(event, kind)]
 
 
@@ -92,7 +92,7 @@ WRONG: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("predicate", "name", "wrong"), WRONG, ids=[one[2]["effect"] for one in WRONG])
 def test_an_effect_that_was_not_declared_fails_the_proposal_before_its_handler_runs(
-    realm: World, outbox: Outbox, predicate: str, name: str, wrong: dict[str, Any]
+    realm: Realm, outbox: Outbox, predicate: str, name: str, wrong: dict[str, Any]
 ) -> None:
     failed = realm.act("ann", "run", {"steps": [wrong]})
     assert failed.status == "failed"
@@ -113,14 +113,14 @@ def test_an_effect_that_was_not_declared_fails_the_proposal_before_its_handler_r
     assert realm.host.verification(failed.proposal_id).outcome == "failed"
 
 
-def test_what_is_declared_is_made_and_recorded(realm: World, outbox: Outbox) -> None:
+def test_what_is_declared_is_made_and_recorded(realm: Realm, outbox: Outbox) -> None:
     done = realm.act("ann", "run", {"mutates": [MAIL], "steps": [step("mail.send", to="ann")]})
     assert (done.status, done.error, outbox.sent) == ("completed", None, ["ann"])
     (seen,) = realm.host.verification(done.proposal_id).observed.values()
     assert (seen["predicate"], seen["resource"], seen["depth"]) == ("MUTATES", MAIL, "effect")
 
 
-def test_a_declared_subtree_covers_what_is_below(realm: World, outbox: Outbox) -> None:
+def test_a_declared_subtree_covers_what_is_below(realm: Realm, outbox: Outbox) -> None:
     below = {"mutates": ["URL:https://mail.example/ann/*"], "steps": [step("mail.send", to="ann")]}
     assert realm.act("ann", "run", below).status == "completed"
     reading = {"consumes": [MAIL], "steps": [step("mail.send", to="ann")]}
@@ -130,7 +130,7 @@ def test_a_declared_subtree_covers_what_is_below(realm: World, outbox: Outbox) -
     assert outbox.sent == ["ann"]
 
 
-def test_a_process_is_declared_by_hand_or_by_its_folder(realm: World) -> None:
+def test_a_process_is_declared_by_hand_or_by_its_folder(realm: Realm) -> None:
     for declared in ({"provides": ["PROCESS:true"]}, {"mutates": ["FILE:/out/*"]}):
         plan = {**declared, "steps": [step("process.run", argv=["true"], cwd="/out")]}
         failed = realm.act("ann", "run", plan)
@@ -138,20 +138,20 @@ def test_a_process_is_declared_by_hand_or_by_its_folder(realm: World) -> None:
         assert failed.error["code"] == "EFFECT_NO_WORKSPACE"  # the handler was called
 
 
-def test_an_effect_that_touches_nothing_needs_no_manifest(realm: World) -> None:
+def test_an_effect_that_touches_nothing_needs_no_manifest(realm: Realm) -> None:
     done = realm.act("ann", "run", {"steps": [step("think"), step("timer.wait", ms=1)]})
     assert done.status == "completed"
     assert of(realm, RunObserved) == []
 
 
-def test_a_later_effect_of_an_action_is_held_to_the_manifest_like_the_first(realm: World, outbox: Outbox) -> None:
+def test_a_later_effect_of_an_action_is_held_to_the_manifest_like_the_first(realm: Realm, outbox: Outbox) -> None:
     steps = [step("mail.send", to="ann"), step("think"), step("mail.send", to="bob"), step("mail.send", to="ann")]
     failed = realm.act("ann", "run", {"mutates": [MAIL], "steps": steps})
     assert (failed.status, outbox.sent) == ("failed", ["ann"])
     assert len(of(realm, EffectFulfilled)) == 3
 
 
-def test_catching_the_error_does_not_help(realm: World, outbox: Outbox) -> None:
+def test_catching_the_error_does_not_help(realm: Realm, outbox: Outbox) -> None:
     failed = realm.act("ann", "insist", {"steps": [step("mail.send", to="ann"), step("think")]})
     assert failed.error is not None
     assert (failed.status, failed.error["code"], outbox.sent) == ("failed", "KLIS_SCOPE_VIOLATION", [])
@@ -237,7 +237,7 @@ def test_a_log_from_before_there_were_leases_holds_effects_to_no_manifest_until_
         return {"paid": 1}
 
     parts = {"policies": [golden.rules], "projections": [golden.sensor]}
-    with World.open(address, domain=golden.garden, effects=[buy], **parts) as world:
+    with Realm.open(address, domain=golden.garden, effects=[buy], **parts) as world:
         assert world.act("cron", "order", {"seeds": ["kale"]}).status == "completed"
         underway = world.act("cron", "order", {"seeds": ["peas", "leek"]})
         assert (underway.status, bought) == ("completed", ["kale", "peas", "leek"])  # it was decided without a manifest

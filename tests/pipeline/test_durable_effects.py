@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from host import Failed, handler
+from host import EffectFailure, handler
 from tests.patience import PATIENCE_S
 from tests.pipeline.works import (
     Held,
@@ -27,15 +27,15 @@ from tests.pipeline.works import (
     works,
 )
 from world.clock import ManualClock
-from world.errors import Refused
-from world.events import (
+from world.errors import RefusedError
+from world.events.definitions import (
     EffectFulfilled,
     EffectInDoubt,
     EffectRequested,
     EffectResolved,
     EffectRetried,
 )
-from worldprotocol.facade import World
+from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("HC-journal", "WP-exec")
 
@@ -163,12 +163,12 @@ def test_nonsense_about_an_effect_in_doubt_is_refused_and_changes_nothing(
     with reopened(address, Outside()) as world:
         size = world.log.head().size
         told = {"proposal_id": name, "choice": "happened", "by": "bob", "reason": "seen", **wrong}
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             world.host.resolve(told.pop("proposal_id"), told.pop("choice"), **told)
         assert refused.value.code == code
         assert world.log.head().size == size
         assert world.host.resolve(name, "happened", by="bob", reason="seen", value="b").status == "completed"
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             world.host.resolve(name, "happened", by="bob", reason="seen", value="b")
         assert refused.value.code == "NOT_IN_DOUBT"
 
@@ -181,7 +181,7 @@ def test_an_effect_in_doubt_outlasts_restarts_is_never_made_by_itself_and_keeps_
         with reopened(address, outside, idempotent=number == 2) as world:
             world.settle()
             assert len(world.host.stuck()) == 1
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedError):
                 world.leases.acquire(agent="eve", resource="STATE:/main/*", timeout=0)
             assert world.realm().klis.holds("ann", name)
             assert [type(event) for event in events(world, name)].count(EffectInDoubt) == 1
@@ -198,7 +198,7 @@ def test_who_looks_on_takes_nothing_over_from_whoever_goes_on_with_what_was_in_d
     held = Held()
     outside = Outside(held)
     with reopened(address, outside) as first:  # which took the execution over, and put the effect in doubt
-        second = World.open(address, domain=works, effects=[outside.handler()], clock=ManualClock(600_000, 1))
+        second = Realm.open(address, domain=works, effects=[outside.handler()], clock=ManualClock(600_000, 1))
         with second:
             ended: list[Any] = []
 
@@ -224,7 +224,7 @@ def test_who_looks_on_takes_nothing_over_from_whoever_goes_on_with_what_was_in_d
 
 
 def stumble(params: Any, call: Any) -> Any:
-    return Failed("BUSY", "later", retryable=True)
+    return EffectFailure("BUSY", "later", retryable=True)
 
 
 def fall(params: Any, call: Any) -> Any:
@@ -281,7 +281,7 @@ def test_what_is_not_idempotent_is_never_made_again(address: str, step: Any) -> 
 
 
 def test_a_failure_that_does_not_pass_is_not_tried_again(address: str) -> None:
-    outside = Outside(lambda _params, _call: Failed("NEVER", "not today, not tomorrow"))
+    outside = Outside(lambda _params, _call: EffectFailure("NEVER", "not today, not tomorrow"))
     with a_yard(address, outside, idempotent=True, retries=3, backoff_ms=1) as world:
         failed = world.act("ann", "do", {})
         assert failed.error is not None
@@ -298,7 +298,7 @@ def test_one_that_ends_between_two_attempts_goes_on_with_the_next(address: str) 
         with acting(world, "ann", "do", {}) as ended:
             assert waits.wait(PATIENCE_S)
             world.close()
-        assert isinstance(ended[0], Refused)
+        assert isinstance(ended[0], RefusedError)
     with reopened(address, outside, **promises) as world:  # minutes later by its clock, so that it is due
         (name,) = {event.proposal_id for _, event in world.events() if isinstance(event, EffectRetried)}
         assert world.proposal(name).status == "completed"
@@ -387,7 +387,7 @@ def test_an_async_handler_is_cancelled(address: str) -> None:
             stopped.set()
             raise
 
-    with World.create(address, domain=works, effects=[work]) as world:
+    with Realm.create(address, domain=works, effects=[work]) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         with acting(world, "ann", "do", {}) as ended:
             assert begun.wait(PATIENCE_S)
@@ -453,21 +453,21 @@ def test_only_what_is_approved_and_has_not_ended_can_be_called_off(address: str)
         done = world.act("ann", "do", {})
         size = world.log.head().size
         for name in (done.proposal_id, "nobody's"):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 world.host.cancel(name, by="bob", reason="why not")
             assert refused.value.code == "NOT_RUNNING"
         assert world.log.head().size == size
     name = left_in_doubt(f"{address}2")
     with reopened(f"{address}2", Outside()) as world:
         for reason in ("", None):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 world.host.cancel(name, by="bob", reason=reason)  # type: ignore[arg-type]
             assert refused.value.code == "REASON_MISSING"
         assert len(world.host.stuck()) == 1
 
 
 def test_an_action_that_fails_with_the_engines_own_code_is_performed_again_by_a_recheck(address: str) -> None:
-    outside = Outside(lambda _params, _call: Failed("CANCELLED", "the train is cancelled"))
+    outside = Outside(lambda _params, _call: EffectFailure("CANCELLED", "the train is cancelled"))
     with a_yard(address, outside) as world:
         assert world.act("ann", "do", {}).status == "failed"
     assert check_log(address).steps["notRepeatable"] == 0

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from host import Failed, handler
+from host import EffectFailure, handler
 from tests.patience import PATIENCE_S
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from world.clock import SystemClock, SystemIds
-from world.errors import Refused
-from world.events import ExecutionCancelled, ProposalCompleted, ProposalSubmitted
+from world.errors import RefusedError
+from world.events.definitions import ExecutionCancelled, ProposalCompleted, ProposalSubmitted
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol.facade import World
+from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def wobbling(root: Path, dice: random.Random) -> Any:
     def wobble(params: Any, call: Any) -> Any:
         fate = dice.random()
         if fate < 0.2:
-            return Failed("BUSY", "later", retryable=True)
+            return EffectFailure("BUSY", "later", retryable=True)
         if fate < 0.25:
             raise OSError("the line is dead")
         if fate < 0.28:
@@ -57,11 +57,11 @@ def plan(name: str, dice: random.Random) -> dict[str, Any]:
     }
 
 
-def cancel_now_and_then(world: World, dice: random.Random, is_over: threading.Event) -> None:
+def cancel_now_and_then(world: Realm, dice: random.Random, is_over: threading.Event) -> None:
     while not is_over.wait(0.1):
         running = [name for name, one in world.realm().proposals.items() if one.status in ("approved", "executing")]
         if running and dice.random() < 0.2:
-            with suppress(Refused):  # it may have ended just now
+            with suppress(RefusedError):  # it may have ended just now
                 world.host.cancel(dice.choice(running), by="ann", reason="by chance")
 
 
@@ -79,9 +79,9 @@ def test_whatever_happens_to_each_the_files_hold_what_those_did_that_completed_a
     for number in range(AGENTS):
         first.register(f"a{number}", "agent", binding={"kind": "auto_approve"})
         first.create_branch(f"b{number}")
-    second = World.open(address, domain=workshop, workspace=root, **parts)
+    second = Realm.open(address, domain=workshop, workspace=root, **parts)
 
-    def act(number: int, world: World) -> None:
+    def act(number: int, world: Realm) -> None:
         dice = random.Random(number)
         for turn in range(TURNS):
             given = plan(f"{number}-{turn}", dice)

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from host import Failed, handler
+from host import EffectFailure, handler
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.verify import verify
-from world.views.archive import state_of
-from worldprotocol.facade import World
-from worldprotocol.recheck import recheck
+from world.read_models.archive import state_of
+from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.api.realm import Realm
 
 EXPECTED = Path(__file__).parent / "event_members.json"
 
@@ -88,12 +88,12 @@ PEOPLE: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def refused(call: Any, code: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         call()
     assert caught.value.code == code
 
 
-def judged(world: World, clock: ManualClock) -> None:
+def judged(world: Realm, clock: ManualClock) -> None:
     """Decide: at once, by people, by votes, by the clock; with and without scopes."""
     world.act("ann", "add", {"by": 2}, note="first", trace={"ticket": 7})
     world.act("ann", "add", {"by": 1}, scope=["data.count"], execution_key="own key")
@@ -123,7 +123,7 @@ def judged(world: World, clock: ManualClock) -> None:
     world.decide(vote, "approve", by="dan")
 
 
-def branched(world: World) -> None:
+def branched(world: Realm) -> None:
     """Fork, switch with a proposal waiting, and go on from a failed world."""
     first = world.act("ann", "add", {"by": 1}).submitted.base_world
     world.act("ann", "add", {"by": 5}, base_world=first)
@@ -138,12 +138,12 @@ def branched(world: World) -> None:
     world.act("ann", "add", {"by": 1}, branch="main")
 
 
-def executed(world: World, clock: ManualClock, plan: Plan) -> None:
+def executed(world: Realm, clock: ManualClock, plan: Plan) -> None:
     """Make effects: with a result, with an error, again and again, and for one that waits for its leases."""
     world.act("ann", "do", {"what": "a"})
-    plan.answers = [Failed("BUSY", "come back")]
+    plan.answers = [EffectFailure("BUSY", "come back")]
     world.act("ann", "do", {"what": "b"})
-    plan.answers = [Failed("BUSY", "come back", retryable=True)] * 2
+    plan.answers = [EffectFailure("BUSY", "come back", retryable=True)] * 2
     world.act("ann", "do", {"what": "c"})
     world.act("ann", "do", {"what": "x y\n"})
     held = world.leases.desk.request(
@@ -171,7 +171,7 @@ def history(address: str) -> list[list[Any]]:
     clock, plan = ManualClock(1_000), Plan()
     limits = Limits(klis=KlisSettings(backoff_ms=2, max_backoff_ms=4, max_proposal_retries=2))
     effects = [plan.handler(idempotent=True, retries=2, backoff_ms=1, time_limit_ms=60_000)]
-    with World.create(
+    with Realm.create(
         address, domain=a_domain(), data={"count": 1}, clock=clock, ids=SequentialIds(), effects=effects, limits=limits
     ) as world:
         for name, (kind, _) in PEOPLE.items():

@@ -16,15 +16,22 @@ from tests import second_implementation
 from tests.golden.generate import rehashed
 from tests.pipeline.works import Held, acting, check_log
 from tests.pipeline.workshop import a_workshop, furnished, step, workshop
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_, unset
-from world.errors import Refused
-from world.events import DecisionMade, ExecutionStarted, ProposalFailed, RequestWithdrawn, RunOpened, VerdictGiven
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
+from world.errors import RefusedError
+from world.events.definitions import (
+    DecisionMade,
+    ExecutionStarted,
+    ProposalFailed,
+    RequestWithdrawn,
+    RunOpened,
+    VerdictGiven,
+)
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import export_log, import_log
 from worldprotocol.runs.governed import Wishes
-from worldprotocol.transfer import export_log, import_log
 
 pytestmark = pytest.mark.requirement("KM-3", "KO-3")
 
@@ -40,13 +47,13 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def realm(address: str, root: Path) -> Iterator[World]:
+def realm(address: str, root: Path) -> Iterator[Realm]:
     with a_workshop(address, root) as world:
         yield world
     check_log(address, domain=workshop)
 
 
-def of(world: World, kind: type[Any]) -> list[Any]:
+def of(world: Realm, kind: type[Any]) -> list[Any]:
     return [event for _, event in world.events() if isinstance(event, kind)]
 
 
@@ -54,7 +61,7 @@ def depends(*resources: str, **more: Any) -> dict[str, Any]:
     return {"depends_on": list(resources), "steps": [], **more}
 
 
-def lease(world: World, resource: str, **more: Any) -> Any:
+def lease(world: Realm, resource: str, **more: Any) -> Any:
     return world.leases.acquire(agent="bot", predicate="DEPENDS_ON", resource=resource, session="s", timeout=0, **more)
 
 
@@ -64,7 +71,7 @@ def lease(world: World, resource: str, **more: Any) -> Any:
 @pytest.mark.parametrize(
     "there", ["FILE:/a.txt", "FILE:/sub", "FILE:/sub/*", "FILE:/sub/deep.txt", "FILE:/", "FILE:/*"]
 )
-def test_a_file_that_exists_can_be_depended_on(realm: World, there: str) -> None:
+def test_a_file_that_exists_can_be_depended_on(realm: Realm, there: str) -> None:
     done = realm.act("ann", "run", depends(there))
     assert (done.status, done.error) == ("completed", None)
     (verdict,) = of(realm, VerdictGiven)
@@ -75,7 +82,7 @@ def test_a_file_that_exists_can_be_depended_on(realm: World, there: str) -> None
 
 
 @pytest.mark.parametrize("absent", ["FILE:/no.txt", "FILE:/no/*", "FILE:/a.txt/b", "FILE:/sub/no.txt"])
-def test_a_file_that_does_not_exist_is_not_leased(realm: World, absent: str) -> None:
+def test_a_file_that_does_not_exist_is_not_leased(realm: Realm, absent: str) -> None:
     rejected = realm.act("ann", "run", depends("FILE:/a.txt", absent))
     assert rejected.status == "rejected"
     message = f"DEPENDS_ON requires {absent} to exist, and it does not. Create what is missing, or do not depend on it."
@@ -84,13 +91,13 @@ def test_a_file_that_does_not_exist_is_not_leased(realm: World, absent: str) -> 
     (decided,) = of(realm, DecisionMade)
     assert decided.existence == [{"resource": "FILE:/a.txt", "exists": True}, {"resource": absent, "exists": False}]
     assert of(realm, VerdictGiven) == []
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         lease(realm, absent)
     assert (refused.value.code, refused.value.message) == ("RESOURCE_ABSENT", message)
     assert list(realm.realm().klis.leases) == []
 
 
-def test_links_are_followed_as_far_as_they_stay_in_the_workspace(realm: World, root: Path, tmp_path: Path) -> None:
+def test_links_are_followed_as_far_as_they_stay_in_the_workspace(realm: Realm, root: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("x")
     for name, target in {
         "good": "a.txt",
@@ -103,7 +110,7 @@ def test_links_are_followed_as_far_as_they_stay_in_the_workspace(realm: World, r
     for there in ("FILE:/good", "FILE:/folder/deep.txt", "FILE:/folder/*"):
         lease(realm, there).release()
     for absent in ("FILE:/dangling", "FILE:/out", "FILE:/loop", "FILE:/folder/no"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             lease(realm, absent)
         assert refused.value.code == "RESOURCE_ABSENT"
 
@@ -137,7 +144,7 @@ def test_a_file_that_vanished_after_the_grant_fails_the_execution_before_it_begi
     check_log(address, domain=workshop)
 
 
-def test_a_request_that_waited_is_checked_when_it_is_granted(realm: World, root: Path) -> None:
+def test_a_request_that_waited_is_checked_when_it_is_granted(realm: Realm, root: Path) -> None:
     realm.leases.desk.register_agent("ann", by="ann", priority=1)
     holder = realm.leases.acquire(agent="bot", predicate="MUTATES", resource="FILE:/a.txt", session="s")
     waiting = realm.act("ann", "run", depends("FILE:/a.txt"))
@@ -155,7 +162,7 @@ def test_a_request_that_waited_is_checked_when_it_is_granted(realm: World, root:
 
 def test_without_a_workspace_no_file_is_checked(address: str) -> None:
     clock, ids = ManualClock(1_000, 1), SequentialIds()
-    with World.create(address, domain=workshop, clock=clock, ids=ids) as world:
+    with Realm.create(address, domain=workshop, clock=clock, ids=ids) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         done = world.act("ann", "run", depends("FILE:/no.txt"))
         assert done.status == "completed"
@@ -165,7 +172,7 @@ def test_without_a_workspace_no_file_is_checked(address: str) -> None:
 
 
 @pytest.mark.parametrize("resource", ["URL:https://example.com/x", "SYMBOL:User.authenticate", "PROCESS:no-such"])
-def test_other_types_have_no_existence_check(realm: World, resource: str) -> None:
+def test_other_types_have_no_existence_check(realm: Realm, resource: str) -> None:
     assert realm.act("ann", "run", depends(resource)).status == "completed"
     assert of(realm, VerdictGiven)[0].existence == []
 
@@ -203,16 +210,16 @@ def use(ctx: ActionContext, input: Need) -> Any:  # noqa: A002
     return [set_("other", ctx.data["other"] + 1)]
 
 
-def a_shelf(address: str, **parts: Any) -> World:
+def a_shelf(address: str, **parts: Any) -> Realm:
     given = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), "domain": shelf, **parts}
-    world = World.create(address, **given)
+    world = Realm.create(address, **given)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"]})
     world.act("ann", "put", {"what": "nut"}, scope=["items.*"])
     return world
 
 
-def used(world: World, what: str, actor: str = "ann", **more: Any) -> Any:
+def used(world: Realm, what: str, actor: str = "ann", **more: Any) -> Any:
     return world.act(actor, "use", {"what": what, **more}, scope=["other"])
 
 
@@ -242,7 +249,7 @@ def test_state_has_to_be_in_the_base_world(address: str, what: str, is_there: bo
             with lease(world, f"STATE:/{what}") as held:
                 assert held.verdict.existence == last.existence
         else:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 lease(world, f"STATE:/{what}")
             assert refused.value.code == "RESOURCE_ABSENT"
     check_log(address, domain=shelf)
@@ -305,7 +312,7 @@ def test_a_record_that_says_otherwise_of_the_state_is_found_by_recheck(
 # Governed runs
 
 
-def test_a_session_depends_on_what_exists_when_it_begins(realm: World, root: Path) -> None:
+def test_a_session_depends_on_what_exists_when_it_begins(realm: Realm, root: Path) -> None:
     manifest = {
         "ver": "1.0",
         "session_id": "s1",
@@ -318,7 +325,7 @@ def test_a_session_depends_on_what_exists_when_it_begins(realm: World, root: Pat
     assert opened.existence == [{"resource": "FILE:/a.txt", "exists": True}]
     (root / "a.txt").unlink()
     with (
-        pytest.raises(Refused) as refused,
+        pytest.raises(RefusedError) as refused,
         realm.host.session(agent="ann", manifest={**manifest, "session_id": "s2"}, wishes=Wishes(by="ann")),
     ):
         raise AssertionError("it began")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from host import Failed, handler
+from host import EffectFailure, handler
 from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running, vanish
 from tests.pipeline.workshop import BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from world.clock import ManualClock, SequentialIds
-from world.errors import Refused
-from world.events import RunViolated, WorldSealed
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from world.events.definitions import RunViolated, WorldSealed
+from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
 
@@ -64,7 +64,7 @@ def test_where_no_backup_can_be_made_nothing_is_granted_and_the_proposal_says_wh
         premises = world.host.premises
 
         def full(*given: Any, **more: Any) -> Any:
-            raise Refused("BACKUP_FAILED", "The disk is full; make room on it.")
+            raise RefusedError("BACKUP_FAILED", "The disk is full; make room on it.")
 
         with monkeypatch.context() as broken:
             broken.setattr(premises.backups, "take", full)
@@ -91,7 +91,7 @@ def test_a_rollback_that_its_process_did_not_finish_is_finished_by_the_next(
         name = running(world)
         assert contents(root)["b.txt"] == "bb"
     given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("later")}
-    with World.open(address, domain=workshop, workspace=root, **given) as world:
+    with Realm.open(address, domain=workshop, workspace=root, **given) as world:
         assert contents(root) == BEFORE
         ended = world.proposal(name)
         assert ended.error is not None
@@ -112,7 +112,7 @@ def test_what_cannot_be_given_back_is_told_and_the_proposal_ends_all_the_same(
             tries.append(backup)
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr("world.execution.MAX_BACKOFF_MS", 1)
+        monkeypatch.setattr("world.pipeline.execute.MAX_BACKOFF_MS", 1)
         monkeypatch.setattr(world.host.premises.backups, "restore", broken)
         failed = world.act("ann", "run", plan)
         assert failed.error is not None
@@ -137,7 +137,7 @@ def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it
         name = running(world)
     for seed in ("second", "third"):
         given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(seed), "effects": [crash]}
-        with World.open(address, domain=workshop, workspace=root, **given) as world:
+        with Realm.open(address, domain=workshop, workspace=root, **given) as world:
             assert len(world.host.stuck()) == 1
             assert contents(root)["b.txt"] == "half"  # a person may want to look
             if seed == "third":
@@ -150,7 +150,7 @@ def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it
 
 @pytest.mark.requirement("HC-handlers")
 def test_without_a_workspace_nothing_is_watched_and_file_effects_say_what_is_missing(address: str) -> None:
-    with World.create(address, domain=workshop) as world:
+    with Realm.create(address, domain=workshop) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
         assert failed.error is not None
@@ -162,7 +162,7 @@ def test_without_a_workspace_nothing_is_watched_and_file_effects_say_what_is_mis
 def test_a_handler_that_says_what_is_wrong_is_no_violation(address: str, root: Path) -> None:
     @handler("no", touches=[("CONSUMES", "FILE:/a.txt")])
     def no(params: Any, call: Any) -> Any:
-        return Failed("NO", "not like this")
+        return EffectFailure("NO", "not like this")
 
     with a_workshop(address, root, effects=[no]) as world:
         failed = world.act("ann", "run", {"consumes": ["FILE:/a.txt"], "steps": [step("no")]})

@@ -17,15 +17,15 @@ from pydantic import BaseModel
 from authority import Approve, Policy, Reject, rule
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, Patch, set_
-from world.errors import Refused
-from world.ports import Case
-from world.proposal import Proposal
-from world.submission import Submission, submit
-from world.sums import MAX_SUMMED, add_up, check_length
-from worldprotocol import World
-from worldprotocol.asking import ask
-from worldprotocol.backtest import Backtest, Setup
-from worldprotocol.recheck import recheck
+from world.errors import RefusedError
+from world.pipeline.history_sums import MAX_SUMMED, add_up, check_length
+from world.pipeline.submit import Submission, submit
+from world.state.ports import Case
+from world.state.proposal import Proposal
+from worldprotocol import Realm
+from worldprotocol.analysis.backtest import Backtest, BacktestSetup
+from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.policy_tools.hypothetical import ask
 
 START = 1_700_000_000_000
 HOUR = 3_600_000
@@ -79,10 +79,10 @@ def told(case: Case) -> Approve | Reject:
 HOUSE = Policy("house", [told])
 
 
-def opened(address: str, **more: Any) -> World:
+def opened(address: str, **more: Any) -> Realm:
     """Return a realm in which every ruling says the sums before it."""
     parts: dict[str, Any] = {"policies": [HOUSE], "clock": ManualClock(START, 1), "durability": "normal", **more}
-    world = World.create(address, domain=ledger(), **parts)
+    world = Realm.create(address, domain=ledger(), **parts)
     for actor_id in ("bot", "eve"):
         world.register(actor_id, "agent", binding={"kind": "policy_rules", "policy": "house"})
     return world
@@ -167,7 +167,7 @@ def test_a_sum_is_exact_and_the_same_in_every_order(numbers: list[int | float]) 
     try:
         wanted = nearest(numbers)
     except OverflowError:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             add_up("lines.0.price", found)
         assert refused.value.code == "SUM_TOO_LARGE"
         return
@@ -176,14 +176,14 @@ def test_a_sum_is_exact_and_the_same_in_every_order(numbers: list[int | float]) 
 
 @pytest.mark.parametrize("value", ["5", True, [], {}])
 def test_what_is_no_number_is_named_with_its_proposal(value: Any) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         add_up("amount", [("p-1", {"amount": 1}), ("p-2", {"amount": value}), ("p-3", None)])
     assert (refused.value.code, refused.value.details["proposal_id"]) == ("NOT_A_NUMBER", "p-2")
 
 
 def test_a_sum_over_too_many_proposals_says_how_to_narrow_it() -> None:
     check_length(MAX_SUMMED)
-    with pytest.raises(Refused, match="name an actor, an action or a later time") as refused:
+    with pytest.raises(RefusedError, match="name an actor, an action or a later time") as refused:
         check_length(MAX_SUMMED + 1)
     assert refused.value.code == "HISTORY_TOO_LONG"
 
@@ -228,7 +228,7 @@ def test_a_policy_file_sums_alike_when_judging_rechecking_asking_and_in_a_backte
         clock.advance(HOUR)
         assert world.act("eve", "pay", {"amount": 1}).status == "completed"
         assert recheck(world).divergences == []
-    running = Backtest(Setup(address, f"{tmp_path / 'ledger.py'}:ledger", str(tmp_path / "other.toml")))
+    running = Backtest(BacktestSetup(address, f"{tmp_path / 'ledger.py'}:ledger", str(tmp_path / "other.toml")))
     flips = [(one["kind"], one["input"]["amount"], one["to"]["decidedBy"]) for one in running.lines()]
     assert flips == [("flip", 14.5, ["spent"])]
 

@@ -13,8 +13,8 @@ from tests.pipeline.isolated_handlers import HANDLERS
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from world.clock import SequentialIds
-from world.errors import Refused
-from worldprotocol import World
+from world.errors import RefusedError
+from worldprotocol import Realm
 from worldprotocol.runs.command import confinement
 
 CONFINED = confinement().why_not is None
@@ -84,7 +84,7 @@ def test_how_a_handler_fails_comes_back(tmp_path: Path, how: str, code: str, mes
 
 
 def test_without_a_workspace_nothing_is_done(tmp_path: Path) -> None:
-    with World.create(str(tmp_path / "w.db"), domain=workshop, effects=HANDLERS) as world:
+    with Realm.create(str(tmp_path / "w.db"), domain=workshop, effects=HANDLERS) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         proposal = world.act("ann", "run", {"steps": [step("own.later", n=1)]})
         assert proposal.error is not None
@@ -92,9 +92,9 @@ def test_without_a_workspace_nothing_is_done(tmp_path: Path) -> None:
 
 
 def test_what_a_child_cannot_find_again_is_no_handler() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         handler("own.local", isolation="process")(lambda params, call: None)
     assert refused.value.code == "INVALID_HANDLER"
-    with pytest.raises(Refused, match="isolation"):
+    with pytest.raises(RefusedError, match="isolation"):
         handler("own.local", isolation="container")(done)  # type: ignore[arg-type]
     assert [one.to_wire()["isolation"] for one in HANDLERS] == ["process"] * 4

@@ -18,8 +18,8 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.turns import found, go_on, opened, turns
 from tests.pipeline.works import check_log
 from tests.plugins.backends import fresh_address
-from world.events import EffectFulfilled, EffectInDoubt, ExecutionStarted, ProposalFailed
-from worldprotocol.facade import World
+from world.events.definitions import EffectFulfilled, EffectInDoubt, ExecutionStarted, ProposalFailed
+from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in there}
 
 
-def lineage(world: World) -> list[str]:
+def lineage(world: Realm) -> list[str]:
     """Return the ids of the worlds from the head back to the genesis."""
     worlds = [world.branch().head]
     while (parent := world.sealed(worlds[-1]).parent) is not None:

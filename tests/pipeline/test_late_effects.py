@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from host import Failed
+from host import EffectFailure
 from tests.patience import PATIENCE_S
 from tests.pipeline.works import (
     Held,
@@ -23,8 +23,8 @@ from tests.pipeline.works import (
     topics,
 )
 from world.clock import ManualClock
-from world.errors import Refused
-from world.events import (
+from world.errors import RefusedError
+from world.events.definitions import (
     EffectDropped,
     EffectFulfilled,
     EffectRequested,
@@ -42,7 +42,7 @@ def address(tmp_path: Path) -> str:
 
 
 def stumble(params: Any, call: Any) -> Any:
-    return Failed("BUSY", "later", retryable=True)
+    return EffectFailure("BUSY", "later", retryable=True)
 
 
 # Late and repeated results
@@ -192,7 +192,7 @@ def test_a_timer_goes_by_the_engines_clock_from_when_it_was_first_asked_for(addr
         with acting(world, "ann", "wait", {"ms": 3_600_000}) as ended:
             assert asked.wait(PATIENCE_S)
             world.close()  # in the middle of the wait
-        assert isinstance(ended[0], Refused)
+        assert isinstance(ended[0], RefusedError)
     with reopened(address, Outside(), parts={"clock": ManualClock(3_601_001, 0)}) as world:
         assert world.data()["done"] == ["waited"]
         (fulfilled,) = [event for _, event in world.events() if isinstance(event, EffectFulfilled)]

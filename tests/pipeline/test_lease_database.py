@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tests.klis.lease_game import AGENTS, SETTINGS, Ask, Game, Move, contended_moves, fingerprint, moves
 from tests.pipeline.shop import shop
 from world.clock import ManualClock
-from world.events import VerdictGiven
-from world.klis.desk import Desk
+from world.events.definitions import VerdictGiven
+from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import KLIS_EVENTS
 from world.klis.manifest import Manifest
 from world.limits import Limits
-from world.views.archive import decoded
-from worldprotocol import World
+from world.read_models.archive import decoded
+from worldprotocol import Realm
 
 LIMITS = Limits(klis=SETTINGS)
 _logs = count()
@@ -91,11 +91,11 @@ class StoredGame(Game):
         self.events.clear()
         self.clock = ManualClock(self.now)
         self.position = 0
-        self.world = World.create(address, domain=shop, clock=self.clock, limits=LIMITS)
+        self.world = Realm.create(address, domain=shop, clock=self.clock, limits=LIMITS)
         for agent, age in zip(AGENTS, ages, strict=True):
             self.world.leases.desk.register_agent(agent, by="test", priority=age)
             self.model.register(agent, age)
-        self.desk = cast(Desk, StoredDesk(self))
+        self.desk = cast(LeaseManager, StoredDesk(self))
         self.catch_up()
 
     def catch_up(self) -> None:
@@ -132,5 +132,5 @@ def test_memory_replay_and_database_agree_move_by_move(
         with game.world:
             for step in steps:
                 game.play(step)
-            with World.open(address, domain=shop, clock=game.clock, limits=LIMITS) as again:
+            with Realm.open(address, domain=shop, clock=game.clock, limits=LIMITS) as again:
                 assert fingerprint(again.realm().klis) == fingerprint(game.ledger)

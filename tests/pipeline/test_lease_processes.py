@@ -14,11 +14,11 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.pipeline.leasing_child import COUNTED, LIMITS
 from tests.pipeline.shop import shop
-from world.errors import Refused
-from world.events import LeasesExpired, LeasesReleased, LeasesRevoked, VerdictGiven
-from world.verify import verify
-from world.views.archive import decoded
-from worldprotocol import World
+from world.audit.verify import verify
+from world.errors import RefusedError
+from world.events.definitions import LeasesExpired, LeasesReleased, LeasesRevoked, VerdictGiven
+from world.read_models.archive import decoded
+from worldprotocol import Realm
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 12
@@ -30,17 +30,17 @@ def child(address: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def create(address: str) -> None:
-    with World.create(address, domain=shop, limits=LIMITS) as world:
+    with Realm.create(address, domain=shop, limits=LIMITS) as world:
         for age, agent in enumerate(("ann", "bob", "cleo")):
             world.leases.desk.register_agent(agent, by="test", priority=age)
 
 
-def granted(world: World) -> list[VerdictGiven]:
+def granted(world: Realm) -> list[VerdictGiven]:
     verdicts = (decoded(event) for event in world.log.read(0, topics=[VerdictGiven.TOPIC]))
     return [event for event in verdicts if isinstance(event, VerdictGiven) and event.leases]
 
 
-def ended(world: World) -> dict[str, str]:
+def ended(world: Realm) -> dict[str, str]:
     """Return which leases ended by the log, and how: released, expired or revoked."""
     kinds = (LeasesReleased, LeasesExpired, LeasesRevoked)
     events = (decoded(event) for event in world.log.read(0, topics=[kind.TOPIC for kind in kinds]))
@@ -62,7 +62,7 @@ def test_processes_that_share_a_log_are_never_granted_the_same_thing_at_once(
     tokens = [int(token) for token in (tmp_path / "tokens").read_text().split()]
     assert len(tokens) == ROUNDS * len(agents)
     assert all(one < other for one, other in pairwise(tokens))
-    with World.open(shared_log_url, domain=shop, limits=LIMITS) as world:
+    with Realm.open(shared_log_url, domain=shop, limits=LIMITS) as world:
         assert not world.realm().klis.leases
         assert not world.realm().klis.requests
         assert verify(world.log).ok
@@ -91,7 +91,7 @@ def test_after_sigkill_no_granted_lease_is_lost_and_none_is_granted_twice(shared
                 if len(words) == 3:
                     told[words[0]] = (int(words[1]), words[2])
     assert told
-    with World.open(shared_log_url, domain=shop, limits=LIMITS) as world:
+    with Realm.open(shared_log_url, domain=shop, limits=LIMITS) as world:
         assert verify(world.log).ok
         assert {lease: what for lease, what in ended(world).items() if lease in told} == {}
         active = world.realm().klis.leases
@@ -106,7 +106,7 @@ def test_after_sigkill_no_granted_lease_is_lost_and_none_is_granted_twice(shared
             common.setdefault(lease.triple.resource.text, set()).add(lease.session.agent_id)
         assert all(len(holders) == 1 for holders in common.values())
         taken = next(iter(told.values()))[1]
-        with pytest.raises(Refused, match="older") as refused:
+        with pytest.raises(RefusedError, match="older") as refused:
             world.leases.acquire(agent="cleo", resource=taken, timeout=0)
         assert refused.value.code == "DIED"
         assert world.leases.acquire(agent="cleo", resource=COUNTED, timeout=0).is_active

@@ -11,17 +11,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
 from tests.pipeline.shop import shop
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
-from world.errors import Refused
-from world.events import VerdictGiven
+from world.errors import RefusedError
+from world.events.definitions import VerdictGiven
 from world.klis.settings import KlisSettings
 from world.klis.signature import sign
 from world.limits import Limits
-from world.realm import Realm, fold
-from world.verify import verify
-from worldprotocol import World
-from worldprotocol.recheck import recheck
-from worldprotocol.recheck_leases import recheck_channel, recheck_verdict
+from world.state.realm_state import RealmState, apply_event
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_verdict
+from worldprotocol.analysis.recheck.recheck import recheck
 
 FILE = "FILE:/src/a.py"
 
@@ -38,18 +38,18 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def world(log_url: str, clock: ManualClock) -> Any:
-    with World.create(log_url, domain=shop, clock=clock, ids=SequentialIds(), limits=Limits()) as world:
+    with Realm.create(log_url, domain=shop, clock=clock, ids=SequentialIds(), limits=Limits()) as world:
         yield world
 
 
 def refusal(call: Any, *given: Any, **more: Any) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         call(*given, **more)
     return refused.value.code
 
 
 @pytest.mark.requirement("KP-4a", "KP-5a", "CARD-replay")
-def test_everything_at_the_desk_is_in_the_log_and_sound(world: World, clock: ManualClock) -> None:
+def test_everything_at_the_desk_is_in_the_log_and_sound(world: Realm, clock: ManualClock) -> None:
     desk = world.leases.desk
     desk.register_agent("old", by="operator", priority=1)
     desk.register_agent("young", by="operator", priority=2)
@@ -72,7 +72,7 @@ def test_everything_at_the_desk_is_in_the_log_and_sound(world: World, clock: Man
 
 
 @pytest.mark.requirement("KP-4c")
-def test_leases_expire_and_waiting_ends_with_whatever_happens_next(world: World, clock: ManualClock) -> None:
+def test_leases_expire_and_waiting_ends_with_whatever_happens_next(world: Realm, clock: ManualClock) -> None:
     desk = world.leases.desk
     desk.register_agent("old", by="operator", priority=1)
     desk.request(manifest("young"), by="young", ttl_ms=1_000)
@@ -87,7 +87,7 @@ def test_leases_expire_and_waiting_ends_with_whatever_happens_next(world: World,
 
 
 @pytest.mark.requirement("KP-4b")
-def test_what_is_refused_changes_nothing(world: World) -> None:
+def test_what_is_refused_changes_nothing(world: Realm) -> None:
     desk = world.leases.desk
     lease = desk.request(manifest("ann"), by="ann").leases[0]["leaseId"]
     before = world.log.head()
@@ -105,7 +105,7 @@ def test_what_is_refused_changes_nothing(world: World) -> None:
     assert world.log.head() == before
 
 
-def test_a_clock_that_steps_back_shortens_nothing(world: World, clock: ManualClock) -> None:
+def test_a_clock_that_steps_back_shortens_nothing(world: Realm, clock: ManualClock) -> None:
     desk = world.leases.desk
     lease = desk.request(manifest("ann"), by="ann", ttl_ms=10_000).leases[0]["leaseId"]
     clock.advance(-500_000)
@@ -114,7 +114,7 @@ def test_a_clock_that_steps_back_shortens_nothing(world: World, clock: ManualClo
 
 
 @pytest.mark.requirement("KM-7.1")
-def test_a_signed_manifest_needs_nobody_to_vouch_for_it(world: World) -> None:
+def test_a_signed_manifest_needs_nobody_to_vouch_for_it(world: Realm) -> None:
     desk, key = world.leases.desk, Ed25519PrivateKey.generate()
     name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="operator")
     signed = sign(manifest("ann", issued_at=1_000_000, nonce="n1"), key.private_bytes_raw())
@@ -129,7 +129,7 @@ def with_authentication(authentication: str | None) -> Limits:
 
 @pytest.mark.requirement("KM-7.1")
 def test_in_an_open_realm_any_caller_vouches_and_that_is_recorded() -> None:
-    with World.create("sqlite://", domain=shop, limits=with_authentication("open")) as world:
+    with Realm.create("sqlite://", domain=shop, limits=with_authentication("open")) as world:
         desk = world.leases.desk
         assert desk.request(manifest("ann"), by="gateway").channel == {"kind": "vouched", "by": "gateway"}
         before = world.log.head()
@@ -138,7 +138,7 @@ def test_in_an_open_realm_any_caller_vouches_and_that_is_recorded() -> None:
 
 
 @pytest.mark.requirement("KM-7.1")
-def test_by_default_a_caller_vouches_for_itself_alone(world: World) -> None:
+def test_by_default_a_caller_vouches_for_itself_alone(world: Realm) -> None:
     desk = world.leases.desk
     settings = world.realm().klis.settings
     assert settings is not None
@@ -146,7 +146,7 @@ def test_by_default_a_caller_vouches_for_itself_alone(world: World) -> None:
     assert desk.request(manifest("ann"), by="ann").channel == {"kind": "vouched", "by": "ann"}
     before = world.log.head()
     for other in ("gateway", None):
-        with pytest.raises(Refused, match="worldctl keys register") as refused:
+        with pytest.raises(RefusedError, match="worldctl keys register") as refused:
             desk.request(manifest("bob"), by=other)
         assert refused.value.code == "UNAUTHENTICATED"
         assert refused.value.details["agent_id"] == "bob"
@@ -164,18 +164,18 @@ def test_an_agent_with_a_key_needs_a_signature_even_after_the_key_is_revoked(
 ) -> None:
     key = Ed25519PrivateKey.generate()
     limits = with_authentication(authentication)
-    with World.create("sqlite://", domain=shop, clock=clock, ids=SequentialIds(), limits=limits) as world:
+    with Realm.create("sqlite://", domain=shop, clock=clock, ids=SequentialIds(), limits=limits) as world:
         desk = world.leases.desk
         name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="operator")
         before = world.log.head()
-        with pytest.raises(Refused, match=rf"registered key {name}: sign it with `worldctl klis sign`"):
+        with pytest.raises(RefusedError, match=rf"registered key {name}: sign it with `worldctl klis sign`"):
             desk.request(manifest("ann"), by="ann")
         assert refusal(world.leases.acquire, agent="ann", resource=FILE) == "UNAUTHENTICATED"
         assert world.log.head() == before
         signed = sign(manifest("ann", issued_at=1_000_000, nonce="n1"), key.private_bytes_raw())
         assert desk.request(signed, by=None).channel == {"kind": "signed", "keyId": name, "by": "ann"}
         desk.revoke_key(name, by="operator", reason="lost")
-        with pytest.raises(Refused, match="every key of the agent is revoked: register a new one"):
+        with pytest.raises(RefusedError, match="every key of the agent is revoked: register a new one"):
             desk.request(manifest("ann"), by="ann")
         assert verify(world.log).ok
         assert recheck(world).ok
@@ -183,9 +183,9 @@ def test_an_agent_with_a_key_needs_a_signature_even_after_the_key_is_revoked(
 
 @pytest.mark.requirement("KM-7.1")
 def test_where_all_is_signed_an_agent_without_a_key_is_refused_and_told_what_to_do() -> None:
-    with World.create("sqlite://", domain=shop, limits=with_authentication("signed")) as world:
+    with Realm.create("sqlite://", domain=shop, limits=with_authentication("signed")) as world:
         before = world.log.head()
-        with pytest.raises(Refused, match=r"no key: register one \(`worldctl keys register`\)") as refused:
+        with pytest.raises(RefusedError, match=r"no key: register one \(`worldctl keys register`\)") as refused:
             world.leases.acquire(agent="ann", resource=FILE)
         assert refused.value.code == "UNAUTHENTICATED"
         assert world.log.head() == before
@@ -197,11 +197,11 @@ def test_where_all_is_signed_an_agent_without_a_key_is_refused_and_told_what_to_
 @pytest.mark.requirement("KM-7.1")
 def test_a_log_from_before_the_setting_goes_on_as_it_was_until_it_is_configured(shared_log_url: str) -> None:
     before = Limits(klis=KlisSettings.recorded({}))
-    with World.create(shared_log_url, domain=shop, limits=before) as world:
+    with Realm.create(shared_log_url, domain=shop, limits=before) as world:
         [configured] = [event for _, event in world.events() if event.TOPIC == "klis.configured"]
         assert "authentication" not in configured.settings
         assert world.leases.desk.request(manifest("ann"), by="gateway").status == "Granted"
-    with World.open(shared_log_url, domain=shop, limits=Limits()) as world:
+    with Realm.open(shared_log_url, domain=shop, limits=Limits()) as world:
         desk = world.leases.desk
         assert desk.request(manifest("bob", resource="DB:*"), by="gateway").status == "Granted"
         assert desk.configure(by="operator")
@@ -212,11 +212,11 @@ def test_a_log_from_before_the_setting_goes_on_as_it_was_until_it_is_configured(
 
 
 @pytest.mark.requirement("KM-7.1", "CARD-replay")
-def test_a_verdict_on_a_manifest_that_was_not_authenticated_is_found(world: World) -> None:
+def test_a_verdict_on_a_manifest_that_was_not_authenticated_is_found(world: Realm) -> None:
     desk, key = world.leases.desk, Ed25519PrivateKey.generate()
     desk.register_key("eve", key.public_key().public_bytes_raw(), by="operator")
     desk.request(manifest("ann"), by="ann")
-    realm, seen = Realm(), 0
+    realm, seen = RealmState(), 0
     for position, event in world.events():
         if isinstance(event, VerdictGiven):
             assert recheck_channel(realm, event) is None
@@ -235,12 +235,12 @@ def test_a_verdict_on_a_manifest_that_was_not_authenticated_is_found(world: Worl
             eve = replace(event, agent_id="eve", channel={"kind": "vouched", "by": "eve"})
             assert recheck_channel(realm, eve) is not None
             seen += 1
-        fold(realm, event, position)
+        apply_event(realm, event, position)
     assert seen == 1
 
 
 @pytest.mark.requirement("KM-7.1")
-def test_forged_altered_replayed_old_and_revoked_are_refused(world: World, clock: ManualClock) -> None:
+def test_forged_altered_replayed_old_and_revoked_are_refused(world: Realm, clock: ManualClock) -> None:
     desk, key, other = world.leases.desk, Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     name = desk.register_key("ann", key.public_key().public_bytes_raw(), by="operator")
     desk.register_key("eve", other.public_key().public_bytes_raw(), by="operator")
@@ -265,7 +265,7 @@ def test_forged_altered_replayed_old_and_revoked_are_refused(world: World, clock
     assert verify(world.log).ok
 
 
-def test_the_request_of_a_proposal_is_not_withdrawn_by_hand(world: World) -> None:
+def test_the_request_of_a_proposal_is_not_withdrawn_by_hand(world: Realm) -> None:
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"]})
     proposal = world.act("kid", "sell", {"item": "tea"})
@@ -274,20 +274,20 @@ def test_the_request_of_a_proposal_is_not_withdrawn_by_hand(world: World) -> Non
 
 def test_settings_that_changed_come_into_force_when_told_to(log_url: str) -> None:
     limits = Limits(klis=KlisSettings(default_ttl_ms=5_000))
-    with World.create(log_url, domain=shop, limits=limits) as world:
+    with Realm.create(log_url, domain=shop, limits=limits) as world:
         desk = world.leases.desk
         assert not desk.configure(by="operator")
         assert desk.request(manifest("ann"), by="ann").ttl_ms == 5_000
 
 
 @pytest.mark.requirement("CARD-replay")
-def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: World) -> None:
+def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: Realm) -> None:
     desk = world.leases.desk
     desk.register_agent("old", by="operator", priority=1)
     desk.request(manifest("young"), by="young")
     desk.request(manifest("old"), by="old", queue=True)
     desk.request(manifest("third"), by="third")
-    realm, altered = Realm(), 0
+    realm, altered = RealmState(), 0
     for position, event in world.events():
         if isinstance(event, VerdictGiven):
             assert recheck_verdict(realm.klis, event) is None
@@ -304,11 +304,11 @@ def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: Wor
                 assert found is not None
                 assert found.code == "VERDICT_DIFFERS"
                 altered += 1
-        fold(realm, event, position)
+        apply_event(realm, event, position)
     assert altered == 18
 
 
-def test_keys_are_public_and_of_the_right_size(world: World) -> None:
+def test_keys_are_public_and_of_the_right_size(world: Realm) -> None:
     desk, key = world.leases.desk, Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw()
     name = desk.register_key("ann", public, by="operator")
@@ -320,7 +320,7 @@ def test_keys_are_public_and_of_the_right_size(world: World) -> None:
 
 
 def test_two_programs_on_one_log_never_hold_the_same(shared_log_url: str, tmp_path: Path) -> None:
-    with World.create(shared_log_url, domain=shop) as one, World.open(shared_log_url, domain=shop) as two:
+    with Realm.create(shared_log_url, domain=shop) as one, Realm.open(shared_log_url, domain=shop) as two:
         first = one.leases.desk.request(manifest("ann"), by="ann")
         second = two.leases.desk.request(manifest("bob"), by="bob")
         assert [first.status, second.status] == ["Granted", "Die"]

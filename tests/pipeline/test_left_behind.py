@@ -18,10 +18,10 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running, topics
 from tests.pipeline.workshop import BEFORE, a_workshop, contents, step, workshop
 from world.clock import ManualClock, SequentialIds
-from world.errors import Refused
-from world.events import DecisionMade, EffectDropped, EffectRequested, Event, RunObserved
-from world.proposal import ROLLBACK
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from world.events.definitions import DecisionMade, EffectDropped, EffectRequested, Event, RunObserved
+from world.state.proposal import ROLLBACK
+from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("KO-3.3", "WP-exec")
 
@@ -43,17 +43,17 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def reopened(address: str, root: Path | None, *effects: Any, **parts: Any) -> World:
+def reopened(address: str, root: Path | None, *effects: Any, **parts: Any) -> Realm:
     """Open the realm later, as another program; without the workspace where there is no root."""
     given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("again"), **parts}
-    return World.open(address, domain=workshop, workspace=root, effects=effects, **given)
+    return Realm.open(address, domain=workshop, workspace=root, effects=effects, **given)
 
 
-def events(world: World, kind: type[Event]) -> list[Any]:
+def events(world: Realm, kind: type[Event]) -> list[Any]:
     return [event for _, event in world.events() if isinstance(event, kind)]
 
 
-def rollback_of(world: World) -> dict[str, Any]:
+def rollback_of(world: Realm) -> dict[str, Any]:
     (asked,) = [one for one in events(world, EffectRequested) if one.requirement["type"] == ROLLBACK]
     return dict(asked.requirement["params"])
 
@@ -220,7 +220,7 @@ def test_who_has_no_workspace_cannot_end_what_was_backed_up_there(address: str, 
             lambda: world.host.resolve(name, "fail", by="bob", reason="nobody knows"),
             lambda: world.host.cancel(name, by="bob", reason="enough"),
         ):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 command()
             assert refused.value.code == "NO_WORKSPACE"
         assert len(world.host.stuck()) == 1

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.pipeline.shop import open_shop
-from world.errors import Refused
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from worldprotocol.api.realm import Realm
 
 
 class Histories(RuleBasedStateMachine):
@@ -48,7 +48,7 @@ class Histories(RuleBasedStateMachine):
     @rule(proposal=waiting, choice=st.sampled_from(["approve", "reject", "ask"]))
     def answer(self, proposal: str, choice: Any) -> None:
         if proposal not in self.open:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 self.world.decide(proposal, choice, by="ann")
             assert refused.value.code == "NOT_WAITING"
             return
@@ -65,7 +65,7 @@ class Histories(RuleBasedStateMachine):
     @rule(target=worlds, base=worlds, count=st.integers(0, 2))
     def fork(self, base: str, count: int) -> str:
         if self.world.sealed(base).outcome == "failed":
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 self.world.act("ann", "sell", {"item": "tea", "count": count}, base_world=base)
             assert refused.value.code == "FAILED_BASE"
             return base
@@ -138,7 +138,7 @@ def test_worlds_are_restored_from_checkpoints_and_without(tmp_path: Any) -> None
     with open_shop(address, limits=Limits(checkpoint_every=8)) as world:
         done = [world.act("ann", "sell", {"item": "tea", "count": n % 2}) for n in range(20)]
         expected = {proposal.world_id: world.data(proposal.world_id) for proposal in done}
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         assert len(world.archive.rows("checkpoint", of_world=done[7].world_id)) == 1
         for world_id, data in expected.items():
             assert world.data(world_id) == data

@@ -13,7 +13,7 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
-from worldprotocol.facade import World
+from worldprotocol.api.realm import Realm
 
 
 class State(BaseModel):
@@ -44,7 +44,7 @@ def count(ctx: ActionContext) -> Any:
 def test_an_execution_whose_branch_moved_is_sealed_on_its_head_or_fails(tmp_path: Path, reads: bool) -> None:
     held, address = Held(lambda params, _call: f"done {params['n']}"), str(tmp_path / "w.db")
     given: dict[str, Any] = {"clock": ManualClock(1_000), "ids": SequentialIds(), "effects": [handler("work")(held)]}
-    with World.create(address, domain=moving, **given) as world:
+    with Realm.create(address, domain=moving, **given) as world:
         for name in ("ann", "bob"):
             world.register(name, "human", binding={"kind": "auto_approve"})
         with acting(world, "ann", "work", {"reads": reads}, scope=["data.mine"]) as ended:

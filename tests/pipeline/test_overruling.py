@@ -12,28 +12,28 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-import world.arbitration
-import world.judgement
-from authority.questions import TIME_LIMIT
+import world.pipeline.arbitrate
+import world.pipeline.judge
+from authority.people.questions import TIME_LIMIT
 from tests import second_implementation as second
 from tests.golden.generate import rehashed
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
-from world.decision import ENGINE
-from world.errors import DamagedLog, Refused
-from world.events import DecisionMade, Event, ExecutionStarted, decode_event
-from world.klis.desk import Desk
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import DecisionMade, Event, ExecutionStarted, decode_event
+from world.klis.lease_manager import LeaseManager
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.proposal import Proposal
-from world.verify import verify
-from world.views.trace import Step, trace_proposal
-from worldprotocol import World
-from worldprotocol.backtest import Backtest, Setup
-from worldprotocol.explaining import explain_trace, trace_lines
-from worldprotocol.recheck import open_to_recheck, recheck
+from world.model.decision import ENGINE
+from world.read_models.trace import TraceStep, trace_proposal
+from world.state.proposal import Proposal
+from worldprotocol import Realm
+from worldprotocol.analysis.backtest import Backtest, BacktestSetup
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.export.jsonl import export_log, import_log
+from worldprotocol.policy_tools.explain import explain_trace, trace_lines
 from worldprotocol.report.gathering import Window, gather
 from worldprotocol.testing.recorded import recorded_case
-from worldprotocol.transfer import export_log, import_log
 
 RULES = """
 name = "house"
@@ -147,7 +147,7 @@ class Scenes:
         """Return the ids of the proposals by the names of their pages."""
         limits = Limits(klis=KlisSettings(max_proposal_retries=2))
         owned: dict[str, Any] = {"clock": self.clock, "ids": self.ids, "limits": limits}
-        with World.create(self.address, **self.parts, **owned) as realm:
+        with Realm.create(self.address, **self.parts, **owned) as realm:
             realm.register("ann", "human", binding={"kind": "auto_approve"})
             realm.register("bot", "agent", binding=BOUND)
             realm.register("auto", "agent", binding={"kind": "auto_approve"})
@@ -155,19 +155,19 @@ class Scenes:
             self._leases(realm, patch)
             self._case(realm, patch)
         self.house.write_text(RULES + 'reason = "another one, which nobody adopted"\n')
-        with World.open(self.address, **self.parts, **owned) as realm:
+        with Realm.open(self.address, **self.parts, **owned) as realm:
             for name, why in OVERRULED.items():
                 if why == "policy in force":
                     self._act(realm, name)
         self.house.write_text(RULES)
         return self.pages
 
-    def _act(self, realm: World, name: str, actor: str = "bot", **wishes: Any) -> str:
+    def _act(self, realm: Realm, name: str, actor: str = "bot", **wishes: Any) -> str:
         done = realm.act(actor, "build", {"name": name}, **wishes)
         self.pages[name] = done.proposal_id
         return done.proposal_id
 
-    def _decided(self, realm: World) -> None:
+    def _decided(self, realm: Realm) -> None:
         for name in ("fine", "no", "silent", "itself"):
             self._act(realm, name)
         self._act(realm, "narrowed", scope=["data.built"])
@@ -176,7 +176,7 @@ class Scenes:
         self.clock.advance(5_000)
         realm.settle()
 
-    def _leases(self, realm: World, patch: pytest.MonkeyPatch) -> None:
+    def _leases(self, realm: Realm, patch: pytest.MonkeyPatch) -> None:
         self._act(realm, "approved/../x")
         self._act(realm, "narrow/../x")
         realm.decide(self._act(realm, "ask/../x"), "approve", by="ann")
@@ -191,24 +191,24 @@ class Scenes:
         young = desk.request(lease("zoe", "withdrawn"), by="zoe")
         self._act(realm, "withdrawn")
         with patch.context() as within:
-            within.setattr(Desk, "_give", _gives_nothing)
+            within.setattr(LeaseManager, "_give", _gives_nothing)
             desk.release([young.leases[0]["leaseId"]], agent_id="zoe", session_id="s")
         realm.settle()
 
-    def _case(self, realm: World, patch: pytest.MonkeyPatch) -> None:
+    def _case(self, realm: Realm, patch: pytest.MonkeyPatch) -> None:
         self._act(realm, "ask_no_more")
         self.clock.advance(5_000)
         with patch.context() as within:
-            within.setattr(world.judgement, "case_of", _cannot_be_made)
+            within.setattr(world.pipeline.judge, "case_of", _cannot_be_made)
             realm.settle()
 
 
 def _gives_nothing(*_: Any, **__: Any) -> Any:
-    raise Refused("NOT_RECORDED", "It is too large for an event.")
+    raise RefusedError("NOT_RECORDED", "It is too large for an event.")
 
 
 def _cannot_be_made(*_: Any, **__: Any) -> Any:
-    raise Refused("NOT_MADE", "The case cannot be made any more.")
+    raise RefusedError("NOT_MADE", "The case cannot be made any more.")
 
 
 def _left_as_ruled(ruling: Any, _why: str, reason: str) -> Any:
@@ -230,8 +230,8 @@ def older(scenes: Scenes) -> Scenes:
     """Return the same scenes as version 1 recorded them."""
     played = Scenes(Path(scenes.site).parent, "older.db")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.judgement, "overruled", _left_as_ruled)
-        patch.setattr(world.arbitration, "overruled", _left_as_ruled)
+        patch.setattr(world.pipeline.judge, "overruled", _left_as_ruled)
+        patch.setattr(world.pipeline.arbitrate, "overruled", _left_as_ruled)
         patch.setattr(DecisionMade, "VERSION", 1)
         played.play(patch)
     return played
@@ -244,7 +244,7 @@ def log(request: pytest.FixtureRequest) -> Scenes:
     return played
 
 
-def proposals(realm: World, played: Scenes) -> Iterator[tuple[str, Proposal, list[str]]]:
+def proposals(realm: Realm, played: Scenes) -> Iterator[tuple[str, Proposal, list[str]]]:
     """Yield the pages, their proposals, and what decided those."""
     for name, proposal_id in played.pages.items():
         yield name, realm.archive.proposal(proposal_id), [ENGINE] if name in OVERRULED else DECIDED[name]
@@ -252,7 +252,7 @@ def proposals(realm: World, played: Scenes) -> Iterator[tuple[str, Proposal, lis
 
 @pytest.mark.requirement("WP-decision", "CARD-audit")
 def test_the_record_says_who_decided(log: Scenes) -> None:
-    with World.look(log.address) as realm:
+    with Realm.open_read_only(log.address) as realm:
         for name, proposal, decided in proposals(realm, log):
             record = proposal.decision_record
             assert record is not None, name
@@ -263,7 +263,7 @@ def test_the_record_says_who_decided(log: Scenes) -> None:
 
 
 def test_a_log_of_before_reads_as_if_it_had_been_recorded_today(scenes: Scenes, older: Scenes) -> None:
-    with World.look(scenes.address) as new, World.look(older.address) as old:
+    with Realm.open_read_only(scenes.address) as new, Realm.open_read_only(older.address) as old:
         assert {one.schema_version for one in old.log.read(topics=[DecisionMade.TOPIC])} == {1}
         assert {one.schema_version for one in new.log.read(topics=[DecisionMade.TOPIC])} == {2}
         assert [_without_worker(event) for _, event in old.events()] == [
@@ -277,7 +277,7 @@ def _without_worker(event: Event) -> Event:
 
 @pytest.mark.requirement("CARD-audit", "CARD-policy")
 def test_all_that_tells_who_decided_says_the_same(log: Scenes) -> None:
-    with World.look(log.address) as realm:
+    with Realm.open_read_only(log.address) as realm:
         told = gather(realm.archive, Window(0, realm.log.head().size))
         reported = {one["proposalId"]: one.get("rule", "") for one in told.rows()}
         for name, proposal, decided in proposals(realm, log):
@@ -297,7 +297,7 @@ def test_all_that_tells_who_decided_says_the_same(log: Scenes) -> None:
         }
 
 
-def rules_of(step: Step) -> list[str]:
+def rules_of(step: TraceStep) -> list[str]:
     """Return what a trace says that decided."""
     if step.kind == "decision":
         return list(step.facts["rules"])
@@ -307,7 +307,7 @@ def rules_of(step: Step) -> list[str]:
 @pytest.mark.requirement("CARD-replay")
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_overruled_decisions_come_out_again_as_they_were_recorded(log: Scenes, is_changed: bool) -> None:
-    with World.look(log.address) as realm:
+    with Realm.open_read_only(log.address) as realm:
         assert verify(realm.log).ok
         export_log(realm.log, out := BytesIO())
         assert second.verify(out.getvalue().decode().splitlines(keepends=True))["sound"]
@@ -326,7 +326,7 @@ def test_overruled_decisions_come_out_again_as_they_were_recorded(log: Scenes, i
 @pytest.mark.requirement("CARD-policy")
 def test_a_backtest_compares_with_what_was_ruled_whatever_became_of_its_leases(log: Scenes, tmp_path: Path) -> None:
     (tmp_path / "strict.toml").write_text('name = "strict"\n[[rules]]\nid = "never"\nverdict = "reject"\n')
-    running = Backtest(Setup(log.address, log.parts["domain"], str(tmp_path / "strict.toml")), 1)
+    running = Backtest(BacktestSetup(log.address, log.parts["domain"], str(tmp_path / "strict.toml")), 1)
     found = {one["proposalId"]: one["from"]["decidedBy"] for one in running.lines() if one["kind"] == "flip"}
     approved = {
         "fine": ["fine"],
@@ -339,9 +339,9 @@ def test_a_backtest_compares_with_what_was_ruled_whatever_became_of_its_leases(l
     assert {name: found[log.pages[name]] for name in approved} == approved
     assert len(found) == len(approved)
     (tmp_path / "lax.toml").write_text('name = "lax"\n[[rules]]\nid = "always"\nverdict = "approve"\n')
-    running = Backtest(Setup(log.address, log.parts["domain"], str(tmp_path / "lax.toml")), 1)
+    running = Backtest(BacktestSetup(log.address, log.parts["domain"], str(tmp_path / "lax.toml")), 1)
     by = {one["proposalId"]: one["from"]["decidedBy"] for one in running.lines() if one["kind"] == "flip"}
-    with World.look(log.address) as realm:
+    with Realm.open_read_only(log.address) as realm:
         for name, proposal, decided in proposals(realm, log):
             if proposal.proposal_id in by and OVERRULED.get(name) != "leases" and name != "narrow/../x":
                 assert by[proposal.proposal_id] == decided, name
@@ -353,7 +353,7 @@ def test_what_the_engine_said_in_place_of_a_policy_is_no_case_of_it(log: Scenes)
         policy = realm.parts.policies.get("house")  # type: ignore[union-attr]
         for name, proposal, _ in proposals(realm, log):
             if OVERRULED.get(name) == "policy in force":
-                with pytest.raises(Refused, match="No policy in force judged"):
+                with pytest.raises(RefusedError, match="No policy in force judged"):
                     recorded_case(realm.archive, proposal, policy, realm.parts.domain)  # type: ignore[union-attr]
             elif name == "approved/../x":
                 case = recorded_case(realm.archive, proposal, policy, realm.parts.domain)  # type: ignore[union-attr]
@@ -365,7 +365,7 @@ def test_what_the_engine_said_in_place_of_a_policy_is_no_case_of_it(log: Scenes)
     "state", [b"[]", b"{}", b'{"decision":7}', b'{"decision":{"decision":"rejected","trace":[7]}}']
 )
 def test_a_broken_decision_of_version_1_is_damage(state: bytes) -> None:
-    with pytest.raises(DamagedLog) as damage:
+    with pytest.raises(DamagedLogError) as damage:
         decode_event(DecisionMade.TOPIC, 1, state, 5)
     assert (damage.value.code, damage.value.details["position"]) == ("BAD_EVENT", 5)
 
@@ -390,7 +390,7 @@ FORGERIES: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any]]] = {
 @pytest.mark.parametrize("what", FORGERIES)
 def test_a_forged_record_of_who_decided_is_found(scenes: Scenes, tmp_path: Path, what: str) -> None:
     name, alter = FORGERIES[what]
-    with World.look(scenes.address) as realm:
+    with Realm.open_read_only(scenes.address) as realm:
         export_log(realm.log, out := BytesIO())
     told = [json.loads(line) for line in out.getvalue().splitlines()]
     wanted = ("decision.made", scenes.pages[name])
@@ -398,6 +398,6 @@ def test_a_forged_record_of_who_decided_is_found(scenes: Scenes, tmp_path: Path,
     alter(made["state"]["decision"]["trace"])
     address = str(tmp_path / "forged.db")
     import_log(BytesIO(b"".join(rehashed(told))), address)
-    with World.look(address) as realm:
+    with Realm.open_read_only(address) as realm:
         found = verify(realm.log).findings
         assert {(one.code, one.position) for one in found} == {("BAD_EVENT", made["position"])}, found

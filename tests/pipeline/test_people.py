@@ -15,15 +15,15 @@ import pytest
 from tests.cli.realm import ROOT, environment
 from tests.patience import PATIENCE_S
 from tests.pipeline.shop import house, open_shop, shop
-from world.canonical import canonical_bytes
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
-from world.errors import Refused
-from world.events import HumanAnswered
+from world.errors import RefusedError
+from world.events.definitions import HumanAnswered
 from world.limits import Limits
 from world.log import NewEvent, open_log
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.recheck import recheck
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.api.realm import Realm
 
 MEMBERS = ["ann", "bob", "cat"]
 TRIBUNAL = {"kind": "tribunal", "members": MEMBERS, "timeoutMs": 1_000, "then": [{"ask": ["dan"], "timeoutMs": 500}]}
@@ -36,12 +36,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def world(log_url: str, clock: ManualClock) -> Iterator[World]:
+def world(log_url: str, clock: ManualClock) -> Iterator[Realm]:
     with with_people(log_url, clock) as opened:
         yield opened
 
 
-def with_people(address: str, clock: ManualClock) -> World:
+def with_people(address: str, clock: ManualClock) -> Realm:
     world = open_shop(address, clock=clock)
     for name in ("bob", "dan"):
         world.register(name, "human", binding={"kind": "auto_approve"})
@@ -51,12 +51,12 @@ def with_people(address: str, clock: ManualClock) -> World:
 
 
 def refused(call: Callable[[], Any]) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         call()
     return caught.value.code
 
 
-def is_sound(world: World) -> None:
+def is_sound(world: Realm) -> None:
     """Check the whole log, and perform every step again."""
     assert verify(world.log).ok
     done = recheck(world, every=True)
@@ -64,7 +64,7 @@ def is_sound(world: World) -> None:
 
 
 @pytest.mark.requirement("WP-bind", "WP-decision", "INT-13.3", "CARD-replay")
-def test_a_tribunal_votes_and_each_vote_stands_in_the_log_and_in_the_decision(world: World) -> None:
+def test_a_tribunal_votes_and_each_vote_stands_in_the_log_and_in_the_decision(world: Realm) -> None:
     waiting = world.act("kit", "sell", SALE, scope=["data.stock.*", "data.sold"])
     name = waiting.proposal_id
     assert waiting.asked is not None
@@ -94,7 +94,7 @@ def test_a_tribunal_votes_and_each_vote_stands_in_the_log_and_in_the_decision(wo
 
 
 @pytest.mark.requirement("WP-events")
-def test_subscribers_are_told_each_answer_before_what_it_led_to_and_cannot_vote_themselves(world: World) -> None:
+def test_subscribers_are_told_each_answer_before_what_it_led_to_and_cannot_vote_themselves(world: Realm) -> None:
     told: list[str] = []
 
     def listen(position: int, event: Any, schedule: Any) -> None:
@@ -115,12 +115,12 @@ def test_subscribers_are_told_each_answer_before_what_it_led_to_and_cannot_vote_
 
 
 @pytest.mark.requirement("WP-bind")
-def test_members_are_registered_actors(world: World) -> None:
+def test_members_are_registered_actors(world: Realm) -> None:
     for binding in (
         {"kind": "tribunal", "members": ["ann", "nobody"]},
         {"kind": "hitl", "then": [{"members": ["nobody"]}]},
     ):
-        with pytest.raises(Refused, match="nobody") as caught:
+        with pytest.raises(RefusedError, match="nobody") as caught:
             world.bind("bot", binding)
         assert caught.value.code == "UNKNOWN_ACTOR"
 
@@ -131,7 +131,7 @@ def test_votes_outlast_a_restart_and_every_step_has_its_own_time(shared_log_url:
         name = world.act("kit", "sell", SALE).proposal_id
         clock.advance(900)
         assert world.decide(name, "approve", by="ann").deadline == 2_000  # a vote does not stretch the time
-    with World.open(shared_log_url, domain=shop, policies=[house], clock=clock, ids=SequentialIds("again")) as world:
+    with Realm.open(shared_log_url, domain=shop, policies=[house], clock=clock, ids=SequentialIds("again")) as world:
         assert refused(lambda: world.decide(name, "approve", by="ann")) == "ALREADY_VOTED"
         clock.advance(101)
         assert refused(lambda: world.decide(name, "approve", by="bob")) == "NOT_ASKED"
@@ -146,30 +146,30 @@ def test_votes_outlast_a_restart_and_every_step_has_its_own_time(shared_log_url:
         clock.advance(501)
         world.settle()
         assert world.proposal(second).status == "rejected"
-        with pytest.raises(Refused, match="timed out"):
+        with pytest.raises(RefusedError, match="timed out"):
             world.decide(second, "approve", by="dan")
         is_sound(world)
 
 
 def test_the_words_about_a_decided_proposal_do_not_blame_a_time_limit_that_only_handed_it_up(
-    world: World, clock: ManualClock
+    world: Realm, clock: ManualClock
 ) -> None:
     name = world.act("kit", "sell", SALE).proposal_id
     clock.advance(1_001)
     world.settle()
     world.decide(name, "approve", by="dan")
-    with pytest.raises(Refused, match="it was approved") as caught:
+    with pytest.raises(RefusedError, match="it was approved") as caught:
         world.decide(name, "approve", by="dan")
     assert "timed out" not in caught.value.message
 
 
-def test_a_scope_may_be_one_pattern_and_is_never_its_letters(world: World) -> None:
+def test_a_scope_may_be_one_pattern_and_is_never_its_letters(world: Realm) -> None:
     name = world.act("kit", "sell", SALE, scope="data.*").proposal_id
     scope = world.proposal(name).intent.body.scope_proposal
     assert scope is not None
     assert scope.allowed_paths == ("data.*",)
     for wrong in (5, [5], b"data"):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             world.decide(name, "narrow", by="ann", scope=wrong)  # type: ignore[arg-type]
         assert caught.value.code == "INVALID_VALUE"
     for member in MEMBERS:
@@ -181,7 +181,7 @@ def test_a_scope_may_be_one_pattern_and_is_never_its_letters(world: World) -> No
 
 
 @pytest.mark.requirement("WP-bind", "WP-decision")
-def test_a_seat_is_handed_on_to_registered_actors_and_never_to_the_proposer(world: World) -> None:
+def test_a_seat_is_handed_on_to_registered_actors_and_never_to_the_proposer(world: Realm) -> None:
     name = world.act("kit", "sell", SALE).proposal_id
     for to in ("nobody", "kit", "bob"):
         assert refused(partial(world.decide, name, "delegate", by="ann", to=to)) == "DELEGATION_REFUSED"
@@ -193,7 +193,7 @@ def test_a_seat_is_handed_on_to_registered_actors_and_never_to_the_proposer(worl
 
 
 @pytest.mark.requirement("WP-decision")
-def test_the_proposer_replies_to_what_was_asked_and_to_nothing_else(world: World) -> None:
+def test_the_proposer_replies_to_what_was_asked_and_to_nothing_else(world: Realm) -> None:
     name = world.act("kit", "sell", SALE).proposal_id
     assert refused(lambda: world.decide(name, "reply", by="kit", reason="hm")) == "NO_OPEN_QUESTION"
     world.decide(name, "ask", by="ann", reason="for whom?")
@@ -225,8 +225,8 @@ def test_an_answer_that_would_leave_no_room_for_the_end_is_refused_and_the_end_c
         "ids": SequentialIds("more"),
         "limits": limits,
     }
-    with World.open(tmp_path / "w.db", **parts) as world:
-        with pytest.raises(Refused) as caught:
+    with Realm.open(tmp_path / "w.db", **parts) as world:
+        with pytest.raises(RefusedError) as caught:
             world.decide(proposal, "approve", by="ann", reason="x" * 2_000 + "y" * 500)
         assert caught.value.code == "ANSWER_TOO_LARGE"
         world.decide(proposal, "approve", by="ann", reason="short")
@@ -245,22 +245,22 @@ def test_a_time_that_was_not_over_and_an_answer_after_it_are_found(
         name = world.act("kit", "sell", SALE).proposal_id
         with monkeypatch.context() as forged:
             if how == "late":
-                forged.setattr("world.protocol.expire", lambda work: None)
+                forged.setattr("world.engine.protocol.expire", lambda work: None)
                 clock.advance(100_000)
                 world.decide(name, "reject", by="ann")
             else:
                 waiting = [one for one in world.inbox() if one.proposal_id == name]
-                forged.setattr("world.realm.Realm.overdue", lambda self, at: waiting)
+                forged.setattr("world.state.realm_state.RealmState.overdue", lambda self, at: waiting)
                 if how != "early":
                     clock.advance(100_000)
-                    forged.setattr("world.judgement._record", lambda *_, **__: None)
+                    forged.setattr("world.pipeline.judge._record", lambda *_, **__: None)
                 world.settle()
         told = verify(world.log)
         assert not told.ok
         assert "the time" in str(told.to_wire()) or "time of proposal" in str(told.to_wire())
 
 
-def test_a_change_of_the_branch_leaves_half_a_vote_behind(world: World) -> None:
+def test_a_change_of_the_branch_leaves_half_a_vote_behind(world: Realm) -> None:
     name = world.act("kit", "sell", SALE).proposal_id
     world.decide(name, "approve", by="ann")
     world.create_branch("other")
@@ -272,7 +272,7 @@ def test_a_change_of_the_branch_leaves_half_a_vote_behind(world: World) -> None:
 
 
 @pytest.mark.requirement("WP-bind")
-def test_what_rules_escalate_goes_up_the_chain_of_the_binding(world: World, clock: ManualClock) -> None:
+def test_what_rules_escalate_goes_up_the_chain_of_the_binding(world: Realm, clock: ManualClock) -> None:
     chain = {"kind": "policy_rules", "policy": "house", "timeoutMs": 10, "then": [{"members": ["bob", "dan"]}]}
     world.bind("bot", chain)
     large = world.act("bot", "sell", {"item": "tea", "count": 5})
@@ -290,11 +290,11 @@ def test_what_rules_escalate_goes_up_the_chain_of_the_binding(world: World, cloc
 CHILD = """
 import sys
 from tests.pipeline.shop import house, shop
-from world.errors import Refused
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from worldprotocol.api.realm import Realm
 
 address, *names = sys.argv[1:]
-with World.open(address, domain=shop, policies=[house]) as world:
+with Realm.open(address, domain=shop, policies=[house]) as world:
     sys.stdout.write("ready\\n")
     sys.stdout.flush()
     sys.stdin.readline()
@@ -303,7 +303,7 @@ with World.open(address, domain=shop, policies=[house]) as world:
             try:
                 world.decide(name, "approve", by=by)
                 print("counted", name, by)
-            except Refused as refused:
+            except RefusedError as refused:
                 assert refused.code in ("ALREADY_VOTED", "NOT_WAITING"), refused
 """
 
@@ -333,7 +333,7 @@ def test_of_two_processes_that_vote_for_the_same_people_at_once_each_vote_counts
         said += child.communicate(timeout=PATIENCE_S)[0].splitlines()
         assert child.returncode == 0
     assert sorted(said) == sorted(f"counted {name} {by}" for name in names for by in ("ann", "bob"))
-    with World.open(shared_log_url, domain=shop, policies=[house]) as world:
+    with Realm.open(shared_log_url, domain=shop, policies=[house]) as world:
         assert {world.proposal(name).status for name in names} == {"completed"}
         is_sound(world)
 

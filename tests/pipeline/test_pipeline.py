@@ -13,26 +13,26 @@ from host import handler
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain
-from world.errors import Refused
-from world.events import Event, ProposalJudged, WorldSealed
-from world.identity import content_id, snapshot_hash, world_id
-from world.intent import IntentInstance
+from world.errors import RefusedError
+from world.events.definitions import Event, ProposalJudged, WorldSealed
 from world.limits import Limits
-from worldprotocol.facade import World
+from world.model.identity import content_id, snapshot_hash, world_id
+from world.model.intent import IntentInstance
+from worldprotocol.api.realm import Realm
 
 
 @pytest.fixture
-def world(log_url: str) -> Iterator[World]:
+def world(log_url: str) -> Iterator[Realm]:
     with open_shop(log_url) as opened:
         yield opened
 
 
-def topics(world: World, proposal_id: str) -> list[str]:
+def topics(world: Realm, proposal_id: str) -> list[str]:
     return [logged.topic for logged in world.log.stream(proposal_id)]
 
 
 def refusal(code: str) -> Any:
-    return pytest.raises(Refused, match="") if not code else _Refusal(code)
+    return pytest.raises(RefusedError, match="") if not code else _Refusal(code)
 
 
 class _Refusal:
@@ -43,14 +43,14 @@ class _Refusal:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
-        assert isinstance(error, Refused), f"expected {self.code}, got {error!r}"
+        assert isinstance(error, RefusedError), f"expected {self.code}, got {error!r}"
         assert error.code == self.code, error
         self.error = error
         return True
 
 
 @pytest.mark.requirement("INT-14.1", "INT-14.4", "WP-fsm", "WP-decision", "CARD-log")
-def test_an_approved_intent_becomes_a_world(world: World) -> None:
+def test_an_approved_intent_becomes_a_world(world: Realm) -> None:
     genesis = world.branch().head
     done = world.act("ann", "sell", {"item": "tea", "count": 4})
     assert done.status == "completed"
@@ -71,7 +71,7 @@ def test_an_approved_intent_becomes_a_world(world: World) -> None:
 
 
 @pytest.mark.requirement("WP-world", "WP-hash", "WP-lineage", "WP-restore", "WP-schema")
-def test_a_world_s_ids_follow_from_its_restored_snapshot(world: World) -> None:
+def test_a_world_s_ids_follow_from_its_restored_snapshot(world: Realm) -> None:
     for count in (1, 2, 1):
         world.act("ann", "sell", {"item": "tea", "count": count})
     seen = set()
@@ -90,7 +90,7 @@ def test_a_world_s_ids_follow_from_its_restored_snapshot(world: World) -> None:
 
 
 @pytest.mark.requirement("WP-outcome", "WP-exec", "IC-validate")
-def test_a_failed_execution_seals_a_world_with_its_parent_s_data(world: World) -> None:
+def test_a_failed_execution_seals_a_world_with_its_parent_s_data(world: Realm) -> None:
     head = world.branch().head
     failed = world.act("ann", "sell", {"item": "cake", "count": 9})
     assert failed.status == "failed"
@@ -108,7 +108,7 @@ def test_a_failed_execution_seals_a_world_with_its_parent_s_data(world: World) -
 
 
 @pytest.mark.requirement("IC-available")
-def test_an_unavailable_action_fails_and_does_not_run(world: World) -> None:
+def test_an_unavailable_action_fails_and_does_not_run(world: Realm) -> None:
     world.act("ann", "close")
     failed = world.act("ann", "sell", {"item": "tea"})
     assert failed.error is not None
@@ -117,7 +117,7 @@ def test_an_unavailable_action_fails_and_does_not_run(world: World) -> None:
 
 
 @pytest.mark.requirement("INT-4.1", "WP-decision", "INT-13.3")
-def test_a_rejected_proposal_is_never_executed_and_says_which_rule(world: World) -> None:
+def test_a_rejected_proposal_is_never_executed_and_says_which_rule(world: Realm) -> None:
     rejected = world.act("bot", "close")
     assert rejected.status == "rejected"
     record = rejected.decision_record
@@ -133,7 +133,7 @@ def test_a_rejected_proposal_is_never_executed_and_says_which_rule(world: World)
 
 
 @pytest.mark.requirement("INT-13.1", "INT-13.3")
-def test_scope_goes_from_the_proposal_to_the_decision(world: World) -> None:
+def test_scope_goes_from_the_proposal_to_the_decision(world: Realm) -> None:
     asked = {"allowedPaths": ["data.stock.*", "data.sold"], "note": "counter"}
     done = world.act("ann", "sell", {"item": "tea"}, scope=asked)
     assert "scopeProposal" not in done.to_wire()
@@ -166,7 +166,7 @@ def test_an_enforcing_host_refuses_patches_outside_the_scope_and_a_trusting_one_
 
 
 @pytest.mark.requirement("INT-6.1.1", "INT-6.1.2", "INT-6.4", "INV-I4", "IC-reentry")
-def test_an_intent_id_is_taken_once_and_the_same_meaning_again_is_a_new_attempt(world: World) -> None:
+def test_an_intent_id_is_taken_once_and_the_same_meaning_again_is_a_new_attempt(world: Realm) -> None:
     first = world.issue("ann", "sell", {"item": "tea"})
     world.submit(first)
     size = world.log.head().size
@@ -180,7 +180,7 @@ def test_an_intent_id_is_taken_once_and_the_same_meaning_again_is_a_new_attempt(
 
 
 @pytest.mark.requirement("INT-3.1", "WP-bind", "INT-7.4.4c")
-def test_what_can_never_become_a_proposal_is_refused_and_leaves_no_trace(world: World) -> None:
+def test_what_can_never_become_a_proposal_is_refused_and_leaves_no_trace(world: Realm) -> None:
     size = world.log.head().size
     good = world.issue("ann", "sell", {"item": "tea"})
     wire = good.to_wire()
@@ -239,7 +239,7 @@ def test_a_world_too_large_for_the_log_ends_its_proposal_failed(log_url: str) ->
 
 
 @pytest.mark.requirement("INT-8.1", "INT-8.2", "INV-SD1", "INV-SD2", "INV-SD3")
-def test_a_system_actor_issues_direct_intents_and_nobody_else_can_claim_to(world: World) -> None:
+def test_a_system_actor_issues_direct_intents_and_nobody_else_can_claim_to(world: Realm) -> None:
     done = world.act("cron", "sell", {"item": "tea"})
     origin = done.intent.meta.origin
     assert origin.projection_id.startswith("system:")
@@ -263,7 +263,7 @@ def test_a_system_actor_issues_direct_intents_and_nobody_else_can_claim_to(world
     ],
 )
 def test_submitting_holds_direct_intents_to_source_actor_and_name(
-    world: World, projection_id: str, source_kind: str, actor: str
+    world: Realm, projection_id: str, source_kind: str, actor: str
 ) -> None:
     wire = world.issue(actor, "sell", {"item": "tea"}).to_wire()
     wire["meta"]["origin"] |= {
@@ -278,7 +278,7 @@ def test_submitting_holds_direct_intents_to_source_actor_and_name(
 
 
 @pytest.mark.requirement("INV-SD3", "INV-I2", "INT-6.2.1")
-def test_a_direct_intent_with_a_key_that_does_not_follow_from_it_is_refused(world: World) -> None:
+def test_a_direct_intent_with_a_key_that_does_not_follow_from_it_is_refused(world: Realm) -> None:
     wire = world.issue("cron", "sell", {"item": "tea"}).to_wire()
     with refusal("WRONG_SCHEMA"):
         world.submit(IntentInstance.read({**wire, "intentKey": "ab" * 32}))
@@ -344,7 +344,7 @@ def test_people_answer_and_time_runs_out(log_url: str) -> None:
 
 
 @pytest.mark.requirement("WP-lineage", "WP-base", "WP-epoch")
-def test_forks_branches_and_epochs(world: World) -> None:
+def test_forks_branches_and_epochs(world: Realm) -> None:
     genesis = world.branch().head
     world.act("ann", "sell", {"item": "tea"})
     forked = world.act("ann", "sell", {"item": "cake"}, base_world=genesis)
@@ -371,7 +371,7 @@ def test_forks_branches_and_epochs(world: World) -> None:
 
 
 @pytest.mark.requirement("WP-world")
-def test_the_same_content_on_the_same_parent_is_the_same_world(world: World) -> None:
+def test_the_same_content_on_the_same_parent_is_the_same_world(world: Realm) -> None:
     first = world.act("ann", "sell", {"item": "cake", "count": 99})
     second = world.act("ann", "sell", {"item": "cake", "count": 99})
     assert first.world_id == second.world_id
@@ -424,7 +424,7 @@ def test_a_broken_or_missing_handler_ends_the_proposal_failed(log_url: str) -> N
 
 
 @pytest.mark.requirement("WP-events")
-def test_subscribers_hear_everything_in_order_and_cannot_change_the_world(world: World) -> None:
+def test_subscribers_hear_everything_in_order_and_cannot_change_the_world(world: Realm) -> None:
     heard: list[int] = []
     refused: list[str] = []
     reacted: list[str] = []
@@ -437,7 +437,7 @@ def test_subscribers_hear_everything_in_order_and_cannot_change_the_world(world:
         if isinstance(event, WorldSealed) and not refused:
             try:
                 world.act("ann", "sell", {"item": "cake"})
-            except Refused as error:
+            except RefusedError as error:
                 refused.append(error.code)
             schedule(lambda: reacted.append(world.act("ann", "sell", {"item": "cake"}).status))
 
@@ -482,9 +482,9 @@ def test_another_schema_is_refused_until_it_is_adopted(shared_log_url: str) -> N
     changed = Domain("urn:test:shop", version="1.1.0", state=shop.schema.portable["state"])
     changed.flow("rest", {"kind": "seq", "steps": []})
     with refusal("SCHEMA_MISMATCH") as mismatch:
-        World.open(shared_log_url, domain=changed)
+        Realm.open(shared_log_url, domain=changed)
     assert "adopt" in mismatch.error.message
-    with World.open_to_adopt(shared_log_url, domain=changed) as world:
+    with Realm.open_to_adopt(shared_log_url, domain=changed) as world:
         assert world.realm().schema_hash == changed.schema.hash
 
 
@@ -499,7 +499,7 @@ def test_a_policy_that_is_not_the_adopted_one_decides_nothing(shared_log_url: st
     with open_shop(shared_log_url):
         pass
     other = Policy("house", [anything_goes])
-    with World.open(shared_log_url, domain=shop, policies=[other], effects=[Bank().handler()]) as world:
+    with Realm.open(shared_log_url, domain=shop, policies=[other], effects=[Bank().handler()]) as world:
         refused = world.act("bot", "sell", {"item": "tea"})
         assert refused.status == "rejected"
         assert refused.decision_record is not None
@@ -528,7 +528,7 @@ def test_rules_see_the_actor_as_registered_and_not_as_claimed(log_url: str) -> N
         assert world.act("eve", "sell", {"item": "tea"}).status == "completed"
 
 
-def test_the_binding_that_judged_is_recorded_with_the_ruling(world: World) -> None:
+def test_the_binding_that_judged_is_recorded_with_the_ruling(world: Realm) -> None:
     done = world.act("bot", "sell", {"item": "tea"})
     judged = [event for _, event in world.events() if isinstance(event, ProposalJudged)]
     assert judged[-1].proposal_id == done.proposal_id
@@ -536,7 +536,7 @@ def test_the_binding_that_judged_is_recorded_with_the_ruling(world: World) -> No
 
 
 @pytest.mark.requirement("WP-lineage")
-def test_a_branch_has_a_name_of_at_most_200_printable_characters(world: World) -> None:
+def test_a_branch_has_a_name_of_at_most_200_printable_characters(world: Realm) -> None:
     world.create_branch("b" * 200)
     assert world.branch("b" * 200).head == world.branch().head
     for name in ("b" * 201, "", " b", "b\n"):

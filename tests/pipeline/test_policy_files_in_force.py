@@ -9,12 +9,12 @@ from pydantic import BaseModel
 
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, Patch, set_
-from world.decision import DecisionRecord
-from world.errors import Refused
-from world.intent import IntentScope
-from world.proposal import Proposal
-from worldprotocol import World
-from worldprotocol.recheck import recheck
+from world.errors import RefusedError
+from world.model.decision import DecisionRecord
+from world.model.intent import IntentScope
+from world.state.proposal import Proposal
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.recheck import recheck
 
 RULES = """\
 name = "house"
@@ -74,8 +74,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def founded(folder: Path, clock: ManualClock) -> World:
-    world = World.create(
+def founded(folder: Path, clock: ManualClock) -> Realm:
+    world = Realm.create(
         f"sqlite:///{folder / 'world.db'}", domain=ledger(), policies=["rules.toml"], folder=folder, clock=clock
     )
     world.register("ann", "human", binding={"kind": "auto_approve"})
@@ -134,7 +134,7 @@ def test_a_changed_policy_file_decides_nothing_until_it_is_adopted(folder):
     address = f"sqlite:///{folder / 'world.db'}"
     founded(folder, ManualClock(1_700_000_000_000, 1_000)).close()
     (folder / "rules.toml").write_text(RULES.replace("<= 20 &&", "<= 200 &&"), encoding="utf-8")
-    with World.open(address, domain=ledger(), policies=["rules.toml"], folder=folder) as world:
+    with Realm.open(address, domain=ledger(), policies=["rules.toml"], folder=folder) as world:
         refused = world.act("bot", "pay", {"amount": 5})
         assert refused.status == "rejected"
         assert "not the one that was adopted" in decided(refused).reason
@@ -145,6 +145,6 @@ def test_a_changed_policy_file_decides_nothing_until_it_is_adopted(folder):
 def test_a_realm_is_not_opened_with_a_policy_file_that_is_wrong(folder):
     (folder / "rules.toml").write_text(RULES.replace("base.data.balance", "balance"), encoding="utf-8")
     with pytest.raises(
-        Refused, match=r"rules\.toml is no valid policy: line 5, \$\.rules\[0\]\.when: there is no 'balance'"
+        RefusedError, match=r"rules\.toml is no valid policy: line 5, \$\.rules\[0\]\.when: there is no 'balance'"
     ):
         founded(folder, ManualClock(1_700_000_000_000, 1_000))

@@ -13,12 +13,12 @@ import pytest
 
 from tests.pipeline.shop import open_shop
 from world.clock import SystemClock, SystemIds
-from worldprotocol import World
+from worldprotocol import Realm
 
 HELD = 10_000
 AT_MOST = 1.5
 
-READINGS: dict[str, Callable[[World], Any]] = {
+READINGS: dict[str, Callable[[Realm], Any]] = {
     "data": lambda world: world.data(),
     "snapshot": lambda world: world.snapshot(),
     "sealed": lambda world: world.sealed(),
@@ -28,7 +28,7 @@ READINGS: dict[str, Callable[[World], Any]] = {
 }
 
 
-def cost(reading: Callable[[World], Any], world: World) -> tuple[int, int]:
+def cost(reading: Callable[[Realm], Any], world: Realm) -> tuple[int, int]:
     """Return how many calls a reading makes and how many bytes it holds at most."""
     calls = 0
 
@@ -50,7 +50,7 @@ def cost(reading: Callable[[World], Any], world: World) -> tuple[int, int]:
         tracemalloc.stop()
 
 
-def hold_leases(world: World) -> None:
+def hold_leases(world: Realm) -> None:
     """Take many leases that nobody else wants, all with one manifest."""
     scope = [{"predicate": "MUTATES", "resource": f"FILE:/held/{number}"} for number in range(HELD)]
     manifest = {"ver": "1.0", "agent_id": "holder", "session_id": "s", "scope": scope}
@@ -68,7 +68,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple
         for held in ("none", "many"):
             if held == "many":
                 hold_leases(world)
-            with World.look(address) as other:
+            with Realm.open_read_only(address) as other:
                 for place, one in (("writer", world), ("reader", other)):
                     found[f"{place} {held}"] = {name: cost(reading, one) for name, reading in READINGS.items()}
     return found

@@ -18,22 +18,28 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.clock_child import Off, manifest
 from tests.pipeline.shop import shop
 from tests.second_implementation import verify as second
+from world.audit.verify import verify
 from world.clock import Boot, ManualClock, SystemClock, boot_of
-from world.clock_confirmation import later_times
-from world.errors import DamagedLog, Refused
-from world.events import ClockConfirmed, EffectRequested, EffectRetried, ProposalRescheduled, ProposalSubmitted
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import (
+    ClockConfirmed,
+    EffectRequested,
+    EffectRetried,
+    ProposalRescheduled,
+    ProposalSubmitted,
+)
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from world.klis.signature import sign
 from world.limits import Limits
-from world.proposal import Proposal, fold_proposal
-from world.recorded_time import MAX_REST_MS, Evidence
-from world.verify import verify
-from world.views.archive import decoded
-from world.views.clock_jumps import clock_jumps
-from worldprotocol import World
-from worldprotocol.recheck import recheck
-from worldprotocol.transfer import export_log, import_log
+from world.pipeline.clock_confirmation import later_times
+from world.pipeline.recorded_time import MAX_REST_MS, Evidence
+from world.read_models.archive import decoded
+from world.read_models.clock_jumps import clock_jumps
+from world.state.proposal import Proposal, fold_proposal
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.export.jsonl import export_log, import_log
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 1_700_000_000_000
@@ -53,18 +59,18 @@ def said(one: subprocess.Popen[str]) -> dict[str, Any]:
     return told
 
 
-def founded(address: str, clock: Any = None, **limits: Any) -> World:
-    return World.create(address, domain=shop, clock=clock, limits=Limits(klis=KlisSettings(**limits)))
+def founded(address: str, clock: Any = None, **limits: Any) -> Realm:
+    return Realm.create(address, domain=shop, clock=clock, limits=Limits(klis=KlisSettings(**limits)))
 
 
-def take(world: World, resource: str = "FILE:/a", agent: str = "ann") -> Any:
+def take(world: Realm, resource: str = "FILE:/a", agent: str = "ann") -> Any:
     return world.leases.desk.request(manifest(agent, resource), by=agent, ttl_ms=500)
 
 
-def refused_as_ahead(world: World) -> Refused:
+def refused_as_ahead(world: Realm) -> RefusedError:
     """Return how a request is refused that appends nothing."""
     size = world.log.head().size
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         take(world)
     assert refused.value.code == "CLOCK_AHEAD"
     assert world.log.head().size == size
@@ -81,7 +87,7 @@ def test_a_process_ten_years_ahead_records_nothing_and_a_lease_of_500_ms_ends_no
     assert "worldctl clock confirm" in refused["message"]
     right = said(child(shared_log_url, 0, "lease", "ann", "FILE:/a"))
     assert right["done"]["status"] == "Granted"
-    with World.open(shared_log_url, domain=shop) as world:
+    with Realm.open(shared_log_url, domain=shop) as world:
         assert world.realm().klis.clock < SystemClock().now_ms() + DAY
         assert "bob" not in world.realm().klis.agents
         assert verify(world.log).ok
@@ -92,7 +98,7 @@ def test_an_operator_confirms_a_clock_and_the_log_says_who_and_why(shared_log_ur
     founded(shared_log_url).close()
     confirmed = said(child(shared_log_url, 2 * DAY, "confirm", "the other clocks were slow"))
     assert confirmed["done"] > SystemClock().now_ms() + DAY
-    with World.open(shared_log_url, domain=shop, clock=Off(2 * DAY)) as world:
+    with Realm.open(shared_log_url, domain=shop, clock=Off(2 * DAY)) as world:
         assert take(world).status == "Granted"  # within the limit of the commit before
         [event] = [decoded(one) for one in world.log.read(0, topics=["clock.confirmed"])]
         assert isinstance(event, ClockConfirmed)
@@ -106,7 +112,7 @@ def test_processes_whose_clocks_differ_by_less_than_the_limit_work_side_by_side(
     founded(shared_log_url).close()
     children = [child(shared_log_url, off, "many", name, "10") for off, name in ((-120_000, "ann"), (120_000, "bob"))]
     assert [said(one) for one in children] == [{"done": 10}, {"done": 10}]
-    with World.look(shared_log_url) as world:
+    with Realm.open_read_only(shared_log_url) as world:
         assert not world.realm().klis.leases
         assert verify(world.log).ok
 
@@ -145,7 +151,7 @@ def test_a_realm_goes_on_after_an_idle_month_and_after_a_month_in_suspension(tmp
         clock.advance(30 * DAY)
         assert take(world).at == START + 30 * DAY
     clock.advance(30 * DAY)
-    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+    with Realm.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
         assert take(world, "FILE:/b").at == START + 60 * DAY
 
 
@@ -178,7 +184,7 @@ def test_a_confirmation_takes_an_administrator_and_a_reason_and_something_to_con
         clock.set_off(DAY)
         size = world.log.head().size
         for by, reason, code in (("ann", "why", "NOT_AN_ADMINISTRATOR"), ("operator", " ", "REASON_MISSING")):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 world.confirm_clock(by=by, reason=reason)
             assert refused.value.code == code
         refused_as_ahead(world)
@@ -190,7 +196,7 @@ def test_a_realm_opens_with_a_clock_that_is_ahead_so_that_it_can_be_confirmed(tm
     with founded(str(tmp_path / "w.db"), clock) as world:
         take(world)
     clock.set_off(DAY)
-    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+    with Realm.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
         refused_as_ahead(world)
         assert world.confirm_clock(reason="right") is not None
         assert take(world).status == "Granted"
@@ -205,10 +211,10 @@ def test_a_log_of_an_earlier_release_gets_the_table_of_clocks_when_it_is_opened_
     with sqlite3.connect(tmp_path / "w.db") as database:
         database.execute("DROP TABLE wp_clock")
     before = (tmp_path / "w.db").read_bytes()
-    with World.look(tmp_path / "w.db") as world:
+    with Realm.open_read_only(tmp_path / "w.db") as world:
         assert verify(world.log).ok
     assert (tmp_path / "w.db").read_bytes() == before
-    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+    with Realm.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
         take(world, "FILE:/b")
         clock.set_off(DAY)
         refused_as_ahead(world)
@@ -223,7 +229,7 @@ def test_the_clocks_of_a_commit_by_an_earlier_release_do_not_count_for_a_later_o
     with sqlite3.connect(tmp_path / "w.db") as database:  # what a release leaves that does not write the row
         database.execute("UPDATE wp_clock SET size = size - 1")
     clock.set_off(DAY)
-    with World.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
+    with Realm.open(tmp_path / "w.db", domain=shop, clock=clock) as world:
         assert take(world, "FILE:/b").at == START + DAY
 
 
@@ -270,12 +276,12 @@ def test_boot_readings_go_forward_and_only_clocks_that_have_one_give_one() -> No
 
 def test_a_confirmation_that_contradicts_lease_time_is_damage() -> None:
     ledger = Ledger()
-    with pytest.raises(DamagedLog) as damage:
+    with pytest.raises(DamagedLogError) as damage:
         ledger.fold(ClockConfirmed(at=5, lease_time=3, by="operator", reason="r"))
     assert damage.value.code == "ILLEGAL_LEASE_TRANSITION"
 
 
-def jumps(world: World, now_ms: int) -> list[tuple[int | None, int, int | None]]:
+def jumps(world: Realm, now_ms: int) -> list[tuple[int | None, int, int | None]]:
     found = clock_jumps(world.log, limit_ms=300_000, now_ms=now_ms)
     return [(one.from_position, one.position, one.back_position) for one in found]
 
@@ -305,7 +311,7 @@ def test_a_jump_is_told_from_a_rest_by_a_time_that_goes_back_or_is_still_to_come
 # Bringing lease time back
 
 
-def poisoned(path: Path, **limits: Any) -> tuple[World, ManualClock]:
+def poisoned(path: Path, **limits: Any) -> tuple[Realm, ManualClock]:
     """Return a realm in which a process that was ten years ahead was granted a lease of 500 ms, and the clock now."""
     clock = ManualClock(START)
     world = founded(str(path), clock, **limits)
@@ -316,12 +322,12 @@ def poisoned(path: Path, **limits: Any) -> tuple[World, ManualClock]:
     return world, clock
 
 
-def sound(world: World) -> None:
+def sound(world: Realm) -> None:
     """Check replay, the index, verification, the recheck, the second implementation and a rebuilt ledger."""
     assert verify(world.log).ok
     assert recheck(world).ok
     assert world.archive.fold_realm().klis == world.realm().klis
-    with World.look(str(world.log.address)) as other:
+    with Realm.open_read_only(str(world.log.address)) as other:
         assert other.realm().klis == world.realm().klis
     out = io.BytesIO()
     export_log(world.log, out)
@@ -359,7 +365,7 @@ def test_a_lease_that_expired_by_the_wrong_time_is_not_revived(tmp_path: Path) -
         world.confirm_clock(reason="it was ahead")
         assert world.realm().klis.ended == ended
         [lease] = ended
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             world.leases.desk.heartbeat([lease], agent_id="early", session_id="s-early")
         assert refused.value.code == "LEASE_NOT_ACTIVE"
 
@@ -419,7 +425,7 @@ def test_a_manifest_signed_before_the_confirmation_is_too_old(tmp_path: Path) ->
         assert world.leases.desk.request(other, by=None, ttl_ms=500).status == "Granted"
         clock.advance(-TEN_YEARS + 1)
         world.confirm_clock(reason="it was ahead")
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             world.leases.desk.request(signed, by=None, ttl_ms=500)
         assert refused.value.code == "UNAUTHENTICATED"
         sound(world)
@@ -491,7 +497,7 @@ def test_forged_times_of_a_confirmation_are_found_by_both_implementations(
     lines = rehashed(told)
     assert second(line.decode() for line in lines)["firstBad"] == forged["position"]
     import_log(io.BytesIO(b"".join(lines)), str(tmp_path / "w.db"))
-    with World.look(tmp_path / "w.db") as world:
+    with Realm.open_read_only(tmp_path / "w.db") as world:
         first = verify(world.log).findings[0]
     assert first.position == forged["position"]
     assert says in first.message

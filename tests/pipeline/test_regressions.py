@@ -13,10 +13,10 @@ from host import handler
 from tests.pipeline.shop import Bank, Charge, house, open_shop, shop
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.limits import Limits
-from worldprotocol.facade import World
-from worldprotocol.workers import ProcessWorkers
+from worldprotocol.api.realm import Realm
+from worldprotocol.api.workers import ProcessWorkers
 
 
 class Bag(BaseModel):
@@ -37,13 +37,13 @@ def test_an_action_sees_members_in_the_order_in_which_the_log_gives_them_back(tm
         return [set_("order", [*ctx.data["things"], *input.names]), set_("things", input.names)]
 
     address = str(tmp_path / "w.db")
-    with World.create(address, domain=bags) as world:
+    with Realm.create(address, domain=bags) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         world.act("ann", "put", {"names": {"tea": 1, "cake": 2, "é": 3}})
         live = world.act("ann", "put", {"names": {"z": 1, "a": 2}})
         assert live.world_id is not None
         assert world.data()["order"][:3] == ["cake", "tea", "é"]
-    from worldprotocol.recheck import open_to_recheck, recheck
+    from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 
     with open_to_recheck(address, domain=bags) as again:
         assert not recheck(again, every=True).divergences
@@ -58,7 +58,7 @@ def test_an_effect_request_that_the_log_cannot_hold_ends_its_proposal_and_nothin
         return []
 
     bank = Bank()
-    with World.create(log_url, domain=wordy, effects=[bank.handler()], limits=Limits(max_event_bytes=4_000)) as world:
+    with Realm.create(log_url, domain=wordy, effects=[bank.handler()], limits=Limits(max_event_bytes=4_000)) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         failed = world.act("ann", "ask", {"amount": 5_000})
         assert failed.status == "failed"
@@ -124,13 +124,13 @@ def test_a_process_whose_domain_is_no_longer_in_force_changes_nothing(tmp_path: 
     changed.flow("rest", {"kind": "seq", "steps": []})
     with open_shop(address) as old:
         waiting = old.act("bot", "sell", {"item": "tea", "count": 5})
-        World.open_to_adopt(address, domain=changed).close()
-        with pytest.raises(Refused) as refused:
+        Realm.open_to_adopt(address, domain=changed).close()
+        with pytest.raises(RefusedError) as refused:
             old.act("ann", "sell", {"item": "tea"})
         assert refused.value.code in ("SCHEMA_MISMATCH", "WRONG_SCHEMA")
         assert old.proposal(waiting.proposal_id).status == "superseded"
         size = old.log.head().size
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             old.settle()
         assert old.log.head().size == size
 
@@ -145,9 +145,9 @@ def test_a_new_required_field_is_not_adopted_silently(tmp_path: Path) -> None:
     before.flow("rest", {"kind": "seq", "steps": []})
     after = Domain("urn:test:bags", version="2.0.0", state=More)
     after.flow("rest", {"kind": "seq", "steps": []})
-    World.create(address, domain=before).close()
-    with pytest.raises(Refused) as refused:
-        World.open_to_adopt(address, domain=after)
+    Realm.create(address, domain=before).close()
+    with pytest.raises(RefusedError) as refused:
+        Realm.open_to_adopt(address, domain=after)
     assert refused.value.code == "DATA_DOES_NOT_FIT"
     assert "added" in refused.value.message
 
@@ -194,7 +194,7 @@ def test_nothing_is_built_on_a_changed_head(tmp_path: Path) -> None:
     )
     damaged(other, "UPDATE wp_branch SET head = ?", first)
     for path, code in ((address, "EVENT_CHANGED"), (other, "INDEX_DAMAGED")):
-        with pytest.raises(DamagedLog) as damage, World.open(path, domain=shop, policies=[house]) as world:
+        with pytest.raises(DamagedLogError) as damage, Realm.open(path, domain=shop, policies=[house]) as world:
             world.act("ann", "sell", {"item": "tea"})
         assert damage.value.code == code
 
@@ -216,7 +216,7 @@ def test_a_result_whose_recording_failed_is_recorded_with_the_next_command(
 
     with open_shop(address, effects=[charge]) as world:
         monkeypatch.setattr(world.log._store, "_patience_s", 0.05)
-        with pytest.raises(Refused) as busy:
+        with pytest.raises(RefusedError) as busy:
             world.act("ann", "charge", {"amount": 1})
         assert busy.value.code == "LOG_BUSY"
         blockers[0].rollback()

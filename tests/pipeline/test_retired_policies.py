@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from tests.pipeline.till import BOUND, HOUSE, opened, parts, sound
-from world.canonical import canonical_bytes
+from world.audit.verify import verify
 from world.clock import ManualClock
-from world.errors import Refused
-from world.events import PolicyAdopted, PolicyRetired
+from world.errors import RefusedError
+from world.events.definitions import PolicyAdopted, PolicyRetired
 from world.log import NewEvent, open_log
-from world.verify import verify
-from worldprotocol import World
-from worldprotocol.policy_history import changes_of
+from world.model.canonical_json import canonical_bytes
+from worldprotocol import Realm
+from worldprotocol.policy_tools.history import changes_of
 
 AUTO = {"kind": "auto_approve"}
 
 
-def told(world: World) -> list[Any]:
+def told(world: Realm) -> list[Any]:
     """Return the events that say which policies are in force."""
     return [event for _, event in world.events() if isinstance(event, PolicyAdopted | PolicyRetired)]
 
@@ -30,7 +30,7 @@ def test_an_adoption_names_the_policy_that_it_replaces(tmp_path: Path) -> None:
     address = str(tmp_path / "world.db")
     opened(address, tmp_path).close()
     (tmp_path / "house.toml").write_text(HOUSE.replace("<= 20", "<= 30"), encoding="utf-8")
-    with World.open(address, **parts(tmp_path)) as world:
+    with Realm.open(address, **parts(tmp_path)) as world:
         assert world.adopt_policy("house")
         first, second = told(world)
         assert first.previous is None
@@ -42,7 +42,7 @@ def test_an_adoption_names_the_policy_that_it_replaces(tmp_path: Path) -> None:
 @pytest.mark.requirement("CARD-policy", "WP-bind")
 def test_a_policy_is_retired_once_nobody_is_bound_by_it_and_binds_nobody_then(log_url: str, tmp_path: Path) -> None:
     with opened(log_url, tmp_path) as world:
-        with pytest.raises(Refused, match="bot wants; bind them otherwise first") as refused:
+        with pytest.raises(RefusedError, match="bot wants; bind them otherwise first") as refused:
             world.retire_policy("house")
         assert (refused.value.code, refused.value.details["actors"]) == ("POLICY_IN_USE", ["bot"])
         world.bind("bot", AUTO)
@@ -57,7 +57,7 @@ def test_a_policy_is_retired_once_nobody_is_bound_by_it_and_binds_nobody_then(lo
         )
         assert world.realm().policies == {}
         for again in (lambda: world.retire_policy("house"), lambda: world.bind("bot", BOUND)):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 again()
             assert refused.value.code == "POLICY_NOT_ADOPTED"
         assert world.adopt_policy("house")  # it may come back
@@ -74,7 +74,7 @@ def test_what_waits_for_people_goes_on_after_the_policy_was_retired(tmp_path: Pa
         asked = world.act("bot", "pay", {"amount": 30})
         world.bind("bot", AUTO)
         world.retire_policy("house")
-    with World.open(address, **parts(tmp_path), clock=ManualClock(1_700_001_000_000, 1)) as world:
+    with Realm.open(address, **parts(tmp_path), clock=ManualClock(1_700_001_000_000, 1)) as world:
         done = world.decide(asked.proposal_id, "approve", by="ann")
         assert (done.status, world.data()["balance"]) == ("completed", 70)
     assert sound(address, tmp_path).ok
@@ -95,5 +95,5 @@ def test_verification_finds_a_retirement_of_what_was_not_in_force_or_still_binds
     events.append(("realm", PolicyRetired.TOPIC, 1, canonical_bytes({**state, **forged})))
     with open_log(str(tmp_path / "forged.db"), create=True) as log, log.write() as transaction:
         transaction.append(NewEvent(*one) for one in events)
-    with World.look(tmp_path / "forged.db") as looked:
+    with Realm.open_read_only(tmp_path / "forged.db") as looked:
         assert [one.code for one in verify(looked.log).findings] == ["BAD_REFERENCE"]

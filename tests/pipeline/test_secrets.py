@@ -25,12 +25,12 @@ from tests.pipeline.works import check_log
 from tests.pipeline.workshop import step, workshop
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
-from world.errors import Refused
-from world.events import EffectFulfilled, EffectRequested, EffectRetried
-from worldprotocol.assemble import secrets_of
-from worldprotocol.config import SecretsConfig
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
+from world.errors import RefusedError
+from world.events.definitions import EffectFulfilled, EffectRequested, EffectRetried
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.bootstrap import secrets_of
+from worldprotocol.api.config import SecretsConfig
+from worldprotocol.api.realm import Realm
 
 VALUE = 'pä"ss/wo rd&7'
 TOKEN = "T0KEN-abcdefgh-12345678"
@@ -53,7 +53,7 @@ def secrets_at(address: str, **more: Any) -> Secrets:
     return Secrets([EnvironmentSecrets(tuple(ENVIRON), environ=ENVIRON)], key=Path(f"{address}.secrets-key"), **more)
 
 
-def a_realm(address: str, **parts: Any) -> World:
+def a_realm(address: str, **parts: Any) -> Realm:
     given: dict[str, Any] = {
         "clock": ManualClock(1_000, 1),
         "ids": SequentialIds(),
@@ -61,13 +61,13 @@ def a_realm(address: str, **parts: Any) -> World:
         "secrets": secrets_at(address),
         **parts,
     }
-    world = World.create(address, **given)
+    world = Realm.create(address, **given)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     return world
 
 
 @pytest.fixture
-def realm(address: str) -> Iterator[World]:
+def realm(address: str) -> Iterator[Realm]:
     with a_realm(address) as world:
         yield world
     check_log(address, domain=workshop)
@@ -85,15 +85,15 @@ def assert_absent(address: str, value: str) -> None:
             assert not [form for form in forms if form in text], path
 
 
-def of(world: World, kind: type[Any]) -> list[Any]:
+def of(world: Realm, kind: type[Any]) -> list[Any]:
     return [event for _, event in world.events() if isinstance(event, kind)]
 
 
-def run(world: World, *steps: dict[str, Any], **declared: Any) -> Any:
+def run(world: Realm, *steps: dict[str, Any], **declared: Any) -> Any:
     return world.act("ann", "run", {"steps": list(steps), **declared})
 
 
-def test_a_reference_is_sent_as_its_value_and_recorded_as_a_reference(realm: World, echo: Echo) -> None:
+def test_a_reference_is_sent_as_its_value_and_recorded_as_a_reference(realm: Realm, echo: Echo) -> None:
     sent = step(
         "http.post",
         url=f"{echo.url}/api/x?k=${{secret:API_TOKEN}}",
@@ -120,7 +120,7 @@ def test_a_reference_is_sent_as_its_value_and_recorded_as_a_reference(realm: Wor
 
 
 def test_the_digest_shows_to_who_has_the_key_that_the_value_was_the_same(
-    realm: World, echo: Echo, address: str
+    realm: Realm, echo: Echo, address: str
 ) -> None:
     get = step("http.get", url=echo.url, headers={"X-Api-Key": "${secret:API_TOKEN}"})
     for _ in range(2):
@@ -135,7 +135,7 @@ def test_the_digest_shows_to_who_has_the_key_that_the_value_was_the_same(
 
 
 def test_an_effect_without_secrets_records_nothing_more_and_makes_no_key(
-    realm: World, echo: Echo, address: str
+    realm: Realm, echo: Echo, address: str
 ) -> None:
     assert run(realm, step("http.get", url=echo.url), consumes=[f"URL:{echo.url}/"]).status == "completed"
     states = [event.state for event in realm.log.read(0) if event.topic == "effect.fulfilled"]
@@ -162,7 +162,7 @@ def test_the_recorded_course_is_rechecked_without_any_secret(address: str, echo:
     ],
 )
 def test_a_secret_that_cannot_be_used_fails_the_effect_before_anything_is_sent(
-    realm: World, echo: Echo, name: str, code: str, words: list[str]
+    realm: Realm, echo: Echo, name: str, code: str, words: list[str]
 ) -> None:
     get = step("http.get", url=echo.url, headers={"Authorization": f"${{secret:{name}}} ${{secret:API_TOKEN}}"})
     failed = run(realm, get, consumes=[f"URL:{echo.url}/"])
@@ -183,10 +183,10 @@ LITERALS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("field", "wrong"), LITERALS, ids=[one[0] for one in LITERALS])
 def test_a_literal_in_a_secret_field_of_an_input_is_refused_and_nothing_is_recorded(
-    realm: World, field: str, wrong: dict[str, Any]
+    realm: Realm, field: str, wrong: dict[str, Any]
 ) -> None:
     before = realm.log.head()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         run(realm, wrong, consumes=["URL:http://127.0.0.1:9/"])
     assert refused.value.code == "LITERAL_SECRET"
     assert refused.value.details["fields"] == [f"input.steps[0].params.{field}"]
@@ -263,7 +263,7 @@ def opened() -> list[str]:
 
 
 @pytest.fixture
-def desk(address: str, opened: list[str]) -> Iterator[World]:
+def desk(address: str, opened: list[str]) -> Iterator[Realm]:
     with a_realm(address, domain=office, effects=[door(opened)]) as world:
         yield world
     check_log(address, domain=office)
@@ -271,12 +271,12 @@ def desk(address: str, opened: list[str]) -> Iterator[World]:
         assert_absent(address, value)
 
 
-def test_a_secret_field_of_an_action_takes_a_reference_alone(desk: World, opened: list[str]) -> None:
+def test_a_secret_field_of_an_action_takes_a_reference_alone(desk: Realm, opened: list[str]) -> None:
     done = desk.act("ann", "login", {"password": "${secret:API_TOKEN}"})
     assert (done.status, opened) == ("completed", [TOKEN])
     before = desk.log.head()
     for wrong in ({"password": TOKEN}, {"password": "${secret:API_TOKEN}", "pin": TOKEN}, {"password": 48151623}):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             desk.act("ann", "login", wrong)
         assert refused.value.code == "LITERAL_SECRET"
     assert refused.value.details["fields"] == ["input.password"]
@@ -292,7 +292,7 @@ def test_the_schema_marks_secret_fields_and_only_these() -> None:
 
 @pytest.mark.parametrize(("action", "field"), [("careless", "$.passWord"), ("careless_other", "$.other")])
 def test_a_literal_that_an_action_computes_ends_the_proposal_before_it_is_recorded(
-    address: str, desk: World, opened: list[str], action: str, field: str
+    address: str, desk: Realm, opened: list[str], action: str, field: str
 ) -> None:
     failed = desk.act("ann", action)
     assert failed.error is not None
@@ -304,7 +304,7 @@ def test_a_literal_that_an_action_computes_ends_the_proposal_before_it_is_record
 
 
 @pytest.mark.parametrize("note", ["raise", "cut", "base64"])
-def test_nothing_that_comes_back_holds_the_value(desk: World, note: str) -> None:
+def test_nothing_that_comes_back_holds_the_value(desk: Realm, note: str) -> None:
     desk.act("ann", "login", {"password": "${secret:API_TOKEN}", "note": note})
     (told,) = of(desk, EffectFulfilled)
     text = str(told.result)
@@ -313,7 +313,7 @@ def test_nothing_that_comes_back_holds_the_value(desk: World, note: str) -> None
     assert told.secrets is not None
 
 
-def test_a_number_that_is_a_secret_is_masked(desk: World) -> None:
+def test_a_number_that_is_a_secret_is_masked(desk: Realm) -> None:
     desk.act("ann", "login", {"password": "${secret:NUMBER}", "note": "number"})
     (told,) = of(desk, EffectFulfilled)
     assert told.result["value"] == {"n": "***", "list": ["***"]}
@@ -401,14 +401,14 @@ def test_a_command_gets_the_value_and_its_output_is_masked(address: str, tmp_pat
     assert_absent(address, TOKEN)
 
 
-def test_a_redirect_that_carries_a_token_is_recorded_without_it(realm: World, echo: Echo) -> None:
+def test_a_redirect_that_carries_a_token_is_recorded_without_it(realm: Realm, echo: Echo) -> None:
     done = run(realm, step("http.get", url=f"{echo.url}/moved"), consumes=[f"URL:{echo.url}/moved"])
     assert done.status == "completed"
     (told,) = of(realm, EffectFulfilled)
     assert told.result["value"]["url"] == f"{echo.url}/landed?access_token=***"
 
 
-def test_an_error_that_shows_what_was_sent_is_masked(realm: World, echo: Echo) -> None:
+def test_an_error_that_shows_what_was_sent_is_masked(realm: Realm, echo: Echo) -> None:
     get = step("http.get", url=f"{echo.url}/refused/x?k=${{secret:API_TOKEN}}")
     failed = run(realm, get, consumes=[f"URL:{echo.url}/refused/*"])
     assert failed.error["code"] == "HTTP_STATUS"
@@ -427,7 +427,7 @@ def test_a_failure_that_is_retried_names_the_secrets_too(address: str, opened: l
     with a_realm(address, domain=office, effects=[again], clock=None) as world:
         world.act("ann", "login", {"password": "${secret:API_TOKEN}"})
         world.close()
-        with World.look(address) as after:
+        with Realm.open_read_only(address) as after:
             (retried,) = of(after, EffectRetried)
     assert retried.secrets[0]["name"] == "API_TOKEN"
     assert "***" in retried.error["message"]
@@ -444,7 +444,7 @@ def test_a_folder_gives_one_secret_per_file_that_only_its_owner_may_read(tmp_pat
     assert source.read("TOKEN") == TOKEN
     for mode in (0o640, 0o604, 0o620):
         path.chmod(mode)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             source.read("TOKEN")
         assert (refused.value.code, f"{mode:04o}" in refused.value.message) == ("SECRET_UNREADABLE", True)
         assert TOKEN not in refused.value.message
@@ -452,7 +452,7 @@ def test_a_folder_gives_one_secret_per_file_that_only_its_owner_may_read(tmp_pat
     path.chmod(0o444)
     assert source.read("TOKEN") == TOKEN
     os.mkfifo(tmp_path / "PIPE")
-    with pytest.raises(Refused, match="not a regular file"):
+    with pytest.raises(RefusedError, match="not a regular file"):
         source.read("PIPE")
 
 
@@ -463,7 +463,7 @@ def test_sources_are_asked_in_their_order(tmp_path: Path) -> None:
     folder = FolderSecrets(tmp_path)
     assert Secrets([environment, folder]).value_of("BOTH") == "from the environment"
     assert Secrets([folder, environment]).value_of("BOTH") == "from the folder"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Secrets([environment, folder]).value_of("OTHER")
     assert refused.value.details["looked_in"] == ["environment variable S_OTHER", f"file {tmp_path / 'OTHER'}"]
 
@@ -485,7 +485,7 @@ def test_the_configuration_composes_the_sources_and_the_key(tmp_path: Path) -> N
     store = secrets_of(told, str(tmp_path / "w.db"), tmp_path)
     assert store.value_of("TOKEN") == TOKEN
     assert store.key_file == tmp_path / "w.db.secrets-key"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         store.value_of("OTHER")
     assert refused.value.details["looked_in"] == [
         f"file {tmp_path / 'kept' / 'OTHER'}",

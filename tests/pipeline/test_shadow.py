@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from authority import Policy, rule
 from tests.pipeline.till import HOUSE, STRICT, opened, parts, sound, till
-from world.canonical import canonical_bytes
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
-from world.errors import Refused
-from world.events import ProposalShadowed, ShadowConfigured, encode_event
+from world.errors import RefusedError
+from world.events.definitions import ProposalShadowed, ShadowConfigured, encode_event
 from world.limits import Limits
 from world.log import NewEvent, open_log
-from world.verify import verify
-from worldprotocol import World
-from worldprotocol.shadows import shadows_of
+from world.model.canonical_json import canonical_bytes
+from worldprotocol import Realm
+from worldprotocol.analysis.shadow_results import shadows_of
 
 BOTH = ("house.toml", "strict.toml")
 OFTEN = """
@@ -35,7 +35,7 @@ to = ["ann"]
 """
 
 
-def said(world: World) -> list[ProposalShadowed]:
+def said(world: Realm) -> list[ProposalShadowed]:
     return [event for _, event in world.events() if isinstance(event, ProposalShadowed)]
 
 
@@ -68,9 +68,9 @@ def test_what_a_shadow_says_is_recorded_and_can_be_said_again(shared_log_url: st
 @pytest.mark.requirement("CARD-policy")
 def test_a_shadow_may_judge_only_what_some_actors_propose(tmp_path: Path) -> None:
     with opened("sqlite:///:memory:", tmp_path, *BOTH) as world:
-        with pytest.raises(Refused, match="zoe"):
+        with pytest.raises(RefusedError, match="zoe"):
             world.shadow("strict", actors=["zoe"])
-        with pytest.raises(Refused, match="no policy 'nowhere'"):
+        with pytest.raises(RefusedError, match="no policy 'nowhere'"):
             world.shadow("nowhere")
         world.shadow("strict", actors=["ann"])
         world.act("bot", "pay", {"amount": 5})
@@ -105,9 +105,9 @@ def test_a_shadow_that_changed_or_is_missing_says_so_and_nothing_stops(tmp_path:
         configured = world.realm().shadow
         assert configured is not None
     (tmp_path / "strict.toml").write_text(STRICT.replace("10", "12"), encoding="utf-8")
-    with World.open(address, **parts(tmp_path, *BOTH)) as world:
+    with Realm.open(address, **parts(tmp_path, *BOTH)) as world:
         assert world.act("bot", "pay", {"amount": 11}).status == "completed"
-    with World.open(address, **parts(tmp_path)) as world:
+    with Realm.open(address, **parts(tmp_path)) as world:
         assert world.act("bot", "pay", {"amount": 11}).status == "completed"
         changed, missing = said(world)
         found = shadows_of(world)
@@ -139,7 +139,7 @@ def test_a_shadow_that_fails_or_says_too_much_is_recorded_as_far_as_it_can_be(tm
     (tmp_path / "house.toml").write_text(HOUSE)
     limits = Limits(max_event_bytes=60_000)
     policies = ["house.toml", Policy("broken", [broken]), "wordy.yaml"]
-    with World.create("sqlite:///:memory:", domain=till, policies=policies, folder=tmp_path, limits=limits) as world:
+    with Realm.create("sqlite:///:memory:", domain=till, policies=policies, folder=tmp_path, limits=limits) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"})
         world.shadow("broken")
         assert world.act("bot", "pay", {"amount": 5}).status == "completed"
@@ -167,7 +167,7 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 def test_verification_finds_a_shadow_that_cannot_have_been(tmp_path: Path, what: str) -> None:
     forge, code = FORGERIES[what]
 
-    def forged(world: World) -> Iterator[NewEvent]:
+    def forged(world: Realm) -> Iterator[NewEvent]:
         versions: dict[str, int] = {}
         for logged in world.log.read():
             state = json.loads(logged.state)
@@ -182,7 +182,7 @@ def test_verification_finds_a_shadow_that_cannot_have_been(tmp_path: Path, what:
         world.act("bot", "pay", {"amount": 5})
         with open_log(str(tmp_path / "forged.db"), create=True) as log, log.write() as transaction:
             transaction.append(forged(world))
-    with World.look(tmp_path / "forged.db") as looked:
+    with Realm.open_read_only(tmp_path / "forged.db") as looked:
         assert verify(looked.log).findings[0].code == code
 
 
@@ -198,7 +198,7 @@ def lived(folder: Path, steps: list[tuple[str, str, int]], *, shadow: str | None
     (folder / "house.toml").write_text(HOUSE + OFTEN, encoding="utf-8")
     (folder / "strict.toml").write_text(STRICT + OFTEN.replace(">= 3", ">= 1"), encoding="utf-8")
     given: dict[str, Any] = {"clock": ManualClock(1_700_000_000_000, 1_000), "ids": SequentialIds()}
-    with World.create("sqlite:///:memory:", **parts(folder, *BOTH), **given) as world:
+    with Realm.create("sqlite:///:memory:", **parts(folder, *BOTH), **given) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"}, meta={"level": 1})
         world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"], "timeoutMs": 4_000})
@@ -208,7 +208,7 @@ def lived(folder: Path, steps: list[tuple[str, str, int]], *, shadow: str | None
             if what == "act":
                 world.act(who, "pay", {"amount": number})
             elif what == "decide" and number < len(world.inbox()):
-                with suppress(Refused):  # its time was over, or it is her own
+                with suppress(RefusedError):  # its time was over, or it is her own
                     world.decide(world.inbox()[number].proposal_id, who, by="ann")  # type: ignore[arg-type]
             elif what == "branch" and world.realm().active != who:
                 world.switch_branch(who)

@@ -12,29 +12,29 @@ from typing import Any
 
 import pytest
 
-from projections import Nothing, projection
+from projections import NoIntent, projection
 from tests.pipeline.shop import Bank, house, open_shop, shop
-from world.actor import ActorRef
 from world.clock import ManualClock, SequentialIds, SystemClock
 from world.core import set_
-from world.decision import Ruling
-from world.errors import Refused
-from world.events import ProjectionRecorded
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
+from world.engine.protocol import WorldProtocol
+from world.errors import RefusedError
+from world.events.definitions import ProjectionRecorded
 from world.log import EventLog, open_log
-from world.ports import EffectTerms, Enforcement, Order, Outcome, Performed
-from world.protocol import WorldProtocol
-from world.snapshot import ErrorValue, Snapshot, System
-from world.source import SourceRef
-from world.submission import Submission
-from world.views.index import WorldIndex
-from worldprotocol.facade import World
+from world.model.actor import ActorRef
+from world.model.decision import Ruling
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
+from world.model.snapshot import ErrorValue, Snapshot, System
+from world.model.source import SourceRef
+from world.pipeline.submit import Submission
+from world.read_models.index import WorldIndex
+from world.state.ports import EffectTerms, Enforcement, ExecutionOrder, Performed, StepOutcome
+from worldprotocol.api.realm import Realm
 
 
 @projection("till", sources=["ui"])
 def till(req: Any) -> Any:
     if req.source.payload.get("button") != "sell":
-        return Nothing("no button that means anything")
+        return NoIntent("no button that means anything")
     return IntentBody(type="sell", input={"item": req.source.payload["item"]})
 
 
@@ -44,7 +44,7 @@ def later(req: Any) -> Any:
 
 
 @pytest.fixture
-def world(log_url: str) -> Iterator[World]:
+def world(log_url: str) -> Iterator[Realm]:
     with open_shop(log_url, projections=[till, later], paranoid=True) as opened:
         yield opened
 
@@ -54,8 +54,8 @@ def click(number: int, **payload: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("INT-14.1", "INT-12.1", "INT-12.2", "INT-7.1")
-def test_a_source_event_becomes_a_recorded_projection_and_a_world(world: World) -> None:
-    came = world.receive(click(1, button="sell", item="tea"), "ann")
+def test_a_source_event_becomes_a_recorded_projection_and_a_world(world: Realm) -> None:
+    came = world.project(click(1, button="sell", item="tea"), "ann")
     assert came.projection_id == "till"
     assert came.proposal is not None
     assert came.proposal.status == "completed"
@@ -64,17 +64,17 @@ def test_a_source_event_becomes_a_recorded_projection_and_a_world(world: World) 
     assert records[0].proposal_id == came.proposal.proposal_id
     assert records[0].source == click(1, button="sell", item="tea")
     assert came.proposal.intent.meta.origin.source == SourceRef(kind="ui", event_id="click-1")
-    second = world.receive(click(2, button="close"), "ann")
+    second = world.project(click(2, button="close"), "ann")
     assert second.projection_id == "later"
-    nothing = world.receive(click(3, button="dance"), "ann")
+    nothing = world.project(click(3, button="dance"), "ann")
     assert nothing.proposal is None
     assert "no button" in (nothing.reason or "")
     assert world.sealed().height == 2
 
 
 @pytest.mark.requirement("IC-audit", "CARD-audit")
-def test_blame_leads_from_a_value_back_to_the_source_event(world: World) -> None:
-    world.receive(click(1, button="sell", item="tea"), "ann")
+def test_blame_leads_from_a_value_back_to_the_source_event(world: Realm) -> None:
+    world.project(click(1, button="sell", item="tea"), "ann")
     first = world.branch().head
     world.act("cron", "sell", {"item": "cake"})
     tea = world.blame("stock.tea")
@@ -100,7 +100,7 @@ def test_blame_leads_from_a_value_back_to_the_source_event(world: World) -> None
     assert untouched.proposal is None
     assert untouched.world.parent is None
     assert world.blame("stock").world.world_id == world.branch().head
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         world.blame("stock", "0" * 64)
 
 
@@ -110,14 +110,14 @@ class ScriptedExecutor:
     enforcement: Enforcement = "enforcing"
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[ExecutionOrder] = []
 
-    def step(self, order: Order) -> Outcome:
+    def step(self, order: ExecutionOrder) -> StepOutcome:
         self.orders.append(order)
         patch = set_("sold", order.snapshot.data["sold"] + 100)
         data = order.snapshot.data.with_item("sold", patch.value)
         told = order.snapshot
-        return Outcome("completed", (patch,), Snapshot(data, told.computed, told.system, None, told.meta))
+        return StepOutcome("completed", (patch,), Snapshot(data, told.computed, told.system, None, told.meta))
 
     @property
     def keeper(self) -> None:
@@ -129,7 +129,7 @@ class ScriptedExecutor:
     def literal_secrets(self, effect_type: str, params: Any) -> tuple[str, ...]:
         return ()
 
-    def perform(self, order: Order, requirement: Any, call: Any) -> Performed:
+    def perform(self, order: ExecutionOrder, requirement: Any, call: Any) -> Performed:
         raise AssertionError("nothing asks for effects here")
 
 
@@ -201,7 +201,9 @@ def test_the_world_is_given_any_executor_and_imports_none(log_url: str) -> None:
         assert done.status == "completed"
         assert protocol.archive.state(done.world_id or "")["sold"] == 100
         assert executor.orders[0].intent is intent
-    loaded = "import sys, world.protocol; print([m for m in sys.modules if m.split('.')[0] in ('host', 'authority')])"
+    loaded = (
+        "import sys, world.engine.protocol; print([m for m in sys.modules if m.split('.')[0] in ('host', 'authority')])"
+    )
     told = subprocess.run(
         [sys.executable, "-c", loaded], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
@@ -225,13 +227,13 @@ class MisleadingExecutor(ScriptedExecutor):
         super().__init__()
         self.is_failing = is_failing
 
-    def step(self, order: Order) -> Outcome:
+    def step(self, order: ExecutionOrder) -> StepOutcome:
         done = super().step(order)
         error = ErrorValue("OUT_OF_STOCK", "no tea left", "sell", "", order.now)
         if self.is_failing:
-            return Outcome("completed", (), order.snapshot, error=error)
+            return StepOutcome("completed", (), order.snapshot, error=error)
         history = System("error", None, (error, error, error))
-        return Outcome("failed", done.patches, replace(done.snapshot, system=history))
+        return StepOutcome("failed", done.patches, replace(done.snapshot, system=history))
 
 
 @pytest.mark.requirement("WP-outcome")

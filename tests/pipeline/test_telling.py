@@ -14,15 +14,15 @@ import pytest
 from projections.catalog import CatalogProjector
 from tests.patience import PATIENCE_S
 from tests.pipeline.shop import open_shop, shop
-from world.events import Event
-from worldprotocol import World
-from worldprotocol.bridge import Bridge
+from world.events.definitions import Event
+from worldprotocol import Realm
+from worldprotocol.api.bridge import Bridge
 
 SELL = {"type": "sell", "input": {"item": "tea", "count": 0}}
 
 
 @pytest.fixture
-def world(log_url: str) -> Iterator[World]:
+def world(log_url: str) -> Iterator[Realm]:
     with open_shop(log_url) as opened:
         yield opened
 
@@ -58,7 +58,7 @@ def cancel() -> None:
 
 @pytest.mark.requirement("WP-events")
 @pytest.mark.parametrize("end", [leave, cancel])
-def test_a_handler_or_reaction_that_wants_to_exit_disturbs_nobody(world: World, end: Callable[[], None]) -> None:
+def test_a_handler_or_reaction_that_wants_to_exit_disturbs_nobody(world: Realm, end: Callable[[], None]) -> None:
     reacted: list[int] = []
 
     def leaving(position: int, event: Event, schedule: Any) -> None:
@@ -76,9 +76,9 @@ def test_a_handler_or_reaction_that_wants_to_exit_disturbs_nobody(world: World, 
 
 @pytest.mark.requirement("WP-events")
 def test_an_interrupt_by_the_operator_goes_on_when_all_were_told_and_what_is_left_is_told_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("world.subscribers.WATCH_S", 0.01)
+    monkeypatch.setattr("world.engine.event_bus.WATCH_S", 0.01)
 
     def interrupted(position: int, event: Event, schedule: Any) -> None:
         end()
@@ -96,9 +96,9 @@ def test_an_interrupt_by_the_operator_goes_on_when_all_were_told_and_what_is_lef
 
 
 @pytest.mark.requirement("WP-events")
-def test_a_handler_may_wait_for_another_thread_that_acts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("world.subscribers.TELLING_WAIT_S", 0.05)
-    monkeypatch.setattr("world.subscribers.WATCH_S", 0.01)
+def test_a_handler_may_wait_for_another_thread_that_acts(world: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("world.engine.event_bus.TELLING_WAIT_S", 0.05)
+    monkeypatch.setattr("world.engine.event_bus.WATCH_S", 0.01)
     answers: list[str] = []
     heard = Heard()
 
@@ -124,7 +124,7 @@ def test_a_handler_may_wait_for_another_thread_that_acts(world: World, monkeypat
 
 
 @pytest.mark.requirement("WP-events")
-def test_many_threads_are_told_of_in_order_and_never_at_the_same_time(world: World) -> None:
+def test_many_threads_are_told_of_in_order_and_never_at_the_same_time(world: Realm) -> None:
     heard, at_once = Heard(), []
     telling = threading.Lock()
 
@@ -149,7 +149,7 @@ def test_many_threads_are_told_of_in_order_and_never_at_the_same_time(world: Wor
 
 @pytest.mark.requirement("WP-events")
 def test_what_others_commit_is_told_once_and_in_the_order_of_the_log(shared_log_url: str) -> None:
-    with open_shop(shared_log_url) as world, World.open(shared_log_url, domain=shop) as other:
+    with open_shop(shared_log_url) as world, Realm.open(shared_log_url, domain=shop) as other:
         heard, theirs = Heard(), Heard()
         before = world.log.head().size
         world.subscribe(heard)
@@ -157,7 +157,7 @@ def test_what_others_commit_is_told_once_and_in_the_order_of_the_log(shared_log_
         other.act("ann", "sell", SELL["input"])
         assert heard.upto(other.log.head().size)[0] == before + 1
 
-        def sell(by: World) -> None:
+        def sell(by: Realm) -> None:
             for _ in range(6):
                 by.act("ann", "sell", SELL["input"])
 
@@ -173,9 +173,11 @@ def test_what_others_commit_is_told_once_and_in_the_order_of_the_log(shared_log_
 
 @pytest.mark.requirement("WP-events")
 def test_what_is_committed_here_is_told_and_reacted_to_by_who_committed_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("world.subscribers.WATCH_S", 0.0005)  # who watches comes in between wherever that is possible
+    monkeypatch.setattr(
+        "world.engine.event_bus.WATCH_S", 0.0005
+    )  # who watches comes in between wherever that is possible
     heard, reacted = Heard(), []
     world.subscribe(heard)
     world.subscribe(lambda position, event, schedule: schedule(lambda: reacted.append(threading.current_thread().name)))
@@ -187,7 +189,7 @@ def test_what_is_committed_here_is_told_and_reacted_to_by_who_committed_it(
 
 @pytest.mark.requirement("INT-15.1", "WP-events")
 def test_a_bridge_is_told_of_branches_and_heads_of_another_process_as_they_were_then(shared_log_url: str) -> None:
-    with open_shop(shared_log_url) as world, World.open(shared_log_url, domain=shop) as other:
+    with open_shop(shared_log_url) as world, Realm.open(shared_log_url, domain=shop) as other:
         bridge = Bridge(world, "ann")
         came = threading.Event()
         seen: list[int] = []
@@ -209,7 +211,7 @@ def test_a_bridge_is_told_of_branches_and_heads_of_another_process_as_they_were_
 
 
 @pytest.mark.requirement("WP-events")
-def test_a_handler_added_twice_leaves_by_its_own_ticket(world: World) -> None:
+def test_a_handler_added_twice_leaves_by_its_own_ticket(world: Realm) -> None:
     told: list[int] = []
 
     def handler(position: int, event: Event, schedule: Any) -> None:
@@ -227,7 +229,7 @@ def test_a_handler_added_twice_leaves_by_its_own_ticket(world: World) -> None:
 
 
 @pytest.mark.requirement("WP-events")
-def test_who_comes_later_or_left_is_not_told(world: World) -> None:
+def test_who_comes_later_or_left_is_not_told(world: Realm) -> None:
     late, left = Heard(), Heard()
 
     def first(position: int, event: Event, schedule: Any) -> None:
@@ -245,7 +247,7 @@ def test_who_comes_later_or_left_is_not_told(world: World) -> None:
 
 
 @pytest.mark.requirement("INT-15.1", "WP-events")
-def test_what_a_callback_schedules_at_another_bridge_is_done_when_all_were_told(world: World) -> None:
+def test_what_a_callback_schedules_at_another_bridge_is_done_when_all_were_told(world: Realm) -> None:
     one, other = Bridge(world, "ann"), Bridge(world, "ann")
     order: list[str] = []
 
@@ -261,7 +263,7 @@ def test_what_a_callback_schedules_at_another_bridge_is_done_when_all_were_told(
 
 
 def test_what_cannot_be_read_now_is_told_later(shared_log_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_shop(shared_log_url) as world, World.open(shared_log_url, domain=shop) as other:
+    with open_shop(shared_log_url) as world, Realm.open(shared_log_url, domain=shop) as other:
         heard = Heard()
         before = world.log.head().size
         world.subscribe(heard)
@@ -271,9 +273,9 @@ def test_what_cannot_be_read_now_is_told_later(shared_log_url: str, monkeypatch:
             reading.set()
             raise OSError("the database is away")
 
-        monkeypatch.setattr("world.subscribers._AFTER_ERROR_S", 0.05)
+        monkeypatch.setattr("world.engine.event_bus._AFTER_ERROR_S", 0.05)
         with monkeypatch.context() as patched:
-            patched.setattr("world.subscribers.decoded", broken)
+            patched.setattr("world.engine.event_bus.decoded", broken)
             other.act("ann", "sell", SELL["input"])
             assert reading.wait(PATIENCE_S)
             world.act("ann", "sell", SELL["input"])
@@ -300,7 +302,7 @@ def test_nobody_watches_once_nobody_listens_or_the_world_is_closed(tmp_path: Pat
 
 
 @pytest.mark.requirement("INT-15.1", "INT-7.4.1")
-def test_a_catalog_is_projected_without_blocking_the_loop(world: World) -> None:
+def test_a_catalog_is_projected_without_blocking_the_loop(world: Realm) -> None:
     bridge = Bridge(world, "ann", CatalogProjector())
     found = asyncio.run(bridge.project_action_catalog_async(mode="debug", pruning={"policy": "mark_only"}))
     assert found == bridge.project_action_catalog(mode="debug", pruning={"policy": "mark_only"})

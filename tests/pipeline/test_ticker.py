@@ -11,12 +11,12 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
 from world.clock import ManualClock, SystemClock
-from world.errors import Refused
-from world.events import DecisionMade, ProposalCompleted
+from world.errors import RefusedError
+from world.events.definitions import DecisionMade, ProposalCompleted
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol.facade import World
-from worldprotocol.ticker import Ticker
+from worldprotocol.api.realm import Realm
+from worldprotocol.api.ticker import Ticker
 
 
 def now() -> int:
@@ -55,11 +55,11 @@ def test_nothing_runs_before_something_is_due_nor_after_the_end() -> None:
     assert (acted, threading.active_count()) == ([], before)
 
 
-@pytest.mark.parametrize("error", [Refused("LOG_BUSY", "somebody writes"), RuntimeError("away")])
+@pytest.mark.parametrize("error", [RefusedError("LOG_BUSY", "somebody writes"), RuntimeError("away")])
 def test_what_could_not_be_done_is_said_and_done_later(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("worldprotocol.ticker._AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr("worldprotocol.api.ticker._AFTER_ERROR_S", 0.01)
     done, tries = threading.Event(), []
 
     def act() -> None:
@@ -87,7 +87,7 @@ def test_an_act_may_end_the_ticker_itself() -> None:
     assert ended.wait(PATIENCE_S)
 
 
-def listening(world: World, wanted: type[Any]) -> threading.Event:
+def listening(world: Realm, wanted: type[Any]) -> threading.Event:
     heard = threading.Event()
 
     def listen(position: int, event: Any, schedule: Any) -> None:
@@ -100,7 +100,7 @@ def listening(world: World, wanted: type[Any]) -> threading.Event:
 
 @pytest.mark.requirement("WP-decision")
 def test_a_question_that_nobody_answers_is_decided_without_anybody_calling(tmp_path: Path) -> None:
-    with World.create(str(tmp_path / "w.db"), domain=shop, policies=[house]) as world:
+    with Realm.create(str(tmp_path / "w.db"), domain=shop, policies=[house]) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"], "timeoutMs": 1})
         decided = listening(world, DecisionMade)
@@ -114,7 +114,7 @@ def test_a_proposal_that_died_is_tried_again_without_anybody_calling(tmp_path: P
     bank = Bank()
     bank.release.clear()
     quick = Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=4, max_proposal_retries=1_000_000))
-    with World.create(str(tmp_path / "w.db"), domain=shop, effects=[bank.handler()], limits=quick) as world:
+    with Realm.create(str(tmp_path / "w.db"), domain=shop, effects=[bank.handler()], limits=quick) as world:
         for name in ("ann", "bob"):
             world.register(name, "human", binding={"kind": "auto_approve"})
         worker = threading.Thread(target=lambda: world.act("ann", "charge", {"amount": 1}))

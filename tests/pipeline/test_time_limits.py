@@ -15,15 +15,15 @@ import pytest
 from pydantic import BaseModel
 
 from authority import Approve, Policy, rule
-from projections import Nothing, projection
-from world import time_limit
+from projections import NoIntent, projection
+from world.code import time_limit
+from world.code.time_limit import TimeLimit, TimeLimitError, breakable, unbroken, unlimited
 from world.core import ActionContext, Domain, effect, set_
-from world.errors import Refused
+from world.errors import RefusedError
 from world.limits import Limits
-from world.source import SourceEvent
-from world.time_limit import PastTimeLimit, TimeLimit, breakable, unbroken, unlimited
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
+from world.model.source import SourceEvent
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
 
 SHORT = Limits(max_call_ms=150)
 
@@ -106,17 +106,17 @@ house = Policy("hanging", [counts_for_ever, hangs, approves])
 def hanging(req: Any) -> Any:
     if req.source.payload["hang"]:
         for_ever()
-    return Nothing("nothing to do")
+    return NoIntent("nothing to do")
 
 
-def opened(address: str | Path, **more: Any) -> World:
-    world = World.create(str(address), domain=HUNG, policies=[house], projections=[hanging], limits=SHORT, **more)
+def opened(address: str | Path, **more: Any) -> Realm:
+    world = Realm.create(str(address), domain=HUNG, policies=[house], projections=[hanging], limits=SHORT, **more)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("bob", "human", binding={"kind": "policy_rules", "policy": "hanging"})
     return world
 
 
-def acted_in_time(world: World, actor: str) -> str:
+def acted_in_time(world: Realm, actor: str) -> str:
     """Act soundly and return the status; again where the machine stood still for so long that the limit passed."""
     late = True
     while late:
@@ -172,18 +172,18 @@ def test_a_projection_that_never_ends_is_refused_by_name(shared_log_url: str, pa
     with opened(address, paranoid=paranoid) as world:
         for event_id in ("e1", "e2"):
             source = SourceEvent(kind="ui", event_id=event_id, payload={"hang": True})
-            with pytest.raises(Refused) as refused:
-                world.receive(source, "ann")
+            with pytest.raises(RefusedError) as refused:
+                world.project(source, "ann")
             assert refused.value.code == "PROJECTION_TIMED_OUT"
             assert refused.value.details["projection"] == "hanging"
-    with World.open(address, domain=HUNG, projections=[hanging], paranoid=paranoid) as world:
+    with Realm.open(address, domain=HUNG, projections=[hanging], paranoid=paranoid) as world:
         source = SourceEvent(kind="ui", event_id="e3", payload={"hang": False})
-        assert world.receive(source, "ann").reason == "nothing to do"
+        assert world.project(source, "ann").reason == "nothing to do"
 
 
 def test_a_computed_value_that_never_ends_refuses_what_would_be_built_on_it(tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
-        World.create(str(tmp_path / "w.db"), domain=HUNG, limits=SHORT, data={"hang": True})
+    with pytest.raises(RefusedError) as refused:
+        Realm.create(str(tmp_path / "w.db"), domain=HUNG, limits=SHORT, data={"hang": True})
     assert refused.value.code == "COMPUTED_TIMED_OUT"
 
 
@@ -193,7 +193,7 @@ def test_a_recheck_counts_what_was_broken_off_and_calls_it_no_difference(tmp_pat
     with opened(address) as world:
         world.act("ann", "count", {"hang": "loop"})
         world.act("bob", "count", {"hang": "rule"})
-    with World.open(address, domain=HUNG, policies=[house]) as world:  # where a sound call has time enough
+    with Realm.open(address, domain=HUNG, policies=[house]) as world:  # where a sound call has time enough
         world.act("ann", "count", {"hang": "pretends"})
         world.act("bob", "count", {"hang": ""})
     with open_to_recheck(str(address), domain=HUNG, policies=[house], projections=[hanging]) as again:
@@ -210,7 +210,7 @@ def test_a_step_that_took_its_time_is_rechecked_without_a_limit() -> None:
             pass
         return "done"
 
-    with pytest.raises(PastTimeLimit):
+    with pytest.raises(TimeLimitError):
         TimeLimit(20).run(slow)
     assert unlimited(lambda: TimeLimit(20).run(slow)) == "done"
 
@@ -230,12 +230,12 @@ def test_a_call_that_was_broken_off_and_returned_all_the_same_does_not_count() -
             for_ever()
         return "fine"
 
-    with pytest.raises(PastTimeLimit):
+    with pytest.raises(TimeLimitError):
         TimeLimit(60).run(swallows)
 
 
 def test_a_call_inside_of_a_limited_call_has_the_limit_of_that_one() -> None:
-    with pytest.raises(PastTimeLimit) as late:
+    with pytest.raises(TimeLimitError) as late:
         TimeLimit(60).run(lambda: TimeLimit(10_000).run(for_ever))
     assert late.value.limit_ms == 60
 
@@ -249,10 +249,10 @@ def test_what_must_not_be_broken_off_runs_to_its_end() -> None:
             pass
         done.append("ours")
 
-    with pytest.raises(PastTimeLimit):
+    with pytest.raises(TimeLimitError):
         TimeLimit(50).run(lambda: [step() for step in (lambda: unbroken(ours), for_ever)])
     assert done == ["ours"]
-    with pytest.raises(PastTimeLimit):
+    with pytest.raises(TimeLimitError):
         TimeLimit(50).run(lambda: [step() for step in (ours, lambda: breakable(for_ever))], unbroken=True)
     assert done == ["ours", "ours"]
 
@@ -273,7 +273,7 @@ def test_no_exception_is_late_whenever_a_call_ends(threads: int, monkeypatch: py
                 try:
                     TimeLimit(1).run(partial(spin, until))
                     counts["in time"] += 1
-                except PastTimeLimit:
+                except TimeLimitError:
                     counts["late"] += 1
                 for _ in range(500):  # where a late one would land
                     pass

@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-import world.arbitration
-import world.judgement
-import world.work
+import world.pipeline.arbitrate
+import world.pipeline.judge
+import world.pipeline.unit_of_work
 from host import handler
 from tests.pipeline.shop import open_shop
+from world.audit.verify import verify
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect, set_
-from world.errors import Refused
-from world.intent import IntentInstance
+from world.errors import RefusedError
 from world.limits import Limits
 from world.log import Pending
-from world.patch import Patch
-from world.submission import Submission, submit
-from world.verify import verify
-from world.work import Work
-from worldprotocol import World
-from worldprotocol.recheck import recheck
+from world.model.intent import IntentInstance
+from world.model.patch import Patch
+from world.pipeline.submit import Submission, submit
+from world.pipeline.unit_of_work import UnitOfWork
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.recheck import recheck
 
 
 class Stopwatch:
@@ -73,14 +73,14 @@ def stopwatch() -> Stopwatch:
 
 
 @pytest.fixture
-def realm(log_url: str, stopwatch: Stopwatch) -> Iterator[World]:
-    with World.create(log_url, domain=cells, effects=[ring], limits=Limits(max_unit_ms=3_000)) as opened:
+def realm(log_url: str, stopwatch: Stopwatch) -> Iterator[Realm]:
+    with Realm.create(log_url, domain=cells, effects=[ring], limits=Limits(max_unit_ms=3_000)) as opened:
         opened.register("ann", "human", binding={"kind": "auto_approve"})
         opened._acting._stopwatch = stopwatch
         yield opened
 
 
-def units(opened: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def units(opened: Realm, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the number of events of every unit from here on."""
     sizes: list[int] = []
     run = opened._acting._run_unit
@@ -94,10 +94,10 @@ def units(opened: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_a_command_that_takes_too_long_is_refused_and_leaves_nothing(realm: World, stopwatch: Stopwatch) -> None:
+def test_a_command_that_takes_too_long_is_refused_and_leaves_nothing(realm: Realm, stopwatch: Stopwatch) -> None:
     before = realm.log.head()
     stopwatch.step_s = 1.0
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         realm.act("ann", "put", {"name": "a"})
     assert refused.value.code == "UNIT_TOO_LARGE"
     assert refused.value.details["limit_ms"] == 3_000
@@ -110,7 +110,7 @@ def test_a_command_that_takes_too_long_is_refused_and_leaves_nothing(realm: Worl
     assert verify(realm.log).ok
 
 
-def test_the_other_commands_of_the_commit_are_done_without_it(realm: World, stopwatch: Stopwatch) -> None:
+def test_the_other_commands_of_the_commit_are_done_without_it(realm: Realm, stopwatch: Stopwatch) -> None:
     def slow(work: Any) -> None:
         submit(work, Submission(realm.issue("ann", "put", {"name": "slow"})), "slow")
         stopwatch.now_s += 10
@@ -124,14 +124,14 @@ def test_the_other_commands_of_the_commit_are_done_without_it(realm: World, stop
     ]
     realm._acting._run_batch(batch)
     assert [item.settled for item in batch] == [True] * 3
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         batch[1].outcome()
     assert refused.value.code == "UNIT_TOO_LARGE"
     assert realm.data() == {"cells": {"a": 1, "b": 1}}
 
 
 def test_commands_that_together_take_too_long_are_divided_among_commits(
-    realm: World, stopwatch: Stopwatch, monkeypatch: pytest.MonkeyPatch
+    realm: Realm, stopwatch: Stopwatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = units(realm, monkeypatch)
 
@@ -152,7 +152,7 @@ def test_commands_that_together_take_too_long_are_divided_among_commits(
 
 
 def test_time_outs_are_divided_and_come_before_the_next_command(log_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.judgement, "DUE_AT_ONCE", 3)
+    monkeypatch.setattr(world.pipeline.judge, "DUE_AT_ONCE", 3)
     clock = ManualClock(1_000, 1)
     with open_shop(log_url, clock=clock) as opened:
         waiting = [opened.act("kid", "sell", {"item": "tea"}).proposal_id for _ in range(8)]
@@ -168,17 +168,17 @@ def test_time_outs_are_divided_and_come_before_the_next_command(log_url: str, mo
         assert verify(opened.log).ok
 
 
-def submit_as(work: Work, *, intent: IntentInstance, name: str) -> None:
+def submit_as(work: UnitOfWork, *, intent: IntentInstance, name: str) -> None:
     submit(work, Submission(intent), name)
 
 
-def test_recovery_is_divided_until_nothing_is_left(realm: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_is_divided_until_nothing_is_left(realm: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"p{number}" for number in range(7)]
     for name in names:  # requested, and the worker forgets about it
         intent = realm.issue("ann", "call", {"name": name}, scope=[f"data.cells.{name}"])
         realm._acting._group.submit(partial(submit_as, intent=intent, name=name))
     realm._acting._performing.clear()
-    monkeypatch.setattr(world.work, "DUE_AT_ONCE", 2)
+    monkeypatch.setattr(world.pipeline.unit_of_work, "DUE_AT_ONCE", 2)
     sizes = units(realm, monkeypatch)
     realm.settle()
     assert sizes[:4] == [4, 4, 4, 2]  # each is taken over with two events, before anything else is done
@@ -187,7 +187,7 @@ def test_recovery_is_divided_until_nothing_is_left(realm: World, monkeypatch: py
     assert verify(realm.log).ok
 
 
-def test_a_recheck_is_held_to_no_time(realm: World, stopwatch: Stopwatch) -> None:
+def test_a_recheck_is_held_to_no_time(realm: Realm, stopwatch: Stopwatch) -> None:
     realm.act("ann", "put", {"name": "a"})
     stopwatch.step_s = 60.0  # whoever read it would be refused
     assert recheck(realm).first is None

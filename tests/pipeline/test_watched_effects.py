@@ -21,7 +21,7 @@ from tests.pipeline.works import Held, acting, check_log, running
 from tests.pipeline.workshop import AFTER, ALL, BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from world.clock import SequentialIds
 from world.errors import ScopeViolationError
-from world.events import EffectFulfilled, ProposalFailed, RunObserved, RunRolledBack, RunViolated
+from world.events.definitions import EffectFulfilled, ProposalFailed, RunObserved, RunRolledBack, RunViolated
 
 pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
 

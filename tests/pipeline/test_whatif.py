@@ -17,22 +17,22 @@ from tests.golden import garden as golden
 from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
-from world.errors import Refused
-from world.events import WorldSealed
-from world.frozen import freeze
+from world.errors import RefusedError
+from world.events.definitions import WorldSealed
 from world.log import open_log
-from world.snapshot import Requirement
-from world.views.archive import Archive, decoded
-from worldprotocol.assemble import open_for_reading
-from worldprotocol.facade import World
-from worldprotocol.leases import Held
-from worldprotocol.whatif import Insertion, Report, WhatIf, cut_of, what_if
-from worldprotocol.whatif.effects import recorded_effects, result_for
+from world.model.immutable_json import freeze
+from world.model.snapshot import Requirement
+from world.read_models.archive import Archive, decoded
+from worldprotocol.analysis.counterfactual import Insertion, WhatIf, WhatIfReport, cut_of, what_if
+from worldprotocol.analysis.counterfactual.effects import recorded_effects, result_for
+from worldprotocol.api.bootstrap import open_for_reading
+from worldprotocol.api.leases import LeaseHandle
+from worldprotocol.api.realm import Realm
 
 
 def ask(
     file: Path, *, world: str | None = None, drop: list[str] | None = None, domain: Any = shop, **otherwise: Any
-) -> Report:
+) -> WhatIfReport:
     """Ask about a log, which stays as it is, byte by byte."""
     dropped = drop or []
     before = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -50,7 +50,7 @@ def sealed(file: Path) -> list[str]:
     return [event.world_id for event in events if isinstance(event, WorldSealed)]
 
 
-def by_id(report: Report) -> dict[str, dict[str, Any]]:
+def by_id(report: WhatIfReport) -> dict[str, dict[str, Any]]:
     return {line["proposalId"]: line for line in report.proposals}
 
 
@@ -60,7 +60,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(file: Path) -> Iterator[World]:
+def opened(file: Path) -> Iterator[Realm]:
     with open_shop(str(file)) as world:
         yield world
 
@@ -93,8 +93,8 @@ STEPS = st.lists(
 )
 
 
-def play(world: World, clock: ManualClock, steps: list[tuple[str, str, int]]) -> None:
-    held: list[Held] = []
+def play(world: Realm, clock: ManualClock, steps: list[tuple[str, str, int]]) -> None:
+    held: list[LeaseHandle] = []
     for kind, who, number in steps:
         try:
             if kind == "sell":
@@ -119,7 +119,7 @@ def play(world: World, clock: ManualClock, steps: list[tuple[str, str, int]]) ->
                     held.pop(0).release()
             else:
                 clock.advance(number)
-        except Refused:
+        except RefusedError:
             continue
     world.settle()
 
@@ -141,7 +141,7 @@ def test_nothing_otherwise_comes_to_the_same_in_any_history(
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_dropped_proposal_changes_what_was_built_on_it_and_lets_others_happen(file: Path, opened: World) -> None:
+def test_a_dropped_proposal_changes_what_was_built_on_it_and_lets_others_happen(file: Path, opened: Realm) -> None:
     first = opened.act("ann", "sell", {"item": "cake", "count": 3})
     other = opened.act("ann", "sell", {"item": "tea", "count": 1})
     late = opened.act("ann", "sell", {"item": "cake", "count": 1})
@@ -162,7 +162,7 @@ def test_a_dropped_proposal_changes_what_was_built_on_it_and_lets_others_happen(
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_dropped_proposal_makes_others_impossible_and_says_why(file: Path, opened: World) -> None:
+def test_a_dropped_proposal_makes_others_impossible_and_says_why(file: Path, opened: Realm) -> None:
     opened.act("ann", "sell", {"item": "tea", "count": 1})
     shut = opened.act("ann", "close")
     refused = opened.act("ann", "sell", {"item": "tea", "count": 1})
@@ -187,7 +187,7 @@ def none_may(case: Any) -> Any:
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-policy")
-def test_another_policy_flips_decisions_and_what_follows_from_them(file: Path, opened: World) -> None:
+def test_another_policy_flips_decisions_and_what_follows_from_them(file: Path, opened: Realm) -> None:
     start = opened.branch().head
     sold = opened.act("bot", "sell", {"item": "tea", "count": 2})
     by_ann = opened.act("ann", "sell", {"item": "tea", "count": 1})
@@ -234,7 +234,7 @@ def test_recorded_results_are_used_and_new_effects_are_needed_and_never_made(fil
 
 @pytest.mark.requirement("CARD-audit")
 def test_people_answer_where_they_are_asked_the_same_and_nothing_is_guessed_where_not(
-    file: Path, opened: World
+    file: Path, opened: Realm
 ) -> None:
     start = opened.branch().head
     asked = opened.act("bot", "sell", {"item": "tea", "count": 3})
@@ -257,7 +257,7 @@ def test_people_answer_where_they_are_asked_the_same_and_nothing_is_guessed_wher
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_an_inserted_intent_is_judged_and_moves_what_comes_later(file: Path, opened: World) -> None:
+def test_an_inserted_intent_is_judged_and_moves_what_comes_later(file: Path, opened: Realm) -> None:
     start = opened.branch().head
     opened.act("ann", "sell", {"item": "tea", "count": 1})
     cake = opened.act("ann", "sell", {"item": "cake", "count": 2})
@@ -270,12 +270,12 @@ def test_an_inserted_intent_is_judged_and_moves_what_comes_later(file: Path, ope
     last = Insertion("ann", {"type": "sell", "input": {"item": "cake", "count": 1}}, at=1 << 41)
     report = ask(file, world=start, insert=[last])
     assert (report.proposals, report.inserted[0]["to"]["status"]) == ([], "completed")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         ask(file, world=start, insert=[Insertion("zoe", {"type": "sell"})])
     assert refused.value.code == "UNKNOWN_ACTOR"
 
 
-def test_what_cannot_be_asked_is_refused(file: Path, opened: World, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_refused(file: Path, opened: Realm, tmp_path: Path) -> None:
     sold = opened.act("ann", "sell", {"item": "tea", "count": 1})
     opened.act("bot", "sell", {"item": "tea", "count": 1})
     opened.close()
@@ -288,7 +288,7 @@ def test_what_cannot_be_asked_is_refused(file: Path, opened: World, tmp_path: Pa
         ("SCHEMA_MISMATCH", {"world": sold.world_id, "domain": golden.garden}),
         ("FILE_EXISTS", {"world": sold.world_id, "scratch": file}),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             ask(file, **otherwise)
         assert refused.value.code == code, otherwise
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.pipeline.counterfactual import HOUSE, OTHERS, History, Step, made, outcome_of, state_of
 from tests.pipeline.shop import shop
-from world.verify import verify
-from worldprotocol.assemble import open_for_reading
-from worldprotocol.facade import World
-from worldprotocol.whatif import Insertion, Report, WhatIf, what_if
+from world.audit.verify import verify
+from worldprotocol.analysis.counterfactual import Insertion, WhatIf, WhatIfReport, what_if
+from worldprotocol.api.bootstrap import open_for_reading
+from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +114,7 @@ WITH_OTHER_LEASES: list[tuple[int, Step]] = [
 
 def compared(
     folder: Path, steps: list[tuple[int, Step]], start: int, asked: dict[str, Any], **otherwise: Any
-) -> tuple[Report, History, History]:
+) -> tuple[WhatIfReport, History, History]:
     """Make a history, ask what if, make the counterfactual for real, and compare the two."""
     then = made(folder / "record.db", steps)
     now = made(folder / "real.db", steps, then.record, **otherwise)
@@ -124,7 +124,7 @@ def compared(
     scratch = folder / "scratch.db"
     try:
         report = what_if(WhatIf(str(folder / "record.db"), shop, begin, at_hand=[HOUSE], scratch=scratch, **asked))
-        with World.look(scratch) as there:
+        with Realm.open_read_only(scratch) as there:
             _compare(then, now, there, report)
         with open_for_reading(str(scratch)) as log:
             assert verify(log).ok
@@ -134,7 +134,7 @@ def compared(
     return report, then, now
 
 
-def _compare(then: History, now: History, there: World, report: Report) -> None:
+def _compare(then: History, now: History, there: Realm, report: WhatIfReport) -> None:
     lines = {line["proposalId"]: line for line in report.proposals}
     needed = {line["proposalId"] for line in report.needed}
     for number, came in then.record.came.items():

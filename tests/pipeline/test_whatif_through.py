@@ -12,15 +12,15 @@ from authority import Approve, Escalate, Policy, rule
 from projections import projection
 from tests.pipeline.shop import Bank, Sale, Shop, charge, close, house, left, open_shop, sell, shop
 from tests.pipeline.test_whatif import ask, by_id, sealed
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain, set_
-from world.errors import Refused
+from world.errors import RefusedError
 from world.limits import Limits
 from world.log import open_log
-from world.verify import verify
-from world.views.archive import Archive
-from worldprotocol.facade import World
-from worldprotocol.whatif import Insertion, WhatIf, cut_of, what_if
+from world.read_models.archive import Archive
+from worldprotocol.analysis.counterfactual import Insertion, WhatIf, cut_of, what_if
+from worldprotocol.api.realm import Realm
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(file: Path) -> Iterator[World]:
+def opened(file: Path) -> Iterator[Realm]:
     with open_shop(str(file)) as world:
         yield world
 
@@ -55,11 +55,11 @@ def counted(file: Path, versions: list[Domain]) -> tuple[str, list[str]]:
     clock, ids, names, start = ManualClock(1_000, 1), SequentialIds(), [], ""
     for number, domain in enumerate(versions):
         if number == 0:
-            world = World.create(file, domain=domain, clock=clock, ids=ids)
+            world = Realm.create(file, domain=domain, clock=clock, ids=ids)
             world.register("ann", "human", binding={"kind": "auto_approve"})
             start = world.branch().head
         else:
-            world = World.open_to_adopt(file, domain=domain, clock=clock, ids=ids)
+            world = Realm.open_to_adopt(file, domain=domain, clock=clock, ids=ids)
         with world:
             names += [world.act("ann", "count", {"count": 10 * number + at}).proposal_id for at in (1, 2)]
     return start, names
@@ -88,10 +88,10 @@ def test_a_domain_that_does_not_fit_here_does_not_come_into_force_and_what_needs
     first.flow("fill", {"kind": "patch", "op": "set", "path": "extra", "value": {"kind": "lit", "value": 1}})
     second = counter("2.0.0", extra={"type": "number", "required": True, "default": 0})
     clock, ids = ManualClock(1_000, 1), SequentialIds()
-    with World.create(file, domain=first, clock=clock, ids=ids) as world:
+    with Realm.create(file, domain=first, clock=clock, ids=ids) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         filled = world.act("ann", "fill")
-    with World.open_to_adopt(file, domain=second, clock=clock, ids=ids) as world:
+    with Realm.open_to_adopt(file, domain=second, clock=clock, ids=ids) as world:
         later = world.act("ann", "count", {"count": 1})
         assert later.status == "completed"
     report = ask(file, drop=[filled.proposal_id], domain=first, at_hand=[])
@@ -118,7 +118,7 @@ def test_it_ends_where_python_is_not_at_hand_and_goes_on_where_it_is_named(file:
         start = world.branch().head
         first = world.act("ann", "sell", {"item": "cake", "count": 3})
     other = another_shop()
-    with World.open_to_adopt(str(file), domain=other, policies=[house], clock=ManualClock(9_000, 1)) as world:
+    with Realm.open_to_adopt(str(file), domain=other, policies=[house], clock=ManualClock(9_000, 1)) as world:
         late = world.act("ann", "sell", {"item": "cake"})
         assert late.status == "failed"
     report = ask(file, world=start)
@@ -128,7 +128,7 @@ def test_it_ends_where_python_is_not_at_hand_and_goes_on_where_it_is_named(file:
     report = ask(file, drop=[first.proposal_id], domains=[other])
     assert by_id(report)[late.proposal_id]["change"] == "possible"
     assert report.stopped is None
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         ask(file, world=start, domain=other)
     assert refused.value.code == "SCHEMA_MISMATCH"
 
@@ -140,9 +140,9 @@ def test_it_goes_on_through_another_enforcement(file: Path, tmp_path: Path) -> N
         start = world.branch().head
         strict = world.act("ann", "sell", {"item": "tea", "count": 1}, scope=scope)
     parts: dict[str, Any] = {"domain": shop, "policies": [house], "clock": ManualClock(9_000, 1)}
-    with World.open(str(file), enforcement="trusting", **parts) as world:
+    with Realm.open(str(file), enforcement="trusting", **parts) as world:
         loose = world.act("ann", "sell", {"item": "tea", "count": 2}, scope=scope)
-    with World.open(str(file), **parts) as world:
+    with Realm.open(str(file), **parts) as world:
         again = world.act("ann", "sell", {"item": "tea", "count": 1}, scope=scope)
     assert [one.status for one in (strict, loose, again)] == ["failed", "completed", "failed"]
     scratch = tmp_path / "scratch.db"
@@ -176,30 +176,30 @@ def approves(case: Any) -> Any:
 
 
 @pytest.mark.requirement("CARD-policy")
-def test_a_policy_whose_code_is_lost_is_missed_where_it_judges_and_not_before(file: Path, opened: World) -> None:
+def test_a_policy_whose_code_is_lost_is_missed_where_it_judges_and_not_before(file: Path, opened: Realm) -> None:
     start = opened.branch().head
     opened.act("ann", "sell", {"item": "tea"})
     by_bot = opened.act("bot", "sell", {"item": "tea"})
     opened.close()
     with open_log(str(file), read_only=True) as log:
         before = cut_of(Archive(log), drop=[by_bot.proposal_id])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         ask(file, world=start, at_hand=[])
     assert refused.value.code == "POLICY_NOT_AT_HAND"
     question = WhatIf(str(file), shop, before, drop=[by_bot.proposal_id], at_hand=[])
     assert [line["change"] for line in what_if(question).proposals] == ["dropped"]
     others = [Policy("one", [approves]), Policy("two", [approves])]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         ask(file, world=start, policies=others)
     assert refused.value.code == "INVALID_VALUE"
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-audit")
-def test_what_a_policy_said_that_was_not_adopted_counts_as_little_as_it_did(file: Path, opened: World) -> None:
+def test_what_a_policy_said_that_was_not_adopted_counts_as_little_as_it_did(file: Path, opened: Realm) -> None:
     start = opened.branch().head
     opened.close()
     parts: dict[str, Any] = {"domain": shop, "clock": ManualClock(9_000, 1)}
-    with World.open(str(file), policies=[Policy("house", [approves])], **parts) as world:
+    with Realm.open(str(file), policies=[Policy("house", [approves])], **parts) as world:
         refused = world.act("bot", "sell", {"item": "tea"})
         assert refused.status == "rejected"
     report = ask(file, world=start)
@@ -233,7 +233,7 @@ def test_what_was_broken_off_then_is_broken_off_here(file: Path) -> None:
 
     policy = Policy("slow", [dawdles])
     parts: dict[str, Any] = {"clock": ManualClock(1_000, 1), "policies": [policy], "limits": Limits(max_call_ms=100)}
-    with World.create(file, domain=domain, **parts) as world:
+    with Realm.create(file, domain=domain, **parts) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "slow"})
         start = world.branch().head
         ended = [world.act("bot", action) for action in ("note", "count")]
@@ -250,7 +250,7 @@ def test_what_was_broken_off_then_is_broken_off_here(file: Path) -> None:
 
 
 @pytest.mark.requirement("WP-lineage", "CARD-audit")
-def test_a_dropped_fork_takes_its_branch_along(file: Path, opened: World) -> None:
+def test_a_dropped_fork_takes_its_branch_along(file: Path, opened: Realm) -> None:
     base = opened.act("ann", "sell", {"item": "tea"}).world_id
     forked = opened.act("ann", "sell", {"item": "cake"}, base_world=base, fork_name="side")
     there = opened.act("ann", "sell", {"item": "cake"}, branch="side")
@@ -263,7 +263,7 @@ def test_a_dropped_fork_takes_its_branch_along(file: Path, opened: World) -> Non
 
 @pytest.mark.requirement("WP-lineage", "CARD-audit")
 def test_a_branch_begins_where_things_stand_and_it_is_told_where_that_is_elsewhere(
-    file: Path, opened: World, tmp_path: Path
+    file: Path, opened: Realm, tmp_path: Path
 ) -> None:
     start = opened.branch().head
     first = opened.act("ann", "sell", {"item": "tea", "count": 2})
@@ -292,7 +292,7 @@ def test_a_projection_looked_at_the_head_and_so_it_does_here(file: Path, tmp_pat
     with open_shop(str(file), projections=[till]) as world:
         start = world.branch().head
         source = {"kind": "ui", "eventId": "e1", "payload": {}}
-        received = world.receive(source, "ann")
+        received = world.project(source, "ann")
     assert received.proposal is not None
     scratch = tmp_path / "scratch.db"
     more = Insertion("ann", {"type": "sell", "input": {"item": "cake", "count": 1}})
@@ -329,7 +329,7 @@ def test_an_effect_in_doubt_where_the_branch_begins_gets_what_a_person_said_of_i
         world.act("ann", "charge", {"amount": 5})
     world.close()
     parts: dict[str, Any] = {"domain": shop, "policies": [house], "effects": [Bank().handler()], "ids": ids}
-    with World.open(str(file), clock=ManualClock(90_000, 1), workers=Mortal("second"), **parts) as world:
+    with Realm.open(str(file), clock=ManualClock(90_000, 1), workers=Mortal("second"), **parts) as world:
         (stuck,) = world.realm().proposals.values()
         assert stuck.in_doubt
         position = world.log.head().size
@@ -350,7 +350,7 @@ def _raising(task: Any) -> Any:
 
 
 @pytest.mark.requirement("CARD-audit")
-def test_a_scratch_file_comes_to_be_when_all_is_done_and_not_before(file: Path, opened: World, tmp_path: Path) -> None:
+def test_a_scratch_file_comes_to_be_when_all_is_done_and_not_before(file: Path, opened: Realm, tmp_path: Path) -> None:
     start = opened.branch().head
     opened.act("bot", "sell", {"item": "tea"})
     opened.close()
@@ -368,17 +368,17 @@ def test_a_scratch_file_comes_to_be_when_all_is_done_and_not_before(file: Path, 
     with pytest.raises(KeyboardInterrupt):
         ask_it(interrupted, at_hand=[house])
     assert list(kept.iterdir()) == []
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         ask_it(lambda done, total: None, at_hand=[])
     assert list(kept.iterdir()) == []
     told: list[tuple[int, int]] = []
     ask_it(lambda done, total: told.append((done, total)), at_hand=[house])
     assert [one.name for one in kept.iterdir()] == ["other.db"]
     assert told[-1][0] == told[-1][1]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         ask_it(interrupted, at_hand=[house])
     assert refused.value.code == "FILE_EXISTS"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         what_if(WhatIf(str(file), shop, 20, scratch=tmp_path / "nowhere" / "other.db"))
     assert refused.value.code == "INVALID_TARGET"
 
@@ -398,7 +398,7 @@ def test_a_question_that_nobody_was_asked_waits_until_its_time_is_over(file: Pat
     report = ask(file, world=start, policies=[Policy("house", [asks])])
     assert by_id(report)[sold.proposal_id]["to"]["status"] == "evaluating"
     clock.advance(500)
-    with World.open(str(file), domain=shop, policies=[house], clock=clock) as world:
+    with Realm.open(str(file), domain=shop, policies=[house], clock=clock) as world:
         world.act("ann", "sell", {"item": "tea"})
     report = ask(file, world=start, policies=[Policy("house", [asks])])
     assert by_id(report)[sold.proposal_id]["to"]["status"] == "rejected"

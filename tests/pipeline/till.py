@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, Patch, set_
-from world.verify import verify
-from worldprotocol import World
-from worldprotocol.recheck import open_to_recheck, recheck
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 
 HOUSE = """\
 name = "house"
@@ -64,12 +64,12 @@ def parts(folder: Path, *files: str) -> dict[str, Any]:
     return {"domain": till, "policies": list(files or ("house.toml",)), "folder": folder}
 
 
-def opened(address: str, folder: Path, *files: str, strict: str = STRICT) -> World:
+def opened(address: str, folder: Path, *files: str, strict: str = STRICT) -> Realm:
     """Found a realm with ann, who is asked, and bot, bound by house; time and ids are the test's own."""
     (folder / "house.toml").write_text(HOUSE, encoding="utf-8")
     (folder / "strict.toml").write_text(strict, encoding="utf-8")
     given: dict[str, Any] = {"clock": ManualClock(1_700_000_000_000, 1_000), "ids": SequentialIds()}
-    world = World.create(address, **parts(folder, *files), **given)
+    world = Realm.create(address, **parts(folder, *files), **given)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("bot", "agent", binding=BOUND, meta={"level": 1})
     return world

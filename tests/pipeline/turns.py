@@ -22,8 +22,8 @@ from pydantic import BaseModel
 from host import handler
 from tests.pipeline.counted_kills import ReportingClock, await_reports
 from world.core import ActionContext, Domain, effect, set_
-from worldprotocol.config import WorkspaceConfig
-from worldprotocol.facade import World
+from worldprotocol.api.config import WorkspaceConfig
+from worldprotocol.api.realm import Realm
 
 MOST_REPORTS = 60
 """After how many reported events a child is killed at most; a turn reports about 20."""
@@ -90,12 +90,12 @@ def parts_of(folder: Path) -> dict[str, Any]:
 
 
 def found(address: str, folder: Path) -> None:
-    with World.create(address, **parts_of(folder)) as world:
+    with Realm.create(address, **parts_of(folder)) as world:
         world.register("ann", "agent", binding={"kind": "auto_approve"})
 
 
-def opened(address: str, folder: Path, **parts: Any) -> World:
-    return World.open(address, **parts_of(folder), **parts)
+def opened(address: str, folder: Path, **parts: Any) -> Realm:
+    return Realm.open(address, **parts_of(folder), **parts)
 
 
 def go_on(address: str, folder: Path, until: int | None = None, **parts: Any) -> None:

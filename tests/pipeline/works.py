@@ -13,15 +13,15 @@ from pydantic import BaseModel
 
 from host import handler
 from tests.patience import PATIENCE_S
+from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
-from world.core import ActionContext, Domain, EffectFailed, effect, set_
-from world.events import Event
+from world.core import ActionContext, Domain, EffectFailedError, effect, set_
+from world.events.definitions import Event
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.verify import verify
-from world.views.archive import decoded
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
+from world.read_models.archive import decoded
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
 
 ACTORS = {"ann": "human", "bob": "human", "eve": "agent"}
 _times = itertools.count()
@@ -57,7 +57,7 @@ def do(ctx: ActionContext, input: Job) -> Any:  # noqa: A002
 def dare(ctx: ActionContext, input: Job) -> Any:  # noqa: A002
     try:
         yield effect("work", what="x")
-    except EffectFailed as failed:
+    except EffectFailedError as failed:
         return [set_("done", [*ctx.data["done"], failed.code])]
     return [set_("done", [*ctx.data["done"], "fine"])]
 
@@ -120,20 +120,20 @@ class Held:
 
 
 @contextmanager
-def a_yard(address: str, outside: Outside, *, parts: Any = None, **promises: Any) -> Iterator[World]:
+def a_yard(address: str, outside: Outside, *, parts: Any = None, **promises: Any) -> Iterator[Realm]:
     """Found a realm with its actors; time and ids are the test's own."""
     given = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), **(parts or {})}
     given.setdefault("limits", Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=4)))
-    with World.create(address, domain=works, effects=[outside.handler(**promises)], **given) as world:
+    with Realm.create(address, domain=works, effects=[outside.handler(**promises)], **given) as world:
         for name, kind in ACTORS.items():
             world.register(name, kind, binding={"kind": "auto_approve"})  # type: ignore[arg-type]
         yield world
 
 
-def reopened(address: str, outside: Outside, *, parts: Any = None, **promises: Any) -> World:
+def reopened(address: str, outside: Outside, *, parts: Any = None, **promises: Any) -> Realm:
     """Open the realm again, as another program would, later."""
     given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(f"again {next(_times)}"), **(parts or {})}
-    return World.open(address, domain=works, effects=[outside.handler(**promises)], **given)
+    return Realm.open(address, domain=works, effects=[outside.handler(**promises)], **given)
 
 
 def left_in_doubt(address: str, **wishes: Any) -> str:
@@ -147,7 +147,7 @@ def left_in_doubt(address: str, **wishes: Any) -> str:
 
 
 @contextmanager
-def acting(world: World, actor: str, action: str, given: Any, **wishes: Any) -> Iterator[list[Any]]:
+def acting(world: Realm, actor: str, action: str, given: Any, **wishes: Any) -> Iterator[list[Any]]:
     """Let somebody act in a thread of his own; the list gets what came of it, or what was raised."""
     ended: list[Any] = []
 
@@ -166,17 +166,17 @@ def acting(world: World, actor: str, action: str, given: Any, **wishes: Any) -> 
     assert len(ended) == 1
 
 
-def running(world: World) -> str:
+def running(world: Realm) -> str:
     """Return the one proposal that executes."""
     (name,) = (name for name, one in world.realm().proposals.items() if one.status == "executing")
     return str(name)
 
 
-def events(world: World, proposal_id: str) -> list[Event]:
+def events(world: Realm, proposal_id: str) -> list[Event]:
     return [decoded(logged) for logged in world.log.stream(proposal_id)]
 
 
-def topics(world: World, proposal_id: str) -> list[str]:
+def topics(world: Realm, proposal_id: str) -> list[str]:
     """Return the topics of a proposal's events after its decision."""
     told = [event.TOPIC for event in events(world, proposal_id)]
     return told[told.index("decision.made") + 1 :]

@@ -10,11 +10,11 @@ from pydantic import BaseModel
 
 from host.confinement.namespaces import Wanted
 from world.clock import ManualClock, SequentialIds
-from world.core import ActionContext, Domain, EffectFailed, effect, set_
+from world.core import ActionContext, Domain, EffectFailedError, effect, set_
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol.config import WorkspaceConfig
-from worldprotocol.facade import World
+from worldprotocol.api.config import WorkspaceConfig
+from worldprotocol.api.realm import Realm
 
 PREDICATES = ("CONSUMES", "PROVIDES", "MUTATES", "DELETES", "DEPENDS_ON")
 
@@ -80,20 +80,20 @@ def insist(ctx: ActionContext, input: Plan) -> Any:  # noqa: A002
     for step in input.steps:
         try:
             told.append((yield effect(step["effect"], **step["params"])))
-        except EffectFailed as failed:
+        except EffectFailedError as failed:
             told.append(failed.code)
     return [set_("told", told)]
 
 
 def a_workshop(
     address: str, root: Path, *, effects: Iterable[Any] = (), namespaces: Wanted = "auto", **parts: Any
-) -> World:
+) -> Realm:
     """Found a realm with a workspace and its actors; time and ids are the test's own."""
     root.mkdir(exist_ok=True)
     given = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), "domain": workshop, **parts}
     given.setdefault("limits", Limits(klis=KlisSettings(backoff_ms=1, max_backoff_ms=4)))
     workspace = WorkspaceConfig(root=str(root.resolve()), namespaces=namespaces)
-    world = World.create(address, effects=effects, workspace=workspace, **given)
+    world = Realm.create(address, effects=effects, workspace=workspace, **given)
     for name in ("ann", "bob"):
         world.register(name, "human", binding={"kind": "auto_approve"})
     return world

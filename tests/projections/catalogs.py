@@ -6,10 +6,10 @@ from typing import Any
 
 from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Pruning
 from projections.descriptors import ActionDescriptor
-from world.actor import ActorRef
 from world.core import LocalPredicate
-from world.frozen import freeze
-from world.snapshot import SnapshotView
+from world.model.actor import ActorRef
+from world.model.immutable_json import freeze
+from world.model.snapshot import SnapshotView
 
 SCHEMA = "5c" * 32
 ANN = ActorRef(actor_id="ann", kind="human", meta={"role": "editor"})

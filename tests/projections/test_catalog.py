@@ -34,13 +34,13 @@ from tests.projections.catalogs import (
     told,
     types,
 )
-from world.actor import ActorRef
-from world.canonical import canonical_text
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.identity import catalog_hash
-from world.snapshot import SnapshotView
-from world.time_limit import TimeLimit
+from world.code.time_limit import TimeLimit
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_text
+from world.model.identity import catalog_hash
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.snapshot import SnapshotView
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "catalog_hash.json").read_text())["cases"]
 
@@ -241,7 +241,7 @@ def test_a_local_function_never_leaves_the_process() -> None:
         lambda: ActionDescriptor.read({"type": "p", "available": {"kind": "fn"}}),
         lambda: ActionDescriptor.read({"type": "p", "available": {"kind": "fn", "evaluate": "name"}}),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             call()
         assert caught.value.code == "LOCAL_PREDICATE"
 
@@ -369,19 +369,19 @@ def test_a_request_is_read_from_its_wire_form() -> None:
 )
 def test_a_request_that_means_nothing_is_refused(change: dict[str, Any]) -> None:
     good: dict[str, Any] = {"schemaHash": SCHEMA, "snapshot": VIEW.to_wire(), "actor": ANN.to_wire(), "actions": []}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         CatalogRequest.read({**good, **change})
     assert caught.value.code == "INVALID_VALUE"
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         CatalogRequest.read([])
 
 
 def test_a_request_names_what_is_wrong_by_public_names_and_never_fails_otherwise() -> None:
     good: dict[str, Any] = {"schemaHash": SCHEMA, "snapshot": VIEW.to_wire(), "actor": ANN.to_wire(), "actions": []}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         CatalogRequest.read({**good, "schemaHash": "\ud800"})
     assert (caught.value.code, caught.value.details["path"]) == ("NOT_CANONICAL", "$.schemaHash")
-    with pytest.raises(Refused, match="no valid ActionDescriptor"):
+    with pytest.raises(RefusedError, match="no valid ActionDescriptor"):
         CatalogRequest.read({**good, "actions": [{"name": "a"}]})
 
 

@@ -15,11 +15,11 @@ from projections.catalog import ProjectedAction, static_catalog
 from projections.descriptors import ActionDescriptor, descriptors_of
 from projections.explaining import explain_catalog
 from tests.projections.catalogs import ANN, PROJECTOR, SIX, eq, get, lit, local, request, types
-from world.actor import ActorRef
-from world.canonical import canonical_text
 from world.core import Domain, LocalPredicate, availability, load_domain, recompute
-from world.frozen import FrozenDict, freeze
-from world.snapshot import SnapshotView
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_text
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.snapshot import SnapshotView
 
 BOT = ActorRef(actor_id="bot", kind="agent")
 

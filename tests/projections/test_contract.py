@@ -13,20 +13,20 @@ from pydantic import ValidationError
 
 from projections import (
     FunctionProjection,
-    Nothing,
+    NoIntent,
     ProjectionRequest,
-    Selected,
+    Select,
     ask,
     projection,
 )
-from world.actor import ActorRef
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused
-from world.frozen import FrozenDict
-from world.intent import IntentBody
-from world.patch import set_
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentBody
+from world.model.patch import set_
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
 from worldprotocol.testing import strategies as wp
 
 SCHEMA = "5c" * 32
@@ -46,8 +46,8 @@ def answering(answer: Any) -> FunctionProjection:
     return projection("fixed")(lambda req: answer)
 
 
-def refused(code: str, call: Callable[[], Any]) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(code: str, call: Callable[[], Any]) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         call()
     assert caught.value.code == code, caught.value
     return caught.value
@@ -144,14 +144,14 @@ def test_what_is_given_is_the_same_before_and_after_it_was_written_to_a_log(payl
     ("answer", "wire"),
     [
         (None, {"kind": "none"}),
-        (Nothing(), {"kind": "none"}),
-        (Nothing("not now"), {"kind": "none", "reason": "not now"}),
-        (Nothing("  "), {"kind": "none"}),
+        (NoIntent(), {"kind": "none"}),
+        (NoIntent("not now"), {"kind": "none", "reason": "not now"}),
+        (NoIntent("  "), {"kind": "none"}),
         ({"kind": "none"}, {"kind": "none"}),
         ({"kind": "none", "reason": "not now"}, {"kind": "none", "reason": "not now"}),
         ({"kind": "none", "reason": None}, {"kind": "none"}),
         (SAVE, {"kind": "intent", "body": SAVE.to_wire()}),
-        (Selected(SAVE), {"kind": "intent", "body": SAVE.to_wire()}),
+        (Select(SAVE), {"kind": "intent", "body": SAVE.to_wire()}),
         ({"kind": "intent", "body": SAVE}, {"kind": "intent", "body": SAVE.to_wire()}),
         ({"kind": "intent", "body": {"type": "a"}}, {"kind": "intent", "body": {"type": "a"}}),
         (FrozenDict({"kind": "intent", "body": {"type": "a"}}), {"kind": "intent", "body": {"type": "a"}}),
@@ -190,7 +190,7 @@ async def later() -> None:
         (lambda: {"kind": "intent", "body": {"type": "t"}, "patches": []}, "has no patches"),
         (lambda: {"kind": "none", "body": {"type": "t"}}, "has no body"),
         (lambda: {"kind": "none", "reason": 5}, "A reason is a text"),
-        (lambda: Selected({"type": "t"}), "Selected holds dict"),  # type: ignore[arg-type]
+        (lambda: Select({"type": "t"}), "Selected holds dict"),  # type: ignore[arg-type]
     ],
 )
 def test_any_other_answer_is_refused_and_the_projection_is_named(make, told):
@@ -215,7 +215,7 @@ def test_a_projection_selects_by_identifiers_gates_on_computed_values_and_propos
         if req.source.payload["button"] != "save":
             return None
         if not req.snapshot.computed["computed.canSave"]:
-            return Nothing("Saving is not available.")
+            return NoIntent("Saving is not available.")
         return {
             "kind": "intent",
             "body": {
@@ -227,7 +227,7 @@ def test_a_projection_selects_by_identifiers_gates_on_computed_values_and_propos
 
     result = form(request(snapshot=SnapshotView(VIEW.data, FrozenDict({"computed.canSave": can_save}))))
     assert result.kind == kind
-    if isinstance(result, Selected):
+    if isinstance(result, Select):
         assert result.body.input == {"title": "T"}
         assert result.body.scope_proposal is not None
         assert result.body.scope_proposal.allowed_paths == ("data.todos.*",)
@@ -249,7 +249,7 @@ def test_a_selected_body_does_not_change_with_what_it_was_made_from():
         (KeyError("button"), "KeyError: 'button'"),
         (ValueError(), "raised ValueError."),
         (SystemExit(3), "SystemExit: 3"),
-        (Refused("X", "It is not so."), "Refused: It is not so."),
+        (RefusedError("X", "It is not so."), "RefusedError: It is not so."),
     ],
 )
 def test_a_projection_that_raises_is_refused_and_named(fault, told):

@@ -40,21 +40,21 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from projections import (
     FunctionProjection,
     Guard,
-    Nothing,
+    NoIntent,
     ProjectionRegistry,
     ProjectionRequest,
-    Selected,
+    Select,
     ask,
     guarded,
     projection,
 )
 from tests.patience import PATIENCE_S
-from world.actor import ActorRef
-from world.errors import Refused
-from world.frozen import FrozenDict
-from world.intent import IntentBody
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentBody
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
 
 SCHEMA = "5c" * 32
 ANN = ActorRef(actor_id="ann", kind="human", meta={"roles": ["editor"]})
@@ -78,8 +78,8 @@ def called(name: str, function: Callable[[ProjectionRequest], Any]) -> FunctionP
     return projection(name)(function)
 
 
-def refused(code: str, call: Callable[[], Any]) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(code: str, call: Callable[[], Any]) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         call()
     assert caught.value.code == code, caught.value
     return caught.value
@@ -209,7 +209,7 @@ def test_an_attempt_is_told_even_if_the_projection_hides_it():
         try:
             return {"kind": "none", "reason": str(time.time())}
         except BaseException:  # noqa: BLE001
-            return Nothing("all is well")
+            return NoIntent("all is well")
 
     def turns_it_into_something_else(req: ProjectionRequest) -> Any:
         try:
@@ -273,8 +273,8 @@ FAILING: Iterator[int] = iter([1, 0])
 
 
 def test_members_of_the_payload_have_an_order_that_answers_may_depend_on():
-    function = called("p", lambda req: Nothing(",".join(req.source.payload)))
-    assert guarded(function, REQUEST) == Nothing("at,button")
+    function = called("p", lambda req: NoIntent(",".join(req.source.payload)))
+    assert guarded(function, REQUEST) == NoIntent("at,button")
 
 
 # What is pure
@@ -312,7 +312,7 @@ def test_a_pure_projection_answers_under_guard_as_it_does_without():
         del sys.modules[name]
     form = called("form", parses_and_shapes)
     guarded_answer = guarded(form, REQUEST)
-    assert isinstance(guarded_answer, Selected)
+    assert isinstance(guarded_answer, Select)
     assert guarded_answer == ask(form, REQUEST)
 
 
@@ -327,14 +327,14 @@ class Later(BaseModel):
 def uses_models(req: ProjectionRequest) -> Any:
     """Complete a model on its first use, make one, and adapt a type."""
     made = create_model("Made", n=(int, 1))
-    return Nothing(
+    return NoIntent(
         f"{Reply.model_validate({'later': {'n': 1}})} {made()} {TypeAdapter(list[int]).validate_python([1])}"
     )
 
 
 def uses_time_zones(req: ProjectionRequest) -> Any:
     """Read a time zone of which nothing is kept from an earlier use."""
-    return Nothing(datetime(2020, 7, 1, tzinfo=ZoneInfo.no_cache("Europe/Berlin")).isoformat())
+    return NoIntent(datetime(2020, 7, 1, tzinfo=ZoneInfo.no_cache("Europe/Berlin")).isoformat())
 
 
 @pytest.mark.requirement("INT-9.1", "INT-11.1", "INV-P4")
@@ -343,7 +343,7 @@ def uses_time_zones(req: ProjectionRequest) -> Any:
     [(uses_models, "later=Later(n=1) n=1 [1]"), (uses_time_zones, "2020-07-01T00:00:00+02:00")],
 )
 def test_what_libraries_read_of_their_own_is_no_impurity(function, answer):
-    assert guarded(called("pure", function), REQUEST) == Nothing(answer)
+    assert guarded(called("pure", function), REQUEST) == NoIntent(answer)
 
 
 @pytest.mark.requirement("INV-P3")
@@ -366,7 +366,7 @@ def test_a_module_that_starts_something_while_it_is_imported_is_refused(tmp_path
     def imports(name: str, req: ProjectionRequest) -> Any:
         __import__(name)
 
-    assert guarded(called("p", partial(imports, "reads_the_clock")), REQUEST) == Nothing()
+    assert guarded(called("p", partial(imports, "reads_the_clock")), REQUEST) == NoIntent()
     fault = refused("PROJECTION_IMPURE", partial(guarded, called("p", partial(imports, "asks_the_network")), REQUEST))
     assert fault.details["attempt"] == "socket.gethostname"
     assert fault.details["where"] == "asks_the_network:2"
@@ -397,7 +397,7 @@ def test_the_guard_changes_neither_the_answer_nor_the_request(payload, known):
     @projection("form")
     def form(req: ProjectionRequest) -> Any:
         chosen = [key for key in sorted(req.source.payload) if req.snapshot.data.get(key)]
-        return {"kind": "intent", "body": {"type": "pick", "input": chosen}} if chosen else Nothing("nothing chosen")
+        return {"kind": "intent", "body": {"type": "pick", "input": chosen}} if chosen else NoIntent("nothing chosen")
 
     source = SourceEvent(kind="ui", event_id="e", payload=payload)
     req = ProjectionRequest(SCHEMA, SnapshotView(FrozenDict(known), FrozenDict()), ANN, source)
@@ -433,9 +433,9 @@ def test_only_the_thread_that_asks_is_watched():
 
     def waits(req: ProjectionRequest) -> Any:
         go.set()
-        return None if done.wait(PATIENCE_S) else Nothing("the other thread was kept from its work")
+        return None if done.wait(PATIENCE_S) else NoIntent("the other thread was kept from its work")
 
-    assert guarded(called("p", waits), REQUEST) == Nothing()
+    assert guarded(called("p", waits), REQUEST) == NoIntent()
     thread.join()
     assert len(seen) == 6
 
@@ -449,7 +449,7 @@ def test_many_threads_may_be_watched_at_once():
     def pure(number: int) -> list[str]:
         def meets(req: ProjectionRequest) -> Any:
             barrier.wait()
-            return Nothing(str(number))
+            return NoIntent(str(number))
 
         return [str(guarded(called("p", meets), REQUEST).to_wire()["reason"])]
 
@@ -474,13 +474,13 @@ def test_what_is_thrown_away_by_others_meanwhile_is_not_the_projections_doing():
         for _ in range(5_000):
             cycle: list[Any] = []
             cycle.append(cycle)
-        return Nothing("done")
+        return NoIntent("done")
 
     for _ in range(50):
         circle: list[Any] = [AtTheEnd()]
         circle.append(circle)
         del circle
-    assert guarded(called("p", makes_garbage), REQUEST) == Nothing("done")
+    assert guarded(called("p", makes_garbage), REQUEST) == NoIntent("done")
     gc.collect()
 
 
@@ -490,7 +490,7 @@ def test_a_guard_within_a_guard_finds_what_is_in_it_and_the_outer_one_goes_on():
     def outer(req: ProjectionRequest) -> Any:
         try:
             guarded(called("inner", lambda req: time.time()), req)
-        except Refused as fault:
+        except RefusedError as fault:
             inner.append(fault.code)
         return os.getpid()
 

@@ -28,19 +28,19 @@ from typing import Any
 
 import pytest
 
-from projections import Guard, Nothing, Once, ProjectionRegistry, ProjectionRequest, UnsafeUnguarded, ask, projection
+from projections import Guard, NoIntent, Once, ProjectionRegistry, ProjectionRequest, UnsafeUnguarded, ask, projection
 from projections.recheck import recheck_projection
 from tests.cli.realm import founded
 from tests.pipeline.shop import open_shop, shop
-from world.actor import ActorRef
-from world.errors import Refused
-from world.events import ProjectionRecorded
-from world.frozen import FrozenDict
-from world.intent import IntentBody
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
-from worldprotocol import World
-from worldprotocol.config import Config
+from world.errors import RefusedError
+from world.events.definitions import ProjectionRecorded
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentBody
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
+from worldprotocol import Realm
+from worldprotocol.api.config import Config
 
 ANN = ActorRef(actor_id="ann", kind="human")
 VIEW = SnapshotView(FrozenDict({"open": 1}), FrozenDict())
@@ -78,14 +78,14 @@ def selling(reach: Callable[[], Any]) -> Any:
     return seller
 
 
-def refused(code: str, call: Callable[[], Any]) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(code: str, call: Callable[[], Any]) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         call()
     assert caught.value.code == code, caught.value
     return caught.value
 
 
-def records(world: World) -> list[ProjectionRecorded]:
+def records(world: Realm) -> list[ProjectionRecorded]:
     return [event for _, event in world.events() if isinstance(event, ProjectionRecorded)]
 
 
@@ -96,7 +96,7 @@ def test_an_impure_projection_is_refused_and_recorded_with_what_it_reached_and_w
     log_url: str, kind: str, attempt: str, reach: Callable[[], Any]
 ) -> None:
     with open_shop(log_url, projections=[selling(reach)]) as world:
-        fault = refused("PROJECTION_IMPURE", lambda: world.receive(CLICK, "ann"))
+        fault = refused("PROJECTION_IMPURE", lambda: world.project(CLICK, "ann"))
         line = reach.__code__.co_firstlineno
         assert fault.details["kind"] == kind
         assert fault.details["attempt"] == attempt
@@ -117,15 +117,15 @@ def test_paranoid_adds_the_second_question(log_url: str, paranoid: bool) -> None
     asked = itertools.count()
 
     @projection("counting")
-    def counting(request: ProjectionRequest) -> Nothing:
-        return Nothing(f"asked {next(asked)} times")
+    def counting(request: ProjectionRequest) -> NoIntent:
+        return NoIntent(f"asked {next(asked)} times")
 
     with open_shop(log_url, projections=[counting], paranoid=paranoid) as world:
         if paranoid:
-            refused("PROJECTION_NOT_DETERMINISTIC", lambda: world.receive(CLICK, "ann"))
+            refused("PROJECTION_NOT_DETERMINISTIC", lambda: world.project(CLICK, "ann"))
             assert next(asked) == 2
         else:
-            assert world.receive(CLICK, "ann").reason == "asked 0 times"
+            assert world.project(CLICK, "ann").reason == "asked 0 times"
             assert next(asked) == 1
 
 
@@ -143,20 +143,20 @@ def test_every_way_to_call_a_projection_is_guarded() -> None:
     ]
     for call in calls:
         assert refused("PROJECTION_IMPURE", call).details["attempt"] == "time.time"
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         ProjectionRegistry([projection("a")(lambda request: None), impure]).route(REQUEST)
     assert caught.value.details["considered"] == ["a", "seller"]
 
 
 def test_only_the_option_that_says_so_takes_the_guard_away(log_url: str, tmp_path: Path) -> None:
     with open_shop(log_url, projections=[selling(time.time)], unsafe_unguarded_projections=True) as world:
-        came = world.receive(CLICK, "ann")
+        came = world.project(CLICK, "ann")
         assert came.proposal is not None
         assert came.proposal.status == "completed"
     assert ProjectionRegistry([selling(time.time)], asking=UnsafeUnguarded()).route(REQUEST).projection_id == "seller"
     assert Config(domain="x:y").parts()["unsafe_unguarded_projections"] is False
     both: dict[str, Any] = {"paranoid": True, "unsafe_unguarded_projections": True}
-    fault = refused("INVALID_CONFIG", lambda: World.create(tmp_path / "w.db", domain=shop, **both))
+    fault = refused("INVALID_CONFIG", lambda: Realm.create(tmp_path / "w.db", domain=shop, **both))
     assert "unsafe_unguarded_projections" in fault.message
     assert not (tmp_path / "w.db").exists()
 
@@ -266,7 +266,7 @@ def test_the_collector_waits_for_all_calls_that_are_watched_at_once() -> None:
 @pytest.mark.requirement("INT-12.2", "INT-9.2")
 def test_a_recorded_refusal_is_given_again_by_a_recheck_and_by_nothing_else(log_url: str) -> None:
     with open_shop(log_url, projections=[selling(time.time)]) as world:
-        refused("PROJECTION_IMPURE", lambda: world.receive(CLICK, "ann"))
+        refused("PROJECTION_IMPURE", lambda: world.project(CLICK, "ann"))
         [recorded] = records(world)
         view = world.snapshot().view
         for asking in (Once(), Guard(), UnsafeUnguarded()):
@@ -281,7 +281,7 @@ def test_a_recorded_refusal_is_given_again_by_a_recheck_and_by_nothing_else(log_
 @pytest.mark.requirement("INT-12.2")
 def test_what_was_recorded_without_a_guard_is_rechecked_by_what_it_answers(log_url: str) -> None:
     with open_shop(log_url, projections=[selling(time.time)], unsafe_unguarded_projections=True) as world:
-        world.receive(CLICK, "ann")
+        world.project(CLICK, "ann")
         [recorded] = records(world)
         assert recheck_projection(ProjectionRegistry([selling(time.time)]), recorded, world.snapshot().view) is None
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from projections import ProjectionRequest, find_projections
-from projections.guard import Guard
-from world.actor import ActorRef
-from world.errors import Refused
-from world.frozen import FrozenDict
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
+from projections.purity.guard import Guard
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
 
 FILE = """
 import random
@@ -52,7 +52,7 @@ def test_an_impure_projection_of_a_bare_file_is_told_by_file_and_line(
     asked = ProjectionRequest(
         "schema", SnapshotView(FrozenDict(), FrozenDict()), actor, SourceEvent(kind="ui", event_id="e1")
     )
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         registry.route(asked)
     assert refused.value.code == "PROJECTION_IMPURE"
     assert refused.value.details["kind"] == kind

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from projections.input_schema import schema_of_field, schema_of_model
 from world.core.fields import read_field
 from world.core.validate import check_input
-from world.frozen import freeze
+from world.model.immutable_json import freeze
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.5]) | st.sampled_from(["", "a", "b"])
 VALUES = st.recursive(

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from projections import Issuer, IssueRequest, check_direct, direct, is_direct
-from world.actor import ActorRef
-from world.canonical import canonical_bytes
 from world.clock import SequentialIds, SystemIds
-from world.errors import Refused
-from world.identity import intent_key
-from world.intent import IntentBody, IntentInstance
-from world.source import SourceEvent
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes
+from world.model.identity import intent_key
+from world.model.intent import IntentBody, IntentInstance
+from world.model.source import SourceEvent
 from worldprotocol.testing import strategies as wp
 
 SCHEMA = "5c" * 32
@@ -48,8 +48,8 @@ def request(**parts: Any) -> IssueRequest:
     return IssueRequest(**{**whole, **parts})
 
 
-def refused(code: str, call: Callable[[], Any]) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(code: str, call: Callable[[], Any]) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         call()
     assert caught.value.code == code, caught.value
     return caught.value

@@ -14,25 +14,25 @@ from projections import (
     Guard,
     Issuer,
     IssueRequest,
-    Nothing,
+    NoIntent,
     ProjectionRecord,
     ProjectionRegistry,
     ProjectionRequest,
     Routed,
-    Selected,
+    Select,
     projection,
     recheck_projection,
     record_of,
     worth_recording,
 )
-from world.actor import ActorRef
 from world.clock import SequentialIds
-from world.errors import DamagedLog, Diverged
-from world.events import ProjectionRecorded, decode_event, encode_event
-from world.frozen import FrozenDict
-from world.intent import IntentBody, IntentInstance
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
+from world.errors import DamagedLogError, DivergenceError
+from world.events.definitions import ProjectionRecorded, decode_event, encode_event
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentBody, IntentInstance
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
 
 SCHEMA = "5c" * 32
 WORLD = "ab" * 32
@@ -49,13 +49,13 @@ def saving(req: ProjectionRequest) -> Any:
     if "save" not in req.source.payload:
         return None
     if not req.snapshot.computed["computed.canSave"]:
-        return Nothing("saving is not available")
+        return NoIntent("saving is not available")
     return {"kind": "intent", "body": {"type": "save", "input": req.source.payload}}
 
 
 @projection("closing", priority=-1)
 def closing(req: ProjectionRequest) -> Any:
-    return IntentBody(type="close") if "close" in req.source.payload else Nothing("nothing to close")
+    return IntentBody(type="close") if "close" in req.source.payload else NoIntent("nothing to close")
 
 
 REGISTRY = ProjectionRegistry([saving, closing])
@@ -68,7 +68,7 @@ def performed(
     source = SourceEvent(kind="ui", event_id="click-1", payload=payload, occurred_at=17)
     routed = registry.route(ProjectionRequest(SCHEMA, view, ANN, source))
     intent = None
-    if isinstance(routed.result, Selected):
+    if isinstance(routed.result, Select):
         asked = IssueRequest(SCHEMA, routed.recorded_as, ANN, source, routed.result.body)
         intent = Issuer(SequentialIds()).issue(asked)
     event = record_of(
@@ -131,10 +131,10 @@ def test_nothing_with_a_reason_is_recorded_and_without_one_it_is_not():
 
 @pytest.mark.requirement("INT-12.1")
 def test_every_result_but_nothing_without_a_reason_is_worth_recording():
-    assert worth_recording(Selected(IntentBody(type="t")))
-    assert worth_recording(Nothing("because"))
-    assert not worth_recording(Nothing())
-    assert not worth_recording(Nothing(" "))
+    assert worth_recording(Select(IntentBody(type="t")))
+    assert worth_recording(NoIntent("because"))
+    assert not worth_recording(NoIntent())
+    assert not worth_recording(NoIntent(" "))
 
 
 @pytest.mark.requirement("INT-12.1", "INT-12.2")
@@ -161,7 +161,7 @@ def test_recording_and_reading_changes_nothing(payload):
 def test_a_record_that_is_none_is_damage(part, value):
     event = altered(record({"save": True}), **{part: value})
     for read in (lambda: ProjectionRecord.from_event(event), lambda: recheck_projection(REGISTRY, event, VIEW)):
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             read()
         assert caught.value.code == "BAD_RECORD"
         assert caught.value.details["record"] == "r-1"
@@ -199,7 +199,7 @@ def test_another_order_of_today_plays_no_part():
     assert recheck_projection(today, record({"open": 1}), VIEW) is None
 
 
-def diverged(registry: ProjectionRegistry, event: ProjectionRecorded, view: SnapshotView = VIEW) -> Diverged:
+def diverged(registry: ProjectionRegistry, event: ProjectionRecorded, view: SnapshotView = VIEW) -> DivergenceError:
     difference = recheck_projection(registry, event, view)
     assert difference is not None
     assert difference.details["record"] == "r-1"
@@ -224,7 +224,7 @@ def like(name: str, answer: Any, **when: Any) -> FunctionProjection:
         (like("saving", IntentBody(type="save", input={"save": 2})), {"save": 1}, "the result"),
         (like("saving", IntentBody(type="keep", input={"save": 1})), {"save": 1}, "the result"),
         (like("saving", IntentBody(type="save")), {"open": 1}, "the result"),
-        (like("saving", Nothing("no")), {"open": 1}, "the result"),
+        (like("saving", NoIntent("no")), {"open": 1}, "the result"),
         (like("saving", None, sources=["api"]), {"open": 1}, "the result"),
         (like("saving", None, sources=["api"]), {"close": 1}, "which projections were asked"),
     ],
@@ -274,9 +274,9 @@ def test_the_time_of_occurrence_is_recorded_and_makes_no_difference():
 
 
 def test_a_routing_that_nobody_took_part_in_is_named_after_the_router():
-    assert Routed(None, (), Nothing("x")).recorded_as == ROUTER
-    assert Routed(None, ("a",), Nothing("x")).recorded_as == "a"
-    assert Routed("b", ("a", "b"), Selected(IntentBody(type="t"))).recorded_as == "b"
+    assert Routed(None, (), NoIntent("x")).recorded_as == ROUTER
+    assert Routed(None, ("a",), NoIntent("x")).recorded_as == "a"
+    assert Routed("b", ("a", "b"), Select(IntentBody(type="t"))).recorded_as == "b"
 
 
 @pytest.mark.requirement("INT-12.2", "INT-3.1")

@@ -12,26 +12,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import world.references
+import world.code.references
 from projections import (
     ENTRY_POINTS,
     ROUTER,
     FunctionProjection,
     Guard,
-    Nothing,
+    NoIntent,
     ProjectionRegistry,
     ProjectionRequest,
-    Selected,
+    Select,
     find_projections,
     load_projections,
     projection,
 )
-from world.actor import ActorRef
-from world.errors import Refused
-from world.frozen import FrozenDict
-from world.intent import IntentBody
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentBody
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
 
 ANN = ActorRef(actor_id="ann", kind="human")
 VIEW = SnapshotView(FrozenDict(), FrozenDict())
@@ -47,11 +47,11 @@ def selecting(name: str, **when: Any) -> FunctionProjection:
 
 
 def silent(name: str, reason: str | None = None, **when: Any) -> FunctionProjection:
-    return projection(name, **when)(lambda req: Nothing(reason))
+    return projection(name, **when)(lambda req: NoIntent(reason))
 
 
-def refused(code: str, call: Callable[[], Any]) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(code: str, call: Callable[[], Any]) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         call()
     assert caught.value.code == code, caught.value
     return caught.value
@@ -75,7 +75,7 @@ def test_the_first_that_selects_an_intent_answers_and_the_rest_is_not_asked():
     routed = registry.route(request())
     assert (routed.projection_id, routed.considered) == ("b", ("a", "b"))
     assert asked == ["a", "b"]
-    assert isinstance(routed.result, Selected)
+    assert isinstance(routed.result, Select)
 
 
 def test_a_higher_priority_is_asked_earlier_and_equal_ones_by_id():
@@ -207,7 +207,7 @@ def test_any_object_with_an_id_and_project_is_a_projection():
 def test_where_none_answers_their_reasons_are_told(projections, reason, recorded_as):
     routed = ProjectionRegistry(projections).route(request())
     assert routed.projection_id is None
-    assert routed.result == Nothing(reason)
+    assert routed.result == NoIntent(reason)
     assert routed.recorded_as == recorded_as
 
 
@@ -282,7 +282,7 @@ def test_installed_packages_offer_projections_as_entry_points(monkeypatch):
     monkeypatch.setattr(offered, "package_offer", [selecting("offered")], raising=False)
     points = [EntryPoint("some-package", f"{__name__}:package_offer", ENTRY_POINTS)]
     monkeypatch.setitem(sys.modules, __name__, offered)
-    monkeypatch.setattr(world.references, "entry_points", lambda group: points if group == ENTRY_POINTS else [])
+    monkeypatch.setattr(world.code.references, "entry_points", lambda group: points if group == ENTRY_POINTS else [])
     assert [known.projection_id for known in find_projections()] == ["offered"]
     assert len(find_projections(entry_points=False)) == 0
     monkeypatch.setattr(offered, "package_offer", 5)

@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator
 from projections.catalog import CatalogProjector, CatalogRequest, Pruning
 from projections.descriptors import ActionDescriptor
 from projections.tools import ToolSet, action_type, tool_name, tools_of
-from world.canonical import canonical_text
-from world.errors import Refused
-from world.frozen import FrozenDict
-from world.snapshot import SnapshotView
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_text
+from world.model.immutable_json import FrozenDict
+from world.model.snapshot import SnapshotView
 
 SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TYPES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80)
@@ -153,7 +153,7 @@ def test_a_schema_may_be_a_boolean_and_nothing_else_that_is_no_object() -> None:
     assert (free, never) == ("a", "b")
     (tool,) = tools(ActionDescriptor("b", input_schema=False)).tools.values()
     assert not Draft202012Validator(json.loads(canonical_text(tool.input_schema))).is_valid({"input": 1})
-    with pytest.raises(Refused, match="must be a JSON Schema"):
+    with pytest.raises(RefusedError, match="must be a JSON Schema"):
         ActionDescriptor("a", input_schema=[1])
 
 
@@ -175,10 +175,10 @@ def test_a_call_of_a_tool_is_an_intents_body() -> None:
 
 def test_a_call_of_no_tool_is_refused() -> None:
     found = tools(ActionDescriptor("a"))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         found.body("b", {})
     assert (caught.value.code, caught.value.details["names"]) == ("UNKNOWN_TOOL", ["a"])
-    with pytest.raises(Refused, match="must be an object"):
+    with pytest.raises(RefusedError, match="must be an object"):
         found.body("a", [1])  # type: ignore[arg-type]
-    with pytest.raises(Refused, match="there are: none"):
+    with pytest.raises(RefusedError, match="there are: none"):
         tools().body("a")

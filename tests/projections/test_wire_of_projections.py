@@ -9,12 +9,12 @@ import pytest
 from projections import (
     Issuer,
     IssueRequest,
-    Nothing,
+    NoIntent,
     ProjectionRecord,
     ProjectionRegistry,
     ProjectionRequest,
     Routed,
-    Selected,
+    Select,
     projection,
     record_of,
 )
@@ -25,14 +25,14 @@ from projections.descriptors import ActionDescriptor
 from projections.recorder import is_refusal, routed_refusal
 from projections.registry import read_acceptance, registered
 from projections.results import failed, read_result
-from world.actor import ActorRef
 from world.clock import SequentialIds
-from world.errors import DamagedLog, Refused
-from world.events import ProjectionRecorded
-from world.frozen import FrozenDict, freeze
-from world.intent import IntentBody
-from world.snapshot import SnapshotView
-from world.source import SourceEvent
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import ProjectionRecorded
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.intent import IntentBody
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceEvent
 
 ANN_WIRE = {"actorId": "ann", "kind": "human"}
 CLICK_WIRE = {"kind": "ui", "eventId": "e", "payload": {"x": 1}}
@@ -40,7 +40,7 @@ ANN, CLICK = ActorRef.read(ANN_WIRE), SourceEvent.read({**CLICK_WIRE, "occurredA
 VIEW = SnapshotView(freeze({"a": 1}), freeze({"computed.b": 2}))
 BODY = IntentBody(type="save", input={"n": 1})
 BODY_WIRE = {"type": "save", "input": {"n": 1}}
-CHOSEN = Routed("till", ("early", "till"), Selected(BODY))
+CHOSEN = Routed("till", ("early", "till"), Select(BODY))
 
 
 @pytest.mark.requirement("INT-7.1", "INT-10.1", "INT-11.3")
@@ -56,13 +56,13 @@ def test_a_request_has_the_schema_the_view_the_actor_and_the_source_without_its_
 @pytest.mark.requirement("INT-7.1")
 def test_a_result_is_an_intent_or_nothing() -> None:
     for given, wire in [
-        (Selected(BODY), {"kind": "intent", "body": BODY_WIRE}),
+        (Select(BODY), {"kind": "intent", "body": BODY_WIRE}),
         (BODY, {"kind": "intent", "body": BODY_WIRE}),
         ({"kind": "intent", "body": BODY_WIRE}, {"kind": "intent", "body": BODY_WIRE}),
         (None, {"kind": "none"}),
-        (Nothing(), {"kind": "none"}),
-        (Nothing(" "), {"kind": "none"}),
-        (Nothing("why"), {"kind": "none", "reason": "why"}),
+        (NoIntent(), {"kind": "none"}),
+        (NoIntent(" "), {"kind": "none"}),
+        (NoIntent("why"), {"kind": "none", "reason": "why"}),
         ({"kind": "none", "reason": "why"}, {"kind": "none", "reason": "why"}),
         ({"kind": "none"}, {"kind": "none"}),
     ]:
@@ -84,13 +84,13 @@ WANTED = 'Return None, Nothing(reason), an IntentBody, or {"kind": "intent", "bo
         ({"kind": 5}, "its kind is 5, neither 'intent' nor 'none'"),
         ({"kind": "none", "body": {}, "also": 1}, "a result of kind 'none' has no also, body"),
         ({"kind": "intent", "body": BODY_WIRE, "patches": []}, "a result of kind 'intent' has no patches"),
-        (Selected("save"), "Selected holds str 'save' in place of an IntentBody"),  # type: ignore[arg-type]
+        (Select("save"), "Selected holds str 'save' in place of an IntentBody"),  # type: ignore[arg-type]
         ({"kind": "intent", "body": {"type": ""}}, None),
         ({"kind": "intent"}, None),
     ],
 )
 def test_what_is_no_result_is_refused_with_what_it_is(answer: Any, why: str | None) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_result("p", answer)
     assert (caught.value.code, caught.value.details["projection"]) == ("INVALID_PROJECTION_RESULT", "p")
     if why is None:
@@ -98,8 +98,8 @@ def test_what_is_no_result_is_refused_with_what_it_is(answer: Any, why: str | No
         assert ".. " not in caught.value.message
     else:
         assert caught.value.message == f"The projection 'p' gave no valid answer: {why}. {WANTED}"
-    with pytest.raises(Refused, match="A reason is a text, not int 5"):
-        Nothing(5)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match="A reason is a text, not int 5"):
+        NoIntent(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.requirement("INT-12.2", "INT-12.1")
@@ -151,31 +151,31 @@ def test_a_record_has_these_members_in_the_log_and_in_the_specifications_form() 
         "intentId": intent.intent_id,
         "intentKey": intent.intent_key,
     }
-    silent = record_of(Routed(None, ("early",), Nothing("no")), **given)
+    silent = record_of(Routed(None, ("early",), NoIntent("no")), **given)
     assert silent is not None
     told = ProjectionRecord.from_event(silent)
     assert not told.selected
     assert told.to_wire() == {**least, "projectionId": "early", "result": {"kind": "none", "reason": "no"}}
-    assert record_of(Routed(None, ("a", "b"), Nothing()), **given) is None
-    both = record_of(Routed(None, ("a", "b"), Nothing("no")), **given)
+    assert record_of(Routed(None, ("a", "b"), NoIntent()), **given) is None
+    both = record_of(Routed(None, ("a", "b"), NoIntent("no")), **given)
     assert both is not None
     assert (both.projection_id, both.intent_id, both.intent_key, both.proposal_id) == ("router", None, None, None)
     for name in ("actor", "source", "result"):
         parts = {one: getattr(event, one) for one in event.__struct_fields__} | {name: {"kind": "what"}}
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             ProjectionRecord.from_event(ProjectionRecorded(**parts))
         assert (caught.value.code, caught.value.details["record"]) == ("BAD_RECORD", "r")
 
 
 @pytest.mark.requirement("INT-12.1", "INT-9.2")
 def test_an_impure_projection_is_recorded_with_its_refusal_and_no_other_is() -> None:
-    impure = Refused("PROJECTION_IMPURE", "it read the clock.", projection="b", considered=["a", "b"])
+    impure = RefusedError("PROJECTION_IMPURE", "it read the clock.", projection="b", considered=["a", "b"])
     routed = routed_refusal(impure)
-    assert routed == Routed("b", ("a", "b"), Nothing("PROJECTION_IMPURE: it read the clock."))
+    assert routed == Routed("b", ("a", "b"), NoIntent("PROJECTION_IMPURE: it read the clock."))
     assert is_refusal(routed.result)
-    for result in (Selected(BODY), Nothing(), Nothing("PROJECTION_IMPURE"), Nothing("why PROJECTION_IMPURE: x")):
+    for result in (Select(BODY), NoIntent(), NoIntent("PROJECTION_IMPURE"), NoIntent("why PROJECTION_IMPURE: x")):
         assert not is_refusal(result)
-    assert routed_refusal(Refused("PROJECTION_FAILED", "no", projection="b", considered=[])) is None
+    assert routed_refusal(RefusedError("PROJECTION_FAILED", "no", projection="b", considered=[])) is None
     assert failed("p", ValueError()).details["projection"] == "p"
     assert "ValueError" in failed("p", ValueError("so.")).message
 
@@ -252,7 +252,7 @@ def test_a_catalog_request_is_read_with_its_defaults_and_refused_with_its_fault(
         ({**least, "mode": "x"}, "a mode is one of llm, ui, debug, not 'x'"),
         ({**least, "actions": [{"type": "a"}] * 2}, "there are two actions of type 'a'"),
     ]:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             CatalogRequest.read(wrong)
         assert caught.value.code == "INVALID_VALUE"
         assert caught.value.message.startswith(f"This is no valid CatalogRequest: {clause}")
@@ -273,7 +273,7 @@ def test_a_catalog_request_is_read_with_its_defaults_and_refused_with_its_fault(
     ],
 )
 def test_an_id_that_no_projection_may_have_says_why(name: Any, fault: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         check_projection_id(name)
     assert caught.value.code == "INVALID_PROJECTION"
     assert caught.value.message == f"The projection id {repr(name)[:80]} {fault}."
@@ -284,7 +284,7 @@ def test_what_says_when_a_projection_is_asked_is_checked_when_it_is_registered()
     check_projection_id("x" * 512)
     assert check_sources("p", ["ui", "api", "agent", "system"]) == {"ui", "api", "agent", "system"}
     for wrong in ("ui", ["none"], ["ui", "none"]):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             check_sources("p", wrong)
         assert (caught.value.code, caught.value.details) == ("INVALID_PROJECTION", {"projection": "p"})
 
@@ -296,21 +296,21 @@ def test_what_says_when_a_projection_is_asked_is_checked_when_it_is_registered()
     assert (entry.projection_id, entry.priority, entry.accepts is one.accepts) == ("p", 3, True)
     assert entry.sources == frozenset({"ui"})
     for priority in (True, False, "1", 1.0):
-        with pytest.raises(Refused, match="The priority of projection 'p' is no integer"):
+        with pytest.raises(RefusedError, match="The priority of projection 'p' is no integer"):
             registered(one, priority=priority)  # type: ignore[arg-type]
     assert registered(one, priority=0).priority == 0
     assert registered(registered(one)).projection is one
     for answer in (1, None, "yes"):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             read_acceptance("p", answer)
         assert (caught.value.code, caught.value.details) == ("INVALID_PROJECTION_RESULT", {"projection": "p"})
     assert (read_acceptance("p", True), read_acceptance("p", False)) == (True, False)
     known = ProjectionRegistry([one])
     assert ("p" in known, "q" in known, len(known), known.projection_ids) == (True, False, 1, ("p",))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         known.add(one)
     assert (caught.value.code, caught.value.details) == ("DUPLICATE_PROJECTION", {"projection": "p"})
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         known.route_among(["p", "q"], ProjectionRequest("h", VIEW, ANN, CLICK))
     assert (caught.value.code, caught.value.details) == ("UNKNOWN_PROJECTION", {"projection": "q", "known": ["p"]})
 
@@ -322,18 +322,18 @@ def test_several_projections_come_to_one_result_with_the_reasons_of_all() -> Non
 
     request = ProjectionRequest("h", VIEW, ANN, CLICK)
     for entries, routed in [
-        ([], Routed(None, (), Nothing("no projection takes this event of kind ui"))),
-        ([saying("a", None, sources=["api"])], Routed(None, (), Nothing("no projection takes this event of kind ui"))),
-        ([saying("a", None)], Routed(None, ("a",), Nothing())),
-        ([saying("a", Nothing("x")), saying("b", None)], Routed(None, ("a", "b"), Nothing("a: x"))),
-        ([saying("a", Nothing("x")), saying("b", Nothing("y"))], Routed(None, ("a", "b"), Nothing("a: x; b: y"))),
-        ([saying("a", None), saying("b", None)], Routed(None, ("a", "b"), Nothing())),
-        ([saying("a", None), saying("b", BODY), saying("c", BODY)], Routed("b", ("a", "b"), Selected(BODY))),
-        ([saying("a", BODY), saying("b", BODY, priority=1)], Routed("b", ("b",), Selected(BODY))),
-        ([saying("a", BODY, accepts=lambda source: False), saying("b", None)], Routed(None, ("b",), Nothing())),
+        ([], Routed(None, (), NoIntent("no projection takes this event of kind ui"))),
+        ([saying("a", None, sources=["api"])], Routed(None, (), NoIntent("no projection takes this event of kind ui"))),
+        ([saying("a", None)], Routed(None, ("a",), NoIntent())),
+        ([saying("a", NoIntent("x")), saying("b", None)], Routed(None, ("a", "b"), NoIntent("a: x"))),
+        ([saying("a", NoIntent("x")), saying("b", NoIntent("y"))], Routed(None, ("a", "b"), NoIntent("a: x; b: y"))),
+        ([saying("a", None), saying("b", None)], Routed(None, ("a", "b"), NoIntent())),
+        ([saying("a", None), saying("b", BODY), saying("c", BODY)], Routed("b", ("a", "b"), Select(BODY))),
+        ([saying("a", BODY), saying("b", BODY, priority=1)], Routed("b", ("b",), Select(BODY))),
+        ([saying("a", BODY, accepts=lambda source: False), saying("b", None)], Routed(None, ("b",), NoIntent())),
     ]:
         assert ProjectionRegistry(entries).route(request) == routed
-    assert [one.recorded_as for one in (CHOSEN, Routed(None, ("a",), Nothing()), Routed(None, (), Nothing()))] == [
+    assert [one.recorded_as for one in (CHOSEN, Routed(None, ("a",), NoIntent()), Routed(None, (), NoIntent()))] == [
         "till",
         "a",
         "router",

@@ -11,13 +11,13 @@ from xml.etree.ElementTree import Element
 import html5lib
 
 from tests.report.words import events_with
-from world.events import Event, encode_event
+from world.events.definitions import Event, encode_event
 from world.log import NewEvent, open_log
-from worldprotocol.facade import World
-from worldprotocol.redaction import Redaction
-from worldprotocol.report.gathering import Report, Window, gather
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import import_log
+from worldprotocol.export.redaction import Redaction
+from worldprotocol.report.gathering import RealmReport, Window, gather
 from worldprotocol.report.page import render
-from worldprotocol.transfer import import_log
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -42,9 +42,9 @@ def hostile(folder: Path, words: str) -> str:
     return written(str(folder / "hostile.db"), events_with(words))
 
 
-def reported(address: str, *, rules: tuple[str, ...] = (), every: bool = False) -> tuple[Report, str]:
+def reported(address: str, *, rules: tuple[str, ...] = (), every: bool = False) -> tuple[RealmReport, str]:
     """Return what is gathered from a whole log, and the page."""
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         window = Window(0, world.log.head().size)
         made = gather(world.archive, window, redaction=Redaction(rules), every=every)
         return made, "".join(render(made))

@@ -8,15 +8,15 @@ from collections import Counter
 import pytest
 
 from tests.report.pages import golden, hostile, parsed, reported, table
-from world.events import DecisionMade, EffectFulfilled, ProposalSubmitted, VerdictGiven
-from world.views.lineage import heads_at
-from worldprotocol.facade import World
-from worldprotocol.redaction import Redaction
+from world.events.definitions import DecisionMade, EffectFulfilled, ProposalSubmitted, VerdictGiven
+from world.read_models.lineage import heads_at
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.redaction import Redaction
 from worldprotocol.report.decisions import Decisions
 from worldprotocol.report.gathering import Window, gather
 from worldprotocol.report.page import render
 from worldprotocol.report.proposals import Proposals
-from worldprotocol.report.tally import Moment, Spell, Tally
+from worldprotocol.report.tally import EventPosition, Spell, Tally
 
 LOGS = ("garden", "garden-leased", "harbour", "ledger-leased")
 
@@ -24,7 +24,7 @@ LOGS = ("garden", "garden-leased", "harbour", "ledger-leased")
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("name", LOGS)
 def test_at_every_point_the_report_is_what_a_replay_comes_to(tmp_path, name):
-    with World.look(golden(name, tmp_path)) as world:
+    with Realm.open_read_only(golden(name, tmp_path)) as world:
         for upto in range(1, world.log.head().size + 1, 11):
             told = gather(world.archive, Window(0, upto)).to_wire()
             heads, realm = heads_at(world.archive, upto), world.archive.fold_realm(upto)
@@ -44,7 +44,7 @@ def test_at_every_point_the_report_is_what_a_replay_comes_to(tmp_path, name):
 def test_the_figures_are_counts_of_events(tmp_path, name):
     address = golden(name, tmp_path)
     told = reported(address)[0].to_wire()
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         events = [event for _, event in world.events()]
     decisions = Counter(event.decision["decision"] for event in events if isinstance(event, DecisionMade))
     by_rule, by_actor = told["decisions"]["byRule"]["rows"], told["decisions"]["byActor"]["rows"]
@@ -90,7 +90,7 @@ def test_every_part_tells_of_the_log_that_has_everything(tmp_path):
 
 
 def test_a_window_counts_what_lies_in_it_and_knows_what_was_before(tmp_path):
-    with World.look(golden("garden-leased", tmp_path)) as world:
+    with Realm.open_read_only(golden("garden-leased", tmp_path)) as world:
         size = world.log.head().size
         whole = gather(world.archive, Window(0, size)).to_wire()
         for cut in (1, 50, 111, size):
@@ -113,7 +113,7 @@ def test_the_report_tells_nothing_that_only_hidden_events_say(tmp_path, rule):
     told = reported(address, rules=(rule,))
     hidden, page = told[0].to_wire(), told[1]
     redaction = Redaction((rule,))
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         redaction.learn(world.log)
         logged = list(world.log.read())
         shown = b" ".join(one.state for one in logged if not redaction.hides(one)).decode()
@@ -168,13 +168,13 @@ def test_a_decision_whose_submission_is_hidden_is_counted_for_nobody():
     decision = {
         "decisionId": "d", "proposalId": "p", "authority": "a", "decision": "rejected", "reason": "no", "decidedAt": 1,
     }  # fmt: skip
-    step(DecisionMade(at=5, proposal_id="p", decision=decision), Moment(7, counts=True))
+    step(DecisionMade(at=5, proposal_id="p", decision=decision), EventPosition(7, counts=True))
     told = decisions.to_wire()
     assert [one["actor"] for one in told["byActor"]["rows"]] == ["hidden"]
     assert [one["action"] for one in told["refusals"]["rows"]] == ["hidden"]
 
 
 def test_a_log_without_its_index_is_reported_all_the_same(tmp_path):
-    with World.look(hostile(tmp_path, "n")) as world:
+    with Realm.open_read_only(hostile(tmp_path, "n")) as world:
         made = gather(world.archive, Window(0, world.log.head().size))
         assert "".join(render(made))

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.report.pages import every, golden, hostile, named, parsed, reported, skeleton, table, text, written
-from world.events import ActorRegistered
-from worldprotocol.terminal import visible
+from world.events.definitions import ActorRegistered
+from worldprotocol.terminal_text import visible
 
 SECTIONS = [
     "Summary", "Lineage of worlds", "Decisions", "Refusals", "Runs and violations", "Leases", "Effects", "Proposals",

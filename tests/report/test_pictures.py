@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.pages import every, parsed, reported, table, text, written
-from world.events import BranchCreated, ProposalCompleted, ProposalFailed, WorldSealed
-from worldprotocol.report.course import MAX_SPANS, Course
+from world.events.definitions import BranchCreated, ProposalCompleted, ProposalFailed, WorldSealed
+from worldprotocol.report.course import MAX_SPANS, TimeSeries
 from worldprotocol.report.lineage import FIRST, NEWEST
 from worldprotocol.report.picture import ROWS, chart
 
@@ -27,7 +27,7 @@ STEPS = st.lists(
 
 @given(start=st.integers(0, 2 * 10**12), steps=STEPS)
 def test_a_course_loses_no_change_and_no_peak(start, steps):
-    course, now, newest, noted = Course(), start, start, []
+    course, now, newest, noted = TimeSeries(), start, start, []
     for gap, number, kind in steps:
         now = max(now + gap, 0)
         course.take(now, number, kind)
@@ -47,7 +47,7 @@ def test_a_course_loses_no_change_and_no_peak(start, steps):
 
 
 def test_a_quiet_time_between_two_changes_keeps_its_number():
-    course = Course()
+    course = TimeSeries()
     course.take(0, 0)
     course.take(10, 3, "granted", 3)
     course.take(50, 1, "released", 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from world.events import (
+from world.events.definitions import (
     ActorRegistered,
     AgentRegistered,
     BranchCreated,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.golden.garden import garden
-from worldprotocol import World
+from worldprotocol import Realm
 
 __all__ = ["a_workspace", "opened", "text_of"]
 
@@ -23,9 +23,9 @@ def a_workspace(folder: Path) -> Path:
 
 
 @contextmanager
-def opened(folder: Path, **parts: Any) -> Iterator[World]:
+def opened(folder: Path, **parts: Any) -> Iterator[Realm]:
     """Open the realm beside the workspace, founded on first use."""
-    with World.open_or_create(folder / "log.db", domain=garden, **{"workspace": folder / "w", **parts}) as world:
+    with Realm.open_or_create(folder / "log.db", domain=garden, **{"workspace": folder / "w", **parts}) as world:
         yield world
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.realm import a_workspace, opened
-from world.errors import Refused
+from world.errors import RefusedError
 from worldprotocol.runs.declaring import url_resource
 
 
@@ -26,7 +26,7 @@ def test_a_url_may_be_written_as_people_write_it(said: str, meant: str) -> None:
 
 
 def test_what_is_no_url_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         url_resource("example")
     assert refused.value.code == "AMBIGUOUS_RESOURCE"
 

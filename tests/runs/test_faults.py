@@ -15,14 +15,14 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
+from world.audit.verify import verify
 from world.clock import Boot, SystemClock
-from world.errors import Refused, ScopeViolationError, StorageFull
-from world.events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
-from world.verify import verify
-from worldprotocol import World
-from worldprotocol.recheck import recheck
+from world.errors import RefusedError, ScopeViolationError, StorageFullError
+from world.events.definitions import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.runs.governed import GovernedRun, Wishes
-from worldprotocol.runs.session import Session
+from worldprotocol.runs.session import GovernedSession
 
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ class Later(SystemClock):
         return Boot(name, passed + TTL_MS + 60_000)
 
 
-def of_run(world: World, run_id: str, *kinds: type) -> list[Any]:
+def of_run(world: Realm, run_id: str, *kinds: type) -> list[Any]:
     found = [event for _, event in world.events() if getattr(event, "run_id", None) == run_id]
     return [event for event in found if not kinds or isinstance(event, kinds)]
 
@@ -106,10 +106,12 @@ def test_a_violation_is_recorded_though_the_log_was_away_when_it_happened(
 ) -> None:
     with opened(tmp_path) as world:
         session = world.host.session(agent="ann", writes=["/src/**"])
-        with pytest.raises((ScopeViolationError, StorageFull)), session:
+        with pytest.raises((ScopeViolationError, StorageFullError)), session:
             run = world.host._protocol.run
-            monkeypatch.setattr(world.host._protocol, "run", lambda *_: (_ for _ in ()).throw(StorageFull("X", "full")))
-            with suppress(StorageFull, ScopeViolationError):
+            monkeypatch.setattr(
+                world.host._protocol, "run", lambda *_: (_ for _ in ()).throw(StorageFullError("X", "full"))
+            )
+            with suppress(StorageFullError, ScopeViolationError):
                 (root / "notes.txt").write_text("never")
             monkeypatch.setattr(world.host._protocol, "run", run)
         assert [event.violation["resource"] for event in of_run(world, session.run.run_id, RunViolated)] == [
@@ -169,7 +171,7 @@ def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path
     )
     with opened(tmp_path, workspace=None) as blind:
         blind.leases.desk.register_key("ann", bytes(range(32)), by="operator")
-        with pytest.raises(Refused, match="needs a signature"):
+        with pytest.raises(RefusedError, match="needs a signature"):
             blind.leases.acquire(agent="ann", resource="FILE:/src/a.py")
     with opened(tmp_path) as world:
         assert text_of(root) == BEFORE
@@ -223,7 +225,7 @@ def test_a_run_of_a_worker_that_is_not_known_to_be_gone_is_closed_when_its_lease
         f"    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms={TTL_MS})):\n"
         "        (root / 'src/a.py').write_text('half done')",
     )
-    monkeypatch.setattr("world.protocol.WorldProtocol.is_gone", lambda *_: False)  # as if on another machine
+    monkeypatch.setattr("world.engine.protocol.WorldProtocol.is_gone", lambda *_: False)  # as if on another machine
     monkeypatch.setattr("worldprotocol.runs.recovering.FORGOTTEN_MS", 1 << 60)
     with opened(tmp_path, clock=Later()) as world:
         (opened_,) = [event for _, event in world.events() if isinstance(event, RunOpened)]
@@ -236,8 +238,8 @@ def test_a_run_of_a_worker_that_is_not_known_to_be_gone_is_closed_when_its_lease
 
 
 def test_a_session_that_is_cancelled_while_it_waits_leaves_nothing_behind(tmp_path: Path, root: Path) -> None:
-    async def main(world: World) -> None:
-        session: Session = world.host.session(agent="old", writes=["/src/**"])
+    async def main(world: Realm) -> None:
+        session: GovernedSession = world.host.session(agent="old", writes=["/src/**"])
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3), session:
                 raise AssertionError("it must not begin")
@@ -255,11 +257,11 @@ def test_a_session_that_is_cancelled_while_it_waits_leaves_nothing_behind(tmp_pa
 def test_the_engines_own_files_are_granted_to_nobody(tmp_path: Path, root: Path) -> None:
     with opened(tmp_path) as world:
         for place in ("/.klock/backups/**", "/.klock/x"):
-            with pytest.raises(Refused) as refused, world.host.session(agent="ann", writes=[place]):
+            with pytest.raises(RefusedError) as refused, world.host.session(agent="ann", writes=[place]):
                 raise AssertionError("it must not begin")
             assert refused.value.code == "PRIVATE_PATH"
         for predicate in ("CONSUMES", "MUTATES"):  # a lease by itself is no way around it
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 world.leases.acquire(agent="ann", resource="FILE:/.klock/x", predicate=predicate, timeout=0)
             assert refused.value.code == "PRIVATE_PATH"
         assert not world.realm().klis.leases

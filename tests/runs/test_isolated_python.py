@@ -19,7 +19,7 @@ from tests.cli.test_run_probes import CONFINED, SECLUDED
 from tests.patience import PATIENCE_S
 from tests.runs import isolated_code
 from tests.runs.realm import a_workspace, opened, text_of
-from world.errors import Refused, ScopeViolationError
+from world.errors import RefusedError, ScopeViolationError
 
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def ran(folder: Path, code: Any, argument: Any = None, **how: Any) -> Any:
     given = {"agent": "bot", "writes": ["/src/**"], "isolation": "process", **how}
     with opened(folder) as world:
         if not CONFINED:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 world.host.run_python(code, argument, **given)
             assert refused.value.code == "CONFINEMENT_UNAVAILABLE"
             return None
@@ -46,7 +46,7 @@ def failed(folder: Path, code: str, **how: Any) -> str:
     """Run code that fails, and return what stopped it."""
     try:
         ran(folder, textwrap.dedent(code), **how)
-    except (Refused, ScopeViolationError) as error:
+    except (RefusedError, ScopeViolationError) as error:
         return f"{error.code} {error.message} {error.details.get('trace', '')}"
     assert not CONFINED
     return ""
@@ -90,7 +90,7 @@ def test_what_is_not_trusted_gets_a_process_unless_it_is_said_otherwise(tmp_path
         for agent, code, isolation, is_here in cases:
             given: Any = {"agent": agent, "reads": ["/notes.txt"], "isolation": isolation}
             if not CONFINED and not is_here:
-                with pytest.raises(Refused, match="confine"):
+                with pytest.raises(RefusedError, match="confine"):
                     world.host.run_python(code, **given)
             else:
                 done = world.host.run_python(code, **given)
@@ -101,7 +101,7 @@ def test_what_a_child_cannot_find_again_is_refused(tmp_path: Path, root: Path) -
     with opened(tmp_path) as world:
         codes: list[Any] = [lambda _: None, len, Path(".").exists]
         for code in codes:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 world.host.run_python(code, agent="bot", reads=["/notes.txt"])
             assert refused.value.code == "INVALID_VALUE"
         assert not world.realm().klis.leases
@@ -174,7 +174,7 @@ def main(_):
     said, value = "", None
     try:
         value = getattr(ran(tmp_path, code), "value", None)
-    except (Refused, ScopeViolationError) as error:
+    except (RefusedError, ScopeViolationError) as error:
         said = f"{error.code} {error.message} {error.details}"
     assert text_of(root) == BEFORE
     assert "SECRET" not in said + str(value)

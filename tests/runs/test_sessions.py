@@ -15,8 +15,8 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
 from world.clock import ManualClock
-from world.errors import Refused, ScopeViolationError
-from world.events import (
+from world.errors import RefusedError, ScopeViolationError
+from world.events.definitions import (
     LeasesReleased,
     RunAmended,
     RunClosed,
@@ -28,7 +28,7 @@ from world.events import (
 )
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol import World
+from worldprotocol import Realm
 from worldprotocol.runs.governed import Wishes
 
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
     return a_workspace(tmp_path)
 
 
-def events_of(world: World, run_id: str) -> list[Any]:
+def events_of(world: Realm, run_id: str) -> list[Any]:
     return [event for _, event in world.events() if getattr(event, "run_id", None) == run_id]
 
 
@@ -176,7 +176,7 @@ def test_others_in_the_same_process_are_left_alone(tmp_path: Path, root: Path) -
 def test_tasks_and_threads_of_a_session_belong_to_it_and_two_sessions_do_not_meet(tmp_path: Path, root: Path) -> None:
     (root / "docs").mkdir()
 
-    async def agent(world: World, name: str, folder: str, wrong: bool) -> str:
+    async def agent(world: Realm, name: str, folder: str, wrong: bool) -> str:
         try:
             async with world.host.session(agent=name, writes=[f"/{folder}/**"]) as session:
                 await asyncio.sleep(0.01)
@@ -187,7 +187,7 @@ def test_tasks_and_threads_of_a_session_belong_to_it_and_two_sessions_do_not_mee
             return f"{name} {session.outcome}"
         return f"{name} {session.outcome}"
 
-    async def main(world: World) -> list[str]:
+    async def main(world: Realm) -> list[str]:
         return list(await asyncio.gather(agent(world, "ann", "src", False), agent(world, "bob", "docs", True)))
 
     with opened(tmp_path) as world:
@@ -222,7 +222,7 @@ def test_nothing_is_granted_where_no_backup_can_be_made(tmp_path: Path, root: Pa
     (root / ".klock").mkdir()
     (root / ".klock" / "backups").write_text("not a folder")
     with opened(tmp_path) as world:
-        with pytest.raises(Refused) as refused, world.host.session(agent="ann", writes=["/src/**"]):
+        with pytest.raises(RefusedError) as refused, world.host.session(agent="ann", writes=["/src/**"]):
             raise AssertionError("it must not begin")
         assert "backup" in refused.value.message.lower()
         assert not world.realm().klis.leases
@@ -248,7 +248,7 @@ def test_a_plain_lease_is_backed_up_before_it_is_granted(tmp_path: Path, root: P
 def test_who_lost_the_leases_is_stopped_and_touches_nothing_any_more(tmp_path: Path, root: Path) -> None:
     with opened(tmp_path) as world:
         session = world.host.session(agent="ann", writes=["/src/**"])
-        with pytest.raises((ScopeViolationError, Refused)) as caught, session:
+        with pytest.raises((ScopeViolationError, RefusedError)) as caught, session:
             (root / "src" / "a.py").write_text("mine")
             ids = list(session.run.held.lease_ids)
             threading.Thread(target=lambda: world.leases.desk.revoke(ids, by="operator", reason="enough")).start()
@@ -300,7 +300,7 @@ def test_places_are_declared_as_people_write_them(tmp_path: Path, root: Path, mo
             ({"writes": ["/**"]}, "GLOBAL_SCOPE"),
         )
         for wrong, code in several:
-            with pytest.raises(Refused) as refused, host.session(agent="ann", **wrong):
+            with pytest.raises(RefusedError) as refused, host.session(agent="ann", **wrong):
                 raise AssertionError("it must not begin")
             assert refused.value.code == code
         with host.session(agent="ann", reads=["*.py", "../notes.txt"], writes=["out/"]) as session:
@@ -309,19 +309,19 @@ def test_places_are_declared_as_people_write_them(tmp_path: Path, root: Path, mo
                 "FILE:/notes.txt",
                 "FILE:/src/out/*",
             }
-        with pytest.raises(Refused, match="Say whose session"):
+        with pytest.raises(RefusedError, match="Say whose session"):
             host.session(reads=["a.py"])
 
 
 def test_without_a_workspace_there_are_no_governed_runs(tmp_path: Path) -> None:
     from tests.golden.garden import garden
 
-    with World.create(tmp_path / "log.db", domain=garden) as world:
-        with pytest.raises(Refused) as refused:
+    with Realm.create(tmp_path / "log.db", domain=garden) as world:
+        with pytest.raises(RefusedError) as refused:
             world.host.session(agent="ann", reads=["a"])
         assert refused.value.code == "NO_WORKSPACE"
-    with pytest.raises(Refused) as refused:
-        World.open(tmp_path / "log.db", domain=garden, workspace=tmp_path / "missing")
+    with pytest.raises(RefusedError) as refused:
+        Realm.open(tmp_path / "log.db", domain=garden, workspace=tmp_path / "missing")
     assert refused.value.code == "WORKSPACE_MISSING"
 
 
@@ -344,7 +344,7 @@ def test_where_case_does_not_tell_names_apart_it_does_not_for_agents_either(tmp_
     with opened(tmp_path, limits=limits) as world:
         with world.host.session(agent="ann", writes=["/SRC/**"]) as session:
             (root / "src" / "New.py").write_text("new")
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 world.leases.acquire(agent="bob", resource="FILE:/src/new.py", timeout=0)
             assert refused.value.code == "DIED"
         assert session.outcome == "completed"

@@ -9,11 +9,11 @@ import pytest
 
 from host.workspace.comparison import FolderNames
 from tests.runs.realm import a_workspace, opened, text_of
-from world.errors import Refused, ScopeViolationError
-from world.klis.names import BYTE_WISE, NameComparison
+from world.errors import RefusedError, ScopeViolationError
+from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from worldprotocol import World
+from worldprotocol import Realm
 
 COMPOSED, DECOMPOSED = "caf\u00e9.txt", "cafe\u0301.txt"
 
@@ -34,15 +34,15 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FolderNames, "has", has)
 
 
-def names_in(world: World) -> NameComparison:
+def names_in(world: Realm) -> NameComparison:
     return world.realm().klis.in_force.names
 
 
-def code_of(world: World, agent: str, name: str) -> str:
+def code_of(world: Realm, agent: str, name: str) -> str:
     """Return what asking for a lease gives: granted, or the code of the refusal."""
     try:
         world.leases.acquire(agent=agent, resource=f"FILE:/{name}", timeout=0)
-    except Refused as refused:
+    except RefusedError as refused:
         return refused.code
     return "granted"
 
@@ -60,7 +60,7 @@ def test_the_answer_of_the_file_system_is_recorded_at_founding_and_leases_follow
         assert code_of(world, "ann", COMPOSED) == "granted"
         assert code_of(world, "bob", COMPOSED) == "DIED"
         assert code_of(world, "bob", DECOMPOSED) == "AMBIGUOUS_RESOURCE"  # which names the one form
-        with pytest.raises(Refused) as refused, world.host.session(agent="cid", writes=[f"/{DECOMPOSED}"]):
+        with pytest.raises(RefusedError) as refused, world.host.session(agent="cid", writes=[f"/{DECOMPOSED}"]):
             raise AssertionError("the file is leased under its other form")
         assert refused.value.code == "DIED"
 

@@ -10,32 +10,32 @@ from typing import Any
 
 import pytest
 
-import authority.human
+import authority.people.answers
 import host.executor
-import world.arbitration
-import world.execution
-import world.founding
-import world.judgement
+import world.engine.administration
+import world.engine.effect_runner
+import world.engine.protocol
 import world.klis.kernel
 import world.klis.ledger
 import world.klis.predicate
-import world.making
-import world.protocol
-import world.shadowing
-import world.submission
+import world.pipeline.arbitrate
+import world.pipeline.execute
+import world.pipeline.judge
+import world.pipeline.shadowing
+import world.pipeline.submit
 from authority import StandardAuthority
 from host import Host
-from world.decision import Quorum, Ruling
+from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
-from world.events import ProposalShadowed
+from world.events.definitions import ProposalShadowed
 from world.klis.predicate import Predicate
-from world.ports import EffectTerms
-from world.proposal import Proposal
-from world.protocol import WorldProtocol
-from world.realm import Realm
-from world.views.archive import Archive
-from world.views.unit import UnitLookup
-from worldprotocol.simulation import Scenario, Step, Wish
+from world.model.decision import Quorum, Ruling
+from world.read_models.archive import Archive
+from world.read_models.unit_lookup import UnitLookup
+from world.state.ports import EffectTerms
+from world.state.proposal import Proposal
+from world.state.realm_state import RealmState
+from worldprotocol.simulation import Scenario, SimulationStep, Wish
 from worldprotocol.simulation.depot import scenario
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -50,7 +50,7 @@ def patches_are_not_held_to_their_scope(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_asks_whether_an_effect_is_still_wanted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.making, "_why_over", _nothing)
+    patch.setattr(world.engine.effect_runner, "_why_over", _nothing)
 
 
 def a_commit_without_acknowledgement_is_done_again(patch: pytest.MonkeyPatch) -> None:
@@ -73,14 +73,14 @@ def the_journal_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_decision_is_recorded_twice(patch: pytest.MonkeyPatch) -> None:
-    start = world.execution.start_next
+    start = world.pipeline.execute.start_next
 
     def twice(work: Any, key: str) -> None:
         made = next(item for item in reversed(work.emitted) if item.event.TOPIC == "decision.made")
         work.emit(made.stream, made.event)
         start(work, key)
 
-    patch.setattr(world.arbitration, "start_next", twice)
+    patch.setattr(world.pipeline.arbitrate, "start_next", twice)
 
 
 def readers_and_writers_do_not_conflict(patch: pytest.MonkeyPatch) -> None:
@@ -100,12 +100,12 @@ def no_lease_expires(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_superseded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.judgement, "supersede", _nothing)
+    patch.setattr(world.pipeline.judge, "supersede", _nothing)
 
 
 def the_time_to_answer_never_ends(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.protocol, "expire", _nothing)
-    patch.setattr(world.judgement, "expire", _nothing)
+    patch.setattr(world.engine.protocol, "expire", _nothing)
+    patch.setattr(world.pipeline.judge, "expire", _nothing)
 
 
 def every_effect_is_taken_for_idempotent(patch: pytest.MonkeyPatch) -> None:
@@ -128,25 +128,25 @@ def everything_is_approved(patch: pytest.MonkeyPatch) -> None:
 
 
 def proposals_write_without_leases(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.arbitration, "manifest_of", _nothing)
+    patch.setattr(world.pipeline.arbitrate, "manifest_of", _nothing)
 
 
 def equal_keys_run_at_once(patch: pytest.MonkeyPatch) -> None:
     def start(work: Any, key: str) -> None:
         running = work.realm.running.pop(key, None)
-        world.execution.start_next(work, key)
+        world.pipeline.execute.start_next(work, key)
         if running is not None:
             work.realm.running.setdefault(key, running)
 
-    patch.setattr(world.arbitration, "start_next", start)
+    patch.setattr(world.pipeline.arbitrate, "start_next", start)
 
 
 def a_worker_that_starts_takes_nothing_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.protocol, "recover", _nothing)
+    patch.setattr(world.engine.protocol, "recover", _nothing)
 
 
 def what_other_workers_asked_meanwhile_does_not_count(patch: pytest.MonkeyPatch) -> None:
-    def due(self: Realm, now: int) -> list[Proposal]:
+    def due(self: RealmState, now: int) -> list[Proposal]:
         found = {}
         while self.retries and self.retries[0][0] <= now:
             _, name = heapq.heappop(self.retries)
@@ -154,7 +154,7 @@ def what_other_workers_asked_meanwhile_does_not_count(patch: pytest.MonkeyPatch)
                 found[name] = self.proposals[name]
         return list(found.values())
 
-    patch.setattr(Realm, "due_retries", due)
+    patch.setattr(RealmState, "due_retries", due)
 
 
 def a_majority_is_half_of_them(patch: pytest.MonkeyPatch) -> None:
@@ -162,31 +162,31 @@ def a_majority_is_half_of_them(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_further_step_is_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(authority.human, "go_on", lambda _case, otherwise, *_: otherwise)
+    patch.setattr(authority.people.answers, "go_on", lambda _case, otherwise, *_: otherwise)
 
 
 def an_answer_begins_the_time_anew(patch: pytest.MonkeyPatch) -> None:
-    record = world.judgement._record
-    patch.setattr(world.judgement, "_record", lambda *given, deadline=None: record(*given))
+    record = world.pipeline.judge._record
+    patch.setattr(world.pipeline.judge, "_record", lambda *given, deadline=None: record(*given))
 
 
 def who_rejects_approves(patch: pytest.MonkeyPatch) -> None:
-    counted = authority.human._counted
+    counted = authority.people.answers._counted
 
     def turned(case: Any, asked: Ruling, answer: Any, questions: Any) -> Ruling:
         ruling = counted(case, asked, answer, questions)
         return replace(ruling, verdict="approve") if answer.choice == "reject" else ruling
 
-    patch.setattr(authority.human, "_counted", turned)
+    patch.setattr(authority.people.answers, "_counted", turned)
 
 
 def a_time_out_approves(patch: pytest.MonkeyPatch) -> None:
-    ended = authority.human._ended
-    patch.setattr(authority.human, "_ended", lambda asked, _verdict, *more: ended(asked, "approve", *more))
+    ended = authority.people.answers._ended
+    patch.setattr(authority.people.answers, "_ended", lambda asked, _verdict, *more: ended(asked, "approve", *more))
 
 
 def narrowings_by_people_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(authority.human, "offered_scope", lambda case, _trace: case.intent.body.scope_proposal)
+    patch.setattr(authority.people.answers, "offered_scope", lambda case, _trace: case.intent.body.scope_proposal)
 
 
 def what_is_called_off_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def what_is_called_off_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_lost_their_leases_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.execution, "lost_leases", lambda *_: False)
+    patch.setattr(world.pipeline.execute, "lost_leases", lambda *_: False)
 
 
 def effects_are_tried_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -208,18 +208,18 @@ def effects_are_tried_again_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_shadowed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.shadowing, "shadowed_by", lambda *_: None)
+    patch.setattr(world.pipeline.shadowing, "shadowed_by", lambda *_: None)
 
 
 def everybody_is_shadowed(patch: pytest.MonkeyPatch) -> None:
     def all_of_them(configured: Any, _actor: str) -> Any:
         return None if configured is None else configured.name
 
-    patch.setattr(world.shadowing, "shadowed_by", all_of_them)
+    patch.setattr(world.pipeline.shadowing, "shadowed_by", all_of_them)
 
 
 def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
-    ruled = world.judgement._record
+    ruled = world.pipeline.judge._record
 
     def record(work: Any, proposal: Proposal, ruling: Ruling, binding: Any, **more: Any) -> None:
         last = work.emitted[-1].event
@@ -227,30 +227,30 @@ def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
             ruling = Ruling.from_wire(last.ruling)
         ruled(work, proposal, ruling, binding, **more)
 
-    patch.setattr(world.judgement, "_record", record)
+    patch.setattr(world.pipeline.judge, "_record", record)
 
 
 def what_is_open_outlives_its_schema(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.founding, "end_open_proposals", _nothing)
+    patch.setattr(world.engine.administration, "end_open_proposals", _nothing)
 
 
 def any_data_fits_a_new_schema(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.founding, "misfit", _nothing)
+    patch.setattr(world.engine.administration, "misfit", _nothing)
 
 
 def a_domain_that_is_out_of_force_still_acts(patch: pytest.MonkeyPatch) -> None:
-    outcome = world.protocol._outcome
+    outcome = world.engine.protocol._outcome
 
     def fitting(work: Any, pending: Any, others: Any, *, fits: bool) -> Any:
         return outcome(work, pending, others, fits=True)
 
-    patch.setattr(world.protocol, "_outcome", fitting)
+    patch.setattr(world.engine.protocol, "_outcome", fitting)
 
 
 def an_index_gives_proposals_in_another_order(patch: pytest.MonkeyPatch) -> None:
     load = Archive.load_realm
 
-    def turned(self: Archive) -> Realm:
+    def turned(self: Archive) -> RealmState:
         realm = load(self)
         realm.proposals = dict(reversed(realm.proposals.items()))
         return realm
@@ -332,15 +332,18 @@ SCENARIOS: Mapping[Plant, Scenario] = {
 }
 """What a fault is looked for in, where that is not the depot as it is."""
 
-_FAILS = [Step("fly", 0, {"which": 0, "weather": "fails", "record": True}), Step("time", 0, {"ms": 8_000})]
+_FAILS = [
+    SimulationStep("fly", 0, {"which": 0, "weather": "fails", "record": True}),
+    SimulationStep("time", 0, {"ms": 8_000}),
+]
 
-SCRIPTS: Mapping[Plant, list[Step]] = {
+SCRIPTS: Mapping[Plant, list[SimulationStep]] = {
     narrowings_by_people_are_forgotten: [
-        Step("submit", 0, {"actor": 2, "type": "add", "input": {"to": "a", "by": 1}}),
-        Step("decide", 0, {"of": "waiting", "which": 5, "actor": 1, "choice": "narrow"}),
+        SimulationStep("submit", 0, {"actor": 2, "type": "add", "input": {"to": "a", "by": 1}}),
+        SimulationStep("decide", 0, {"of": "waiting", "which": 5, "actor": 1, "choice": "narrow"}),
     ],
     effects_are_tried_for_ever: [
-        Step("submit", 0, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
+        SimulationStep("submit", 0, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
         *(_FAILS * 3),
     ],
 }

@@ -13,15 +13,15 @@ from random import Random
 
 import pytest
 
-import world.submission
+import world.pipeline.submit
 from tests.simulation.planted import FOUND_BY, SCENARIOS, SCRIPTS, Plant
-from world.canonical import canonical_bytes
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.predicate import Predicate, compatible
+from world.model.canonical_json import canonical_bytes
 from worldprotocol.simulation import (
     Simulated,
     Simulation,
-    Step,
+    SimulationStep,
     Wish,
     draw_steps,
     read_script,
@@ -111,7 +111,7 @@ def test_a_planted_fault_is_found_within_a_few_seeds(plant: Plant, monkeypatch: 
     assert found.requirement in FOUND_BY[plant], found
 
 
-def _first_that_fails() -> tuple[int, list[Step], Simulated]:
+def _first_that_fails() -> tuple[int, list[SimulationStep], Simulated]:
     for seed in range(PLANTED_SEEDS):
         steps = draw_steps(seed, PLANTED_STEPS, scenario)
         came = simulate(seed, steps, scenario)
@@ -121,17 +121,17 @@ def _first_that_fails() -> tuple[int, list[Step], Simulated]:
 
 
 NAMED_AND_ADOPTED = [
-    Step("submit", 0, {"actor": 0, "type": "name", "input": {"name": "north"}}),
-    Step("adopt", 0, {"which": 1}),
+    SimulationStep("submit", 0, {"actor": 0, "type": "name", "input": {"name": "north"}}),
+    SimulationStep("adopt", 0, {"which": 1}),
 ]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_worker_that_meets_a_fault_while_it_starts_starts_again(fault: str) -> None:
     steps = [
-        Step("submit", 2, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
-        Step("fault", 1, {"fault": fault}),
-        Step("fly", 2, {"which": 0, "weather": "dies_after", "record": True}),
+        SimulationStep("submit", 2, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
+        SimulationStep("fault", 1, {"fault": fault}),
+        SimulationStep("fly", 2, {"which": 0, "weather": "dies_after", "record": True}),
     ]
     came = simulate(0, steps, scenario)
     assert came.violation is None
@@ -141,10 +141,10 @@ def test_a_worker_that_meets_a_fault_while_it_starts_starts_again(fault: str) ->
 @pytest.mark.requirement("HC-journal")
 def test_a_failure_whose_acknowledgement_was_lost_counts_once() -> None:
     steps = [
-        Step("submit", 0, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
-        Step("fault", 0, {"fault": "committed"}),
-        Step("fly", 0, {"which": 0, "weather": "fails", "record": True}),
-        Step("settle", 0, {}),
+        SimulationStep("submit", 0, {"actor": 0, "type": "pay", "input": {"to": "a", "amount": 3}}),
+        SimulationStep("fault", 0, {"fault": "committed"}),
+        SimulationStep("fly", 0, {"which": 0, "weather": "fails", "record": True}),
+        SimulationStep("settle", 0, {}),
     ]
     came = simulate(0, steps, scenario)
     assert came.violation is None
@@ -155,22 +155,27 @@ def test_a_failure_whose_acknowledgement_was_lost_counts_once() -> None:
 
 
 ADDED = {"actor": 0, "type": "add", "input": {"to": "a", "by": 1}}
-BEHIND = (Step("branch", 0, {"which": 0, "name": "line"}), Step("submit", 0, {**ADDED, "fork": 0}))
+BEHIND = (SimulationStep("branch", 0, {"which": 0, "name": "line"}), SimulationStep("submit", 0, {**ADDED, "fork": 0}))
 """Steps that begin a branch at genesis, which has no name."""
 
 
 @pytest.mark.requirement("WP-schema", "WP-base")
 @pytest.mark.parametrize("behind", BEHIND, ids=lambda step: step.do)
 def test_no_branch_begins_at_a_world_that_does_not_obey_the_schema_in_force(
-    behind: Step, monkeypatch: pytest.MonkeyPatch
+    behind: SimulationStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = [*NAMED_AND_ADOPTED, behind, Step("submit", 0, {**ADDED, "fork": 1}), Step("submit", 1, ADDED)]
+    steps = [
+        *NAMED_AND_ADOPTED,
+        behind,
+        SimulationStep("submit", 0, {**ADDED, "fork": 1}),
+        SimulationStep("submit", 1, ADDED),
+    ]
     came = simulate(0, steps, scenario)
     assert came.violation is None
     assert came.said[2] == "DATA_DOES_NOT_FIT"
     assert came.said[3].endswith("completed")
     assert came.said[4] == "SCHEMA_MISMATCH"
-    monkeypatch.setattr(world.submission, "misfit", lambda *_: None)
+    monkeypatch.setattr(world.pipeline.submit, "misfit", lambda *_: None)
     found = simulate(0, steps, scenario).violation
     assert found is not None
     assert (found.step, found.requirement) == (3, "WP-schema")
@@ -196,9 +201,9 @@ def test_a_script_that_fails_is_cut_to_what_it_needs(monkeypatch: pytest.MonkeyP
 def test_what_is_no_script_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "script.json"
     path.write_text(text)
-    with pytest.raises(Refused, match="no script"):
+    with pytest.raises(RefusedError, match="no script"):
         read_script(path)
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(RefusedError, match="cannot be read"):
         read_script(tmp_path / "none.json")
 
 
@@ -218,7 +223,7 @@ def test_many_seeds_run_in_several_processes() -> None:
 
 
 def test_a_scenario_that_is_none_is_refused() -> None:
-    with pytest.raises(Refused, match="should be a Scenario"):
+    with pytest.raises(RefusedError, match="should be a Scenario"):
         load_scenario("worldprotocol.simulation.depot:depot")
 
 
@@ -227,11 +232,11 @@ def _raises(_chance: Random) -> Wish:
 
 
 def test_a_scenario_that_cannot_be_simulated_is_refused() -> None:
-    with pytest.raises(Refused, match="needs an actor") as nobody:
+    with pytest.raises(RefusedError, match="needs an actor") as nobody:
         replace(scenario, actors=())
-    with pytest.raises(Refused, match="spare names other, which policies does not hold"):
+    with pytest.raises(RefusedError, match="spare names other, which policies does not hold"):
         replace(scenario, spare=("other",))
-    with pytest.raises(Refused, match="draw raised ZeroDivisionError: nothing is wished") as raised:
+    with pytest.raises(RefusedError, match="draw raised ZeroDivisionError: nothing is wished") as raised:
         simulate(0, 10, replace(scenario, draw=_raises))
     assert nobody.value.code == raised.value.code == "INVALID_SIMULATION"
 
@@ -255,7 +260,7 @@ def test_a_step_that_finds_nothing_does_nothing() -> None:
     before = simulation.model.log.size
     for kind in ("fly", "decide", "resolve", "cancel", "beat", "release", "revoke", "withdraw", "again"):
         told = {"which": 3, "of": "waiting", "stranger": False}
-        assert simulation.do(Step(kind, 0, told)) == "nothing to act on"
+        assert simulation.do(SimulationStep(kind, 0, told)) == "nothing to act on"
     assert simulation.model.log.size == before
     simulation.close()
 
@@ -287,9 +292,9 @@ def test_the_model_reads_patterns_as_they_are_described() -> None:
 
 def test_a_policy_that_shadows_already_may_be_told_to_again_though_it_alone_judges_now() -> None:
     script = [
-        Step("shadow", 2, {"actors": [], "which": 29813}),
-        Step("bind", 1, {"actor": 8827, "which": 30495}),
-        Step("shadow", 2, {"actors": [], "which": 5817}),
+        SimulationStep("shadow", 2, {"actors": [], "which": 29813}),
+        SimulationStep("bind", 1, {"actor": 8827, "which": 30495}),
+        SimulationStep("shadow", 2, {"actors": [], "which": 5817}),
     ]
     done = simulate(138, script, scenario)
     assert done.violation is None

@@ -7,12 +7,12 @@ from unittest.mock import ANY
 
 import pytest
 
-from host import Done, Failed
+from host import EffectFailure, EffectResult
 from tests.golden import garden as golden
 from tests.golden.garden import garden, rules, sensor
 from world.core import set_
-from world.errors import Refused
-from world.intent import IntentBody
+from world.errors import RefusedError
+from world.model.intent import IntentBody
 from worldprotocol.testing.scenarios import Given, event, intent, passes, registered, result
 
 BEDS = {"north": {"what": "beans", "since": 0, "litres": 0}}
@@ -48,7 +48,7 @@ def test_refusals_rejections_and_failures_are_told_by_their_codes(given: Given) 
     given().when("plant", {"bed": "a", "what": "dandelion"}, actor="bot").then_refused("no_weeds", because="weeds")
     given(registered("ann")).when("pour", {"bed": "a", "litres": 1}, actor="ann").then_refused("NO_SUCH_BED")
     strict = given(intent("plant", {"bed": "a", "what": "leeks"}, actor="ann"), registered("ann"))
-    with pytest.raises(Refused, match="ann"):
+    with pytest.raises(RefusedError, match="ann"):
         strict.when("pour", {"bed": "a", "litres": 1})
 
 
@@ -78,8 +78,8 @@ def test_effects_give_back_what_the_test_says(given: Given) -> None:
     given(ann, results=results).when("order", {"seeds": ["mint"]}, actor="ann").then_refused("SOLD_OUT")
     with pytest.raises(AssertionError, match=r'seeds.buy with \{"seed":"kale"\} has no recorded result.*results=\['):
         given(ann).when("order", {"seeds": ["kale"], "patient": True}, actor="ann")
-    assert result("a", gives=Done(patches=(set_("b", 1),))).answer == Done(patches=(set_("b", 1),))
-    assert result("a", fails=Failed("X", "y", {"z": 1})).answer == Failed("X", "y", {"z": 1})
+    assert result("a", gives=EffectResult(patches=(set_("b", 1),))).answer == EffectResult(patches=(set_("b", 1),))
+    assert result("a", fails=EffectFailure("X", "y", {"z": 1})).answer == EffectFailure("X", "y", {"z": 1})
 
 
 @pytest.mark.requirement("CARD-tests", "INT-12.2")
@@ -99,7 +99,7 @@ def test_a_recorded_log_is_a_beginning(given: Given, tmp_path: Path) -> None:
     log = tmp_path / "garden.jsonl"  # a copy, since those beside the original are used by tests of other kinds
     log.write_bytes((golden.FOLDER / "garden-leased.jsonl").read_bytes())
     given(log).when("plant", {"bed": "north", "what": "peas"}, actor="ann").then_refused("BED_TAKEN")
-    with pytest.raises(Refused, match="has the data of that log"):
+    with pytest.raises(RefusedError, match="has the data of that log"):
         given(log, data={}).when("plant", {"bed": "north", "what": "peas"}, actor="ann")
 
 
@@ -146,19 +146,19 @@ def test_what_is_not_as_expected_is_shown(given: Given) -> None:
 
 
 def test_what_makes_no_sense_is_refused(given: Given, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"There is no event 'x'; the topics are .*world\.sealed"):
+    with pytest.raises(RefusedError, match=r"There is no event 'x'; the topics are .*world\.sealed"):
         event("x")
-    with pytest.raises(Refused, match=r"proposal\.failed has no 'colour'; it has at, branch, error"):
+    with pytest.raises(RefusedError, match=r"proposal\.failed has no 'colour'; it has at, branch, error"):
         event("proposal.failed", colour="red")
-    with pytest.raises(Refused, match="has no 'colour'; it has domain"):
+    with pytest.raises(RefusedError, match="has no 'colour'; it has domain"):
         given(colour="red")
-    with pytest.raises(Refused, match=r"Give the test a domain, or put a world\.toml beside it \(looked in "):
+    with pytest.raises(RefusedError, match=r"Give the test a domain, or put a world\.toml beside it \(looked in "):
         Given((tmp_path,))()
-    with pytest.raises(Refused, match="Say what happens"):
+    with pytest.raises(RefusedError, match="Say what happens"):
         given().when()
     with pytest.raises(pytest.fail.Exception, match="is no step"):
         given(registered("ann"), "later.jsonl").when("pour")
-    with pytest.raises(Refused, match=r"There is no recorded log none\.jsonl in ") as refused:
+    with pytest.raises(RefusedError, match=r"There is no recorded log none\.jsonl in ") as refused:
         given("none.jsonl")
     assert refused.value.code == "FILE_UNREADABLE"
 

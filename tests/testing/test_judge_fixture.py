@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from authority import Approve, Policy, rule
-from world.errors import Refused
-from world.ports import Case
+from world.errors import RefusedError
+from world.state.ports import Case
 from worldprotocol.testing.fixture import Judging
 
 RULES = """
@@ -104,15 +104,15 @@ def test_history_state_and_scope_can_be_told(judge: Judging, tmp_path: Path) -> 
 
 def test_what_makes_no_sense_is_refused(judge: Judging) -> None:
     house = judge(Policy("house", []))
-    with pytest.raises(Refused, match="has no actor"):
+    with pytest.raises(RefusedError, match="has no actor"):
         house.case(type="pay")
-    with pytest.raises(Refused, match=r"history\[0\]\.action"):
+    with pytest.raises(RefusedError, match=r"history\[0\]\.action"):
         house.case(type="pay", actor="bot", history=[{"actor": "bot"}])
-    with pytest.raises(Refused, match="There is no policy"):
+    with pytest.raises(RefusedError, match="There is no policy"):
         judge("nowhere")
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(RefusedError, match="cannot be read"):
         judge("nowhere.toml")
-    with pytest.raises(Refused, match="colour"):
+    with pytest.raises(RefusedError, match="colour"):
         judge(Policy("house", []), colour="red")
 
 

@@ -79,7 +79,7 @@ def scenes(world):
     world.act("bot", "sell", {"item": "tea", "count": 7})
     for _ in range(2):
         world.act("bot", "charge", {"item": "salt", "count": 1})
-    world.receive({"kind": "ui", "eventId": "e1", "payload": {"item": "tea", "count": 1}}, "bot")
+    world.project({"kind": "ui", "eventId": "e1", "payload": {"item": "tea", "count": 1}}, "bot")
 
 
 def test_the_shop(recorded):

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from authority import Approve, Policy, PolicyRegistry, StandardAuthority, rule
 from tests.golden.garden import garden
-from world.actor import ActorRef
-from world.canonical import canonical_bytes, read_json
-from world.decision import DecisionRecord, HumanAnswer, RuleOutcome, Ruling
-from world.events import TOPICS, Event, decode_event, encode_event
-from world.frozen import freeze
-from world.intent import IntentBody, IntentInstance, IntentScope
+from world.events.definitions import TOPICS, Event, decode_event, encode_event
 from world.klis.manifest import read_manifest
-from world.klis.resource import canonical_resource
+from world.klis.resources.resource import canonical_resource
 from world.klis.settings import KlisSettings
 from world.klis.triple import Triple, read_triple
-from world.patch import Patch, scope_allows
-from world.paths import format_path, parse_path
-from world.ports import Case
-from world.snapshot import ErrorValue, Requirement, Snapshot
-from world.source import SourceEvent
-from worldprotocol.policy_cases import CaseEntry
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.decision import DecisionRecord, HumanAnswer, RuleOutcome, Ruling
+from world.model.immutable_json import freeze
+from world.model.intent import IntentBody, IntentInstance, IntentScope
+from world.model.patch import Patch, scope_allows
+from world.model.paths import format_path, parse_path
+from world.model.snapshot import ErrorValue, Requirement, Snapshot
+from world.model.source import SourceEvent
+from world.state.ports import Case
+from worldprotocol.policy_tools.cases import CaseEntry
 from worldprotocol.testing import strategies as wp
 
 ROOT = Path(__file__).parents[2]

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.notebook import drop, merged, opened, put, write
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.patch import Patch, apply_patch
-from world.paths import look_up, parse_path
-from world.views.blame import blame_values
-from world.views.tracking import NOBODY, Tracker, leaves
+from world.errors import RefusedError
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.patch import Patch, apply_patch
+from world.model.paths import look_up, parse_path
+from world.read_models.blame import blame_values
+from world.read_models.value_tracking import NOBODY, Tracker, leaves
 from worldprotocol.testing import strategies as wp
 
 Place = tuple[str, ...]
@@ -103,7 +103,7 @@ def played(worlds: list[list[Patch]], start: Any) -> tuple[Naive, list[list[tupl
         for patch in patches:
             try:
                 model.take(patch, number + 1)
-            except Refused:
+            except RefusedError:
                 continue
             number += 1
             fitting.append((patch, number))

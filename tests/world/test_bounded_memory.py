@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.judged import record
-from bench.realms import Realm
+from bench.realms import BenchRealm
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = 300
@@ -27,7 +27,7 @@ COMMANDS = [
 
 CHILD = """
 import contextlib, json, os, sys
-from worldprotocol.cli.run import run
+from worldprotocol.cli.program import run
 for arguments in json.loads(sys.argv[1]):
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         code = run(arguments)
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("memory")
     for events in (SHORT, LONG):
         (folder / str(events)).mkdir()
-        realm = Realm(str(folder / str(events) / "world.db"), durability="normal")
+        realm = BenchRealm(str(folder / str(events) / "world.db"), durability="normal")
         realm.grow(events)
         realm.close()
     for name, decisions in (("short", 30), ("long", 300)):

@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from world.canonical import canonical_bytes, canonical_text, digest, read_json, sha256_hex, utf16_key
-from world.errors import Refused
-from world.frozen import MAX_DEPTH, FrozenDict, FrozenList, freeze, thaw
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, canonical_text, digest, read_json, sha256_hex, utf16_key
+from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze, thaw
 
 # Keys and texts on which orders and escapes differ: surrogate pairs against the private area, control characters.
 texts = st.text(max_size=6) | st.sampled_from(
@@ -62,9 +62,9 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def refused(value: Any) -> Refused:
+def refused(value: Any) -> RefusedError:
     """Return the refusal of a value that has no canonical text."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         canonical_bytes(value)
     assert caught.value.code == "NOT_CANONICAL"
     return caught.value
@@ -204,11 +204,11 @@ def test_depth_cannot_be_gathered_by_wrapping_what_is_frozen_already():
     refused({"a": {"b": value}})
     refused([[value]])
     outer = freeze({"a": {}})
-    with pytest.raises(Refused, match="nested deeper"):
+    with pytest.raises(RefusedError, match="nested deeper"):
         outer.with_item("a", freeze([value]))
-    with pytest.raises(Refused, match="nested deeper"):
+    with pytest.raises(RefusedError, match="nested deeper"):
         freeze([1]).with_item(0, freeze([value]))
-    with pytest.raises(Refused, match="nested deeper"):
+    with pytest.raises(RefusedError, match="nested deeper"):
         freeze([]).with_appended(freeze([value]))
 
 
@@ -246,13 +246,13 @@ def test_a_value_that_became_shallow_again_may_be_wrapped_again():
     ],
 )
 def test_text_that_is_no_strict_json_is_refused(text, code):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_json(text)
     assert caught.value.code == code
 
 
 def test_a_fault_in_json_text_is_told_with_line_and_column():
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         read_json('{"a": 1,\n "b" 2}')
     assert (caught.value.details["line"], caught.value.details["column"]) == (2, 6)
 
@@ -261,7 +261,7 @@ def test_a_fault_in_json_text_is_told_with_line_and_column():
 def test_reading_any_text_gives_a_value_or_a_refusal(text):
     try:
         value = read_json(text)
-    except Refused:
+    except RefusedError:
         return
     assert read_json(canonical_bytes(value)) == value
 
@@ -349,15 +349,15 @@ def test_thawing_gives_a_plain_changeable_copy(value):
 
 def test_a_key_that_is_no_sound_text_is_refused_by_a_changed_copy():
     for key in (5, None, "\ud800", b"a"):
-        with pytest.raises(Refused, match="key must be a string"):
+        with pytest.raises(RefusedError, match="key must be a string"):
             freeze({"a": 1}).with_item(key, 1)
 
 
 def test_a_bad_value_is_refused_by_a_changed_copy_with_its_path():
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         freeze({"a": 1}).with_item("b", {"c": math.nan})
     assert caught.value.details["path"] == "$.b.c"
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         freeze([1]).with_appended([math.nan])
     assert caught.value.details["path"] == "$[1][0]"
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from bench.realms import Realm
+from bench.realms import BenchRealm
 from tests.golden.garden import record
-from world.canonical import canonical_text
-from world.events import WorldSealed, decode_event
+from world.audit.verify import verify
+from world.events.definitions import WorldSealed, decode_event
 from world.log import EventLog, open_log
 from world.log.tables import POSITION_MASK
-from world.verify import verify
-from world.views.archive import Archive
-from world.views.index import METADATA, WorldIndex
-from worldprotocol.transfer import export_log, import_log
+from world.model.canonical_json import canonical_text
+from world.read_models.archive import Archive
+from world.read_models.index import METADATA, WorldIndex
+from worldprotocol.export.jsonl import export_log, import_log
 
 EVENTS = 2_600
 EVERY = 128
@@ -43,7 +43,7 @@ class CountingArchive(Archive):
 def long_line(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the address of a log with several checkpoints on one line of descent."""
     address = str(tmp_path_factory.mktemp("long") / "world.db")
-    realm = Realm(address, durability="normal")
+    realm = BenchRealm(address, durability="normal")
     realm.grow(EVENTS)
     realm.close()
     return address

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.counter import counter, house
-from world.events import ProposalSubmitted
-from world.views import counting
-from world.views.archive import Archive, decoded
-from world.views.counting import Counts
-from worldprotocol import World
+from world.events.definitions import ProposalSubmitted
+from world.read_models import counting
+from world.read_models.archive import Archive, decoded
+from world.read_models.counting import Counts
+from worldprotocol import Realm
 
 START = 1_700_000_000_000
 
@@ -38,7 +38,7 @@ class Jumping:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
     numbers = random.Random(5)
     file = tmp_path_factory.mktemp("counted") / "world.db"
-    with World.create(file, domain=counter, policies=[house], clock=Jumping(), durability="normal") as world:
+    with Realm.create(file, domain=counter, policies=[house], clock=Jumping(), durability="normal") as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"})
         waiting: list[str] = []
@@ -49,7 +49,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
                 waiting.append(done.proposal_id)
             if waiting and numbers.random() < 0.4:
                 world.decide(waiting.pop(0), numbers.choice(("approve", "reject")), by="ann")
-    with World.look(file) as world:
+    with Realm.open_read_only(file) as world:
         yield world.archive
 
 
@@ -97,7 +97,7 @@ def test_counts_in_memory_are_those_of_the_index(
 @pytest.mark.slow
 def test_what_came_after_the_first_question_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "world.db"
-    with World.create(file, domain=counter, policies=[house], durability="normal") as world:
+    with Realm.create(file, domain=counter, policies=[house], durability="normal") as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         world.act("ann", "sell", {"item": "tea"})
         ((first, own),) = submissions(world.archive)

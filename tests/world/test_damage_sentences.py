@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tests.golden.garden import record
-from world.errors import DamagedLog, Refused, with_single_stops
-from world.log import Finding, open_log
+from world.errors import DamagedLogError, RefusedError, with_single_stops
+from world.log import LogFinding, open_log
 from world.log.tables import POSITION_MASK
-from worldprotocol.cli.run import run
+from worldprotocol.cli.program import run
 
 COMMANDS = [["verify"], ["doctor"], ["replay"]]
 DAMAGES = [
@@ -156,9 +156,9 @@ def test_an_event_whose_key_is_no_position_is_named_as_a_stray(
 
 def test_an_error_that_quotes_a_sentence_ends_once() -> None:
     quoted = "The file is damaged. Restore it from a copy."
-    for kind in (Refused, DamagedLog):
+    for kind in (RefusedError, DamagedLogError):
         assert kind("CODE", f"It failed: {quoted}.").message == f"It failed: {quoted}"
-    assert Finding("FILE_DAMAGED", 0, f"It is: {quoted}.").message == f"It is: {quoted}"
-    assert str(Refused("CODE", "`a`.. Do b.")) == "`a`. Do b."
+    assert LogFinding("FILE_DAMAGED", 0, f"It is: {quoted}.").message == f"It is: {quoted}"
+    assert str(RefusedError("CODE", "`a`.. Do b.")) == "`a`. Do b."
     for kept in ("and more ...", "the path a/.. is above", "..", "1.5 of 2."):
         assert with_single_stops(kept) == kept

@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 
 from authority import Policy
-from host import Failed, handler
+from host import EffectFailure, handler
 from tests.golden.garden import FOLDER, record
 from tests.pipeline.workshop import a_workshop, step
-from world.canonical import canonical_bytes
-from world.errors import DamagedLog, Refused, ScopeViolationError
-from world.events import EnforcementChosen, decode_event, encode_event
+from world.audit.verify import verify
+from world.errors import DamagedLogError, RefusedError, ScopeViolationError
+from world.events.definitions import EnforcementChosen, decode_event, encode_event
+from world.events.shapes import SHAPES
 from world.log import NewEvent, event_leaf, open_log
 from world.log.merkle import tree_root
 from world.log.tables import LOG_SHIFT, POSITION_MASK
-from world.shapes import SHAPES
-from world.verify import verify
-from world.views.archive import Archive
-from worldprotocol.cli.run import run
-from worldprotocol.facade import World
-from worldprotocol.transfer import import_log
+from world.model.canonical_json import canonical_bytes
+from world.read_models.archive import Archive
+from worldprotocol.api.realm import Realm
+from worldprotocol.cli.program import run
+from worldprotocol.export.jsonl import import_log
 
 COMMANDS = [
     ["verify"], ["log"], ["worlds"], ["replay"], ["show", "HEAD"], ["inbox"], ["blame", "beds"], ["doctor"],
@@ -56,7 +56,7 @@ def governed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     @handler("flaky", idempotent=True, retries=1, backoff_ms=1)
     def flaky(_: Any, call: Any) -> Any:
         tries.append(call.attempt)
-        return Failed("BUSY", "not now", retryable=True) if len(tries) == 1 else None
+        return EffectFailure("BUSY", "not now", retryable=True) if len(tries) == 1 else None
 
     with a_workshop(str(folder / "world.db"), folder / "w", effects=[flaky], policies=[Policy("silent", [])]) as world:
         assert world.act("ann", "run", {"steps": [step("flaky")]}).status == "completed"
@@ -172,9 +172,9 @@ def test_a_log_whose_last_heads_were_removed_is_not_shown_as_a_shorter_one(
 def test_nothing_is_appended_after_events_without_a_head(address: str) -> None:
     with open_log(address) as log:
         sql(address, "DELETE FROM wp_head WHERE id = (SELECT max(id) FROM wp_head)")
-        with pytest.raises(DamagedLog), log.write() as transaction:
+        with pytest.raises(DamagedLogError), log.write() as transaction:
             transaction.append([NewEvent("s", "t", 1, b"{}")])
-    with open_log(address) as log, pytest.raises(DamagedLog) as caught, log.write():
+    with open_log(address) as log, pytest.raises(DamagedLogError) as caught, log.write():
         pass
     assert caught.value.code == "EVENT_UNSEALED"
 
@@ -182,7 +182,7 @@ def test_nothing_is_appended_after_events_without_a_head(address: str) -> None:
 @pytest.mark.requirement("CARD-log")
 def test_removed_events_are_missed_before_they_are_read(address: str) -> None:
     sql(address, "DELETE FROM wp_event WHERE id = (SELECT max(id) FROM wp_event)")
-    with open_log(address, read_only=True) as log, pytest.raises(DamagedLog) as caught:
+    with open_log(address, read_only=True) as log, pytest.raises(DamagedLogError) as caught:
         log.head()
     assert caught.value.code == "LOG_GAP"
 
@@ -237,7 +237,7 @@ def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
 ) -> None:
     if topic.startswith(("run.", "shadow.")) or topic in ("effect.retried", "proposal.shadowed"):
         original = governed
-    with World.look(original) as world:
+    with Realm.open_read_only(original) as world:
         position, payload = next(
             (logged.position, json.loads(logged.state)) for logged in world.log.read(topics=[topic])
         )
@@ -264,7 +264,7 @@ def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
     ],
 )
 def test_an_event_is_looked_into_when_it_is_decoded(topic: str, state: dict[str, Any]) -> None:
-    with pytest.raises(DamagedLog) as caught:
+    with pytest.raises(DamagedLogError) as caught:
         decode_event(topic, 1, canonical_bytes(state), 7)
     assert (caught.value.code, caught.value.details["position"]) == ("BAD_EVENT", 7)
 
@@ -286,7 +286,7 @@ TRIGGER = "CREATE TRIGGER t AFTER INSERT ON wp_event BEGIN DELETE FROM wp_event 
 )
 def test_what_would_change_or_hide_the_log_unseen_is_found(address: str, statements: list[str], words: str) -> None:
     sql(address, *statements)
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         report = verify(world.log)
     assert not report.ok
     assert any(words in finding.message for finding in report.findings)
@@ -361,7 +361,7 @@ def test_who_only_looks_is_not_answered_from_an_index_that_is_behind(address: st
     with open_log(address, read_only=True) as log:
         archive = Archive(log)
         for ask in (lambda: archive.rows("branches"), lambda: archive.count(9), lambda: archive.find_world("x")):
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedError) as caught:
                 ask()
             assert caught.value.code == "INDEX_NOT_CURRENT"
             assert "doctor --rebuild" in caught.value.message
@@ -370,7 +370,7 @@ def test_who_only_looks_is_not_answered_from_an_index_that_is_behind(address: st
 
 def test_a_log_in_memory_is_no_place_to_import_into() -> None:
     for address in ("sqlite://", "sqlite:///:memory:", ":memory:", "sqlite://#name"):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             import_log(io.BytesIO((FOLDER / "garden.jsonl").read_bytes()), address)
         assert caught.value.code == "INVALID_ADDRESS"
         assert "memory" in caught.value.message

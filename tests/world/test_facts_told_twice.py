@@ -19,12 +19,12 @@ from tests.golden.generate import rehashed
 from tests.pipeline.till import HOUSE, till
 from tests.second_forms import Bad
 from tests.second_implementation import Replay
-from world.errors import Refused
-from world.ports import Case
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.proofs.exports import check_export
-from worldprotocol.transfer import export_log, import_log
+from world.audit.verify import verify
+from world.errors import RefusedError
+from world.state.ports import Case
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import export_log, import_log
+from worldprotocol.export.proofs.exports import check_export
 
 Lines = list[dict[str, Any]]
 Forge = Callable[[dict[str, Any]], object]
@@ -119,7 +119,7 @@ def test_an_id_that_is_given_twice_is_named_and_not_imported(tmp_path: Path, wha
     else:
         _get(second["state"], path[:-1])[path[-1]] = new
     position = second["position"]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         import_log(io.BytesIO(b"".join(rehashed(told))), str(tmp_path / "import.db"))
     assert (refused.value.code, refused.value.details.get("position")) == ("BAD_EXPORT", position), refused.value
     assert f"the {what} {new} has been there before" in str(refused.value)
@@ -135,7 +135,7 @@ def test_the_hash_of_every_kind_of_policy_follows_from_what_it_says(tmp_path: Pa
     (tmp_path / "cedar.cedar").write_text(CEDAR, encoding="utf-8")
     policies = ("house.toml", "cedar.cedar", Policy("code", [little]))
     (tmp_path / "house.toml").write_text(HOUSE, encoding="utf-8")
-    with World.create("sqlite:///:memory:", domain=till, policies=policies, folder=tmp_path) as world:
+    with Realm.create("sqlite:///:memory:", domain=till, policies=policies, folder=tmp_path) as world:
         for name in ("house", "cedar", "code"):
             world.adopt_policy(name)
         world.shadow("code")
@@ -167,7 +167,7 @@ def test_logs_of_earlier_versions_are_sound(name: str) -> None:
     ],
 )
 def test_a_verdict_on_a_manifest_that_was_not_authenticated_is_named(tmp_path: Path, channel: dict[str, str]) -> None:
-    with World.create(tmp_path / "w.db", domain=till) as world:
+    with Realm.create(tmp_path / "w.db", domain=till) as world:
         world.leases.acquire(agent="ann", resource="FILE:/a")
         out = io.BytesIO()
         export_log(world.log, out)

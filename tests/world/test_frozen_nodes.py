@@ -9,8 +9,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.errors import Refused
-from world.frozen import MAX_DEPTH, FrozenDict, FrozenList, freeze, frozen_text, thaw
+from world.errors import RefusedError
+from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze, frozen_text, thaw
 
 ODD: list[Any] = [1e21, 1e-7, 5e-324, "é", "😀", -0.0, 1e15, 1.2345678901234568e20, 1e-5, 0.00001234, 2**53 - 1, True]
 KEYS = ["a", "b", "é", "ﬃ", "😀", ""]
@@ -103,7 +103,7 @@ def test_the_depth_of_a_value_is_bounded_exactly(kind: str) -> None:
     deepest = freeze(nested(1, MAX_DEPTH, kind))
     assert freeze(deepest) is deepest
     for value in (nested(1, MAX_DEPTH + 1, kind), [deepest], {"a": deepest}, (deepest,)):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             freeze(value)
         assert caught.value.code == "NOT_CANONICAL"
         assert f"nested deeper than {MAX_DEPTH} levels" in caught.value.message
@@ -118,12 +118,12 @@ def test_the_depth_of_a_value_is_bounded_exactly(kind: str) -> None:
         lambda: freeze([0]).with_item(0, deepest),
         lambda: freeze({"a": almost}).with_item("b", [almost]),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             change()
         assert (caught.value.code, caught.value.details["path"]) == ("NOT_CANONICAL", "$")
     wide = freeze({"a": almost}).with_item("b", almost)
     assert freeze(nested(wide, 0, kind)) is wide
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         freeze([wide])
 
 
@@ -159,7 +159,7 @@ def test_what_was_deep_once_may_be_put_deep_when_it_is_shallow_again() -> None:
     ],
 )
 def test_every_refusal_names_its_place(value: Any, where: str, sentence: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         freeze(value)
     assert (caught.value.code, caught.value.details["path"]) == ("NOT_CANONICAL", where)
     assert caught.value.message == f"At {where}: {sentence}"
@@ -169,10 +169,10 @@ def test_every_refusal_names_its_place(value: Any, where: str, sentence: str) ->
         (lambda: freeze([0]).with_item(0, value), f"$[0]{where[1:]}"),
         (lambda: freeze([0]).with_appended(value), f"$[1]{where[1:]}"),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             change()
         assert caught.value.details["path"] == place
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         freeze(value, "$.input")
     assert caught.value.details["path"] == f"$.input{where[1:]}"
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.golden import garden, harbour
 from tests.golden.generate import FORGED, RECORDED, summary
-from world.canonical import canonical_bytes
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck, recheck
-from worldprotocol.transfer import import_log
+from world.audit.verify import verify
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import import_log
 
 LOGS = sorted(path.name.removesuffix(".jsonl") for path in garden.FOLDER.glob("*.jsonl"))
 SOUND = [name for name in LOGS if name != FORGED]
@@ -47,14 +47,14 @@ def test_every_golden_log_has_its_summary_and_code() -> None:
 @pytest.mark.requirement("CARD-tests", "CARD-replay", "CARD-log")
 @pytest.mark.parametrize("name", SOUND)
 def test_a_golden_log_replays_to_the_same_worlds_decisions_and_states(name: str, shared_log_url: str) -> None:
-    with World.look(imported(name, shared_log_url)) as world:
+    with Realm.open_read_only(imported(name, shared_log_url)) as world:
         assert canonical_bytes(summary(world)) == canonical_bytes(told(name))
 
 
 @pytest.mark.requirement("CARD-audit", "WP-hash", "WP-world", "WP-restore")
 @pytest.mark.parametrize("name", SOUND)
 def test_a_golden_log_verifies(name: str, shared_log_url: str) -> None:
-    with World.look(imported(name, shared_log_url)) as world:
+    with Realm.open_read_only(imported(name, shared_log_url)) as world:
         report = verify(world.log)
     assert report.ok, report.findings
     assert report.index == "whole"
@@ -84,7 +84,7 @@ def test_the_same_scenes_played_again_give_the_same_worlds_and_decisions(name: s
 
 @pytest.mark.requirement("CARD-audit", "WP-hash")
 def test_the_log_that_was_forged_with_fitting_hashes_is_found_out(tmp_path: Path) -> None:
-    with World.look(imported(FORGED, str(tmp_path / "world.db"))) as world:
+    with Realm.open_read_only(imported(FORGED, str(tmp_path / "world.db"))) as world:
         report = verify(world.log)
     assert not report.ok
     assert report.findings[0].position == told(FORGED)["firstBadEvent"]

@@ -12,10 +12,9 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.canonical import read_json
-from world.errors import Refused
-from world.frozen import freeze
-from world.identity import (
+from world.errors import RefusedError
+from world.model.canonical_json import read_json
+from world.model.identity import (
     catalog_hash,
     content_id,
     intent_key,
@@ -25,8 +24,9 @@ from world.identity import (
     state_hash,
     world_id,
 )
-from world.intent import IntentBody
-from worldprotocol.conformance import unmarked
+from world.model.immutable_json import freeze
+from world.model.intent import IntentBody
+from worldprotocol.conformance.vectors import unmarked
 from worldprotocol.testing import strategies as wp
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -62,7 +62,7 @@ def test_an_intent_has_the_key_of_its_vector(case):
 def test_a_body_that_can_be_read_has_the_key_of_its_vector(case):
     wire = unmarked(case["input"]["body"])
     if case["name"] in NO_BODIES:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             IntentBody.read(wire)
         assert caught.value.details["faults"][0]["path"] == NO_BODIES[case["name"]]
     else:

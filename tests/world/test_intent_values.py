@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from world.actor import ActorRef
-from world.canonical import canonical_bytes, read_json
 from world.clock import ManualClock, SequentialIds, SystemClock, SystemIds, uuid7
-from world.errors import Refused
-from world.frozen import FrozenDict, FrozenList
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
-from world.snapshot import IDLE, Meta, Snapshot, SnapshotView
-from world.source import SourceEvent, SourceRef
-from world.values import MAX_ID_LENGTH, Value
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes, read_json
+from world.model.immutable_json import FrozenDict, FrozenList
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
+from world.model.snapshot import IDLE, Meta, Snapshot, SnapshotView
+from world.model.source import SourceEvent, SourceRef
+from world.model.value import MAX_ID_LENGTH, Value
 from worldprotocol.testing import strategies as wp
 
 SCHEMA = "5c" * 32
@@ -66,7 +66,7 @@ INSTANCE = {
 
 def faults(kind: type[Value], data: Any) -> dict[str, str]:
     """Return path and message of each fault in data that is refused."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         kind.read(data)
     assert caught.value.code == "INVALID_VALUE"
     assert kind.__name__ in caught.value.message
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused_with_the_path_of_the_field(kind, data, pat
 
 
 def test_every_fault_is_told_at_once_and_reads_as_a_sentence():
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         SourceEvent.read({"kind": "cron", "payload": [float("inf")], "more": 1}, "$.source")
     paths = [fault["path"] for fault in caught.value.details["faults"]]
     assert paths == ["$.source.kind", "$.source.eventId", "$.source.payload[0]", "$.source.more"]
@@ -173,7 +173,7 @@ def test_every_fault_is_told_at_once_and_reads_as_a_sentence():
 
 
 def test_a_refusal_does_not_repeat_what_was_sent():
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         ActorRef.read({"actorId": "a", "kind": "human", "name": 5, "token": "secret-value"})
     assert "secret-value" not in caught.value.message + str(caught.value.details)
 

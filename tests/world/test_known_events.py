@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from world.errors import DamagedLog
-from world.events import BranchSwitched, encode_event
+from world.errors import DamagedLogError
+from world.events.definitions import BranchSwitched, encode_event
 from world.log.values import LoggedEvent, event_leaf
-from world.views.archive import SMALL_STATE, known
+from world.read_models.archive import SMALL_STATE, known
 
 
 def logged(*, by: str = "ann", position: int = 1) -> LoggedEvent:
@@ -34,7 +34,7 @@ def test_an_event_that_was_changed_since_is_seen_as_such() -> None:
         msgspec.structs.replace(first, stream="realm"),
         msgspec.structs.replace(first, state=first.state.decode()),  # a damaged column may hold another type
     ):
-        with pytest.raises(DamagedLog) as damage:
+        with pytest.raises(DamagedLogError) as damage:
             known(changed)
         assert damage.value.code == "EVENT_CHANGED"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.notebook import drop, opened, put, write
-from world.errors import Refused
-from world.views.archive import Archive
-from world.views.blame import blame_values
-from world.views.causes import causes_of
-from world.views.differences import compare
-from world.views.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
-from world.views.log_differences import compare_logs
-from world.views.trace import find_origins, trace_proposal, trace_source
+from world.errors import RefusedError
+from world.read_models.archive import Archive
+from world.read_models.blame import blame_values
+from world.read_models.diff import compare
+from world.read_models.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
+from world.read_models.log_differences import compare_logs
+from world.read_models.provenance import causes_of
+from world.read_models.trace import find_origins, trace_proposal, trace_source
 
 
 @pytest.mark.requirement("WP-lineage", "WP-restore", "CARD-audit", "IC-audit")
@@ -31,7 +31,7 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
         assert heads_at(archive, then).head() == first
         assert list(heads_at(archive, then).branches) == ["main"]
         assert heads_at(archive, world.log.head().size).head("side") == side
-        with pytest.raises(Refused, match="no branch 'side'"):
+        with pytest.raises(RefusedError, match="no branch 'side'"):
             heads_at(archive, then).head("side")
         assert archive.rows("descendants", of_world=first, upto=world.log.head().size) == [(2,)]
         assert archive.rows("descendants", of_world=first, upto=then) == [(0,)]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from world.core import set_, unset
-from world.patch import Patch
-from world.views.tracking import MAX_MOVES, NOBODY, Tracker
+from world.model.patch import Patch
+from world.read_models.value_tracking import MAX_MOVES, NOBODY, Tracker
 
 STEPS = st.lists(
     st.one_of(

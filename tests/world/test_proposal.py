@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.errors import DamagedLog
-from world.events import (
+from world.errors import DamagedLogError
+from world.events.definitions import (
     BranchSwitched,
     DecisionMade,
     EffectDropped,
@@ -32,7 +32,7 @@ from world.events import (
     decode_event,
     encode_event,
 )
-from world.proposal import TERMINAL, Proposal, fold_proposal
+from world.state.proposal import TERMINAL, Proposal, fold_proposal
 
 ACTOR = {"actorId": "ann", "kind": "human"}
 INTENT = {
@@ -145,7 +145,7 @@ def test_a_proposal_takes_exactly_the_steps_its_status_allows(steps: list[str]) 
             status = MODEL[status][step]
             proposal = fold_proposal(proposal, STEPS[step])
         else:
-            with pytest.raises(DamagedLog) as refused:
+            with pytest.raises(DamagedLogError) as refused:
                 fold_proposal(proposal, STEPS[step])
             assert refused.value.code == "ILLEGAL_TRANSITION"
         assert proposal.status == status
@@ -158,7 +158,7 @@ def test_a_second_decision_is_refused() -> None:
     for step in ("judged", "approved"):
         proposal = fold_proposal(proposal, STEPS[step])
     for again in ("approved", "rejected"):
-        with pytest.raises(DamagedLog):
+        with pytest.raises(DamagedLogError):
             fold_proposal(proposal, STEPS[again])
     record = proposal.decision_record
     assert record is not None
@@ -183,12 +183,12 @@ def executing() -> Proposal:
 @pytest.mark.requirement("HC-journal")
 def test_an_effect_is_fulfilled_once_and_only_when_requested() -> None:
     proposal = executing()
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         fold_proposal(proposal, fulfilled("r1"))
     fold_proposal(proposal, requested("r1"))
     fold_proposal(proposal, fulfilled("r1"))
     assert proposal.effect_journal()["r1"].value == 1
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         fold_proposal(proposal, fulfilled("r1"))
 
 
@@ -196,7 +196,7 @@ def test_an_effect_is_fulfilled_once_and_only_when_requested() -> None:
 def test_time_and_seed_stay_frozen_through_every_attempt() -> None:
     proposal = executing()
     fold_proposal(proposal, started(attempt=2))
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         fold_proposal(proposal, started(attempt=3, now=99))
 
 
@@ -210,11 +210,11 @@ def test_every_event_reads_back_as_it_was_written(step: str) -> None:
 
 def test_an_event_of_an_unknown_topic_or_version_names_itself() -> None:
     for topic, version, state in (("no.such", 1, b"{}"), ("proposal.submitted", 99, b"{}")):
-        with pytest.raises(DamagedLog) as damage:
+        with pytest.raises(DamagedLogError) as damage:
             decode_event(topic, version, state, 7)
         assert damage.value.code == "UNKNOWN_EVENT"
         assert damage.value.details["position"] == 7
-    with pytest.raises(DamagedLog) as damage:
+    with pytest.raises(DamagedLogError) as damage:
         decode_event("proposal.submitted", 1, b'{"at":1}', 7)
     assert damage.value.code == "BAD_EVENT"
 
@@ -280,7 +280,7 @@ def test_an_effect_takes_exactly_the_steps_its_state_allows(steps: list[str]) ->
             state = EFFECT_MODEL[state][step]
             fold_proposal(proposal, EFFECT_EVENTS[step])
         else:
-            with pytest.raises(DamagedLog) as refused:
+            with pytest.raises(DamagedLogError) as refused:
                 fold_proposal(proposal, EFFECT_EVENTS[step])
             assert refused.value.code == "ILLEGAL_TRANSITION"
             assert refused.value.details == {"proposal_id": "p1", "topic": EFFECT_EVENTS[step].TOPIC}
@@ -303,13 +303,13 @@ def test_an_event_of_an_execution_belongs_to_one_that_is_under_way(status: str) 
     for step in ways[status]:
         fold_proposal(proposal, STEPS[step])
     for event in EFFECT_EVENTS.values():
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             fold_proposal(proposal, event)
         assert caught.value.code == "ILLEGAL_TRANSITION"
         expected = f"Proposal p1 cannot take {event.TOPIC}: the proposal is {status}, not executing."
         assert caught.value.message == expected
     if status != "approved":
-        with pytest.raises(DamagedLog, match=f"the proposal is {status}"):
+        with pytest.raises(DamagedLogError, match=f"the proposal is {status}"):
             fold_proposal(proposal, CANCELLED)
         assert proposal.cancelled is None
 
@@ -430,9 +430,9 @@ def test_a_copy_of_a_proposal_is_one_of_its_own() -> None:
 
 
 def test_a_stream_begins_with_its_submission_and_holds_no_other_events() -> None:
-    with pytest.raises(DamagedLog, match=r"begins with proposal.submitted, not proposal.judged"):
+    with pytest.raises(DamagedLogError, match=r"begins with proposal.submitted, not proposal.judged"):
         fold_proposal(None, JUDGED)
-    with pytest.raises(DamagedLog, match="the event does not belong there"):
+    with pytest.raises(DamagedLogError, match="the event does not belong there"):
         fold_proposal(submitted(), BranchSwitched(at=1, branch="main", epoch=1, by="ann"))
 
 
@@ -440,9 +440,9 @@ def test_a_proposal_is_shadowed_once_and_before_it_is_judged() -> None:
     shadowed = ProposalShadowed(at=2, proposal_id="p1", name="n", policy_hash="h", ruling=JUDGED.ruling)
     proposal = fold_proposal(submitted(), shadowed)
     assert proposal.is_shadowed
-    with pytest.raises(DamagedLog, match="it was shadowed before"):
+    with pytest.raises(DamagedLogError, match="it was shadowed before"):
         fold_proposal(proposal, shadowed)
-    with pytest.raises(DamagedLog, match="the proposal is evaluating, not submitted"):
+    with pytest.raises(DamagedLogError, match="the proposal is evaluating, not submitted"):
         fold_proposal(fold_proposal(submitted(), JUDGED), shadowed)
 
 

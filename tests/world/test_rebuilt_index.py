@@ -10,11 +10,11 @@ from sqlalchemy import select
 
 from tests.cli.counter import counter
 from world.clock import ManualClock, SequentialIds
-from world.events import RunOpened
+from world.events.definitions import RunOpened
 from world.log import compiled
-from world.views.index import METADATA
-from worldprotocol import World
-from worldprotocol.assemble import rebuild_index
+from world.read_models.index import METADATA
+from worldprotocol import Realm
+from worldprotocol.api.bootstrap import rebuild_index
 
 OPENED: dict[str, Any] = {
     "agent_id": "bot",
@@ -28,7 +28,7 @@ OPENED: dict[str, Any] = {
 }
 
 
-def rows(world: World) -> dict[str, list[Any]]:
+def rows(world: Realm) -> dict[str, list[Any]]:
     """Return what the index holds; copies of the ledger are made now and then, and not when it is made again."""
     tables = [table for table in METADATA.sorted_tables if table.name != "wp_ledger"]
     return {
@@ -36,7 +36,7 @@ def rows(world: World) -> dict[str, list[Any]]:
     }
 
 
-def begin(world: World, run: RunOpened) -> None:
+def begin(world: Realm, run: RunOpened) -> None:
     world._acting.run(lambda work: work.emit(f"run:{run.run_id}", run))
 
 
@@ -44,7 +44,7 @@ def begin(world: World, run: RunOpened) -> None:
 @pytest.mark.slow
 def test_an_index_that_is_made_again_holds_the_same(tmp_path: Path) -> None:
     path = tmp_path / "w.db"
-    with World.create(path, domain=counter, clock=ManualClock(1), ids=SequentialIds()) as world:
+    with Realm.create(path, domain=counter, clock=ManualClock(1), ids=SequentialIds()) as world:
         world.register("bot", "agent", binding={"kind": "auto_approve"})
         for count in (1, 2, 1_000):
             world.act("bot", "sell", {"item": "tea", "count": count})
@@ -55,5 +55,5 @@ def test_an_index_that_is_made_again_holds_the_same(tmp_path: Path) -> None:
     assert all(before.values())
     for _ in range(2):
         rebuild_index(str(path))
-        with World.look(path) as world:
+        with Realm.open_read_only(path) as world:
             assert rows(world) == before

@@ -10,10 +10,10 @@ from authority import Approve, Policy, Reject, rule
 from projections import projection
 from tests.golden.garden import FOLDER, Garden, buy, garden, record, rules, sensor
 from world.core import ActionContext, Domain, effect, set_
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log import open_log
-from worldprotocol.facade import World
-from worldprotocol.recheck import Rechecked, open_to_recheck, recheck
+from worldprotocol.analysis.recheck.recheck import Rechecked, open_to_recheck, recheck
+from worldprotocol.api.realm import Realm
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_action_that_computes_something_else_is_named_at_its_first_execution(
     assert (drift.difference.code, drift.is_drift) == ("CODE_CHANGED", True)
     assert drift.difference.details["changed"] == ["action:plant"]
     assert (found.difference.code, found.topic) == ("EXECUTION_DIVERGED", "proposal.completed")
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         assert found.position == next(e.position for e in world.log.read(topics=["proposal.completed"]))
     assert len(rechecked(address, domain=other_garden(plant=plant)).divergences) > 2
 
@@ -142,7 +142,7 @@ def test_a_recheck_may_stop_at_a_position(address: str) -> None:
 
 
 def test_a_realm_open_for_looking_only_has_nothing_to_recheck_with(address: str) -> None:
-    with World.look(address) as world, pytest.raises(Refused) as refused:
+    with Realm.open_read_only(address) as world, pytest.raises(RefusedError) as refused:
         recheck(world)
     assert refused.value.code == "LOG_READ_ONLY"
 
@@ -155,7 +155,7 @@ def test_history_is_as_it_was_then(shared_log_url: str) -> None:
         return Approve("welcome") if earlier == 0 else Reject(f"{earlier} times already")
 
     policy = Policy("garden", [first_time_only])
-    with World.create(shared_log_url, domain=garden, policies=[policy], effects=[buy]) as world:
+    with Realm.create(shared_log_url, domain=garden, policies=[policy], effects=[buy]) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "garden"})
         first = world.act("bot", "plant", {"bed": "a", "what": "b"})
         second = world.act("bot", "plant", {"bed": "c", "what": "d"})

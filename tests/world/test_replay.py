@@ -10,23 +10,24 @@ from typing import Any
 import pytest
 
 from tests.golden.garden import record
-from world.errors import DamagedLog, Refused
-from world.events import TOPICS, WorldSealed
-from world.frozen import freeze
-from world.identity import state_hash
+from world.audit.replay import branch_points, replay, revisited_worlds
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import TOPICS, WorldSealed
 from world.log import NewEvent, open_log
-from world.replay import branch_points, patched, replay, revisited_worlds
-from worldprotocol.facade import World
+from world.model.identity import state_hash
+from world.model.immutable_json import freeze
+from world.model.recorded_patch import patched
+from worldprotocol.api.realm import Realm
 
 
 @pytest.fixture
-def world(log_url: str) -> Iterator[World]:
+def world(log_url: str) -> Iterator[Realm]:
     with record(log_url) as recorded:
         yield recorded
 
 
 @pytest.mark.requirement("CARD-log", "CARD-replay")
-def test_replay_gives_the_state_that_the_engine_has(world: World) -> None:
+def test_replay_gives_the_state_that_the_engine_has(world: Realm) -> None:
     done = replay(world.log)
     live = world.realm()
     for part in ("domain", "actors", "bindings", "policies", "branches", "active", "epoch", "proposals", "queues"):
@@ -39,7 +40,7 @@ def test_replay_gives_the_state_that_the_engine_has(world: World) -> None:
 
 
 @pytest.mark.requirement("CARD-audit", "WP-restore", "WP-hash")
-def test_any_past_world_is_restored_and_gives_its_hash_again(world: World) -> None:
+def test_any_past_world_is_restored_and_gives_its_hash_again(world: Realm) -> None:
     sealed = [event for _, event in world.events() if isinstance(event, WorldSealed)]
     done = replay(world.log, keep=[event.world_id for event in sealed])
     for event in sealed:
@@ -50,7 +51,7 @@ def test_any_past_world_is_restored_and_gives_its_hash_again(world: World) -> No
 
 
 @pytest.mark.requirement("CARD-audit", "CARD-replay")
-def test_replay_up_to_a_position_is_the_state_as_it_was(world: World) -> None:
+def test_replay_up_to_a_position_is_the_state_as_it_was(world: Realm) -> None:
     whole = list(world.log.read())
     for upto in range(0, len(whole) + 1, 7):
         done = replay(world.log, upto=upto)
@@ -61,21 +62,21 @@ def test_replay_up_to_a_position_is_the_state_as_it_was(world: World) -> None:
         assert set(done.data) == set(done.realm.branches)
 
 
-def test_replay_beyond_the_log_is_refused(world: World) -> None:
-    with pytest.raises(Refused) as refused:
+def test_replay_beyond_the_log_is_refused(world: Realm) -> None:
+    with pytest.raises(RefusedError) as refused:
         replay(world.log, upto=world.log.head().size + 1)
     assert refused.value.code == "NO_SUCH_EVENT"
 
 
 @pytest.mark.requirement("WP-lineage")
-def test_a_branch_that_goes_along_a_line_again_is_replayed(world: World) -> None:
+def test_a_branch_that_goes_along_a_line_again_is_replayed(world: Realm) -> None:
     assert revisited_worlds(world.log)
     assert len(branch_points(world.log)) == 3
     done = replay(world.log)
     assert done.data["spare"] == world.data(world.branch("spare").head)
 
 
-def test_progress_ends_with_all_events(world: World) -> None:
+def test_progress_ends_with_all_events(world: Realm) -> None:
     steps: list[tuple[int, int]] = []
     replay(world.log, progress=lambda done, of: steps.append((done, of)))
     size = world.log.head().size
@@ -102,7 +103,7 @@ def test_the_first_event_that_cannot_be_is_named(shared_log_url: str, topic: str
         with log.write() as transaction:
             version = TOPICS[topic].VERSION if topic in TOPICS else 1
             transaction.append([NewEvent("forged", topic, version, state)])
-        with pytest.raises(DamagedLog) as damaged:
+        with pytest.raises(DamagedLogError) as damaged:
             replay(log)
         assert damaged.value.code == code
         assert damaged.value.details["position"] == size + 1
@@ -127,7 +128,7 @@ def test_recorded_patches_are_applied_as_the_engine_applies_them() -> None:
      {"op": "set", "path": 1, "value": 1}, {"op": "set", "path": "a", "value": 1, "more": 1}],
 )  # fmt: skip
 def test_what_is_no_patch_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         patched(freeze({}), [wrong])
     assert refused.value.code == "INVALID_PATCH"
 
@@ -135,7 +136,7 @@ def test_what_is_no_patch_is_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.requirement("CARD-replay")
 def test_replay_needs_the_floor_alone() -> None:
     code = (
-        "import sys, world.replay; rooms = {'host', 'authority', 'projections', 'worldprotocol'}; "
+        "import sys, world.audit.replay; rooms = {'host', 'authority', 'projections', 'worldprotocol'}; "
         "sys.exit(bool(rooms & {name.partition('.')[0] for name in sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -20,16 +20,16 @@ from authority import Narrow, Policy, intersection, is_within, restrict, rule
 from authority.scope import outside
 from host.enforcement import first_outside
 from tests.second_forms import covers as covers_again
+from world.audit.verify import verify
 from world.core import ActionContext, Domain, set_
-from world.intent import IntentScope
-from world.klis.resource import read_resource
-from world.needs import state_resources
-from world.patch import Patch, allows, format_path, scope_allows
-from world.patterns import compile_scope, format_pattern, parse_pattern
-from world.submission import Submission, submit
-from world.verify import verify
-from worldprotocol import World
-from worldprotocol.recheck import recheck
+from world.klis.resources.resource import read_resource
+from world.model.intent import IntentScope
+from world.model.patch import Patch, allows, format_path, scope_allows
+from world.model.scope_patterns import compile_scope, format_pattern, parse_pattern
+from world.pipeline.proposal_manifest import state_resources
+from world.pipeline.submit import Submission, submit
+from worldprotocol import Realm
+from worldprotocol.analysis.recheck.recheck import recheck
 
 NAMES: Final = ("data", "*", "a.b", "", "0", "12", "\\", "\\*", "\\.", "a", "b", "é", "data.x")
 FRESH: Final = "fresh"
@@ -199,7 +199,7 @@ def only_data(case: Any) -> Narrow:
 
 @pytest.mark.requirement("INT-5.3", "INT-13.5", "KM-2.2")
 def test_narrow_to_data_is_the_member_data_and_nothing_else(log_url: str) -> None:
-    with World.create(log_url, domain=held, policies=[Policy("held", [only_data])]) as world:
+    with Realm.create(log_url, domain=held, policies=[Policy("held", [only_data])]) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "held"})
         outside = world.act("bot", "put", {"path": "other"})
         assert outside.status == "failed"
@@ -217,7 +217,7 @@ def test_narrow_to_data_is_the_member_data_and_nothing_else(log_url: str) -> Non
 
 @pytest.mark.requirement("CARD-replay", "INT-13.5")
 def test_a_proposal_without_scope_rules_goes_on_under_the_first_version(log_url: str) -> None:
-    with World.create(log_url, domain=held, policies=[Policy("held", [only_data])]) as world:
+    with Realm.create(log_url, domain=held, policies=[Policy("held", [only_data])]) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "held"})
         intent = world.issue("bot", "put", {"path": "other"})
         world._acting.run(lambda work: submit(work, Submission(intent), "before", scope_rules=1))

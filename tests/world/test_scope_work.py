@@ -7,11 +7,11 @@ import pytest
 from authority import Narrow, intersection
 from authority.scope import outside
 from host.enforcement import first_outside
-from world.errors import Refused
-from world.intent import IntentScope
-from world.patch import set_
-from world.paths import parse_path
-from world.patterns import compile_scope
+from world.errors import RefusedError
+from world.model.intent import IntentScope
+from world.model.patch import set_
+from world.model.paths import parse_path
+from world.model.scope_patterns import compile_scope
 from world.sizes import MAX_SCOPE_PATTERNS, MAX_SCOPE_STEPS
 
 PATTERNS = tuple(f"data.m{number % 90}.p{number}" for number in range(9_000))
@@ -44,7 +44,7 @@ def test_comparing_nine_thousand_patterns_is_exact_and_within_the_limit() -> Non
 def test_stars_that_match_in_too_many_ways_are_refused_and_not_tried_out() -> None:
     left = [".".join("*a"[number >> at & 1] for at in range(12)) + f".l{number}" for number in range(4_096)]
     right = [".".join("*b"[number >> at & 1] for at in range(12)) + ".*" for number in range(4_096)]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         intersection(left, right)
     assert (refused.value.code, refused.value.details) == ("SCOPE_TOO_LARGE", {"max_steps": MAX_SCOPE_STEPS})
 
@@ -60,7 +60,7 @@ def test_ten_million_narrowings_are_refused_after_one_more_than_the_limit(kind: 
             yield f"p{number}"
 
     given = patterns() if kind is iter else [f"p{number}" for number in range(MAX_SCOPE_PATTERNS + 1)]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         Narrow(given)
     assert refused.value.code == "SCOPE_TOO_LARGE"
     assert refused.value.details == {"patterns": MAX_SCOPE_PATTERNS + 1, "max_patterns": MAX_SCOPE_PATTERNS}

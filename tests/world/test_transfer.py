@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench.realms import Realm
+from bench.realms import BenchRealm
 from tests.golden.garden import FOLDER, record
-from world.errors import DamagedLog, Refused
+from world.audit.verify import verify
+from world.errors import DamagedLogError, RefusedError
 from world.log import open_log
-from world.verify import verify
-from worldprotocol.facade import World
-from worldprotocol.transfer import HEAD_EVERY, export_log, import_log, read_heads
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import HEAD_EVERY, export_log, import_log, read_heads
 
 GOLDEN = (FOLDER / "garden.jsonl").read_bytes()
 LINES = GOLDEN.splitlines(keepends=True)
@@ -29,8 +29,8 @@ def exported(address: str) -> bytes:
     return out.getvalue()
 
 
-def refusal(content: bytes, address: str) -> Refused:
-    with pytest.raises(Refused) as refused:
+def refusal(content: bytes, address: str) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
         import_log(io.BytesIO(content), address)
     return refused.value
 
@@ -43,7 +43,7 @@ def test_an_import_has_the_same_events_and_the_same_head(shared_log_url: str, tm
         assert export_log(world.log, out) == head
     done = import_log(io.BytesIO(out.getvalue()), shared_log_url)
     assert (done.added, done.head, done.name) == (len(events), head, "main")
-    with World.look(shared_log_url) as world:
+    with Realm.open_read_only(shared_log_url) as world:
         assert list(world.log.read()) == events
         assert world.log.head() == head
         assert verify(world.log, against=read_heads(io.BytesIO(out.getvalue()))).ok
@@ -51,7 +51,7 @@ def test_an_import_has_the_same_events_and_the_same_head(shared_log_url: str, tm
 
 
 def test_tree_heads_stand_in_long_files_and_are_kept(tmp_path: Path) -> None:
-    realm = Realm(str(tmp_path / "long.db"), durability="normal")
+    realm = BenchRealm(str(tmp_path / "long.db"), durability="normal")
     realm.grow(3 * HEAD_EVERY)
     realm.close()
     content = exported(str(tmp_path / "long.db"))
@@ -65,7 +65,7 @@ def test_tree_heads_stand_in_long_files_and_are_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_import_goes_on_where_the_log_is_a_beginning_of_the_file(tmp_path: Path) -> None:
     address = str(tmp_path / "world.db")
-    realm = Realm(address)
+    realm = BenchRealm(address)
     realm.grow(100)
     first = exported(address)
     realm.grow(5_000)
@@ -84,7 +84,7 @@ def test_an_import_goes_on_where_the_log_is_a_beginning_of_the_file(tmp_path: Pa
 
 def test_other_events_in_the_target_are_refused_and_left_alone(tmp_path: Path) -> None:
     address = str(tmp_path / "world.db")
-    realm = Realm(address)
+    realm = BenchRealm(address)
     realm.close()
     before = exported(address)
     assert refusal(GOLDEN, address).code == "LOG_NOT_EMPTY"
@@ -131,7 +131,7 @@ def test_no_changed_byte_is_imported(tmp_path: Path, at: int, flip: int) -> None
     content[at] ^= flip
     try:
         done = import_log(io.BytesIO(bytes(content)), str(tmp_path / "world.db"))
-    except Refused as refused:
+    except RefusedError as refused:
         why = refused
     else:  # the log's name is a remark, and JSON may be spaced in another way
         assert done.head == read_heads(LINES[-1:])[0]
@@ -169,7 +169,7 @@ def test_a_damaged_log_is_not_exported_as_sound(tmp_path: Path) -> None:
     with database:
         database.execute("UPDATE wp_event SET topic = 'branch.created' WHERE version = 2 AND stream = 'realm'")
     database.close()
-    with pytest.raises(DamagedLog) as damaged:
+    with pytest.raises(DamagedLogError) as damaged:
         exported(address)
     assert damaged.value.details["position"] == 2
 
@@ -178,5 +178,5 @@ def test_heads_are_read_from_lines_of_either_form() -> None:
     head = read_heads(LINES[-1:])[0]
     assert read_heads([f"{head}\n".encode(), b"\n"]) == [head]
     assert read_heads(LINES) == [head]
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         read_heads([b"something else\n"])

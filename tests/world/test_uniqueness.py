@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
-from world.canonical import canonical_bytes
-from world.errors import Refused
-from world.events import (
+from world.audit.unique_ids import NAMING, Repeats
+from world.audit.verify import verify
+from world.errors import RefusedError
+from world.events.definitions import (
     DecisionMade,
     HumanAnswered,
     ProjectionRecorded,
@@ -26,10 +27,9 @@ from world.events import (
     decode_event,
 )
 from world.log import NewEvent, open_log
-from world.uniqueness import NAMING, Repeats
-from world.verify import verify
-from worldprotocol.proofs.exports import check_export
-from worldprotocol.transfer import import_log
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.export.jsonl import import_log
+from worldprotocol.export.proofs.exports import check_export
 
 GOLDEN = FOLDER / "garden-leased.jsonl"
 WHERE: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
@@ -59,7 +59,7 @@ def repeated(what: str) -> tuple[list[dict[str, Any]], int, str]:
 def test_an_id_that_comes_twice_is_found(tmp_path: Path, what: str) -> None:
     told, position, name = repeated(what)
     words = f"the {what} {name} has been there before"
-    with pytest.raises(Refused, match=words) as refused:
+    with pytest.raises(RefusedError, match=words) as refused:
         import_log(io.BytesIO(b"".join(canonical_bytes(line) + b"\n" for line in told)), str(tmp_path / "copy.db"))
     assert refused.value.details["position"] == position
     with open_log(str(tmp_path / "odd.db"), create=True) as log, log.write() as transaction:

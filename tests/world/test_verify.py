@@ -14,27 +14,27 @@ from hypothesis import given
 
 from tests.golden.garden import FOLDER, record
 from tests.golden.generate import rehashed
-from world.canonical import canonical_bytes
-from world.checking import is_canonical
-from world.errors import DamagedLog, Refused
+from world.audit.event_checks import is_canonical
+from world.audit.replay import replay
+from world.audit.verify import VerificationReport, verify
+from world.errors import DamagedLogError, RefusedError
 from world.log import NewEvent, TreeHead, open_log
 from world.log.tables import LOG_SHIFT
-from world.replay import replay
-from world.verify import Report, verify
-from worldprotocol.facade import World
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import import_log
 from worldprotocol.testing import strategies as wp
-from worldprotocol.transfer import import_log
 
 Lines = list[dict[str, Any]]
 GOLDEN = (FOLDER / "garden.jsonl").read_bytes().splitlines(keepends=True)
 
 
-def verified(address: str, **options: Any) -> Report:
-    with World.look(address) as world:
+def verified(address: str, **options: Any) -> VerificationReport:
+    with Realm.open_read_only(address) as world:
         return verify(world.log, **options)
 
 
-def first(report: Report) -> tuple[str, int]:
+def first(report: VerificationReport) -> tuple[str, int]:
     assert not report.ok
     return report.findings[0].code, report.findings[0].position
 
@@ -109,7 +109,7 @@ def test_a_state_that_is_no_text_is_a_finding(address: str) -> None:
     bad = b'{"at":1,"by":"\xff"}'
     change(address, "UPDATE wp_event SET state = CAST(? AS TEXT) WHERE id = ?", bad, key(5))
     assert first(verified(address)) == ("EVENT_CHANGED", 5)
-    with World.look(address) as world, pytest.raises(DamagedLog):
+    with Realm.open_read_only(address) as world, pytest.raises(DamagedLogError):
         replay(world.log)
 
 
@@ -142,7 +142,7 @@ def test_a_changed_head_and_a_head_kept_elsewhere_are_compared(address: str) -> 
 # Events whose leaves and tree heads were made to fit: only what they say gives them away.
 
 
-def forged(tmp_path: Path, forge: Callable[[Lines], None]) -> Report:
+def forged(tmp_path: Path, forge: Callable[[Lines], None]) -> VerificationReport:
     told: Lines = [json.loads(line) for line in GOLDEN]
     forge(told)
     address = str(tmp_path / "forged.db")
@@ -231,7 +231,7 @@ def test_an_intent_id_that_comes_twice_is_named(tmp_path: Path) -> None:
     position = of(told, "proposal.submitted", 2)["position"]
     assert ("DUPLICATE_ID", position) in [(f.code, f.position) for f in forged(tmp_path, twice).findings]
     twice(told)
-    with pytest.raises(Refused, match=f"Event {position}"):
+    with pytest.raises(RefusedError, match=f"Event {position}"):
         import_log(io.BytesIO(b"".join(rehashed(told))), str(tmp_path / "import.db"))
     assert not (tmp_path / "import.db").exists()
 
@@ -258,7 +258,7 @@ def test_an_index_that_says_something_else_is_found(address: str, sql: str) -> N
 
 
 def test_a_checkpoint_that_is_not_the_worlds_data_is_found(address: str) -> None:
-    with World.look(address) as world:
+    with Realm.open_read_only(address) as world:
         row = next(iter(world.worlds(3)))
         data = canonical_bytes(world.data(row.world_id)).decode()
     change(address, "INSERT INTO wp_checkpoint VALUES (1, ?, ?)", row.world_id, data)

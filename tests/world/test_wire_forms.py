@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from world.actor import ActorRef
-from world.core import EffectResult
-from world.decision import DecisionRecord, Quorum, RuleOutcome, Ruling, voters
-from world.errors import Refused
-from world.frozen import freeze
-from world.intent import IntentInstance, IntentScope
+from world.core import EffectAnswer
+from world.errors import RefusedError
 from world.klis.conflict import Conflict
 from world.klis.ledger import Ledger
 from world.klis.manifest import manifest_schema
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
-from world.klis.resource import read_resource
+from world.klis.resources.resource import read_resource
 from world.klis.session import Lease, Session
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple
-from world.patch import Patch, set_, unset
-from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
-from world.source import SourceEvent
+from world.model.actor import ActorRef
+from world.model.decision import DecisionRecord, Quorum, RuleOutcome, Ruling, voters
+from world.model.immutable_json import freeze
+from world.model.intent import IntentInstance, IntentScope
+from world.model.patch import Patch, set_, unset
+from world.model.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
+from world.model.source import SourceEvent
 
 FILE = read_resource("FILE:/a/*")
 SCOPE = IntentScope(allowed_paths=("data.a",), note="why")
@@ -161,10 +161,10 @@ BOTH_WAYS: list[Any] = [
     (unset("a.b"), {"op": "unset", "path": "a.b"}),
     (Patch("merge", "a", {"x": None}), {"op": "merge", "path": "a", "value": {"x": None}}),
     (
-        EffectResult(freeze([1]), (unset("a"),), ERROR),
+        EffectAnswer(freeze([1]), (unset("a"),), ERROR),
         {"value": [1], "patches": [{"op": "unset", "path": "a"}], "error": ERROR_WIRE},
     ),
-    (EffectResult(), {"value": None, "patches": [], "error": None}),
+    (EffectAnswer(), {"value": None, "patches": [], "error": None}),
 ]
 
 
@@ -184,7 +184,7 @@ def test_a_value_has_this_json_and_is_read_from_it(value: Any, wire: dict[str, A
 )
 def test_a_value_that_lacks_a_member_is_refused(kind: Any, wire: dict[str, Any], lacking: tuple[str, ...]) -> None:
     for name in lacking:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             kind.from_wire({key: value for key, value in wire.items() if key != name})
         assert caught.value.code == "INVALID_SNAPSHOT"
 

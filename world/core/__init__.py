@@ -5,38 +5,38 @@ came of it. Nothing here reads a clock, draws a random number or touches the out
 Source: design section 4; HC-compute, HC-flow, IC-action.
 """
 
-from world.core.anatomy import check_expression, dependencies
 from world.core.availability import AvailabilityContext, LocalPredicate
 from world.core.compute import Computation, apply, availability, compute, genesis
 from world.core.derive import recompute
 from world.core.domain import Domain, load_domain
-from world.core.execution import ComputeContext, EffectResult, Invocation
-from world.core.expression import compile_expression
+from world.core.execution import ComputeContext, EffectAnswer, Invocation
+from world.core.expressions.expression import compile_expression
+from world.core.expressions.expression_ast import check_expression, dependencies
+from world.core.expressions.scope import Scope
 from world.core.python_action import (
     ActionContext,
-    ActionFailed,
+    ActionFailedError,
     ActionSteps,
     EffectCall,
-    EffectFailed,
+    EffectFailedError,
     effect,
 )
 from world.core.schema import DomainSchema, load_schema, unchecked_schema
-from world.core.scope import Scope
 from world.core.values import ExpressionError
-from world.patch import Patch, merge, scope_allows, set_, unset
+from world.model.patch import Patch, merge, scope_allows, set_, unset
 
 __all__ = [
     "ActionContext",
-    "ActionFailed",
+    "ActionFailedError",
     "ActionSteps",
     "AvailabilityContext",
     "Computation",
     "ComputeContext",
     "Domain",
     "DomainSchema",
+    "EffectAnswer",
     "EffectCall",
-    "EffectFailed",
-    "EffectResult",
+    "EffectFailedError",
     "ExpressionError",
     "Invocation",
     "LocalPredicate",

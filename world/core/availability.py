@@ -17,20 +17,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from world.actor import ActorRef
-from world.core.anatomy import check_expression, operands, paths_read
-from world.core.expression import Evaluate, compile_expression
+from world.core.expressions.expression import Evaluate, compile_expression
+from world.core.expressions.expression_ast import check_expression, operands, paths_read
+from world.core.expressions.scope import Scope
 from world.core.python_action import ComputedView
-from world.core.scope import Scope
 from world.core.values import ExpressionError, kind_of, truth
-from world.frozen import FrozenDict, freeze
-from world.paths import Segments, array_index, format_name, format_path, parse_path
-from world.snapshot import SnapshotView
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.paths import Segments, array_index, format_name, format_path, parse_path
+from world.model.snapshot import SnapshotView
 
 __all__ = [
     "AvailabilityContext",
+    "CompiledPredicate",
     "LocalPredicate",
-    "Predicate",
     "actor_fields",
     "impure_reads",
     "needed",
@@ -100,7 +100,7 @@ _JSON: Final = (bool, int, float, str, list, dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Predicate:
+class CompiledPredicate:
     """An expression as a predicate, looked at and compiled.
 
     Args:
@@ -130,20 +130,20 @@ class Predicate:
         return absent + [name for name in self.computed if not _is_known(computed, name)]
 
 
-def read_predicate(expression: Any) -> Predicate:
+def read_predicate(expression: Any) -> CompiledPredicate:
     """Return an expression as a predicate; it may be malformed or impure, and then says so."""
     faults = tuple(f"{path}: {message}" for path, message in check_expression(expression))
     if faults:
-        return Predicate(faults, (), (), (), (), _undecided(faults[0]))
+        return CompiledPredicate(faults, (), (), (), (), _undecided(faults[0]))
     impure = tuple(impure_reads(expression))
     reads = tuple(sorted(paths_read(expression)))
     if impure:
         told = f"A predicate is a function of data, computed values and {ACTOR}; it cannot read {', '.join(impure)}."
-        return Predicate((), impure, (), (), reads, _undecided(told))
+        return CompiledPredicate((), impure, (), (), reads, _undecided(told))
     wanted = sorted(set(needed(expression)))
     actor = tuple(parse_path(path)[1:] for path in wanted if path.startswith(ACTOR))
     computed = tuple(path for path in wanted if path.startswith("computed."))
-    return Predicate((), (), actor, computed, reads, compile_expression(expression))
+    return CompiledPredicate((), (), actor, computed, reads, compile_expression(expression))
 
 
 def _undecided(message: str) -> Evaluate:

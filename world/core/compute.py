@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
-from world.actor import ActorRef
 from world.core.availability import AvailabilityContext, actor_fields
 from world.core.derive import recompute
-from world.core.execution import ComputeContext, EffectResult, Execution, Invocation, Program, Stop
-from world.core.scope import Scope
+from world.core.execution import ComputeContext, EffectAnswer, Execution, Invocation, Program, StopError
+from world.core.expressions.scope import Scope
 from world.core.validate import check_input, check_patch
 from world.core.values import ExpressionError, truth
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.patch import EMPTY, Patch, apply_patch
-from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.patch import EMPTY, Patch, apply_patch
+from world.model.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
 
 __all__ = ["Computation", "ComputeStatus", "apply", "availability", "compute", "genesis"]
 
 ComputeStatus = Literal["complete", "halted", "pending", "error"]
-Journal = Mapping[str, EffectResult]
+Journal = Mapping[str, EffectAnswer]
 _NOTHING: Final[Journal] = {}
 
 
@@ -73,7 +73,7 @@ def compute(
     """
     try:
         intent = replace(intent, input=freeze(intent.input))
-    except Refused as refused:
+    except RefusedError as refused:
         return _refused(program, snapshot, replace(intent, input=None), context, refused)
     execution = Execution(program, snapshot, intent, context, journal)
     return perform(execution, snapshot, lambda: run(execution, snapshot, first=not journal))
@@ -90,17 +90,17 @@ def perform(execution: Execution, snapshot: Snapshot, steps: Callable[[], None])
     status, error, requirement = "complete", None, None
     try:
         steps()
-    except Stop as stop:
+    except StopError as stop:
         status, error, requirement = stop.status, stop.error, stop.requirement
     except RecursionError:
         error = _error(execution, "LIMIT_EXCEEDED", "The computation is nested too deep.")
-    except Refused as refused:
+    except RefusedError as refused:
         error = _error(execution, refused.code, refused.message)
     return _ended(execution, snapshot, "error" if error else status, error, requirement)
 
 
 def _refused(
-    program: Program, snapshot: Snapshot, intent: Invocation, context: ComputeContext, refused: Refused
+    program: Program, snapshot: Snapshot, intent: Invocation, context: ComputeContext, refused: RefusedError
 ) -> Computation:
     execution = Execution(program, snapshot, intent, context, _NOTHING)
     return _ended(execution, snapshot, "error", _error(execution, "INVALID_INPUT", refused.message), None)
@@ -119,7 +119,7 @@ def run(execution: Execution, snapshot: Snapshot, *, first: bool) -> None:
         first: whether no effect was made yet; only then are input and availability checked.
 
     Raises:
-        Stop: where it ends before the action's own end.
+        StopError: where it ends before the action's own end.
     """
     intent = execution.invocation
     action = execution.schema.actions.get(intent.type)
@@ -233,7 +233,7 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
         if not fault:
             try:
                 data = apply_patch(data, patch)
-            except Refused as refused:
+            except RefusedError as refused:
                 code, message = refused.code, refused.message
         if code:
             return _unapplied(program, snapshot, ErrorValue(code, message, "", patch.path, context.now), context)
@@ -265,7 +265,7 @@ def genesis(program: Program, context: ComputeContext, data: Mapping[str, Any] |
         data: top-level fields that start otherwise, or have no default.
 
     Raises:
-        Refused: ``INVALID_DATA`` for given fields that do not obey the state's spec, and for required
+        RefusedError: ``INVALID_DATA`` for given fields that do not obey the state's spec, and for required
             fields that have neither a default nor a value; ``details["faults"]`` names each.
     """
     fields = program.schema.state.fields or {}
@@ -285,7 +285,7 @@ def genesis(program: Program, context: ComputeContext, data: Mapping[str, Any] |
         f"The field {name!r} is required." for name, spec in fields.items() if spec.required and name not in start
     ]
     if faults:
-        raise Refused("INVALID_DATA", "The data cannot start like this: " + " ".join(faults), faults=faults)
+        raise RefusedError("INVALID_DATA", "The data cannot start like this: " + " ".join(faults), faults=faults)
     meta = Meta(0, context.now, context.random_seed, program.schema.hash)
     return Snapshot(start, recompute(program, start), System(), None, meta)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from world.core.scope import Scope
+from world.core.expressions.scope import Scope
 from world.core.values import ExpressionError
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
+from world.errors import RefusedError
+from world.model.immutable_json import FrozenDict, freeze
 
 if TYPE_CHECKING:
     from world.core.execution import Program
@@ -62,7 +62,7 @@ def _value(program: Program, spec: ComputedSpec, data: FrozenDict, values: Mappi
         if spec.evaluate is not None:
             return freeze(spec.evaluate(Scope(data, computed=values)))
         return freeze(program.computed_function(spec.name)(_seen(spec, data, values)))
-    except (ExpressionError, Refused, RecursionError):
+    except (ExpressionError, RefusedError, RecursionError):
         return None
     except Exception:  # noqa: BLE001 - a computed value is total, whatever its author's function raises
         return None

@@ -28,17 +28,17 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel
 
-from world.canonical import read_json
-from world.code_identity import Identity, changed_names, identity_of, own_source_hash
-from world.core.anatomy import dependencies
+from world.code.identity import Identity, changed_names, identity_of, own_source_hash
 from world.core.availability import LocalPredicate
 from world.core.execution import Execution
+from world.core.expressions.expression_ast import dependencies
 from world.core.fields_of import input_spec, state_spec
 from world.core.python_action import Action, run_python
 from world.core.schema import DomainSchema, load_schema
-from world.errors import Refused
-from world.frozen import freeze
+from world.errors import RefusedError
 from world.markup import load_yaml
+from world.model.canonical_json import read_json
+from world.model.immutable_json import freeze
 from world.sizes import MAX_DOMAIN_BYTES
 
 __all__ = ["Domain", "load_domain"]
@@ -57,7 +57,7 @@ class Domain:
         description: for people.
 
     Raises:
-        Refused: ``UNSUPPORTED_TYPE`` for a state model that has no JSON form.
+        RefusedError: ``UNSUPPORTED_TYPE`` for a state model that has no JSON form.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Domain:
 
     @property
     def schema(self) -> DomainSchema:
-        """The schema of what was declared so far; ``Refused`` ``INVALID_SCHEMA`` names every fault of it."""
+        """The schema of what was declared so far; ``RefusedError`` ``INVALID_SCHEMA`` names every fault of it."""
         if self._schema is None:
             self._schema = load_schema(self._portable)
         return self._schema
@@ -107,7 +107,7 @@ class Domain:
             A decorator; with an expression there is nothing to decorate and it may be dropped.
 
         Raises:
-            Refused: ``DUPLICATE_NAME``.
+            RefusedError: ``DUPLICATE_NAME``.
         """
         full = name if name.startswith("computed.") else f"computed.{name}"
         fields = self._portable["computed"]["fields"]
@@ -147,7 +147,7 @@ class Domain:
                 input.
 
         Raises:
-            Refused: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another
+            RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another
                 argument is not what it should be.
         """
         actions = self._portable["actions"]
@@ -180,21 +180,21 @@ class Domain:
             action: one that was declared before, without an availability expression.
 
         Raises:
-            Refused: ``DUPLICATE_NAME`` where the action has a predicate; ``INVALID_ACTION`` where there is no such
+            RefusedError: ``DUPLICATE_NAME`` where the action has a predicate; ``INVALID_ACTION`` where there is no such
                 action, or the function is async or a generator.
         """
         spec = self._portable["actions"].get(action)
         if spec is None:
             told = f"There is no action {action!r} to be available; declare it above its predicate."
-            raise Refused("INVALID_ACTION", told, action=action)
+            raise RefusedError("INVALID_ACTION", told, action=action)
         if action in self._predicates or spec.get("available") is not None:
             told = f"The action {action!r} has an availability predicate already; it takes one."
-            raise Refused("DUPLICATE_NAME", told, name=action)
+            raise RefusedError("DUPLICATE_NAME", told, name=action)
 
         def register(function: F) -> F:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
                 told = f"The predicate of {action!r} must be a plain function of one context, which answers at once."
-                raise Refused("INVALID_ACTION", told, action=action)
+                raise RefusedError("INVALID_ACTION", told, action=action)
             name = getattr(function, "__qualname__", type(function).__name__)
             self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
             self._schema = None
@@ -227,7 +227,7 @@ class Domain:
             **spec: available, label, description, manifest as in the portable form.
 
         Raises:
-            Refused: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where an argument is not what it should be.
+            RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where an argument is not what it should be.
         """
         self._new(name, self._portable["actions"], "action")
         _check_declared(name, **spec)
@@ -238,7 +238,7 @@ class Domain:
 
     def _new(self, name: str, known: Mapping[str, Any], noun: str) -> None:
         if name in known:
-            raise Refused("DUPLICATE_NAME", f"The domain has a {noun} called {name!r} already.", name=name)
+            raise RefusedError("DUPLICATE_NAME", f"The domain has a {noun} called {name!r} already.", name=name)
         self._schema = None
 
     def run_action(self, execution: Execution) -> None:
@@ -253,7 +253,7 @@ class Domain:
         """Return the identity of each function's code, None where its source is not at hand.
 
         Names are ``action:<name>``, ``available:<name>`` and ``computed:<name>``. An identity covers everything that
-        the function reaches in its own package, the model of its input included; see ``world.code_identity``.
+        the function reaches in its own package, the model of its input included; see ``world.code.identity``.
         """
         return {name: None if found is None else found.text for name, found in self._found().items()}
 
@@ -296,12 +296,12 @@ class Domain:
         """Return a domain without Python functions.
 
         Raises:
-            Refused: ``PYTHON_REQUIRED`` for a schema that names some.
+            RefusedError: ``PYTHON_REQUIRED`` for a schema that names some.
         """
         wanted = [f"action {name}" for name, action in schema.actions.items() if action.python is not None]
         wanted += [f"computed value {spec.name}" for spec in schema.computed if spec.python is not None]
         if wanted:
-            raise Refused(
+            raise RefusedError(
                 "PYTHON_REQUIRED",
                 f"The schema of {schema.id} needs Python functions for {', '.join(wanted)}; portable data "
                 "holds none. Give the Domain object of the module that declares them, as module:name.",
@@ -320,7 +320,7 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
         source: the schema as JSON data, or the path of a JSON or YAML file.
 
     Raises:
-        Refused: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
+        RefusedError: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
             ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for
             the file.
     """
@@ -329,17 +329,17 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
     path = Path(source)
     try:
         return Domain.of_schema(load_schema(_read_file(path)))
-    except Refused as refused:
+    except RefusedError as refused:
         shown = str(path.resolve() if ".." in path.parts else path)
         told = {**refused.details, "file": shown}
-        raise Refused(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
+        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
 
 
 def _read_file(path: Path) -> Any:
     try:
         size = path.stat().st_size
         if size > MAX_DOMAIN_BYTES:
-            raise Refused(
+            raise RefusedError(
                 "FILE_UNREADABLE",
                 f"It has {size} bytes; the limit is {MAX_DOMAIN_BYTES} (MAX_DOMAIN_BYTES). Split the domain.",
                 path=str(path),
@@ -347,7 +347,7 @@ def _read_file(path: Path) -> Any:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise Refused("FILE_UNREADABLE", f"It cannot be read: {why}.", path=str(path)) from None
+        raise RefusedError("FILE_UNREADABLE", f"It cannot be read: {why}.", path=str(path)) from None
     if path.suffix not in (".yaml", ".yml"):
         return read_json(content)
     return freeze(load_yaml(content))
@@ -377,10 +377,10 @@ def _check_declared(action: str, **given: Any) -> None:
         wrong = None if isinstance(value, types) else f"not {type(value).__name__}"
         try:
             freeze(value)
-        except Refused as refused:
+        except RefusedError as refused:
             wrong = wrong or refused.message.rstrip(".")
         if wrong:
-            raise Refused(
+            raise RefusedError(
                 "INVALID_ACTION",
                 f"The action {action!r} is declared with {name}={value!r:.60}; {name} takes {words} ({wrong}).",
                 action=action,
@@ -401,7 +401,7 @@ def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | N
             hints = {}
     model = hints.get(parameters[1].name) if len(parameters) == 2 else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise Refused(
+        raise RefusedError(
             "INVALID_ACTION",
             f"The action {name!r} must be f(ctx) or f(ctx, input: Model) with a pydantic Model.",
             action=name,

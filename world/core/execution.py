@@ -3,7 +3,7 @@
 An execution starts from its base snapshot. An effect that the journal knows is answered from there; the first
 one that it does not know stops the execution as pending (IC-effects, IC-reentry). So an execution is a pure
 function of snapshot, intent, context and journal. One that stopped in a Python generator may be kept and go on
-from where it stopped (``world.core.live``).
+from where it stopped (``world.core.flows.suspended_execution``).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from world.actor import ActorRef
-from world.canonical import canonical_bytes
 from world.core.derive import recompute
-from world.core.scope import Scope
+from world.core.expressions.scope import Scope
 from world.core.validate import check_patch
 from world.core.values import ExpressionError
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.identity import requirement_id
-from world.patch import Patch, apply_patch
-from world.snapshot import ErrorValue, Requirement, Snapshot
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes
+from world.model.identity import requirement_id
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.patch import Patch, apply_patch
+from world.model.snapshot import ErrorValue, Requirement, Snapshot
 
 if TYPE_CHECKING:
     from world.core.availability import LocalPredicate
@@ -33,11 +33,11 @@ __all__ = [
     "MAX_FLOW_DEPTH",
     "MAX_PATCHES",
     "ComputeContext",
-    "EffectResult",
+    "EffectAnswer",
     "Execution",
     "Invocation",
     "Program",
-    "Stop",
+    "StopError",
     "Suspended",
 ]
 
@@ -82,7 +82,7 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectResult:
+class EffectAnswer:
     """What an effect gave back, as the journal holds it (HC-handlers, HC-journal).
 
     Args:
@@ -104,8 +104,8 @@ class EffectResult:
         }
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> EffectResult:
-        """Read a result; raises ``Refused`` as ``Patch.from_wire`` and ``ErrorValue.from_wire`` do."""
+    def from_wire(cls, wire: Mapping[str, Any]) -> EffectAnswer:
+        """Read a result; raises ``RefusedError`` as ``Patch.from_wire`` and ``ErrorValue.from_wire`` do."""
         error = wire.get("error")
         return cls(
             freeze(wire.get("value")),
@@ -135,7 +135,7 @@ class Program(Protocol):
         ...
 
 
-class Stop(Exception):
+class StopError(Exception):
     """The end of an execution before its action's own end."""
 
     def __init__(
@@ -198,7 +198,7 @@ class Execution:
         snapshot: Snapshot,
         invocation: Invocation,
         context: ComputeContext,
-        journal: Mapping[str, EffectResult],
+        journal: Mapping[str, EffectAnswer],
     ) -> None:
         """Start from a base snapshot; see ``compute`` for the arguments."""
         self.program = program
@@ -245,7 +245,7 @@ class Execution:
             at: the node that makes it.
 
         Raises:
-            Stop: as an error where the state's spec or the data has no room for it.
+            StopError: as an error where the state's spec or the data has no room for it.
         """
         fault = check_patch(self.schema, self.data, patch)
         if fault:
@@ -254,12 +254,12 @@ class Execution:
             self.fail("LIMIT_EXCEEDED", f"One execution makes more than {MAX_PATCHES} patches.", at)
         try:
             self.data = apply_patch(self.data, patch)
-        except Refused as refused:
+        except RefusedError as refused:
             self.fail(refused.code, refused.message, at)
         self.scope.data = self.data
         self.patches.append(patch)
 
-    def effect(self, name: str, params: Any, at: str) -> EffectResult:
+    def effect(self, name: str, params: Any, at: str) -> EffectAnswer:
         """Return an effect's result from the journal.
 
         Args:
@@ -268,18 +268,18 @@ class Execution:
             at: the node that makes it; with the arguments it names the effect (IC-reqid).
 
         Raises:
-            Stop: as pending where the journal has no result; as an error past ``MAX_EFFECTS`` or for
+            StopError: as pending where the journal has no result; as an error past ``MAX_EFFECTS`` or for
                 arguments that are no JSON.
         """
         try:
             frozen = freeze(params)
             key = self._key_of(name, frozen, at)
-        except Refused as refused:
+        except RefusedError as refused:
             self.fail("TYPE_MISMATCH", f"The arguments of {name} are no JSON. {refused.message}", at)
         if len(self.answered) >= MAX_EFFECTS:
             self.fail("LIMIT_EXCEEDED", f"One execution makes more than {MAX_EFFECTS} effects.", at)
         if key not in self.journal:
-            raise Stop("pending", requirement=Requirement(key, name, frozen, self.action_id, at))
+            raise StopError("pending", requirement=Requirement(key, name, frozen, self.action_id, at))
         self.answered.append(key)
         return self.journal[key]
 
@@ -301,11 +301,11 @@ class Execution:
             self.fail(error.code, error.message, at)
 
     def fail(self, code: str, message: str, at: str, context: Mapping[str, Any] | None = None) -> NoReturn:
-        """End the execution with an error value; always raises ``Stop``."""
+        """End the execution with an error value; always raises ``StopError``."""
         if not message.isascii():
             # Half of a surrogate pair could not be recorded.
             message = message.encode("utf-8", "replace").decode()
-        raise Stop("error", error=ErrorValue(code, message, self.action_id, at, self.context.now, context))
+        raise StopError("error", error=ErrorValue(code, message, self.action_id, at, self.context.now, context))
 
 
 class _SystemOnDemand(Mapping[str, Any]):

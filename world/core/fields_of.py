@@ -13,8 +13,8 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
-from world.errors import Refused
-from world.literal_secrets import is_secret_schema
+from world.errors import RefusedError
+from world.model.literal_secrets import is_secret_schema
 
 __all__ = ["input_spec", "state_spec"]
 
@@ -31,7 +31,7 @@ def input_spec(model: type[BaseModel]) -> dict[str, Any]:
     """Return the field spec of an action's input.
 
     Raises:
-        Refused: ``UNSUPPORTED_TYPE`` for a model that has no JSON Schema.
+        RefusedError: ``UNSUPPORTED_TYPE`` for a model that has no JSON Schema.
     """
     document = _json_schema(model)
     return {**_spec(document, document.get("$defs", {}), ()), "required": bool(document.get("required"))}
@@ -41,7 +41,7 @@ def state_spec(model: type[BaseModel]) -> dict[str, Any]:
     """Return ``{"fields": ...}`` of a state model, with the defaults that its fields declare.
 
     Raises:
-        Refused: ``UNSUPPORTED_TYPE`` for a model that has no JSON Schema, or a default that is no JSON.
+        RefusedError: ``UNSUPPORTED_TYPE`` for a model that has no JSON Schema, or a default that is no JSON.
     """
     document = _json_schema(model)
     fields = _members(document, document.get("$defs", {}), ())
@@ -61,7 +61,7 @@ def _plain(model: type[BaseModel], name: str, annotation: Any, default: Any) -> 
     try:
         return TypeAdapter(annotation).dump_python(default, mode="json", by_alias=True)
     except Exception as error:
-        raise Refused(
+        raise RefusedError(
             "UNSUPPORTED_TYPE", f"The default of {model.__name__}.{name} is no JSON: {error}", field=name
         ) from error
 
@@ -70,7 +70,7 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
     try:
         return model.model_json_schema(by_alias=True, mode="validation")
     except Exception as error:
-        raise Refused(
+        raise RefusedError(
             "UNSUPPORTED_TYPE", f"{model.__name__} has no JSON form: {error}", model=model.__name__
         ) from error
 
@@ -87,12 +87,12 @@ def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str,
     """Return the spec of a JSON Schema; what a field spec cannot say counts as anything.
 
     Raises:
-        Refused: ``UNSUPPORTED_TYPE`` for a secret that is no text.
+        RefusedError: ``UNSUPPORTED_TYPE`` for a secret that is no text.
     """
     if is_secret_schema(schema):
         told = _spec({key: value for key, value in schema.items() if key not in ("secret", "writeOnly")}, named, above)
         if told["type"] not in ("string", "any"):
-            raise Refused(
+            raise RefusedError(
                 "UNSUPPORTED_TYPE", f"A secret field is a text, not {told['type']}: use SecretStr or a secret str."
             )
         return {**told, "secret": True}

@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from world.core.anatomy import check_expression, dependencies, reads_system
 from world.core.availability import ACTOR, impure_reads
-from world.core.declared import manifest_faults
+from world.core.dependency_order import circles
+from world.core.expressions.expression_ast import check_expression, dependencies, reads_system
 from world.core.fields import ANY, FieldSpec, field_at, read_field
-from world.core.flow_lint import FlowReader
-from world.core.order import circles
-from world.core.schema import Fault
-from world.identity import schema_hash
-from world.paths import parse_path
+from world.core.flows.flow_lint import FlowReader
+from world.core.resource_declarations import manifest_faults
+from world.core.schema import SchemaFault
+from world.model.identity import schema_hash
+from world.model.paths import parse_path
 
 __all__ = ["schema_faults"]
 
@@ -26,22 +26,22 @@ _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+|[0-9a-fA-F]{8}(-[0-9a-fA-F
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 
-def schema_faults(schema: Any) -> list[Fault]:
+def schema_faults(schema: Any) -> list[SchemaFault]:
     """Return every fault of a portable schema; none for a good one."""
     if not isinstance(schema, Mapping):
-        return [Fault("SCHEMA_ERROR", "$", "A schema is an object.")]
-    return _Reader(schema).read()
+        return [SchemaFault("SCHEMA_ERROR", "$", "A schema is an object.")]
+    return _ExpressionReader(schema).read()
 
 
-class _Reader:
+class _ExpressionReader:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
-        self.faults: list[Fault] = []
+        self.faults: list[SchemaFault] = []
         self.state = ANY
         self.computed: Mapping[str, Any] = {}
         self.actions: Mapping[str, Any] = {}
 
-    def read(self) -> list[Fault]:
+    def read(self) -> list[SchemaFault]:
         self._head()
         self._state()
         computed = self.schema.get("computed", {"fields": {}})
@@ -60,7 +60,7 @@ class _Reader:
         return self.faults
 
     def add(self, code: str, path: str, message: str) -> None:
-        self.faults.append(Fault(code, path, message))
+        self.faults.append(SchemaFault(code, path, message))
 
     def _unknown_keys(self, value: Mapping[str, Any], known: frozenset[str], path: str) -> None:
         for key in value:

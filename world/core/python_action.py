@@ -9,7 +9,7 @@ A function returns patches. A generator yields effects and receives their result
 
 It may also yield a patch, which the steps after it see. Time, ids and random numbers come from the context
 only. At re-entry the generator runs again from its start and is answered from the journal (design section
-4, IC-reentry), or goes on where it stopped, if it was kept (``world.core.live``).
+4, IC-reentry), or goes on where it stopped, if it was kept (``world.core.flows.suspended_execution``).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
 
-from world.core.execution import Execution, Stop, Suspended
-from world.core.scope import seeded_fraction
-from world.frozen import FrozenDict, freeze, thaw
-from world.patch import Patch
-from world.snapshot import ErrorValue
+from world.core.execution import Execution, StopError, Suspended
+from world.core.expressions.scope import seeded_fraction
+from world.model.immutable_json import FrozenDict, freeze, thaw
+from world.model.patch import Patch
+from world.model.snapshot import ErrorValue
 
 __all__ = [
     "ActionContext",
-    "ActionFailed",
+    "ActionFailedError",
     "ActionSteps",
     "EffectCall",
-    "EffectFailed",
+    "EffectFailedError",
     "effect",
     "resume_python",
     "run_python",
@@ -59,12 +59,12 @@ def effect(type: str, /, **args: Any) -> EffectCall:  # noqa: A002 - the specifi
         **args: JSON.
 
     Raises:
-        Refused: ``NOT_CANONICAL`` for arguments that are no JSON.
+        RefusedError: ``NOT_CANONICAL`` for arguments that are no JSON.
     """
     return EffectCall(type, freeze(args))
 
 
-class EffectFailed(Exception):
+class EffectFailedError(Exception):
     """Raised into a generator where the effect it waits for failed.
 
     Args:
@@ -78,7 +78,7 @@ class EffectFailed(Exception):
         self.message = error.message
 
 
-class ActionFailed(Exception):
+class ActionFailedError(Exception):
     """A failure that an action declares; its code is the error value's code."""
 
     def __init__(self, code: str, message: str, context: Mapping[str, Any] | None = None) -> None:
@@ -158,9 +158,9 @@ class ActionContext:
             **context: JSON facts that are the same in every run.
 
         Raises:
-            ActionFailed: always; the engine takes it.
+            ActionFailedError: always; the engine takes it.
         """
-        raise ActionFailed(code, message, freeze(context) if context else None)
+        raise ActionFailedError(code, message, freeze(context) if context else None)
 
 
 Action = Callable[..., Any]
@@ -178,7 +178,7 @@ def run_python(execution: Execution, function: Action, model: type[BaseModel] | 
         model: the input's type, or None where the action takes none.
 
     Raises:
-        Stop: where it ends as pending or with an error value: ``INVALID_INPUT``, the code of ``ctx.fail``,
+        StopError: where it ends as pending or with an error value: ``INVALID_INPUT``, the code of ``ctx.fail``,
             ``ACTION_RAISED`` for any other exception, ``ACTION_INVALID_RESULT`` for a result that is no
             patches.
     """
@@ -195,7 +195,7 @@ def resume_python(execution: Execution, suspended: Suspended) -> None:
     """Go on with a Python action whose effect the execution's journal knows by now.
 
     Raises:
-        Stop: as ``run_python``.
+        StopError: as ``run_python``.
     """
     at, generator = suspended.at, suspended.generator
     with _Guard(execution, at):
@@ -218,7 +218,7 @@ def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
 
 
 class _Guard:
-    """Turns what an author's code raises into error values; only the engine's own ``Stop`` goes through."""
+    """Turns what an author's code raises into error values; only the engine's own ``StopError`` goes through."""
 
     def __init__(self, execution: Execution, at: str) -> None:
         self.execution = execution
@@ -228,12 +228,12 @@ class _Guard:
         """Nothing to prepare."""
 
     def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
-        if raised is None or isinstance(raised, Stop) or not isinstance(raised, Exception):
+        if raised is None or isinstance(raised, StopError) or not isinstance(raised, Exception):
             return
-        if isinstance(raised, ActionFailed):
+        if isinstance(raised, ActionFailedError):
             self.execution.fail(raised.code, raised.message, self.at, raised.context)
-        if isinstance(raised, EffectFailed):
-            raise Stop("error", error=raised.error) from None
+        if isinstance(raised, EffectFailedError):
+            raise StopError("error", error=raised.error) from None
         if isinstance(raised, RecursionError):
             self.execution.fail("LIMIT_EXCEEDED", "The action calls itself too deep.", self.at)
         shown = f"{type(raised).__name__}: {raised}"[:500]
@@ -249,7 +249,7 @@ def _drive(execution: Execution, generator: Generator[Any, Any, Any], step: Call
             step = _answer(execution, generator, asked, at)
     except StopIteration as end:
         return end.value
-    except Stop as stop:
+    except StopError as stop:
         if execution.keeps and stop.status == "pending":
             execution.suspended = Suspended(generator, asked, at)
         raise
@@ -265,7 +265,7 @@ def _answer(execution: Execution, generator: Generator[Any, Any, Any], asked: An
     # Effects of one action are told apart by their number: the same call twice is two effects.
     result = execution.effect(asked.type, asked.args, f"{at}[{len(execution.answered)}]")
     if result.error is not None:
-        failed = EffectFailed(result.error)
+        failed = EffectFailedError(result.error)
         return lambda: generator.throw(failed)
     return lambda: generator.send(result.value)
 

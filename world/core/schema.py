@@ -20,29 +20,29 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.core.availability import read_predicate
-from world.core.declared import ItemSpec, compile_manifest
-from world.core.expression import Evaluate, compile_expression
+from world.core.dependency_order import computed_order
+from world.core.expressions.expression import Evaluate, compile_expression
 from world.core.fields import ANY, FieldSpec, field_at, read_field
-from world.core.flow import Flow, compile_flow
-from world.core.order import computed_order
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.identity import schema_hash
-from world.paths import Segments, parse_path
+from world.core.flows.flow import Flow, compile_flow
+from world.core.resource_declarations import ItemSpec, compile_manifest
+from world.errors import RefusedError
+from world.model.identity import schema_hash
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.paths import Segments, parse_path
 
 __all__ = [
     "ActionSpec",
     "ComputedSpec",
     "DomainSchema",
-    "Fault",
     "PythonRef",
+    "SchemaFault",
     "load_schema",
     "unchecked_schema",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SchemaFault:
     """One fault of a schema.
 
     Args:
@@ -168,8 +168,8 @@ def load_schema(portable: Any) -> DomainSchema:
             there.
 
     Raises:
-        Refused: ``INVALID_SCHEMA``; ``details["faults"]`` has code, path and message of every fault.
-        Refused: ``NOT_CANONICAL`` for what is no JSON.
+        RefusedError: ``INVALID_SCHEMA``; ``details["faults"]`` has code, path and message of every fault.
+        RefusedError: ``NOT_CANONICAL`` for what is no JSON.
     """
     from world.core.lint import schema_faults
 
@@ -178,7 +178,7 @@ def load_schema(portable: Any) -> DomainSchema:
     if faults:
         shown = "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:3])
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
-        raise Refused(
+        raise RefusedError(
             "INVALID_SCHEMA",
             f"The schema has {len(faults)} fault{'s' if len(faults) > 1 else ''}: {shown}{more}",
             faults=[fault.to_wire() for fault in faults],

@@ -10,10 +10,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from world.core.fields import FieldSpec, InvalidValue, check_value
-from world.core.growth import MAX_STATE_DEPTH, growth_fault
-from world.frozen import FrozenDict, FrozenList
-from world.patch import Patch
-from world.paths import look_up, parse_path
+from world.core.state_limits import MAX_STATE_DEPTH, growth_fault
+from world.model.immutable_json import FrozenDict, FrozenList
+from world.model.patch import Patch
+from world.model.paths import look_up, parse_path
 
 if TYPE_CHECKING:
     from world.core.schema import DomainSchema

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from world.frozen import FrozenDict, FrozenList
+from world.model.immutable_json import FrozenDict, FrozenList
 
 __all__ = [
     "ExpressionError",

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from world.events import RunOpened, VerdictGiven
+    from world.events.definitions import RunOpened, VerdictGiven
     from world.klis.ledger import Ledger
 
 __all__ = ["channel_fault", "is_open", "run_fault", "why_signature"]

@@ -13,8 +13,8 @@ from world.klis.predicate import Predicate, compatible
 from world.klis.session import Lease, Session
 
 if TYPE_CHECKING:
+    from world.klis.conflict_index import Holders
     from world.klis.ledger import Ledger, Request
-    from world.klis.standing import Holders
 
 __all__ = ["Conflict", "clash", "find_conflicts"]
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from world.events import LeasesExpired
+from world.events.definitions import LeasesExpired
 from world.klis.conflict import Conflict, find_conflicts
 from world.klis.ledger import Ledger
 from world.klis.manifest import Triple
-from world.klis.scheduler import Status, decide, retry_after
 from world.klis.session import Session
+from world.klis.wait_die import Status, decide, retry_after
 
 __all__ = ["Verdict", "arbitrate", "judge", "without_expired"]
 

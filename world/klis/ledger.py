@@ -1,8 +1,8 @@
 """The lease ledger: the fold of every verdict and of every lease's end (CARD-replay, KLIS-4).
 
-It decides nothing. What may happen is decided by ``world.klis.desk``, which emits events; folding them, now or in a
-replay, gives this state. Ended leases are kept for a while so that a repeated release can be answered; the log knows
-them for ever.
+It decides nothing. What may happen is decided by ``world.klis.lease_manager``, which emits events; folding them, now or
+in a replay, gives this state. Ended leases are kept for a while so that a repeated release can be answered; the log
+knows them for ever.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Final
 
-from world.errors import DamagedLog
-from world.events import (
+from world.errors import DamagedLogError
+from world.events.definitions import (
     AgentRegistered,
     ClockConfirmed,
     Event,
@@ -29,13 +29,13 @@ from world.events import (
     RequestWithdrawn,
     VerdictGiven,
 )
+from world.klis.conflict_index import ConflictIndex
 from world.klis.manifest import Triple, read_triple
 from world.klis.predicate import Predicate
-from world.klis.resource import STANDARD, ResourceTypes
-from world.klis.scheduler import retry_after
+from world.klis.resources.resource import STANDARD, ResourceTypes
 from world.klis.session import Lease, Rank, Session
 from world.klis.settings import KlisSettings
-from world.klis.standing import Standing
+from world.klis.wait_die import retry_after
 
 __all__ = ["KLIS_EVENTS", "AgentKey", "Ledger", "Request", "queue_request", "stand"]
 
@@ -101,8 +101,8 @@ class Ledger:
     signed_from: int = 0
     requests: dict[str, Request] = field(default_factory=dict)
     sequence: int = 0
-    held: Standing = field(default_factory=Standing)
-    queued: Standing = field(default_factory=Standing)
+    held: ConflictIndex = field(default_factory=ConflictIndex)
+    queued: ConflictIndex = field(default_factory=ConflictIndex)
     verdicts: dict[str, int] = field(default_factory=lambda: {"Granted": 0, "Wait": 0, "Die": 0})
     _expiries: list[tuple[int, int, str]] = field(default_factory=list)
     _deadlines: list[tuple[int, str]] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Ledger:
 
     def __eq__(self, other: object) -> bool:
         """Tell whether two ledgers say the same, however they came about."""
-        from world.klis.stored import ledger_to_wire  # what they say is what would be stored
+        from world.klis.ledger_codec import ledger_to_wire  # what they say is what would be stored
 
         return isinstance(other, Ledger) and (self is other or ledger_to_wire(self) == ledger_to_wire(other))
 
@@ -184,7 +184,7 @@ class Ledger:
         """Bring the ledger from before an event to after it.
 
         Raises:
-            DamagedLog: when the event cannot follow what came before.
+            DamagedLogError: when the event cannot follow what came before.
         """
         if type(event) is not ClockConfirmed:
             self.clock = max(self.clock, event.at)
@@ -240,8 +240,8 @@ class Ledger:
             self.sessions.pop((session.agent_id, session.session_id), None)
 
 
-def _damaged(what: str, **details: Any) -> DamagedLog:
-    return DamagedLog("ILLEGAL_LEASE_TRANSITION", what, **details)
+def _damaged(what: str, **details: Any) -> DamagedLogError:
+    return DamagedLogError("ILLEGAL_LEASE_TRANSITION", what, **details)
 
 
 def _configured(ledger: Ledger, event: KlisConfigured) -> None:
@@ -328,7 +328,7 @@ def stand(ledger: Ledger, lease: Lease) -> None:
     lease.session.places.setdefault(lease.triple.resource.key, []).append(lease)
     ledger.held.add(lease.session, lease.triple)
     if lease.triple.predicate is Predicate.DELETES:
-        lease.session.deletions = lease.session.deletions or Standing()
+        lease.session.deletions = lease.session.deletions or ConflictIndex()
         lease.session.deletions.add(lease.session, lease.triple)
     if lease.expires_at is not None:
         _expect_end(ledger, lease.expires_at, lease)

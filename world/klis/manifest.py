@@ -16,15 +16,15 @@ import yaml as pyyaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
-from world.canonical import read_json
-from world.errors import Refused
-from world.frozen import freeze, thaw
+from world.errors import RefusedError
 from world.klis.predicate import Predicate, read_predicate
-from world.klis.resource import STANDARD, Resource, ResourceTypes, read_resource
+from world.klis.resources.resource import STANDARD, Resource, ResourceTypes, read_resource
 from world.klis.scope import Claim, check_claims, check_targets, check_width, effective_triples
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple, read_confidence, read_triple
 from world.markup import YAML_LOADER, check_yaml
+from world.model.canonical_json import read_json
+from world.model.immutable_json import freeze, thaw
 
 __all__ = [
     "ENGINE_ONLY",
@@ -161,7 +161,7 @@ def read_manifest(
         The manifest with its effective triples.
 
     Raises:
-        Refused: ``MALFORMED_SCHEMA``, ``MANIFEST_TOO_LARGE``, ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE``,
+        RefusedError: ``MALFORMED_SCHEMA``, ``MANIFEST_TOO_LARGE``, ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE``,
             ``UNKNOWN_RESOURCE_TYPE``, ``INTERNAL_CONTRADICTION`` or ``GLOBAL_SCOPE`` (KM-6.1 to KM-6.4, KM-7.2), each
             with the path of what is wrong.
     """
@@ -196,7 +196,7 @@ def manifest_document(text: str | bytes, *, yaml: bool = False) -> dict[str, Any
         yaml: whether it is YAML.
 
     Raises:
-        Refused: ``MALFORMED_SCHEMA`` with the line where there is one, ``MANIFEST_TOO_LARGE``.
+        RefusedError: ``MALFORMED_SCHEMA`` with the line where there is one, ``MANIFEST_TOO_LARGE``.
     """
     document: dict[str, Any] = thaw(_document(text, yaml=yaml))
     return document
@@ -236,13 +236,13 @@ def _document(told: Mapping[str, Any] | str | bytes, *, yaml: bool) -> Mapping[s
                 raise _too_large("$", "max_manifest_chars", MAX_MANIFEST_CHARS, "characters")
             told = _read_yaml(told) if yaml else read_json(told)
         document = freeze(told)
-    except Refused as error:
+    except RefusedError as error:
         if error.code == "MANIFEST_TOO_LARGE":
             raise
         details = {"path": "$"} | error.details
-        raise Refused("MALFORMED_SCHEMA", f"The manifest cannot be read: {error.message}", **details) from None
+        raise RefusedError("MALFORMED_SCHEMA", f"The manifest cannot be read: {error.message}", **details) from None
     if not isinstance(document, dict):
-        raise Refused("MALFORMED_SCHEMA", "A manifest is an object with the fields of KLIS-1 section 5.", path="$")
+        raise RefusedError("MALFORMED_SCHEMA", "A manifest is an object with the fields of KLIS-1 section 5.", path="$")
     return document
 
 
@@ -257,7 +257,7 @@ def _structure(document: Mapping[str, Any], settings: KlisSettings) -> _Document
     for index, intent in enumerate(checked["scope"]):
         if "to" in intent and intent["predicate"] != Predicate.RENAMES:
             path = f"$.scope[{index}].to"
-            raise Refused("MALFORMED_SCHEMA", f"{path} is for RENAMES alone: the new name.", path=path)
+            raise RefusedError("MALFORMED_SCHEMA", f"{path} is for RENAMES alone: the new name.", path=path)
         for name, text in (("resource", intent["resource"]), ("to", intent.get("to", ""))):
             if len(text) > settings.max_resource_chars:
                 place = f"$.scope[{index}].{name}"
@@ -265,7 +265,7 @@ def _structure(document: Mapping[str, Any], settings: KlisSettings) -> _Document
     return checked
 
 
-def _malformed(error: ValidationError) -> Refused:
+def _malformed(error: ValidationError) -> RefusedError:
     first = error.errors(include_url=False, include_input=False)[0]
     path, kind, location = "$", first["type"], first["loc"]
     for step in location if kind == "extra_forbidden" else _known(location):
@@ -277,7 +277,7 @@ def _malformed(error: ValidationError) -> Refused:
     }.get(kind, f"is wrong: {first['msg'].removeprefix('Value error, ')}")
     if path.endswith(".confidence") and kind != "extra_forbidden":
         clause = "is wrong: write High, Medium, Low or a number from 0 to 1"
-    return Refused("MALFORMED_SCHEMA", f"{path} {clause}.", path=path)
+    return RefusedError("MALFORMED_SCHEMA", f"{path} {clause}.", path=path)
 
 
 def _known(location: Sequence[int | str]) -> Iterator[int | str]:
@@ -313,8 +313,8 @@ def _claims(scope: Sequence[_Intent], types: ResourceTypes, settings: KlisSettin
             yield Claim(index, target, path, renamed_from=triple)
 
 
-def _too_large(path: str, limit: str, maximum: int, unit: str) -> Refused:
-    return Refused(
+def _too_large(path: str, limit: str, maximum: int, unit: str) -> RefusedError:
+    return RefusedError(
         "MANIFEST_TOO_LARGE",
         f"The manifest has more than {maximum} {unit} at {path} ({limit}); split the work.",
         path=path,
@@ -346,4 +346,4 @@ def _read_yaml(text: str | bytes) -> Any:
     except (pyyaml.YAMLError, ValueError) as error:  # a number or date may be none, bytes may be no text
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise Refused("MALFORMED_YAML", f"{getattr(error, 'problem', None) or 'it is no YAML'}{place}.") from None
+        raise RefusedError("MALFORMED_YAML", f"{getattr(error, 'problem', None) or 'it is no YAML'}{place}.") from None

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from world.errors import Refused, ScopeViolationError
-from world.klis.host import bare_host
+from world.errors import RefusedError, ScopeViolationError
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.url_host import bare_host
 from world.klis.triple import Triple
 
 __all__ = ["KLIS_SCOPE_VIOLATION", "OUTSIDE", "SATISFIED_BY", "Declaration", "Seen", "outside_resource", "violation"]
@@ -203,7 +203,7 @@ def _place(resource: Resource) -> Resource:
 def _url_place(resource: Resource) -> Resource:
     try:
         return canonical_resource(resource.text, max_chars=len(resource.text))
-    except Refused:
+    except RefusedError:
         return resource
 
 

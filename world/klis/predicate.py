@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from world.errors import Refused
+from world.errors import RefusedError
 
 __all__ = ["GROUPS", "GROUP_OF", "OPPOSED", "Predicate", "compatible", "read_predicate"]
 
@@ -63,12 +63,12 @@ def read_predicate(text: object, path: str = "$") -> Predicate:
         path: where it stands, for the error.
 
     Raises:
-        Refused: ``INVALID_PREDICATE``.
+        RefusedError: ``INVALID_PREDICATE``.
     """
     try:
         return Predicate(text)  # type: ignore[arg-type]  # whatever it is, it is one of the six or refused
     except ValueError:
-        raise Refused(
+        raise RefusedError(
             "INVALID_PREDICATE",
             f"{text!r} at {path} is no predicate; the six are {', '.join(Predicate)}.",
             path=path,

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.predicate import OPPOSED, Predicate
-from world.klis.resource import ResourceTypes
+from world.klis.resources.resource import ResourceTypes
 from world.klis.triple import Triple
 
 __all__ = ["Claim", "check_claims", "check_targets", "check_width", "effective_triples", "severity"]
@@ -96,7 +96,7 @@ def check_claims(claims: Sequence[Claim], *, ordered: bool) -> None:
         ordered: whether that order is the order of the work.
 
     Raises:
-        Refused: ``INTERNAL_CONTRADICTION``, with the paths of both claims.
+        RefusedError: ``INTERNAL_CONTRADICTION``, with the paths of both claims.
     """
     predicates = {claim.triple.predicate for claim in claims}
     if Predicate.RENAMES in predicates:
@@ -130,7 +130,7 @@ def check_targets(claims: Sequence[Claim]) -> None:
         claims: the claims of one manifest.
 
     Raises:
-        Refused: ``MALFORMED_SCHEMA``, with the path where ``to`` is missing.
+        RefusedError: ``MALFORMED_SCHEMA``, with the path where ``to`` is missing.
     """
     named = {claim.renamed_from.resource for claim in claims if claim.renamed_from is not None}
     types: Counter[str] = Counter()
@@ -149,7 +149,7 @@ def check_targets(claims: Sequence[Claim]) -> None:
         there = within if old.covers else keys
         if types[old.resource.type] == there[old.resource.key]:  # none is provided elsewhere
             path = claim.path.removesuffix(".resource") + ".to"
-            raise Refused(
+            raise RefusedError(
                 "MALFORMED_SCHEMA",
                 f"{path} is missing: RENAMES {old.resource.text} has no new name. Give it as `to`, or claim PROVIDES "
                 "of the new name in the same manifest.",
@@ -209,9 +209,9 @@ def _why_not(
     return None
 
 
-def _contradiction(first: Claim, second: Claim, clause: str) -> Refused:
+def _contradiction(first: Claim, second: Claim, clause: str) -> RefusedError:
     one, other = first.triple, second.triple
-    return Refused(
+    return RefusedError(
         "INTERNAL_CONTRADICTION",
         f"{other.predicate} {other.resource.text} at {second.path} contradicts {one.predicate} {one.resource.text} at "
         f"{first.path}: {clause}."
@@ -232,7 +232,7 @@ def check_width(claims: Iterable[Claim], *, types: ResourceTypes, min_depth: int
         wide: names of the types whose roots may be claimed.
 
     Raises:
-        Refused: ``GLOBAL_SCOPE``.
+        RefusedError: ``GLOBAL_SCOPE``.
     """
     for claim in claims:
         triple = claim.triple
@@ -243,7 +243,7 @@ def check_width(claims: Iterable[Claim], *, types: ResourceTypes, min_depth: int
         is_flat = given.kind == "opaque" and given.separator is None
         if is_flat or not (triple.covers or (given.kind == "path" and not resource.depth)):
             continue
-        raise Refused(
+        raise RefusedError(
             "GLOBAL_SCOPE",
             f"{triple.predicate} {resource.text} at {claim.path} is wider than the operator allows: a subtree begins "
             f"at {min_depth} or more names below the root (min_subtree_depth). Name what is needed.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from world.klis.conflict_index import ConflictIndex
     from world.klis.manifest import Triple
-    from world.klis.standing import Standing
 
 __all__ = ["Lease", "Rank", "Session"]
 
@@ -38,7 +38,7 @@ class Session:
         self.rank = rank
         self.order = (rank[0], agent_id, session_id)
         self.places: dict[str, list[Lease]] = {}
-        self.deletions: Standing | None = None
+        self.deletions: ConflictIndex | None = None
         self.waiting: set[str] = set()
         self.dies = 0
         self.told: Any = None

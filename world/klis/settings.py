@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
-from world.errors import Refused
-from world.klis.names import NameComparison
+from world.errors import RefusedError
+from world.klis.resources.names import NameComparison
 
 __all__ = ["AUTHENTICATION", "MANIFEST_RULES", "KlisSettings"]
 
@@ -47,10 +47,11 @@ class KlisSettings:
         authentication: what shows that a manifest is its agent's (KM-7.1): ``signed``, ``channel`` or ``open``; see
             ``world.klis.authentication``. None in a log that does not record it, which means ``open``.
         max_clock_ahead_ms: how far the time of a commit may be beyond what passed since the commit before it
-            (``world.recorded_time``). Not recorded where it is the default.
+            (``world.pipeline.recorded_time``). Not recorded where it is the default.
         manifest_rules: version of the rules by which manifests are read; recorded and not configurable. 1, also where
             it is not recorded: ``*`` in an opaque name is an ordinary character, and a RENAMES needs no new name.
-            2: the former is refused, the latter is required. 3: hosts of URLs have one form (``world.klis.host``).
+            2: the former is refused, the latter is required. 3: hosts of URLs have one form
+                (``world.klis.resources.url_host``).
     """
 
     max_triples: int = 10_000
@@ -97,12 +98,12 @@ class KlisSettings:
         """Return the settings that ``to_wire`` gave, as a log or an index holds them.
 
         Raises:
-            Refused: ``INVALID_CONFIG`` for what ``to_wire`` never gives.
+            RefusedError: ``INVALID_CONFIG`` for what ``to_wire`` never gives.
         """
         told = dict(wire)
         rules = told.pop("manifest_rules", 1)
         if type(rules) is not int or not 1 <= rules <= MANIFEST_RULES:
-            raise Refused(
+            raise RefusedError(
                 "INVALID_CONFIG",
                 f"manifest_rules = {rules!r} is recorded; this version reads 1 to {MANIFEST_RULES}. Use a newer one.",
                 name="manifest_rules",
@@ -115,22 +116,22 @@ class KlisSettings:
         """Return the settings with the named ones changed.
 
         Raises:
-            Refused: ``INVALID_CONFIG`` for a name that does not exist or cannot be configured, a wrong type or value,
-                or a number below 1 (below 0 for ``min_subtree_depth``).
+            RefusedError: ``INVALID_CONFIG`` for a name that does not exist or cannot be configured, a wrong type or
+                value, or a number below 1 (below 0 for ``min_subtree_depth``).
         """
         known = {field.name: field.default for field in fields(cls) if field.name != "manifest_rules"}
         for name, value in told.items():
             least = 0 if name == "min_subtree_depth" else 1
             fits = name in known and type(value) is type(known[name])
             if not fits or (type(value) is int and not least <= value < 1 << 53):
-                raise Refused(
+                raise RefusedError(
                     "INVALID_CONFIG",
                     f"[klis] {name} = {value!r}: the settings are {', '.join(known)}; "
                     "numbers are whole and at least 1.",
                     name=name,
                 )
         if told.get("authentication", "open") not in AUTHENTICATION:
-            raise Refused(
+            raise RefusedError(
                 "INVALID_CONFIG",
                 f"[klis] authentication = {told['authentication']!r}: choose one of {', '.join(AUTHENTICATION)}.",
                 name="authentication",

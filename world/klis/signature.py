@@ -12,9 +12,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from world.canonical import canonical_bytes, sha256_hex
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.manifest import Manifest
+from world.model.canonical_json import canonical_bytes, sha256_hex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,7 +34,7 @@ def signed_bytes(document: Mapping[str, Any]) -> bytes:
     """Return what the signature of a manifest is over.
 
     Raises:
-        Refused: ``NOT_CANONICAL``.
+        RefusedError: ``NOT_CANONICAL``.
     """
     return canonical_bytes({name: told for name, told in document.items() if name != "signature"})
 
@@ -43,7 +43,7 @@ def public_key(private: bytes) -> bytes:
     """Return the public key (32 bytes) of a private one (PEM, or 32 bytes).
 
     Raises:
-        Refused: ``INVALID_KEY``.
+        RefusedError: ``INVALID_KEY``.
     """
     return private_key(private).public_key().public_bytes_raw()
 
@@ -56,11 +56,12 @@ def sign(document: Mapping[str, Any], private: bytes) -> dict[str, Any]:
         private: the agent's private key: PEM without a password, or its 32 bytes.
 
     Raises:
-        Refused: ``INVALID_KEY``, ``NOT_CANONICAL``, ``MALFORMED_SCHEMA`` where ``issued_at`` or ``nonce`` is missing.
+        RefusedError: ``INVALID_KEY``, ``NOT_CANONICAL``, ``MALFORMED_SCHEMA`` where ``issued_at`` or ``nonce`` is
+            missing.
     """
     for name in ("issued_at", "nonce"):
         if document.get(name) is None:
-            raise Refused("MALFORMED_SCHEMA", f"$.{name} is missing; a signed manifest has one.", path=f"$.{name}")
+            raise RefusedError("MALFORMED_SCHEMA", f"$.{name} is missing; a signed manifest has one.", path=f"$.{name}")
     signature = private_key(private).sign(signed_bytes(document))
     return {**document, "signature": b64encode(signature).decode()}
 
@@ -73,7 +74,8 @@ def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
         public_keys: the keys of its agent that are in force, 32 bytes each.
 
     Raises:
-        Refused: ``UNAUTHENTICATED`` for a manifest that is not signed, was altered, or was signed by somebody else.
+        RefusedError: ``UNAUTHENTICATED`` for a manifest that is not signed, was altered, or was signed by somebody
+            else.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -96,8 +98,8 @@ def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
     raise _unauthenticated(manifest, "was altered, or is not signed with a key in force")
 
 
-def _unauthenticated(manifest: Manifest, clause: str) -> Refused:
-    return Refused(
+def _unauthenticated(manifest: Manifest, clause: str) -> RefusedError:
+    return RefusedError(
         "UNAUTHENTICATED",
         f"The manifest of {manifest.agent_id!r} {clause}.",
         path="$.signature",
@@ -109,7 +111,7 @@ def private_key(told: bytes) -> Ed25519PrivateKey:
     """Read a private key: PEM without a password, or 32 bytes.
 
     Raises:
-        Refused: ``INVALID_KEY``.
+        RefusedError: ``INVALID_KEY``.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -120,7 +122,7 @@ def private_key(told: bytes) -> Ed25519PrivateKey:
             return Ed25519PrivateKey.from_private_bytes(told)
         found = load_pem_private_key(told, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Refused("INVALID_KEY", "This is no private key: give Ed25519 as PEM, or as its 32 bytes.") from error
+        raise RefusedError("INVALID_KEY", "This is no private key: give Ed25519 as PEM, or as its 32 bytes.") from error
     if not isinstance(found, Ed25519PrivateKey):
-        raise Refused("INVALID_KEY", f"Manifests are signed with Ed25519; this key is {type(found).__name__}.")
+        raise RefusedError("INVALID_KEY", f"Manifests are signed with Ed25519; this key is {type(found).__name__}.")
     return found

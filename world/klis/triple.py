@@ -8,9 +8,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from world.errors import DamagedLog
+from world.errors import DamagedLogError
 from world.klis.predicate import Predicate
-from world.klis.resource import STANDARD, Resource, ResourceTypes, recorded_resource
+from world.klis.resources.resource import STANDARD, Resource, ResourceTypes, recorded_resource
 
 __all__ = ["Confidence", "Triple", "read_confidence", "read_triple"]
 
@@ -68,12 +68,12 @@ def read_triple(told: Mapping[str, Any], types: ResourceTypes = STANDARD) -> Tri
         types: the types that were in force.
 
     Raises:
-        DamagedLog: ``BAD_TRIPLE``, ``BAD_RESOURCE``.
+        DamagedLogError: ``BAD_TRIPLE``, ``BAD_RESOURCE``.
     """
     try:
         return _recorded(told["predicate"], told["resource"], told.get("confidence", "High"), types)
     except (KeyError, TypeError, ValueError):
-        raise DamagedLog("BAD_TRIPLE", f"The log holds the triple {dict(told)!r}, which cannot be.") from None
+        raise DamagedLogError("BAD_TRIPLE", f"The log holds the triple {dict(told)!r}, which cannot be.") from None
 
 
 @lru_cache(_REMEMBERED)

@@ -14,7 +14,7 @@ finds is named with the position where it lies, or with the two heads between wh
 - ``SAVED_HEAD_MISMATCH``: the events are not those under a head that was given.
 - ``STREAM_DISORDER``, ``CHUNK_CHANGED``; ``STORAGE_DAMAGED`` where the rows cannot be read.
 - ``EVENT_STRAY``: something in the store is of a log that the store does not know (position 0).
-- ``SCHEMA_DIFFERS``: the tables are not as this program makes them (``world.verify``; position 0).
+- ``SCHEMA_DIFFERS``: the tables are not as this program makes them (``world.audit.verify``; position 0).
 - ``FILE_DAMAGED``: what SQLite's own check of the file complains about (position 0; nothing on a server).
 
 Whoever can rewrite everything in the store can make it agree with itself: only heads kept elsewhere tell
@@ -27,13 +27,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.log.log import READ_BATCH, EventLog, next_limit
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
 from world.log.statements import statements
 from world.log.store import Row
 from world.log.tables import LOG_SHIFT
-from world.log.values import Finding, TreeHead, event_leaf
+from world.log.values import LogFinding, TreeHead, event_leaf
 from world.log.views import Progress
 
 MAX_FINDINGS: Final = 100
@@ -46,7 +46,7 @@ _BEYOND: Final = 1 << 23
 
 _MEND: Final = "where the events are sound, `worldctl doctor --rebuild` makes the chunks again"
 _NO_CHUNK: Final = (1 << 62, b"", b"")
-_NO_EVENT: Final = (TypeError, AttributeError, UnicodeError, Refused)
+_NO_EVENT: Final = (TypeError, AttributeError, UnicodeError, RefusedError)
 """What making a leaf raises of stored columns that no event can have."""
 
 
@@ -55,7 +55,7 @@ def verify_tree(
     against: TreeHead | Sequence[TreeHead] | None = None,
     progress: Progress | None = None,
     visit: Callable[[Sequence[Row]], None] | None = None,
-) -> list[Finding]:
+) -> list[LogFinding]:
     """Check all of a log; an empty list means that it is whole.
 
     Args:
@@ -74,12 +74,12 @@ def verify_tree(
     audit = _Audit(log, saved)
     try:
         audit.run(progress, visit)
-    except DamagedLog as error:
+    except DamagedLogError as error:
         audit.add("STORAGE_DAMAGED", audit.position + 1, error.message)
     return sorted(audit.findings, key=lambda finding: finding.position)
 
 
-def verify_storage(log: EventLog) -> list[Finding]:
+def verify_storage(log: EventLog) -> list[LogFinding]:
     """Look at the database as a whole: for what is of no log, and whether its pages and indexes are sound.
 
     For the latter the database itself is asked; see ``Store.problems``.
@@ -87,13 +87,13 @@ def verify_storage(log: EventLog) -> list[Finding]:
     return [
         *_strays(log),
         *(
-            Finding("FILE_DAMAGED", 0, f"The database file is damaged: {' '.join(told.split())}.")
+            LogFinding("FILE_DAMAGED", 0, f"The database file is damaged: {' '.join(told.split())}.")
             for told in log.audit_storage(MAX_FINDINGS)
         ),
     ]
 
 
-def _strays(log: EventLog) -> Iterator[Finding]:
+def _strays(log: EventLog) -> Iterator[LogFinding]:
     """Find events and tree heads with numbers that no log of the store has; one of each number is enough."""
     sql = statements(log.backend)
     try:
@@ -104,14 +104,14 @@ def _strays(log: EventLog) -> Iterator[Finding]:
             for statement in (sql.audit, sql.heads):
                 for key, *_ in log.query(statement, base=0, low=after, high=upto, count=1):
                     stray = key >> LOG_SHIFT
-                    yield Finding(
+                    yield LogFinding(
                         "EVENT_STRAY",
                         0,
                         f"The store holds events or tree heads of a log number {stray}, and knows no such log.",
                         {"number": stray},
                     )
             after = upto + (1 << LOG_SHIFT)
-    except (DamagedLog, TypeError):
+    except (DamagedLogError, TypeError):
         return  # the tree's pass, or opening the log, has said so
 
 
@@ -119,7 +119,7 @@ class _Audit:
     """The state of one pass."""
 
     def __init__(self, log: EventLog, saved: Sequence[TreeHead]) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[LogFinding] = []
         self.position = 0
         self._log = log
         self._end = log.stored_head().size
@@ -139,7 +139,7 @@ class _Audit:
 
     def add(self, code: str, position: int, message: str, **details: Any) -> None:
         if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(Finding(code, position, message, details))
+            self.findings.append(LogFinding(code, position, message, details))
 
     def run(self, progress: Progress | None, visit: Callable[[Sequence[Row]], None] | None = None) -> None:
         self._check_saved()

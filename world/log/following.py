@@ -53,7 +53,7 @@ class Follower(Iterator[LoggedEvent]):
 
         Raises:
             StopIteration: after ``stop``.
-            Refused: ``LOG_CLOSED`` when the log was closed meanwhile.
+            RefusedError: ``LOG_CLOSED`` when the log was closed meanwhile.
         """
         while not self._stopped:
             if self._ready:

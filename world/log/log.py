@@ -12,13 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.extras import missing_extra
 from world.log.migration import find_log, log_names, make_derived_tables
 from world.log.reading import BATCH_BYTES, READ_BATCH, LogReader, next_limit
 from world.log.store import BUSY_TIMEOUT_MS, Durability, Opening, Store
 from world.log.transaction import Memory, Transaction
-from world.log.url import Address, parse_address
+from world.log.url import LogAddress, parse_address
 from world.log.values import MAX_EVENT_BYTES
 from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_view
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def open_log(
-    address: str | Address,
+    address: str | LogAddress,
     *,
     read_only: bool = False,
     create: bool = False,
@@ -59,11 +59,11 @@ def open_log(
         progress: called while the view is built, with events done and events in all.
 
     Raises:
-        Refused: ``INVALID_ADDRESS``, ``LOG_NOT_FOUND``, ``NOT_A_LOG``, ``LOG_FORMAT``, ``LOG_BUSY``,
+        RefusedError: ``INVALID_ADDRESS``, ``LOG_NOT_FOUND``, ``NOT_A_LOG``, ``LOG_FORMAT``, ``LOG_BUSY``,
             ``VIEW_NEWER`` and others, each saying what to do.
-        DamagedLog: the database is damaged.
+        DamagedLogError: the database is damaged.
     """
-    where = address if isinstance(address, Address) else parse_address(address)
+    where = address if isinstance(address, LogAddress) else parse_address(address)
     store = open_store(
         where, read_only=read_only, create=create, durability=durability, busy_timeout_ms=busy_timeout_ms
     )
@@ -72,7 +72,7 @@ def open_log(
 
 def open_log_in(
     store: Store,
-    where: Address,
+    where: LogAddress,
     *,
     create: bool = False,
     view: PersistedView | None = None,
@@ -93,7 +93,7 @@ def open_log_in(
 
 
 def rebuild_view(
-    address: str | Address,
+    address: str | LogAddress,
     view: PersistedView,
     *,
     busy_timeout_ms: int = BUSY_TIMEOUT_MS,
@@ -111,8 +111,8 @@ def rebuild_view(
         How many events the view covers now.
 
     Raises:
-        Refused: as ``open_log`` does.
-        DamagedLog: the events themselves are damaged.
+        RefusedError: as ``open_log`` does.
+        DamagedLogError: the events themselves are damaged.
     """
     with open_log(address, busy_timeout_ms=busy_timeout_ms) as log:
         make_derived_tables(log._store)
@@ -123,13 +123,13 @@ def rebuild_view(
         return log.head().size
 
 
-def list_logs(address: str | Address) -> list[str]:
+def list_logs(address: str | LogAddress) -> list[str]:
     """Return the names of the logs in a store, sorted; the name in the address does not matter.
 
     Raises:
-        Refused: as ``open_log`` does.
+        RefusedError: as ``open_log`` does.
     """
-    where = address if isinstance(address, Address) else parse_address(address)
+    where = address if isinstance(address, LogAddress) else parse_address(address)
     store = open_store(where, read_only=True, create=False, durability="full", busy_timeout_ms=BUSY_TIMEOUT_MS)
     try:
         return list(log_names(store))
@@ -137,10 +137,12 @@ def list_logs(address: str | Address) -> list[str]:
         store.close()
 
 
-def open_store(where: Address, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int) -> Store:
+def open_store(
+    where: LogAddress, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int
+) -> Store:
     """Connect to the database of an address; see ``open_log``."""
     if where.backend == "sqlite":
-        from world.log.sqlite import SqliteStore
+        from world.log.backends.sqlite import SqliteStore
 
         return SqliteStore(
             where.path,
@@ -150,7 +152,7 @@ def open_store(where: Address, *, read_only: bool, create: bool, durability: Dur
             busy_timeout_ms=busy_timeout_ms,
         )
     try:
-        from world.log.postgres import PostgresStore
+        from world.log.backends.postgres import PostgresStore
     except ImportError:
         raise missing_extra("Logs on PostgreSQL", "psycopg", "postgres") from None
 
@@ -164,7 +166,7 @@ class EventLog(LogReader):
     def __init__(
         self,
         store: Store,
-        address: Address,
+        address: LogAddress,
         log_id: int,
         *,
         view: PersistedView | None,
@@ -187,10 +189,10 @@ class EventLog(LogReader):
         appends to it.
 
         Raises:
-            LogBusy: ``LOG_BUSY`` when another writer kept the lock too long.
-            StorageFull: ``STORAGE_FULL``.
-            Refused: ``LOG_READ_ONLY``, ``STREAM_CONFLICT``, ``VIEW_CHANGED``.
-            DamagedLog: the stored log contradicts what this object saw before.
+            LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
+            StorageFullError: ``STORAGE_FULL``.
+            RefusedError: ``LOG_READ_ONLY``, ``STREAM_CONFLICT``, ``VIEW_CHANGED``.
+            DamagedLogError: the stored log contradicts what this object saw before.
             WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement of the commit was lost; ``LOG_MOVED``
                 when the log's file is not under its name any more.
         """
@@ -210,7 +212,7 @@ class EventLog(LogReader):
             progress: called with events done and events in all.
 
         Raises:
-            Refused: ``VIEW_CHANGED`` when another program replaced the view; open the log again.
+            RefusedError: ``VIEW_CHANGED`` when another program replaced the view; open the log again.
         """
         if self._view is not None:
             with self._exclusive():
@@ -228,10 +230,10 @@ class EventLog(LogReader):
     def _exclusive(self) -> Iterator[None]:
         """Keep the threads of this process apart; the store's lock keeps processes apart."""
         if self.read_only:
-            raise Refused("LOG_READ_ONLY", "The log was opened to be read only; open it for writing.")
+            raise RefusedError("LOG_READ_ONLY", "The log was opened to be read only; open it for writing.")
         me = threading.get_ident()
         if self._writer == me:
-            raise Refused("LOG_BUSY", "This thread is writing to the log already; finish that write first.")
+            raise RefusedError("LOG_BUSY", "This thread is writing to the log already; finish that write first.")
         with self._writing:
             self._writer = me
             try:
@@ -288,7 +290,7 @@ class EventLog(LogReader):
         for name, version, position in opening.views:
             if name == self._view.name and version == self._view.version:
                 return None if position is None else int(position)
-        raise Refused(
+        raise RefusedError(
             "VIEW_CHANGED",
             f"Another release replaced the view {self._view.name} of this log; open the log again.",
             view=self._view.name,

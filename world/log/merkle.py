@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from world.errors import DamagedLog
+from world.errors import DamagedLogError
 
 HASH_BYTES: Final = 32
 """Length of every hash in the tree."""
@@ -104,10 +104,10 @@ class Frontier:
         """Read what ``to_bytes`` wrote.
 
         Raises:
-            DamagedLog: ``TREE_DAMAGED`` when the length does not fit the size.
+            DamagedLogError: ``TREE_DAMAGED`` when the length does not fit the size.
         """
         if len(data) != size.bit_count() * HASH_BYTES:
-            raise DamagedLog("TREE_DAMAGED", f"The stored tree of size {size} has {len(data)} bytes.", size=size)
+            raise DamagedLogError("TREE_DAMAGED", f"The stored tree of size {size} has {len(data)} bytes.", size=size)
         nodes = (data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES))
         return cls(size, tuple(nodes))
 

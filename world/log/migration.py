@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log.store import Cursor, Store, check_format, lost_tables, not_a_log, not_found
 from world.log.tables import (
     BESIDE,
@@ -28,8 +28,8 @@ def log_names(store: Store) -> dict[str, int]:
     """Return the ids of the logs in a store by their names, in order of name.
 
     Raises:
-        Refused: ``NOT_A_LOG`` or ``LOG_FORMAT``.
-        DamagedLog: ``LOG_DAMAGED`` when some of the tables are lost; all are made together.
+        RefusedError: ``NOT_A_LOG`` or ``LOG_FORMAT``.
+        DamagedLogError: ``LOG_DAMAGED`` when some of the tables are lost; all are made together.
     """
     present = _tables(store)
     if STORE.name not in present:
@@ -50,7 +50,7 @@ def find_log(store: Store, name: str, *, create: bool) -> int:
         create: make the tables and the log where they are missing.
 
     Raises:
-        Refused: ``NOT_A_LOG``, ``LOG_FORMAT`` or ``LOG_NOT_FOUND``.
+        RefusedError: ``NOT_A_LOG``, ``LOG_FORMAT`` or ``LOG_NOT_FOUND``.
     """
     if create and not store.read_only:
         _create_store(store)
@@ -84,7 +84,7 @@ def _add_what_is_newer(store: Store) -> None:
     store.links_heads = store.has_linked_heads()
     if store.links_heads and not lacks_clocks:
         return
-    with suppress(Refused):
+    with suppress(RefusedError):
         with store.migrating() as cursor:
             if lacks_clocks:
                 for sql in creation(BESIDE, store.backend):

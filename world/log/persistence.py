@@ -35,11 +35,11 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment, EnvType, strtobool
 
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused, WorldProtocolError
+from world.errors import RefusedError, WorldProtocolError
 from world.log.following import Follower
 from world.log.log import EventLog, open_log
 from world.log.values import LoggedEvent, NewEvent
+from world.model.canonical_json import canonical_bytes, read_json
 
 ADDRESS_KEY: Final = "WORLD_LOG"
 """The environment variable with the log's address."""
@@ -138,7 +138,7 @@ class CanonicalTranscoder(JSONTranscoder):
         """Return the canonical JSON of an object.
 
         Raises:
-            Refused: ``NOT_CANONICAL`` when it has none.
+            RefusedError: ``NOT_CANONICAL`` when it has none.
         """
         return canonical_bytes(json.loads(super().encode(obj)))
 
@@ -235,10 +235,12 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
 def _new_event(event: StoredEvent) -> NewEvent:
     try:
         canonical = canonical_bytes(read_json(event.state))
-    except Refused as error:
-        raise Refused("INVALID_EVENT", f"The state of {event.topic} is no canonical JSON: {error}") from None
+    except RefusedError as error:
+        raise RefusedError("INVALID_EVENT", f"The state of {event.topic} is no canonical JSON: {error}") from None
     if canonical != event.state:
-        raise Refused("INVALID_EVENT", f"The state of {event.topic} is JSON, but not in canonical form (RFC 8785).")
+        raise RefusedError(
+            "INVALID_EVENT", f"The state of {event.topic} is JSON, but not in canonical form (RFC 8785)."
+        )
     return NewEvent(str(event.originator_id), event.topic, _SCHEMA_VERSION, event.state, event.originator_version)
 
 

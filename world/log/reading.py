@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.log.following import Follower
 from world.log.statements import AT_ONCE, events_at_query, events_query
 from world.log.store import Row, Store, key_range
-from world.log.tables import Statement
+from world.log.tables import SqlStatement
 from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap
-from world.log.url import Address, Backend
+from world.log.url import Backend, LogAddress
 from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead
 from world.log.views import ViewState, view_states
 
@@ -30,7 +30,7 @@ _ALL: Final = 1 << 62
 class LogReader:
     """The reading half of an open log; safe to use from many threads. ``world.log.log.EventLog`` also writes."""
 
-    def __init__(self, store: Store, address: Address, log_id: int) -> None:
+    def __init__(self, store: Store, address: LogAddress, log_id: int) -> None:
         """Read from an open store."""
         self._store = store
         self._address = address
@@ -44,7 +44,7 @@ class LogReader:
         return self._address.name
 
     @property
-    def address(self) -> Address:
+    def address(self) -> LogAddress:
         """Return where the log is kept."""
         return self._address
 
@@ -83,7 +83,7 @@ class LogReader:
         """Return the newest committed tree head.
 
         Raises:
-            DamagedLog: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
+            DamagedLogError: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
         """
         return self._tree.head()
 
@@ -120,7 +120,7 @@ class LogReader:
             batch: most events to fetch at once; fewer are fetched where events are large.
 
         Raises:
-            DamagedLog: ``LOG_GAP`` at the first missing event, when all events are read.
+            DamagedLogError: ``LOG_GAP`` at the first missing event, when all events are read.
         """
         for rows in self.read_rows(after, upto, topics=topics, stream=stream, batch=batch):
             for row in rows:
@@ -162,8 +162,8 @@ class LogReader:
         """Return the event at a position.
 
         Raises:
-            Refused: ``NO_SUCH_EVENT`` when the log does not reach that far.
-            DamagedLog: ``LOG_GAP`` when it should be there.
+            RefusedError: ``NO_SUCH_EVENT`` when the log does not reach that far.
+            DamagedLogError: ``LOG_GAP`` when it should be there.
         """
         query = events_query(self.backend)
         if position >= 1:
@@ -173,13 +173,13 @@ class LogReader:
         size = self.head().size
         if 1 <= position <= size:
             raise gap([], position - 1)
-        raise Refused("NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position)
+        raise RefusedError("NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position)
 
     def events_at(self, positions: Sequence[int]) -> Iterator[list[LoggedEvent]]:
         """Yield the events at positions that the index names, in the order of the log and in lists of ``AT_ONCE``.
 
         Raises:
-            DamagedLog: ``LOG_GAP`` when one is not there; ``INDEX_DAMAGED`` when the log does not reach that far.
+            DamagedLogError: ``LOG_GAP`` when one is not there; ``INDEX_DAMAGED`` when the log does not reach that far.
         """
         query, base = events_at_query(self.backend), key_range(self.log_id)["base"]
         for start in range(0, len(positions), AT_ONCE):
@@ -190,7 +190,7 @@ class LogReader:
                 missing = min(set(part) - {row[0] for row in rows}, default=part[0])
                 if 1 <= missing <= self.head().size:
                     raise gap([], missing - 1)
-                raise DamagedLog(
+                raise DamagedLogError(
                     "INDEX_DAMAGED",
                     "The index does not fit its log: it names what is not there; `worldctl doctor --rebuild` makes it "
                     "again.",
@@ -237,7 +237,7 @@ class LogReader:
         """
         return Follower(self, self._grown, after, poll_ms, topics)
 
-    def query(self, statement: Statement, **values: Any) -> list[Row]:
+    def query(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled reading statement, such as one on a view's tables, and return its rows."""
         return self._store.select(statement, **values)
 
@@ -274,8 +274,8 @@ class LogReader:
         """Return the head of the tree over the first ``size`` events, computed from stored hashes.
 
         Raises:
-            Refused: ``NO_SUCH_EVENT`` when the log is shorter.
-            DamagedLog: ``TREE_DAMAGED`` when it is not the head stored for that size.
+            RefusedError: ``NO_SUCH_EVENT`` when the log is shorter.
+            DamagedLogError: ``TREE_DAMAGED`` when it is not the head stored for that size.
         """
         return self._tree.root_at(size)
 
@@ -283,8 +283,8 @@ class LogReader:
         """Prove that an event is in the log as it was with ``size`` events (None: now).
 
         Raises:
-            Refused: ``NO_SUCH_EVENT``.
-            DamagedLog: ``TREE_DAMAGED`` when the stored hashes prove nothing.
+            RefusedError: ``NO_SUCH_EVENT``.
+            DamagedLogError: ``TREE_DAMAGED`` when the stored hashes prove nothing.
         """
         return self._tree.prove_inclusion(position, self.head().size if size is None else size)
 
@@ -292,8 +292,8 @@ class LogReader:
         """Prove that the log with ``first`` events begins the log with ``second`` (None: now).
 
         Raises:
-            Refused: ``NO_SUCH_EVENT`` when the log is shorter, ``INVALID_INPUT`` when the first is longer.
-            DamagedLog: ``TREE_DAMAGED`` when the stored hashes prove nothing.
+            RefusedError: ``NO_SUCH_EVENT`` when the log is shorter, ``INVALID_INPUT`` when the first is longer.
+            DamagedLogError: ``TREE_DAMAGED`` when the stored hashes prove nothing.
         """
         return self._tree.prove_consistency(first, self.head().size if second is None else second)
 

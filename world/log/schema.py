@@ -19,15 +19,15 @@ from sqlalchemy import CheckConstraint, MetaData, PrimaryKeyConstraint, Table, U
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from world.log.store import Row
-from world.log.tables import EARLIER, METADATA, Statement, creation, dialect, readable_view
+from world.log.tables import EARLIER, METADATA, SqlStatement, creation, dialect, readable_view
 from world.log.url import Backend
 
-__all__ = ["READABLE", "Fault", "schema_faults"]
+__all__ = ["READABLE", "LogSchemaFault", "schema_faults"]
 
 READABLE: Final = "world_events"
 """The view that people read."""
 
-Query = Callable[[Statement], Sequence[Row]]
+Query = Callable[[SqlStatement], Sequence[Row]]
 
 _REBUILD: Final = "`worldctl doctor --rebuild` makes it anew"
 _TRANSFER: Final = "`worldctl export` the log and `worldctl import` it into a new store"
@@ -35,7 +35,7 @@ _REMOVE: Final = "this program did not make it; remove it with `{sql}`"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LogSchemaFault:
     """Something in the schema that is not as this program makes it.
 
     Args:
@@ -53,7 +53,7 @@ class Fault:
     is_mendable: bool = False
 
 
-def schema_faults(query: Query, backend: Backend, views: Mapping[str, MetaData]) -> list[Fault]:
+def schema_faults(query: Query, backend: Backend, views: Mapping[str, MetaData]) -> list[LogSchemaFault]:
     """Compare the tables of a store with those that this program makes.
 
     Args:
@@ -65,7 +65,7 @@ def schema_faults(query: Query, backend: Backend, views: Mapping[str, MetaData])
         What differs, in order of names.
 
     Raises:
-        DamagedLog: the database cannot read its own schema.
+        DamagedLogError: the database cannot read its own schema.
     """
     owners = dict.fromkeys(METADATA.tables, "")
     owners |= {name: view for view, metadata in views.items() for name in metadata.tables}
@@ -74,26 +74,28 @@ def schema_faults(query: Query, backend: Backend, views: Mapping[str, MetaData])
     return sorted(look(query, owners, tables), key=lambda fault: fault.name)
 
 
-def _fault(name: str, message: str, view: str) -> Fault:
+def _fault(name: str, message: str, view: str) -> LogSchemaFault:
     """Return a fault of a table of ours, or of what belongs to it."""
     if view or name == READABLE:
-        return Fault(name, message, _REBUILD, view, is_mendable=True)
-    return Fault(name, message, _TRANSFER)
+        return LogSchemaFault(name, message, _REBUILD, view, is_mendable=True)
+    return LogSchemaFault(name, message, _TRANSFER)
 
 
-def _foreign(kind: str, name: Any, on: Any, owners: Mapping[str, str], removal: str) -> Fault:
+def _foreign(kind: str, name: Any, on: Any, owners: Mapping[str, str], removal: str) -> LogSchemaFault:
     """Return a fault of something that others put on a table."""
     told, table, sql = (str(one).encode("utf-8", "backslashreplace").decode() for one in (name, on, removal))
     article = "an" if kind == "index" else "a"
-    return Fault(told, f"there is {article} {kind} {told} on {table}", _REMOVE.format(sql=sql), owners.get(on, ""))
+    return LogSchemaFault(
+        told, f"there is {article} {kind} {told} on {table}", _REMOVE.format(sql=sql), owners.get(on, "")
+    )
 
 
 # SQLite: the text with which everything was made is kept, and compared
 
 
-def _sqlite_faults(query: Query, owners: Mapping[str, str], tables: Sequence[Table]) -> Iterator[Fault]:
+def _sqlite_faults(query: Query, owners: Mapping[str, str], tables: Sequence[Table]) -> Iterator[LogSchemaFault]:
     made = _sqlite_schema(tuple(table.metadata for table in tables))
-    rows = query(Statement("SELECT type, name, tbl_name, sql FROM sqlite_schema", (), {}))
+    rows = query(SqlStatement("SELECT type, name, tbl_name, sql FROM sqlite_schema", (), {}))
     found = {(kind, name): (on, sql) for kind, name, on, sql in rows}
     for (kind, name), (on, sql) in made.items():
         view = owners.get(on, "")
@@ -129,7 +131,7 @@ def _sqlite_difference(query: Query, kind: str, name: str, made: str | None) -> 
     if kind != "table" or name.startswith("sqlite_"):
         return "is another than this program makes"
     columns = "SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo('{}')"
-    now = {row[0]: tuple(row[1:]) for row in query(Statement(columns.format(name), (), {}))}
+    now = {row[0]: tuple(row[1:]) for row in query(SqlStatement(columns.format(name), (), {}))}
     with closing(sqlite3.connect(":memory:")) as scratch:
         scratch.execute(str(made))
         wanted = {row[0]: tuple(row[1:]) for row in scratch.execute(columns.format(name))}
@@ -170,13 +172,13 @@ WHERE {_OURS} AND r.rulename <> '_RETURN'"""  # that is what makes a view a view
 _PG_TYPES: Final = {"SERIAL": "integer", "INTEGER": "integer", "BIGINT": "bigint", "TEXT": "text", "BYTEA": "bytea"}
 
 
-def _postgres_faults(query: Query, owners: Mapping[str, str], tables: Sequence[Table]) -> Iterator[Fault]:
+def _postgres_faults(query: Query, owners: Mapping[str, str], tables: Sequence[Table]) -> Iterator[LogSchemaFault]:
     names = [*owners, READABLE]
 
     def ask(sql: str) -> dict[str, list[Row]]:
         told: dict[str, list[Row]] = {name: [] for name in names}
         asked = tuple(f"names{number}" for number in range(sql.count("%s")))
-        for row in query(Statement(sql, asked, dict.fromkeys(asked, names))):
+        for row in query(SqlStatement(sql, asked, dict.fromkeys(asked, names))):
             told[row[0]].append(tuple(row[1:]))
         return told
 
@@ -252,7 +254,7 @@ def _postgres_constraints(table: Table) -> dict[str, str | None]:
     return made
 
 
-def _postgres_indexes(table: Table, indexes: Sequence[Row], owners: Mapping[str, str]) -> Iterator[Fault]:
+def _postgres_indexes(table: Table, indexes: Sequence[Row], owners: Mapping[str, str]) -> Iterator[LogSchemaFault]:
     view = owners[table.name]
     spoken = dialect("postgresql")
     made = {str(one.name): str(CreateIndex(one).compile(dialect=spoken)) for one in table.indexes}

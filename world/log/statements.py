@@ -22,7 +22,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, UNLINKED_HEADS, VIEWS, Statement, compiled
+from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, UNLINKED_HEADS, VIEWS, SqlStatement, compiled
 from world.log.url import Backend
 
 LOW: Final = "low"  # key before the first row wanted
@@ -38,7 +38,7 @@ class Statements:
     def __init__(self, backend: Backend) -> None:
         """Compile for ``backend``."""
 
-        def sql(statement: Any) -> Statement:
+        def sql(statement: Any) -> SqlStatement:
             return compiled(statement, backend)
 
         mine = EVENTS.c.log_id == bindparam("log_id")
@@ -49,7 +49,7 @@ class Statements:
         self.insert_event = sql(insert(EVENTS))
         self.insert_head = sql(insert(HEADS))
         self.insert_unlinked_head = sql(insert(UNLINKED_HEADS))
-        self.link_heads = Statement(f'ALTER TABLE {HEADS.name} ADD COLUMN "before" {_key_type(backend)}', (), {})
+        self.link_heads = SqlStatement(f'ALTER TABLE {HEADS.name} ADD COLUMN "before" {_key_type(backend)}', (), {})
         self.broken_links = sql(_broken_links())
         self.insert_chunk = sql(_keep_chunk(backend))
         self.clear_chunks = sql(CHUNKS.delete().where(CHUNKS.c.id > bindparam(LOW), CHUNKS.c.id <= bindparam(HIGH)))
@@ -88,7 +88,7 @@ def statements(backend: Backend) -> Statements:
 
 
 @cache
-def events_query(backend: Backend, *, topics: int = 0, stream: bool = False, descending: bool = False) -> Statement:
+def events_query(backend: Backend, *, topics: int = 0, stream: bool = False, descending: bool = False) -> SqlStatement:
     """Return the query for events with keys in (low, high], with ``count`` as its limit.
 
     Args:
@@ -117,7 +117,7 @@ def events_query(backend: Backend, *, topics: int = 0, stream: bool = False, des
 
 
 @cache
-def events_at_query(backend: Backend) -> Statement:
+def events_at_query(backend: Backend) -> SqlStatement:
     """Return the query for ``AT_ONCE`` events by their keys (parameters ``key0``...), in the order of the log."""
     keys: list[Any] = [bindparam(f"key{n}") for n in range(AT_ONCE)]
     query = select(EVENTS.c.id - bindparam(BASE), *_content(backend), EVENTS.c.leaf)

@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.log.statements import Statements, statements
-from world.log.tables import FORMAT, FORMAT_VERSION, LOG_SHIFT, Statement
+from world.log.tables import FORMAT, FORMAT_VERSION, LOG_SHIFT, SqlStatement
 from world.log.url import Backend
 
 Durability = Literal["full", "normal"]
@@ -109,7 +109,7 @@ class Store(ABC):
         """Execute one reading statement on what is committed and return all rows; safe from any thread.
 
         Raises:
-            DamagedLog: the database is damaged.
+            DamagedLogError: the database is damaged.
             WorldProtocolError: ``LOG_UNAVAILABLE`` and others; the next call tries again.
         """
 
@@ -130,7 +130,7 @@ class Store(ABC):
             known: events the caller knows of; a store may fetch what came after them along with the head.
 
         Raises:
-            LogBusy: ``LOG_BUSY`` when another writer kept the lock too long.
+            LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
         """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Store(ABC):
         """Write the rows and commit.
 
         Raises:
-            Refused: ``STREAM_CONFLICT``; nothing was committed.
+            RefusedError: ``STREAM_CONFLICT``; nothing was committed.
             WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement was lost, so that both may be;
                 ``LOG_MOVED`` when a file that was opened is not the one under its name.
         """
@@ -164,7 +164,7 @@ class Store(ABC):
         """Close all connections; closing twice does nothing."""
 
     @property
-    def head_statement(self) -> Statement:
+    def head_statement(self) -> SqlStatement:
         """The statement that stores a tree head, with as many values as ``links_heads`` asks for."""
         return self.sql.insert_head if self.links_heads else self.sql.insert_unlinked_head
 
@@ -176,7 +176,7 @@ class Store(ABC):
         """Tell whether tree heads are stored with the size of the head before."""
         return any(row[0] == "before" for row in self.query(self.head_columns_sql, ()))
 
-    def select(self, statement: Statement, **values: Any) -> list[Row]:
+    def select(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled reading statement; see ``query``.
 
         No row fits a text with half a character, which can be stored nowhere, whether somebody typed it or a damaged
@@ -188,9 +188,9 @@ class Store(ABC):
             return []
         except OverflowError:
             told = "The log names a place that no database has; run `worldctl verify`."
-            raise DamagedLog("LOG_DAMAGED", told) from None
+            raise DamagedLogError("LOG_DAMAGED", told) from None
 
-    def within(self, statement: Statement, **values: Any) -> list[Row]:
+    def within(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled statement within the transaction that ``begin`` began and return its rows."""
         cursor = self.cursor()
         cursor.execute(statement.sql, statement.bind(**values))
@@ -209,11 +209,11 @@ def check_covered(size: int, last: int) -> None:
     """Compare the newest tree head with the last event: every commit writes both.
 
     Raises:
-        DamagedLog: ``EVENT_UNSEALED`` when events stand beyond the head, ``LOG_GAP`` when it covers more than there
-            are.
+        DamagedLogError: ``EVENT_UNSEALED`` when events stand beyond the head, ``LOG_GAP`` when it covers more than
+            there are.
     """
     if last > size:
-        raise DamagedLog(
+        raise DamagedLogError(
             "EVENT_UNSEALED",
             f"The log holds events up to {last}, and its newest tree head covers {size}: tree heads were removed, or "
             "events were written by something else than a commit. Run `worldctl verify`, and restore the log from a "
@@ -223,7 +223,7 @@ def check_covered(size: int, last: int) -> None:
             head=size,
         )
     if last < size:
-        raise DamagedLog(
+        raise DamagedLogError(
             "LOG_GAP",
             f"The log ends at event {last}, and its newest tree head covers {size}: event {last + 1} is missing. "
             "Run `worldctl verify`, and restore the log from a copy.",
@@ -244,17 +244,17 @@ def check_format(rows: Sequence[Row], where: str) -> None:
     """Refuse a store whose format this program does not know.
 
     Raises:
-        Refused: ``LOG_FORMAT`` with the found and the known version.
-        DamagedLog: ``LOG_DAMAGED`` when there is no format at all: it is written together with the tables.
+        RefusedError: ``LOG_FORMAT`` with the found and the known version.
+        DamagedLogError: ``LOG_DAMAGED`` when there is no format at all: it is written together with the tables.
     """
     if not rows:
         raise lost_tables(where, "the format of its tables is lost")
     if len(rows) != 1 or rows[0][0] != FORMAT:
-        raise Refused("LOG_FORMAT", f"{where} keeps logs in a format this program does not know.", found=rows)
+        raise RefusedError("LOG_FORMAT", f"{where} keeps logs in a format this program does not know.", found=rows)
     version = rows[0][1]
     if version != FORMAT_VERSION:
         advice = "update this program" if version > FORMAT_VERSION else "migrate it with the release that wrote it"
-        raise Refused(
+        raise RefusedError(
             "LOG_FORMAT",
             f"{where} has log format {version}; this program knows {FORMAT_VERSION}: {advice}.",
             found=version,
@@ -262,7 +262,7 @@ def check_format(rows: Sequence[Row], where: str) -> None:
         )
 
 
-def not_a_log(where: str, what: str, *, is_empty: bool = False) -> Refused:
+def not_a_log(where: str, what: str, *, is_empty: bool = False) -> RefusedError:
     """Return the refusal of a thing that is no log.
 
     Args:
@@ -270,18 +270,20 @@ def not_a_log(where: str, what: str, *, is_empty: bool = False) -> Refused:
         what: what is wrong with it.
         is_empty: whether a log can be created there as it is.
     """
-    return Refused("NOT_A_LOG", f"{where} is no log: {what}.", path=where, is_empty=is_empty)
+    return RefusedError("NOT_A_LOG", f"{where} is no log: {what}.", path=where, is_empty=is_empty)
 
 
-def lost_tables(where: str, what: str) -> DamagedLog:
+def lost_tables(where: str, what: str) -> DamagedLogError:
     """Return the error for a store that lost what was made together with the rest."""
-    return DamagedLog("LOG_DAMAGED", f"{where} is damaged: {what}. Restore it from a copy.", path=where, reason=what)
+    return DamagedLogError(
+        "LOG_DAMAGED", f"{where} is damaged: {what}. Restore it from a copy.", path=where, reason=what
+    )
 
 
-def not_found(where: str, name: str, names: Sequence[str]) -> Refused:
+def not_found(where: str, name: str, names: Sequence[str]) -> RefusedError:
     """Return the refusal of a log name that the store does not hold."""
     known = ", ".join(names) if names else "none"
-    return Refused(
+    return RefusedError(
         "LOG_NOT_FOUND",
         f"{where} holds no log named {name!r} (it holds: {known}). Check the name, or create the log.",
         name=name,
@@ -292,8 +294,8 @@ def not_found(where: str, name: str, names: Sequence[str]) -> Refused:
 def conflict(constraint: str) -> Exception:
     """Return the error for a broken constraint of the events' table."""
     if re.search(r"wp_event[._]stream", constraint):
-        return Refused(
+        return RefusedError(
             "STREAM_CONFLICT",
             "Another event already has this version in its stream; load the stream again and decide anew.",
         )
-    return DamagedLog("LOG_DAMAGED", f"The store refuses the next position of the log ({constraint}).")
+    return DamagedLogError("LOG_DAMAGED", f"The store refuses the next position of the log ({constraint}).")

@@ -136,7 +136,7 @@ _READABLE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SqlStatement:
     """SQL for the driver.
 
     Args:
@@ -155,7 +155,7 @@ class Statement:
         return tuple([values[name] if name in values else constants[name] for name in self.names])
 
 
-def compiled(statement: ClauseElement, backend: Backend) -> Statement:
+def compiled(statement: ClauseElement, backend: Backend) -> SqlStatement:
     """Compile a Core statement once, so that it can be executed on the driver's own cursor.
 
     Args:
@@ -166,7 +166,7 @@ def compiled(statement: ClauseElement, backend: Backend) -> Statement:
     assert isinstance(result, SQLCompiler)
     names = tuple(result.positiontup or ())
     constants = {name: bind.value for name, bind in result.binds.items() if not bind.required}
-    return Statement(str(result), names, constants)
+    return SqlStatement(str(result), names, constants)
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.clock import Boot
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.log.merkle import Chunk, Frontier
 from world.log.statements import events_query
 from world.log.store import Batch, Opening, Store, check_covered, key_range
@@ -99,7 +99,7 @@ class Transaction:
         looked.
 
         Raises:
-            DamagedLog: ``LOG_GAP`` when one is missing.
+            DamagedLogError: ``LOG_GAP`` when one is missing.
         """
         size = self.head.size
         if after >= size:
@@ -116,7 +116,7 @@ class Transaction:
             events: in order; a ``version`` given must be the next of its stream.
 
         Raises:
-            Refused: ``EVENT_TOO_LARGE``, ``INVALID_EVENT``, or ``STREAM_CONFLICT`` when a given version is
+            RefusedError: ``EVENT_TOO_LARGE``, ``INVALID_EVENT``, or ``STREAM_CONFLICT`` when a given version is
                 not the next one. A version that was not looked up is checked at commit.
         """
         position = self.head.size + len(self._appended)
@@ -152,7 +152,7 @@ class Transaction:
             rows = self._store.within(self._store.sql.version, log_id=self._log_id, stream=event.stream)
             last = rows[0][0] or 0
         if event.version not in (None, last + 1):
-            raise Refused(
+            raise RefusedError(
                 "STREAM_CONFLICT",
                 f"The stream {event.stream} is at version {last}, so the next event is {last + 1} and not "
                 f"{event.version}; load the stream again and decide anew.",
@@ -179,7 +179,7 @@ class Transaction:
                 raise _changed_behind(size)
             return
         if size < known or opening.root is None:
-            raise DamagedLog(
+            raise DamagedLogError(
                 "LOG_SHRUNK",
                 f"The log had {known} events when this program last looked and has {size} now: it was cut or replaced.",
                 known=known,
@@ -239,7 +239,7 @@ def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[Logge
     """Return rows as events.
 
     Raises:
-        DamagedLog: ``LOG_GAP`` when they are not exactly the positions after ``after`` up to ``upto``.
+        DamagedLogError: ``LOG_GAP`` when they are not exactly the positions after ``after`` up to ``upto``.
     """
     if len(rows) != upto - after or (rows and rows[-1][0] != upto):
         raise gap(rows, after)
@@ -250,7 +250,7 @@ def _event_row(log_id: int, base: int, event: LoggedEvent) -> tuple[Any, ...]:
     try:
         state = event.state.decode()
     except UnicodeDecodeError as error:
-        raise Refused("INVALID_EVENT", f"The state of {event.topic} is no UTF-8: {error}.") from None
+        raise RefusedError("INVALID_EVENT", f"The state of {event.topic} is no UTF-8: {error}.") from None
     return (
         base + event.position,
         log_id,
@@ -263,8 +263,8 @@ def _event_row(log_id: int, base: int, event: LoggedEvent) -> tuple[Any, ...]:
     )
 
 
-def _changed_behind(size: int) -> DamagedLog:
-    return DamagedLog(
+def _changed_behind(size: int) -> DamagedLogError:
+    return DamagedLogError(
         "TREE_DAMAGED",
         f"The log's tree head at {size} events does not follow from its events; run `worldctl verify`.",
         size=size,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from world.errors import DamagedLog, Refused
+from world.errors import DamagedLogError, RefusedError
 from world.log.merkle import (
     CHUNK_LEAVES,
     EMPTY_ROOT,
@@ -64,7 +64,7 @@ class StoredTree:
         """Return the newest tree head.
 
         Raises:
-            DamagedLog: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
+            DamagedLogError: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
         """
         head, last = self.stored_head()
         check_covered(head.size, last)
@@ -79,7 +79,7 @@ class StoredTree:
         """Return the tree of a stored head, ready to grow, from the last chunk before it on.
 
         Raises:
-            DamagedLog: ``TREE_DAMAGED`` when leaves and head contradict each other.
+            DamagedLogError: ``TREE_DAMAGED`` when leaves and head contradict each other.
         """
         last = key_range(self._log_id, -1, head.size // CHUNK_LEAVES - 1)
         chunks = self._store.select(self._store.sql.last_chunk, **last)
@@ -128,7 +128,7 @@ class StoredTree:
         try:
             for after in range(0, head.size, _LEAVES_AT_ONCE):
                 frontier = frontier.extended(self._leaves(after, min(head.size, after + _LEAVES_AT_ONCE)), filled)
-        except DamagedLog:
+        except DamagedLogError:
             return None
         if frontier.root() != head.root:
             return None
@@ -143,8 +143,8 @@ class StoredTree:
         """Return the head of the tree over the first ``size`` events.
 
         Raises:
-            Refused: ``NO_SUCH_EVENT`` when the log is shorter.
-            DamagedLog: ``TREE_DAMAGED`` when it is not the head stored for that size.
+            RefusedError: ``NO_SUCH_EVENT`` when the log is shorter.
+            DamagedLogError: ``TREE_DAMAGED`` when it is not the head stored for that size.
         """
         self._check_size(size)
         computed = TreeHead(size, self._subtree(0, size))
@@ -168,7 +168,7 @@ class StoredTree:
         """Prove that the log with ``first`` events begins the log with ``second``; see ``EventLog``."""
         self._check_size(max(first, second))
         if not 0 <= first <= second:
-            raise Refused("INVALID_INPUT", f"A log of {first} events does not begin one of {second}.")
+            raise RefusedError("INVALID_INPUT", f"A log of {first} events does not begin one of {second}.")
         path = tuple(consistency_proof(first, second, self._subtree))
         return ConsistencyProof(self.root_at(first), self.root_at(second), path)
 
@@ -211,19 +211,19 @@ class StoredTree:
         return leaves
 
 
-def gap(rows: Sequence[Row], after: int) -> DamagedLog:
+def gap(rows: Sequence[Row], after: int) -> DamagedLogError:
     """Return the error for rows that are not all the positions after ``after``."""
     missing = after + len(rows) + 1
     for offset, row in enumerate(rows):
         if row[0] != after + offset + 1:
             missing = after + offset + 1
             break
-    return DamagedLog("LOG_GAP", f"The event at position {missing} is missing from the log.", position=missing)
+    return DamagedLogError("LOG_GAP", f"The event at position {missing} is missing from the log.", position=missing)
 
 
-def _damaged(message: str, size: int) -> DamagedLog:
-    return DamagedLog("TREE_DAMAGED", message, size=size)
+def _damaged(message: str, size: int) -> DamagedLogError:
+    return DamagedLogError("TREE_DAMAGED", message, size=size)
 
 
-def _no_such_event(message: str, **details: int) -> Refused:
-    return Refused("NO_SUCH_EVENT", message, **details)
+def _no_such_event(message: str, **details: int) -> RefusedError:
+    return RefusedError("NO_SUCH_EVENT", message, **details)

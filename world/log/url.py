@@ -16,7 +16,7 @@ from typing import Final, Literal
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.masking import URL_START, masked
 
 DEFAULT_NAME: Final = "main"
@@ -30,7 +30,7 @@ Backend = Literal["sqlite", "postgresql"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Address:
+class LogAddress:
     """Where a log is kept.
 
     Args:
@@ -56,11 +56,11 @@ class Address:
         return f"{self.store()}#{self.name}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> LogAddress:
     """Read a log's address.
 
     Raises:
-        Refused: ``INVALID_ADDRESS`` for malformed text, an unknown kind of database, or an invalid name.
+        RefusedError: ``INVALID_ADDRESS`` for malformed text, an unknown kind of database, or an invalid name.
     """
     base, mark, name = text.rpartition("#")
     if not mark:
@@ -74,7 +74,7 @@ def parse_address(text: str) -> Address:
             raise _invalid(text, "a server is written postgresql://...")
         if not base or "\x00" in base:
             raise _invalid(text, "it names no file")
-        return Address("sqlite", name, path=base)
+        return LogAddress("sqlite", name, path=base)
     try:
         url = make_url(base)
     except (ArgumentError, ValueError):
@@ -82,19 +82,19 @@ def parse_address(text: str) -> Address:
     return _from_url(url, name, text)
 
 
-def _from_url(url: URL, name: str, text: str) -> Address:
+def _from_url(url: URL, name: str, text: str) -> LogAddress:
     if url.drivername in _SQLITE:
         if url.host or url.query:
             raise _invalid(text, "a SQLite URL is sqlite:///path, with neither host nor options")
-        return Address("sqlite", name, path=url.database or MEMORY)
+        return LogAddress("sqlite", name, path=url.database or MEMORY)
     if url.drivername in _POSTGRES:
         if "@" in (url.host or ""):
             raise _invalid(text, "its server's name has an '@' in it; write %40 for an @ in a password")
         if re.search("[;=]", url.database or ""):
             raise _invalid(text, "its database's name has a ';' or '=' in it; options follow a '?'")
-        return Address("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
+        return LogAddress("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
     raise _invalid(text, f"logs are kept in SQLite (sqlite) or PostgreSQL (postgresql), not {url.drivername}")
 
 
-def _invalid(text: str, reason: str) -> Refused:
-    return Refused("INVALID_ADDRESS", f"{masked(text)!r} is no address of a log: {reason}.")
+def _invalid(text: str, reason: str) -> RefusedError:
+    return RefusedError("INVALID_ADDRESS", f"{masked(text)!r} is no address of a log: {reason}.")

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
-from world.canonical import canonical_bytes
-from world.errors import Refused, with_single_stops
+from world.errors import RefusedError, with_single_stops
+from world.model.canonical_json import canonical_bytes
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Default limit of one event's state, in bytes."""
@@ -94,14 +94,14 @@ class TreeHead:
         """Make a head from a root in hex.
 
         Raises:
-            Refused: ``INVALID_TREE_HEAD`` when the root is not 64 hex digits or the size is negative.
+            RefusedError: ``INVALID_TREE_HEAD`` when the root is not 64 hex digits or the size is negative.
         """
         try:
             raw = bytes.fromhex(root)
         except ValueError:
             raw = b""
         if len(raw) != sha256().digest_size or size < 0:
-            raise Refused("INVALID_TREE_HEAD", f"A tree head is a size and 64 hex digits, not {size}:{root}.")
+            raise RefusedError("INVALID_TREE_HEAD", f"A tree head is a size and 64 hex digits, not {size}:{root}.")
         return cls(size, raw)
 
     @classmethod
@@ -109,16 +109,16 @@ class TreeHead:
         """Read what ``str`` wrote: ``size:root``.
 
         Raises:
-            Refused: ``INVALID_TREE_HEAD`` for other text.
+            RefusedError: ``INVALID_TREE_HEAD`` for other text.
         """
         size, _, root = text.partition(":")
         if not (size.isascii() and size.isdigit()):
-            raise Refused("INVALID_TREE_HEAD", f"A tree head is written size:root, not {text!r}.")
+            raise RefusedError("INVALID_TREE_HEAD", f"A tree head is written size:root, not {text!r}.")
         return cls.from_hex(int(size), root)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """One way in which a stored log contradicts itself or a head saved elsewhere.
 
     Args:
@@ -164,7 +164,7 @@ def is_intact(event: LoggedEvent) -> bool:
     """Tell whether a stored event's content and leaf hash agree; columns of a damaged row may hold anything."""
     try:
         return event_leaf(event.stream, event.version, event.topic, event.schema_version, event.state) == event.leaf
-    except (TypeError, AttributeError, UnicodeError, Refused):
+    except (TypeError, AttributeError, UnicodeError, RefusedError):
         return False
 
 
@@ -176,10 +176,10 @@ def check_event(event: NewEvent, max_bytes: int) -> None:
         max_bytes: limit of its state, in bytes.
 
     Raises:
-        Refused: ``EVENT_TOO_LARGE`` or ``INVALID_EVENT``.
+        RefusedError: ``EVENT_TOO_LARGE`` or ``INVALID_EVENT``.
     """
     if len(event.state) > max_bytes:
-        raise Refused(
+        raise RefusedError(
             "EVENT_TOO_LARGE",
             f"The event {event.topic} has {len(event.state)} bytes; the limit is {max_bytes}. "
             "Store large content elsewhere and log its hash.",
@@ -190,21 +190,21 @@ def check_event(event: NewEvent, max_bytes: int) -> None:
     check_name("stream", event.stream)
     _topic_text(event.topic)
     if not 1 <= event.schema_version <= MAX_NUMBER:
-        raise Refused("INVALID_EVENT", f"The schema version {event.schema_version} is not within 1..{MAX_NUMBER}.")
+        raise RefusedError("INVALID_EVENT", f"The schema version {event.schema_version} is not within 1..{MAX_NUMBER}.")
     if event.version is not None and not 1 <= event.version <= MAX_NUMBER:
-        raise Refused("INVALID_EVENT", f"The stream version {event.version} is not within 1..{MAX_NUMBER}.")
+        raise RefusedError("INVALID_EVENT", f"The stream version {event.version} is not within 1..{MAX_NUMBER}.")
 
 
 def check_name(what: str, name: str) -> None:
     """Refuse a stream id or topic that not every backend can keep.
 
     Raises:
-        Refused: ``INVALID_EVENT`` when it is empty, too long, or holds control characters or half surrogates.
+        RefusedError: ``INVALID_EVENT`` when it is empty, too long, or holds control characters or half surrogates.
     """
     sound = _PLAIN.fullmatch(name) or (not _CONTROL.search(name) and _encodable(name))
     if sound and 0 < len(name) <= MAX_NAME_CHARS:
         return
-    raise Refused(
+    raise RefusedError(
         "INVALID_EVENT",
         f"A {what} is 1 to {MAX_NAME_CHARS} characters without control characters, not {name[:80]!r}.",
     )

@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import MetaData
 
-from world.errors import Refused
+from world.errors import RefusedError
 from world.log.schema import READABLE, schema_faults
 from world.log.statements import events_query
 from world.log.store import Cursor, Row, Store, key_range
-from world.log.tables import Statement, creation, readable_view, removal
+from world.log.tables import SqlStatement, creation, readable_view, removal
 from world.log.url import Backend
 from world.log.values import LoggedEvent
 
@@ -54,7 +54,7 @@ class ViewCursor:
         if rows:
             self._cursor.executemany(sql, rows)
 
-    def run(self, statement: Statement, **values: Any) -> None:
+    def run(self, statement: SqlStatement, **values: Any) -> None:
         """Execute a compiled statement with parameters by name."""
         self._cursor.execute(statement.sql, statement.bind(**values))
 
@@ -125,7 +125,7 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
     """Make the tables of a view and its record, where they are missing or of an older version.
 
     Raises:
-        Refused: ``VIEW_NEWER`` when a later release made the tables.
+        RefusedError: ``VIEW_NEWER`` when a later release made the tables.
     """
     stored = view_states(store, OF_ALL_LOGS).get(view.name)
     mine = view_states(store, log_id).get(view.name)
@@ -146,7 +146,7 @@ def mend_view(store: Store, log_id: int, view: PersistedView) -> None:
     anew. The view that people read is made again too.
 
     Raises:
-        Refused: ``VIEW_NEWER`` when a later release made the tables.
+        RefusedError: ``VIEW_NEWER`` when a later release made the tables.
     """
     faults = schema_faults(store.select, store.backend, {view.name: view.metadata})
     indexes = {str(index.name) for table in view.metadata.tables.values() for index in table.indexes}
@@ -172,7 +172,7 @@ def view_states(store: Store, log_id: int) -> dict[str, ViewState]:
 
 def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: ViewState | None) -> None:
     if stored is not None and stored.version > view.version:
-        raise Refused(
+        raise RefusedError(
             "VIEW_NEWER",
             f"{store.describe()} was written by a later release: its view {view.name} has version "
             f"{stored.version}, this program knows {view.version}. Update this program.",

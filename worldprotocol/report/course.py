@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["MAX_SPANS", "Course", "Span"]
+__all__ = ["MAX_SPANS", "Span", "TimeSeries"]
 
 MAX_SPANS: Final = 72
 """Spans that are kept."""
@@ -36,7 +36,7 @@ class Span:
     changes: Counter[str] = field(default_factory=Counter)
 
 
-class Course:
+class TimeSeries:
     """A number over time."""
 
     def __init__(self) -> None:

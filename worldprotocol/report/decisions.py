@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from world.events import (
+from world.events.definitions import (
     DecisionMade,
     HumanAnswered,
     HumanTimedOut,
@@ -18,7 +18,7 @@ from world.events import (
     ProposalSuperseded,
 )
 from worldprotocol.report.proposals import HIDDEN, Proposals, Row, deciding_rule
-from worldprotocol.report.tally import Moment, Spell, Tally
+from worldprotocol.report.tally import EventPosition, Spell, Tally
 
 __all__ = ["Decisions"]
 
@@ -59,7 +59,7 @@ class _Decided:
 
 
 @dataclass(slots=True)
-class _Actor(_Decided):
+class _ActorDecisions(_Decided):
     """The same of an actor's proposals, and how many it submitted."""
 
     submitted: int = 0
@@ -108,7 +108,7 @@ class Decisions:
     def __init__(self, proposals: Proposals) -> None:
         self._proposals = proposals
         self._rules = Tally(("authority", "policy", "rule"), _Decided)
-        self._actors = Tally(("actor",), _Actor)
+        self._actors = Tally(("actor",), _ActorDecisions)
         self._refusals = Tally(("action", "authority", "rule", "reason"), _Times)
         self._answers = Tally(("person", "choice"), _Times)
         self._timed_out = Spell()
@@ -117,7 +117,7 @@ class Decisions:
         self._policies_seen = 0
         self._waiting = Tally(("authority",), _Asked)
 
-    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+    def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return what to call with the events of each type."""
         return {
             ProposalSubmitted: self._on_submitted,
@@ -143,16 +143,16 @@ class Decisions:
             "policies": {"rows": list(self._policies)[::-1], "more": self._policies_seen - len(self._policies)},
         }
 
-    def _on_submitted(self, event: ProposalSubmitted, moment: Moment) -> None:
+    def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
         if moment.counts:
             self._actors.of(event.actor["actorId"]).submitted += 1
 
-    def _on_judged(self, event: ProposalJudged, moment: Moment) -> None:
+    def _on_judged(self, event: ProposalJudged, moment: EventPosition) -> None:
         row = self._proposals.row(event.proposal_id)
         if moment.counts and event.ruling["verdict"] == "wait" and (row is None or row.asked_at == event.at):
             self._waiting.of(event.ruling["authority"]).asked += 1
 
-    def _on_decided(self, event: DecisionMade, moment: Moment) -> None:
+    def _on_decided(self, event: DecisionMade, moment: EventPosition) -> None:
         if not moment.counts:
             return
         decision, row = event.decision, self._proposals.row(event.proposal_id)
@@ -169,22 +169,22 @@ class Decisions:
         if row is not None and row.asked_at is not None:
             self._waiting.of(row.asked).waited.add(at - row.asked_at)
 
-    def _on_answered(self, event: HumanAnswered, moment: Moment) -> None:
+    def _on_answered(self, event: HumanAnswered, moment: EventPosition) -> None:
         if moment.counts:
             told = self._answers.of(event.answer["by"]["actorId"], event.answer["choice"])
             told.happened(event.at, moment.position)
 
-    def _on_timed_out(self, event: HumanTimedOut, moment: Moment) -> None:
+    def _on_timed_out(self, event: HumanTimedOut, moment: EventPosition) -> None:
         row = self._proposals.row(event.proposal_id)
         if moment.counts:
             self._timed_out.add(0 if row is None or row.asked_at is None else event.at - row.asked_at)
 
-    def _on_superseded(self, event: ProposalSuperseded, moment: Moment) -> None:
+    def _on_superseded(self, event: ProposalSuperseded, moment: EventPosition) -> None:
         if moment.counts:
             self._superseded += 1
             self._stopped_waiting(self._proposals.row(event.proposal_id), event.at)
 
-    def _on_policy(self, event: PolicyAdopted | PolicyRetired, moment: Moment) -> None:
+    def _on_policy(self, event: PolicyAdopted | PolicyRetired, moment: EventPosition) -> None:
         if moment.counts:
             self._policies_seen += 1
             what = "adopted" if isinstance(event, PolicyAdopted) else "retired"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events import (
+from world.events.definitions import (
     EffectDropped,
     EffectFulfilled,
     EffectInDoubt,
@@ -18,7 +18,7 @@ from world.events import (
     ProposalFailed,
 )
 from worldprotocol.report.proposals import HIDDEN, Proposals
-from worldprotocol.report.tally import Moment, Tally
+from worldprotocol.report.tally import EventPosition, Tally
 
 __all__ = ["Effects"]
 
@@ -68,7 +68,7 @@ class Effects:
         self._cancelled = 0
         self._doubts: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+    def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return what to call with the events of each type."""
         return {
             EffectRequested: self._on_requested,
@@ -100,15 +100,15 @@ class Effects:
         row = self._proposals.row(proposal_id)
         return HIDDEN if row is None else row.effects.get(requirement_id, HIDDEN)
 
-    def _count(self, event: Any, what: str, moment: Moment) -> None:
+    def _count(self, event: Any, what: str, moment: EventPosition) -> None:
         if moment.counts:
             for told in (self._all, self._types.of(self._type(event.proposal_id, event.requirement_id))):
                 setattr(told, what, getattr(told, what) + 1)
 
-    def _counting(self, what: str) -> Callable[[Any, Moment], None]:
+    def _counting(self, what: str) -> Callable[[Any, EventPosition], None]:
         return lambda event, moment: self._count(event, what, moment)
 
-    def _on_requested(self, event: EffectRequested, moment: Moment) -> None:
+    def _on_requested(self, event: EffectRequested, moment: EventPosition) -> None:
         row, wanted = self._proposals.row(event.proposal_id), event.requirement
         if row is not None:
             if wanted["id"] in row.effects:
@@ -118,11 +118,11 @@ class Effects:
             for told in (self._all, self._types.of(wanted["type"])):
                 told.requested += 1
 
-    def _on_fulfilled(self, event: EffectFulfilled, moment: Moment) -> None:
+    def _on_fulfilled(self, event: EffectFulfilled, moment: EventPosition) -> None:
         self._count(event, "failed" if event.result.get("error") else "made", moment)
         self._doubts.pop((event.proposal_id, event.requirement_id), None)
 
-    def _on_doubt(self, event: EffectInDoubt, moment: Moment) -> None:
+    def _on_doubt(self, event: EffectInDoubt, moment: EventPosition) -> None:
         self._count(event, "in_doubt", moment)
         self._doubts[event.proposal_id, event.requirement_id] = {
             "at": event.at,
@@ -132,9 +132,9 @@ class Effects:
             "reason": event.reason,
         }
 
-    def _on_resolved(self, event: EffectResolved, moment: Moment) -> None:
+    def _on_resolved(self, event: EffectResolved, moment: EventPosition) -> None:
         self._count(event, "resolved", moment)
         self._doubts.pop((event.proposal_id, event.requirement_id), None)
 
-    def _on_cancelled(self, _event: ExecutionCancelled, moment: Moment) -> None:
+    def _on_cancelled(self, _event: ExecutionCancelled, moment: EventPosition) -> None:
         self._cancelled += moment.counts

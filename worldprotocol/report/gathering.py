@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.errors import Refused
-from world.events import LogFounded
-from world.views.archive import Archive, decoded
-from worldprotocol.assemble import LoggedEvent
-from worldprotocol.redaction import Redaction
+from world.errors import RefusedError
+from world.events.definitions import LogFounded
+from world.read_models.archive import Archive, decoded
+from worldprotocol.api.bootstrap import LoggedEvent
+from worldprotocol.export.redaction import Redaction
 from worldprotocol.report.decisions import Decisions
 from worldprotocol.report.effects import Effects
-from worldprotocol.report.leases import Leases
-from worldprotocol.report.lineage import Lineage
+from worldprotocol.report.leases import LeasesPart
+from worldprotocol.report.lineage import LineagePart
 from worldprotocol.report.proposals import NEWEST, Proposals
 from worldprotocol.report.runs import Runs
-from worldprotocol.report.tally import Moment, Part
+from worldprotocol.report.tally import EventPosition, Part
 
-__all__ = ["Report", "Window", "gather"]
+__all__ = ["RealmReport", "Window", "gather"]
 
 EVERY: Final = 1_000
 """Events between two words about progress."""
@@ -50,7 +50,7 @@ class Window:
     until: str | None = None
 
 
-class Report:
+class RealmReport:
     """What a log tells.
 
     Args:
@@ -67,8 +67,8 @@ class Report:
         self._redaction = redaction
         self.proposals = Proposals(None if every else NEWEST)
         self.decisions = Decisions(self.proposals)
-        self.lineage = Lineage(self.proposals, self._position_of)
-        self.leases = Leases()
+        self.lineage = LineagePart(self.proposals, self._position_of)
+        self.leases = LeasesPart()
         self.effects = Effects(self.proposals)
         self.runs = Runs(self.proposals)
         self._topics: Counter[str] = Counter()
@@ -77,8 +77,8 @@ class Report:
         self._log_id: str | None = None
         self._steps = self._all_steps()
 
-    def _all_steps(self) -> Mapping[str, list[Callable[[Any, Moment], None]]]:
-        steps: dict[str, list[Callable[[Any, Moment], None]]] = defaultdict(list)
+    def _all_steps(self) -> Mapping[str, list[Callable[[Any, EventPosition], None]]]:
+        steps: dict[str, list[Callable[[Any, EventPosition], None]]] = defaultdict(list)
         parts: tuple[Part, ...] = (
             self.proposals,
             self.decisions,
@@ -97,7 +97,7 @@ class Report:
         """Go through the log, once.
 
         Raises:
-            DamagedLog: an event is not what was logged.
+            DamagedLogError: an event is not what was logged.
         """
         log, window = self._archive.log, self.window
         self._redaction.learn(log)
@@ -129,13 +129,13 @@ class Report:
         if steps is None:
             return
         event = decoded(logged)
-        moment = Moment(logged.position, logged.position > self.window.after)
+        moment = EventPosition(logged.position, logged.position > self.window.after)
         for step in steps:
             step(event, moment)
         self.effects.ended(event)
         self.proposals.forget(event)
 
-    def _on_founded(self, event: LogFounded, _moment: Moment) -> None:
+    def _on_founded(self, event: LogFounded, _moment: EventPosition) -> None:
         self._log_id = event.log_id
 
     def _position_of(self, world_id: str) -> int | None:
@@ -143,7 +143,7 @@ class Report:
             return None
         try:
             return self._archive.world(world_id).position
-        except Refused:
+        except RefusedError:
             return None
 
     def to_wire(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def gather(
     redaction: Redaction | None = None,
     every: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> RealmReport:
     """Return what a log tells, from one pass over it.
 
     Args:
@@ -190,9 +190,9 @@ def gather(
         progress: called with events read, and events in all.
 
     Raises:
-        DamagedLog: an event is not what was logged.
-        Refused: ``INDEX_NOT_CURRENT``.
+        DamagedLogError: an event is not what was logged.
+        RefusedError: ``INDEX_NOT_CURRENT``.
     """
-    report = Report(archive, window, Redaction(()) if redaction is None else redaction, every=every)
+    report = RealmReport(archive, window, Redaction(()) if redaction is None else redaction, every=every)
     report.read(progress)
     return report

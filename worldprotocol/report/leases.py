@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from world.events import (
+from world.events.definitions import (
     LeaseRenewed,
     LeasesExpired,
     LeasesReleased,
@@ -14,10 +14,10 @@ from world.events import (
     RequestWithdrawn,
     VerdictGiven,
 )
-from worldprotocol.report.course import Course
-from worldprotocol.report.tally import Moment, Spell, Tally
+from worldprotocol.report.course import TimeSeries
+from worldprotocol.report.tally import EventPosition, Spell, Tally
 
-__all__ = ["Leases"]
+__all__ = ["LeasesPart"]
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Agent:
         }
 
 
-class Leases:
+class LeasesPart:
     """The part of the report about leases."""
 
     def __init__(self) -> None:
@@ -57,9 +57,9 @@ class Leases:
         self._agents = Tally(("agent",), _Agent)
         self._all = _Agent()
         self._most = 0
-        self.course = Course()
+        self.course = TimeSeries()
 
-    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+    def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return what to call with the events of each type."""
         return {
             VerdictGiven: self._on_verdict,
@@ -86,7 +86,7 @@ class Leases:
         self.course.take(at, len(self._held))
         self._most = max(self._most, len(self._held))
 
-    def _on_verdict(self, event: VerdictGiven, moment: Moment) -> None:
+    def _on_verdict(self, event: VerdictGiven, moment: EventPosition) -> None:
         self._held.update(one["leaseId"] for one in event.leases)
         if moment.counts:
             for told in (self._all, self._agents.of(event.agent_id)):
@@ -101,23 +101,23 @@ class Leases:
         elif event.status != "Wait":
             self._left(event.request_id, event.at, moment)
 
-    def _left(self, request_id: str, at: int, moment: Moment) -> str | None:
+    def _left(self, request_id: str, at: int, moment: EventPosition) -> str | None:
         agent, since = self._waiting.pop(request_id, (None, 0))
         if agent is not None and moment.counts:
             self._all.queued.add(at - since)
             self._agents.of(agent).queued.add(at - since)
         return agent
 
-    def _on_renewed(self, event: LeaseRenewed, moment: Moment) -> None:
+    def _on_renewed(self, event: LeaseRenewed, moment: EventPosition) -> None:
         if moment.counts:
             self._changed(event.at, "renewed", 1)
 
-    def _on_ended(self, event: LeasesReleased | LeasesExpired | LeasesRevoked, moment: Moment) -> None:
+    def _on_ended(self, event: LeasesReleased | LeasesExpired | LeasesRevoked, moment: EventPosition) -> None:
         self._held.difference_update(event.lease_ids)
         if moment.counts:
             self._changed(event.at, event.STATE.lower(), len(event.lease_ids))
 
-    def _on_withdrawn(self, event: RequestWithdrawn, moment: Moment) -> None:
+    def _on_withdrawn(self, event: RequestWithdrawn, moment: EventPosition) -> None:
         agent = self._left(event.request_id, event.at, moment)
         if moment.counts:
             self._all.withdrawn += 1

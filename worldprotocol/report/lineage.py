@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events import BranchCreated, BranchSwitched, ProposalCompleted, ProposalFailed, WorldSealed
+from world.events.definitions import BranchCreated, BranchSwitched, ProposalCompleted, ProposalFailed, WorldSealed
 from worldprotocol.report.proposals import HIDDEN, Proposals
-from worldprotocol.report.tally import Moment
+from worldprotocol.report.tally import EventPosition
 
-__all__ = ["Gap", "Lineage", "Node", "Twig"]
+__all__ = ["Gap", "LineagePart", "Node", "Twig"]
 
 FIRST: Final = 20
 """Worlds of the beginning that are kept."""
@@ -113,7 +113,7 @@ class Twig:
         }
 
 
-class Lineage:
+class LineagePart:
     """The part of the report about worlds and branches.
 
     Args:
@@ -132,7 +132,7 @@ class Lineage:
         self.branches: dict[str, Twig] = {}
         self.active = ""
 
-    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+    def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return what to call with the events of each type."""
         return {
             WorldSealed: self._on_sealed,
@@ -181,7 +181,7 @@ class Lineage:
         kept = set(list(chosen)[:MAX_BRANCHES])
         return [name for name in names if name in kept]
 
-    def _on_sealed(self, event: WorldSealed, moment: Moment) -> None:
+    def _on_sealed(self, event: WorldSealed, moment: EventPosition) -> None:
         row = self._proposals.row(event.created_by)
         is_failed = event.outcome == "failed"
         action, who = ("genesis" if event.parent is None else HIDDEN, "") if row is None else (row.action, row.actor)
@@ -216,7 +216,7 @@ class Lineage:
             twig.failed += is_failed
             twig.moved, twig.tip, twig.newest = moment.position, node.world_id, node
 
-    def _on_ended(self, event: ProposalCompleted | ProposalFailed, moment: Moment) -> None:
+    def _on_ended(self, event: ProposalCompleted | ProposalFailed, moment: EventPosition) -> None:
         """Move a branch: to a world that was sealed for it, or to one that two executions came to."""
         twig = self.branches.get(event.branch)
         if twig is None:
@@ -225,12 +225,12 @@ class Lineage:
         if isinstance(event, ProposalCompleted):
             twig.head, twig.last = twig.tip, twig.newest
 
-    def _on_created(self, event: BranchCreated, moment: Moment) -> None:
+    def _on_created(self, event: BranchCreated, moment: EventPosition) -> None:
         node, begin = self._nodes.get(event.world_id), event.world_id
         where = self._position_of(begin) if node is None else node.position
         twig = Twig(event.branch, moment.position, begin, where, begin, begin, moment.position, node, node)
         self.branches[event.branch] = twig
         self.active = self.active or event.branch
 
-    def _on_switched(self, event: BranchSwitched, _moment: Moment) -> None:
+    def _on_switched(self, event: BranchSwitched, _moment: EventPosition) -> None:
         self.active = event.branch

@@ -16,11 +16,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from world.extras import missing_extra
-from worldprotocol.fate import moment
-from worldprotocol.report.gathering import Report
+from worldprotocol.analysis.timeline import duration
+from worldprotocol.api.proposal_summary import moment
+from worldprotocol.report.gathering import RealmReport
 from worldprotocol.report.picture import HEIGHT, LEFT, PLOT, WIDTH, chart, sheets
-from worldprotocol.terminal import visible
-from worldprotocol.timeline import duration
+from worldprotocol.terminal_text import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -41,14 +41,14 @@ _PLANE_ENDS: Final = "".join(chr(plane << 16 | low) for plane in range(17) for l
 _NO_CHARACTER: Final = re.compile(f"[\ufdd0-\ufdef{_PLANE_ENDS}]")
 
 
-def render(report: Report) -> Iterator[str]:
+def render(report: RealmReport) -> Iterator[str]:
     """Yield the page piece by piece.
 
     Args:
         report: what was gathered.
 
     Raises:
-        Refused: ``NOT_LOADED`` where jinja2 is not installed.
+        RefusedError: ``NOT_LOADED`` where jinja2 is not installed.
     """
     template = _environment().get_template("report.html.j2")
     style = _style()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from worldprotocol.report.course import Course
-from worldprotocol.report.lineage import Gap, Lineage, Node
+from worldprotocol.report.course import TimeSeries
+from worldprotocol.report.lineage import Gap, LineagePart, Node
 
 __all__ = ["Chart", "Mark", "Sheet", "chart", "sheets"]
 
@@ -70,7 +70,7 @@ class Sheet:
     lines: list[tuple[int, int, int, int, int, bool]] = field(default_factory=list)
 
 
-def sheets(lineage: Lineage) -> list[Sheet]:
+def sheets(lineage: LineagePart) -> list[Sheet]:
     """Return the lineage as sheets, newest worlds first."""
     items = list(lineage.drawn())[::-1]
     if not items:
@@ -97,7 +97,7 @@ def _x(lane: int) -> int:
     return LEFT + lane * LANE
 
 
-def _lanes(lineage: Lineage, items: Sequence[Node | Gap]) -> dict[str, int]:
+def _lanes(lineage: LineagePart, items: Sequence[Node | Gap]) -> dict[str, int]:
     """Return the lane of each branch that has worlds among those drawn, in order of creation."""
     present = {one.branch for one in items if isinstance(one, Node)}
     ordered = [name for name in lineage.branches if name in present]
@@ -105,7 +105,7 @@ def _lanes(lineage: Lineage, items: Sequence[Node | Gap]) -> dict[str, int]:
     return {name: min(place, LANES - 1) for place, name in enumerate(ordered)}
 
 
-def _extent(lineage: Lineage, name: str, items: Sequence[Node | Gap]) -> tuple[int, int, str | None]:
+def _extent(lineage: LineagePart, name: str, items: Sequence[Node | Gap]) -> tuple[int, int, str | None]:
     """Return the rows from a branch's newest world to where it begins, and the branch it begins on."""
     own = [place for place, one in enumerate(items) if isinstance(one, Node) and one.branch == name]
     twig = lineage.branches.get(name)
@@ -136,7 +136,7 @@ def _lane_lines(
     return pieces
 
 
-def _mark(lineage: Lineage, lanes: dict[str, int], item: Node | Gap, place: int) -> Mark:
+def _mark(lineage: LineagePart, lanes: dict[str, int], item: Node | Gap, place: int) -> Mark:
     y = place * ROW + ROW // 2
     if isinstance(item, Gap):
         return Mark(y, _x(0), 0, None, item, ())
@@ -164,7 +164,7 @@ class Chart:
     most: int
 
 
-def chart(course: Course) -> Chart | None:
+def chart(course: TimeSeries) -> Chart | None:
     """Return the chart of what a course tells; None where it tells nothing."""
     spans = list(course)
     if not spans or not any(span.changes or span.most for _, span in spans):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from world.events import (
+from world.events.definitions import (
     DecisionMade,
     ExecutionStarted,
     ProposalCompleted,
@@ -16,7 +16,7 @@ from world.events import (
     ProposalSubmitted,
     ProposalSuperseded,
 )
-from worldprotocol.report.tally import Moment
+from worldprotocol.report.tally import EventPosition
 
 __all__ = ["NEWEST", "Proposals", "Row", "deciding_rule"]
 
@@ -98,7 +98,7 @@ class Proposals:
         self._endings: Counter[str] = Counter()
         self._submitted = 0
 
-    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+    def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return what to call with the events of each type."""
         return {
             ProposalSubmitted: self._on_submitted,
@@ -135,7 +135,7 @@ class Proposals:
             "leftOut": self._submitted - len(self._rows),
         }
 
-    def _on_submitted(self, event: ProposalSubmitted, moment: Moment) -> None:
+    def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
         body = event.intent["body"]
         scope = body.get("scopeProposal") or {}
         row = Row(
@@ -152,7 +152,7 @@ class Proposals:
             self._submitted += 1
             self._rows.append(row)
 
-    def _on_judged(self, event: ProposalJudged, _moment: Moment) -> None:
+    def _on_judged(self, event: ProposalJudged, _moment: EventPosition) -> None:
         row = self.row(event.proposal_id)
         if row is None:
             return
@@ -160,7 +160,7 @@ class Proposals:
         if event.ruling["verdict"] == "wait" and row.asked_at is None:
             row.asked_at, row.asked = event.at, event.ruling["authority"]
 
-    def _on_decided(self, event: DecisionMade, moment: Moment) -> None:
+    def _on_decided(self, event: DecisionMade, moment: EventPosition) -> None:
         decision, row = event.decision, self.row(event.proposal_id)
         if row is not None:
             row.status, row.reason, row.decided_at = decision["decision"], decision["reason"], event.at
@@ -168,18 +168,18 @@ class Proposals:
         if decision["decision"] == "rejected":
             self._ended("rejected", moment)
 
-    def _on_started(self, event: ExecutionStarted, _moment: Moment) -> None:
+    def _on_started(self, event: ExecutionStarted, _moment: EventPosition) -> None:
         row = self.row(event.proposal_id)
         if row is not None:
             row.status = "executing"
 
-    def _on_superseded(self, event: ProposalSuperseded, moment: Moment) -> None:
+    def _on_superseded(self, event: ProposalSuperseded, moment: EventPosition) -> None:
         row = self.row(event.proposal_id)
         if row is not None:
             row.status = "superseded"
         self._ended("superseded", moment)
 
-    def _on_ended(self, event: ProposalCompleted | ProposalFailed, moment: Moment) -> None:
+    def _on_ended(self, event: ProposalCompleted | ProposalFailed, moment: EventPosition) -> None:
         row = self.row(event.proposal_id)
         status = "failed" if isinstance(event, ProposalFailed) else "completed"
         if row is not None:
@@ -188,6 +188,6 @@ class Proposals:
                 row.error = str(event.error["code"])
         self._ended(status, moment)
 
-    def _ended(self, how: str, moment: Moment) -> None:
+    def _ended(self, how: str, moment: EventPosition) -> None:
         if moment.counts:
             self._endings[how] += 1

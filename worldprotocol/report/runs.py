@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events import RunAmended, RunClosed, RunOpened, RunRolledBack, RunViolated
+from world.events.definitions import RunAmended, RunClosed, RunOpened, RunRolledBack, RunViolated
 from worldprotocol.report.proposals import HIDDEN, Proposals
-from worldprotocol.report.tally import Moment, Tally
+from worldprotocol.report.tally import EventPosition, Tally
 
 __all__ = ["Runs"]
 
@@ -50,7 +50,7 @@ class Runs:
         self._all = _Violations()
         self._newest: deque[dict[str, Any]] = deque(maxlen=MAX_VIOLATIONS)
 
-    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+    def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return what to call with the events of each type."""
         return {
             RunOpened: self._on_opened,
@@ -75,11 +75,11 @@ class Runs:
             },
         }
 
-    def _on_opened(self, event: RunOpened, moment: Moment) -> None:
+    def _on_opened(self, event: RunOpened, moment: EventPosition) -> None:
         self._agents[event.run_id] = event.agent_id
         self._opened += moment.counts
 
-    def _on_violated(self, event: RunViolated, moment: Moment) -> None:
+    def _on_violated(self, event: RunViolated, moment: EventPosition) -> None:
         if not moment.counts:
             return
         told, row = event.violation, self._proposals.row(event.run_id)
@@ -100,13 +100,13 @@ class Runs:
             }
         )
 
-    def _on_amended(self, _event: RunAmended, moment: Moment) -> None:
+    def _on_amended(self, _event: RunAmended, moment: EventPosition) -> None:
         self._amended += moment.counts
 
-    def _on_rolled_back(self, _event: RunRolledBack, moment: Moment) -> None:
+    def _on_rolled_back(self, _event: RunRolledBack, moment: EventPosition) -> None:
         self._rolled_back += moment.counts
 
-    def _on_closed(self, event: RunClosed, moment: Moment) -> None:
+    def _on_closed(self, event: RunClosed, moment: EventPosition) -> None:
         self._agents.pop(event.run_id, None)
         if moment.counts:
             self._outcomes[event.outcome] += 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-__all__ = ["MAX_KEYS", "Moment", "Part", "Spell", "Tally"]
+__all__ = ["MAX_KEYS", "EventPosition", "Part", "Spell", "Tally"]
 
 MAX_KEYS: Final = 5_000
 """Keys that one tally keeps apart; further ones are counted together."""
@@ -19,7 +19,7 @@ MAX_KEY_CHARS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class EventPosition:
     """Where in the log an event stands, for the parts that count it.
 
     Args:
@@ -34,7 +34,7 @@ class Moment:
 class Part(Protocol):
     """A part of the report: which events it takes, and what it tells in the end."""
 
-    def steps(self) -> dict[type[Any], Callable[[Any, Moment], None]]:
+    def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return what to call with the events of each type."""
         ...
 

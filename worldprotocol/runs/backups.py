@@ -1,4 +1,5 @@
-"""``World.host.backups``: looking at the backups of the workspace, giving them back by hand, and removing old ones.
+"""``RealmState.host.backups``: looking at the backups of the workspace, giving them back by hand, and removing old
+ones.
 
 A backup's id is that of the verdict that granted the leases it was made for.
 """
@@ -13,17 +14,17 @@ from typing import Any
 
 from host.backups import BackupInfo, Pruned, Restored
 from host.backups.sets import BackupSet
-from host.premises import Premises
-from world.errors import Refused
-from world.klis.resource import Resource, recorded_resource
-from world.protocol import WorldProtocol
-from world.realm import Realm
-from world.views.archive import Archive
-from world.work import Work
+from host.environment import HostEnvironment
+from world.engine.protocol import WorldProtocol
+from world.errors import RefusedError
+from world.klis.resources.resource import Resource, recorded_resource
+from world.pipeline.unit_of_work import UnitOfWork
+from world.read_models.archive import Archive
+from world.state.realm_state import RealmState
 from worldprotocol.runs.declaring import place_of
 from worldprotocol.runs.retention import is_needed, prune_backups
 
-__all__ = ["BackupDesk", "Holder"]
+__all__ = ["BackupAdministration", "Holder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Holder:
         }
 
 
-class BackupDesk:
+class BackupAdministration:
     """The backups of a realm's workspace.
 
     Args:
@@ -57,7 +58,9 @@ class BackupDesk:
         protocol: acts on the log; None is for looking only.
     """
 
-    def __init__(self, archive: Archive, premises: Premises, now_ms: int, protocol: WorldProtocol | None) -> None:
+    def __init__(
+        self, archive: Archive, premises: HostEnvironment, now_ms: int, protocol: WorldProtocol | None
+    ) -> None:
         """Look at nothing yet."""
         self._archive = archive
         self._premises = premises
@@ -72,7 +75,7 @@ class BackupDesk:
         """Return one backup.
 
         Raises:
-            Refused: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``, ``INVALID_BACKUP_ID``.
+            RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``, ``INVALID_BACKUP_ID``.
         """
         return self._judged(self._premises.backups.get(backup_id))
 
@@ -88,7 +91,7 @@ class BackupDesk:
             resources: only these of it, as ``restore`` takes them; none is all.
 
         Raises:
-            Refused: what ``get`` and ``restore`` refuse of their names.
+            RefusedError: what ``get`` and ``restore`` refuse of their names.
         """
         info = self._premises.backups.get(backup_id)
         chosen = self._chosen(resources, info)
@@ -105,15 +108,15 @@ class BackupDesk:
             force: also where somebody holds leases.
 
         Raises:
-            Refused: ``BACKUP_IN_USE`` with ``holders``; ``NOT_IN_BACKUP``, ``OUTSIDE_WORKSPACE``,
+            RefusedError: ``BACKUP_IN_USE`` with ``holders``; ``NOT_IN_BACKUP``, ``OUTSIDE_WORKSPACE``,
                 ``LOG_READ_ONLY``, and what ``host.backups.Backups.restore`` refuses.
         """
         if self._protocol is None:
-            raise Refused("LOG_READ_ONLY", "This realm is open for looking only; open it with World.open to act.")
+            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
         info = self._premises.backups.get(backup_id)
         chosen = self._chosen(resources, info)
 
-        def command(work: Work) -> Restored:
+        def command(work: UnitOfWork) -> Restored:
             holders = [] if force else self._holders(work.realm, info, chosen)
             if holders:
                 raise _in_use(holders)
@@ -126,7 +129,7 @@ class BackupDesk:
         """Remove what nobody needs; see ``worldprotocol.runs.retention.prune_backups``.
 
         Raises:
-            Refused: ``BACKUP_FAILED``.
+            RefusedError: ``BACKUP_FAILED``.
         """
         return prune_backups(
             self._archive,
@@ -167,14 +170,14 @@ class BackupDesk:
         saved = [recorded_resource(text) for text in info.resources]
         for one in chosen:
             if not any(one.overlaps(other) for other in saved):
-                raise Refused(
+                raise RefusedError(
                     "NOT_IN_BACKUP",
                     f"Backup {info.backup_id} has nothing of {one.text}; it was made of {', '.join(info.resources)}.",
                     resource=one.text,
                 )
         return chosen
 
-    def _holders(self, realm: Realm, info: BackupInfo, chosen: Sequence[Resource]) -> Sequence[Holder]:
+    def _holders(self, realm: RealmState, info: BackupInfo, chosen: Sequence[Resource]) -> Sequence[Holder]:
         saved = [recorded_resource(text) for text in info.resources]
         touched = [one for one in chosen if any(one.overlaps(other) for other in saved)] if chosen else saved
         found = []
@@ -196,10 +199,10 @@ class BackupDesk:
         return found
 
 
-def _in_use(holders: Sequence[Holder]) -> Refused:
+def _in_use(holders: Sequence[Holder]) -> RefusedError:
     first = holders[0]
     more = f", and {len(holders) - 1} more" if len(holders) > 1 else ""
-    return Refused(
+    return RefusedError(
         "BACKUP_IN_USE",
         f"{first.agent_id!r}, session {first.session_id}, holds {first.predicate} on {first.resource}{more}: what it "
         "does there would be lost. Wait until its leases are over, revoke them, or give it back by force.",

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from host.confinement import Access, Rules, RunningCommand, Tree, landlock, namespaces, rules_for, start, watcher
+from host.confinement import Access, MountTree, Rules, RunningCommand, landlock, namespaces, rules_for, start, watcher
 from host.confinement.descendants import RUN
 from host.confinement.private import private_folder
+from host.environment import HostEnvironment
 from host.observation import Operations, tracing
 from host.observation.operations import printable
 from host.observation.system_calls import judged_by
 from host.observation.tracing import TraceReader
-from host.premises import Premises
 from host.system_paths import is_below
-from world.errors import Refused, WorldProtocolError
+from world.errors import RefusedError, WorldProtocolError
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
@@ -122,7 +122,7 @@ def confinement(namespaces_by: namespaces.Wanted = "auto") -> Confinement:
 
 
 def run_command(
-    run: GovernedRun, premises: Premises, argv: Sequence[str], wishes: CommandWishes, *, talk: Talk | None = None
+    run: GovernedRun, premises: HostEnvironment, argv: Sequence[str], wishes: CommandWishes, *, talk: Talk | None = None
 ) -> CommandResult:
     """Run a command to its end under a run whose leases are granted.
 
@@ -138,7 +138,7 @@ def run_command(
         process end the command, and come to this process when the end of the run is recorded.
 
     Raises:
-        Refused: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``CONFINEMENT_UNAVAILABLE``,
+        RefusedError: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``CONFINEMENT_UNAVAILABLE``,
             ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are given back.
     """
     running = _Running(run, premises, wishes, talk)
@@ -163,7 +163,7 @@ def run_command(
         with _undisturbed():
             ended = run.end(outcome, exit_code=code, reason=reason)
     except (WorldProtocolError, OSError) as error:
-        raise Refused(
+        raise RefusedError(
             "RUN_NOT_ENDED",
             f"The command ended with exit code {code}, but the run could not be ended as it should ({error}). What it "
             "did was undone, or the next start undoes it; `worldctl settle` is one.",
@@ -194,7 +194,9 @@ class Talk(Protocol):
 class _Running:
     """One command on its way."""
 
-    def __init__(self, run: GovernedRun, premises: Premises, wishes: CommandWishes, talk: Talk | None = None) -> None:
+    def __init__(
+        self, run: GovernedRun, premises: HostEnvironment, wishes: CommandWishes, talk: Talk | None = None
+    ) -> None:
         self._run = run
         self._premises = premises
         self._wishes = wishes
@@ -281,7 +283,7 @@ class _Running:
                 kept[name] = value if given else os.environ[name]
         return kept
 
-    def _walls(self, command: str | None, private: str, folders: Sequence[str]) -> tuple[Rules, Tree | None]:
+    def _walls(self, command: str | None, private: str, folders: Sequence[str]) -> tuple[Rules, MountTree | None]:
         """Return what the kernel lets it do, and what exists for it: what was declared.
 
         In permissive mode that may be widened on the way, and the kernel's rules cannot: it holds the workspace alone
@@ -374,19 +376,19 @@ def check_can_be_confined(
         namespaces_by: what may make namespaces.
 
     Raises:
-        Refused: ``CONFINEMENT_UNAVAILABLE``.
+        RefusedError: ``CONFINEMENT_UNAVAILABLE``.
     """
     found = confinement(namespaces_by)
     missing = [wall for wall in require if unconfined or not any(one.startswith(wall) for one in found.held_by)]
     if missing:
         why = "it is to run unconfined" if unconfined else "; ".join([*found.gaps, found.why_not or ""]).strip("; ")
-        raise Refused(
+        raise RefusedError(
             "CONFINEMENT_UNAVAILABLE",
             f"The command would not be held by {' and '.join(missing)}, which --require asks for: {why}. Run it where "
             "the kernel has it, or leave --require out.",
         )
     if found.why_not is not None and not unconfined:
-        raise Refused(
+        raise RefusedError(
             "CONFINEMENT_UNAVAILABLE",
             f"{found.why_not} With --unconfined it runs as it is, and what it did is only found afterwards.",
         )

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from host.workspace import Workspace
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource, canonical_resource
 
 __all__ = ["manifest_of_places", "opaque_manifest", "place_of", "url_resource"]
 
@@ -42,7 +42,7 @@ def manifest_of_places(
         renames: old and new places.
 
     Raises:
-        Refused: ``NO_MATCH`` for a pattern that no file matches, ``OUTSIDE_WORKSPACE``, ``NOTHING_DECLARED``.
+        RefusedError: ``NO_MATCH`` for a pattern that no file matches, ``OUTSIDE_WORKSPACE``, ``NOTHING_DECLARED``.
     """
     scope: list[dict[str, str]] = []
     for predicate in sorted(places, key=lambda one: one is Predicate.DELETES):  # what is deleted is deleted last
@@ -54,7 +54,7 @@ def manifest_of_places(
             target = f"{target}/*"  # a folder becomes a folder
         scope.append({"predicate": Predicate.RENAMES.value, "resource": source, "to": target})
     if not scope:
-        raise Refused(
+        raise RefusedError(
             "NOTHING_DECLARED",
             "Nothing is declared, so nothing would be allowed: say what it reads and writes (--reads, --writes, ...), "
             "or give a manifest.",
@@ -75,7 +75,7 @@ def opaque_manifest(workspace: Workspace, *, agent: str, session: str, folder: s
         folder: its working directory.
 
     Raises:
-        Refused: ``OUTSIDE_WORKSPACE``.
+        RefusedError: ``OUTSIDE_WORKSPACE``.
     """
     found = workspace.resource(folder, follow=True, subtree=True)
     if found is None:
@@ -92,7 +92,7 @@ def place_of(workspace: Workspace, name: str) -> Resource:
         name: as people write it.
 
     Raises:
-        Refused: ``OUTSIDE_WORKSPACE``, ``AMBIGUOUS_RESOURCE`` and the like.
+        RefusedError: ``OUTSIDE_WORKSPACE``, ``AMBIGUOUS_RESOURCE`` and the like.
     """
     if _TYPED.match(name):
         return canonical_resource(name, names=workspace.names)
@@ -105,7 +105,7 @@ def url_resource(text: str) -> str:
     """Return the resource of a URL as people write it, such as ``https://example.org``.
 
     Raises:
-        Refused: ``AMBIGUOUS_RESOURCE`` for what is no URL.
+        RefusedError: ``AMBIGUOUS_RESOURCE`` for what is no URL.
     """
     return canonical_resource(text if text.startswith("URL:") else f"URL:{text}").text
 
@@ -124,7 +124,9 @@ def _resources(workspace: Workspace, name: str) -> Iterator[str]:
         return
     found = sorted(glob.glob(_path(workspace, name), recursive=True, include_hidden=True))
     if not found:
-        raise Refused("NO_MATCH", f"No file matches {name!r}; for files to come, declare their folder: 'folder/**'.")
+        raise RefusedError(
+            "NO_MATCH", f"No file matches {name!r}; for files to come, declare their folder: 'folder/**'."
+        )
     for path in found:
         resource = workspace.resource(path)
         if resource is not None:
@@ -146,8 +148,8 @@ def _place(workspace: Workspace, name: str, *, subtree: bool) -> Resource:
     return found
 
 
-def _outside(workspace: Workspace, name: str) -> Refused:
-    return Refused(
+def _outside(workspace: Workspace, name: str) -> RefusedError:
+    return RefusedError(
         "OUTSIDE_WORKSPACE",
         f"{name!r} lies outside of the workspace {str(workspace.root)!r}; nothing there can be declared. Go into the "
         "workspace, or let [workspace] root of world.toml name another folder.",

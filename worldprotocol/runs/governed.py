@@ -16,21 +16,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from host.backups import CHANGES
+from host.environment import HostEnvironment
 from host.observation import Violation, Watch
 from host.observation.audit import exempt
-from host.premises import Premises
-from host.workspace.scan import Difference, Scan, differences, take
+from host.workspace.scan import EntryDifference, Scan, differences, take
 from world.clock import IdSource
-from world.errors import Refused
-from world.existence import check_existence
+from world.engine.protocol import WorldProtocol
+from world.errors import RefusedError
 from world.klis.manifest import read_manifest
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
-from world.klis.resource import Resource
+from world.klis.resources.resource import Resource
 from world.klis.triple import Triple, read_triple
-from world.protocol import WorldProtocol
-from world.realm import Realm
-from worldprotocol.leases import Cancel, Held, Leases
+from world.pipeline.existence import check_existence
+from world.state.realm_state import RealmState
+from worldprotocol.api.leases import Cancel, LeaseHandle, Leases
 from worldprotocol.runs.record import RunRecord
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.undoing import give_back, granted_since
@@ -87,12 +87,12 @@ class Wishes:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ContentFindings:
     """What the comparison of contents found."""
 
-    changes: list[Difference] = field(default_factory=list)
-    undeclared: list[Difference] = field(default_factory=list)
-    foreign: list[Difference] = field(default_factory=list)
+    changes: list[EntryDifference] = field(default_factory=list)
+    undeclared: list[EntryDifference] = field(default_factory=list)
+    foreign: list[EntryDifference] = field(default_factory=list)
 
 
 class GovernedRun:
@@ -102,10 +102,10 @@ class GovernedRun:
         self,
         protocol: WorldProtocol,
         leases: Leases,
-        premises: Premises,
+        premises: HostEnvironment,
         ids: IdSource,
         *,
-        held: Held,
+        held: LeaseHandle,
         declaration: Declaration,
         wishes: Wishes,
         worker: str,
@@ -123,7 +123,7 @@ class GovernedRun:
         )
         self.record = RunRecord(protocol, self.run_id, self.watch)
         self.not_given_back: list[str] = []
-        self._more: list[Held] = []
+        self._more: list[LeaseHandle] = []
         self._stop: Callable[[str], None] = lambda _why: None
         self._ended = threading.Event()
         self._lost: str | None = None
@@ -137,7 +137,7 @@ class GovernedRun:
         cls,
         protocol: WorldProtocol,
         leases: Leases,
-        premises: Premises,
+        premises: HostEnvironment,
         ids: IdSource,
         manifest: Mapping[str, Any],
         wishes: Wishes,
@@ -149,7 +149,8 @@ class GovernedRun:
         the waiting off from another thread.
 
         Raises:
-            Refused: what ``Leases.acquire`` refuses, a backup that cannot be made among it; then nothing was granted.
+            RefusedError: what ``Leases.acquire`` refuses, a backup that cannot be made among it; then nothing was
+                granted.
         """
         held = leases.acquire(
             manifest=manifest,
@@ -286,7 +287,7 @@ class GovernedRun:
     def _release(self) -> None:
         """Give the leases back, at last: what was done is recorded and what went wrong is undone."""
         for held in (self.held, *self._more):
-            with suppress(Refused):
+            with suppress(RefusedError):
                 held.release()
 
     def was_there(self, path: bytes) -> bool:
@@ -324,7 +325,7 @@ class GovernedRun:
             try:
                 wishes = self._wishes
                 more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=wishes.ttl_ms, run_id=self.run_id)
-            except Refused:
+            except RefusedError:
                 return False
             more.keep_alive()
             self._more.append(more)
@@ -365,9 +366,9 @@ class GovernedRun:
             progress=self._wishes.progress,
         )
 
-    def _compared(self) -> _Found:
+    def _compared(self) -> _ContentFindings:
         """Hold what changed in the workspace against the declaration: the depth that sees everything, afterwards."""
-        found = _Found()
+        found = _ContentFindings()
         if self._before is None:
             return found
         after = self._scan()
@@ -392,7 +393,7 @@ class GovernedRun:
                 self.watch.note(seen[:1], depth="content")
         return found
 
-    def _held_by_others(self, realm: Realm) -> list[Triple]:
+    def _held_by_others(self, realm: RealmState) -> list[Triple]:
         own = set(self.held.lease_ids)
         held = [lease.triple for lease in realm.klis.leases.values() if lease.lease_id not in own]
         return [triple for triple in held if triple.predicate in CHANGES]
@@ -411,7 +412,7 @@ class GovernedRun:
             return "violated", violations[0].error.message
         return outcome, reason
 
-    def _give_back(self, undeclared: Sequence[Difference]) -> None:
+    def _give_back(self, undeclared: Sequence[EntryDifference]) -> None:
         """Restore what was leased for change, the newest leases first (KO-3.3), and tell what cannot be."""
         for held in (*reversed(self._more), self.held):
             verdict = held.verdict
@@ -430,7 +431,7 @@ class GovernedRun:
             failed = [f"{self._told(one)['resource']} ({one.kind}): {left}" for one in undeclared]
             self.record.rolled_back(self.held.verdict.verdict_id, {"failed": failed})
 
-    def _told(self, difference: Difference) -> dict[str, str]:
+    def _told(self, difference: EntryDifference) -> dict[str, str]:
         return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events import RunClosed, RunOpened
-from world.views.archive import Archive, decoded
-from world.views.lineage import index_damaged, number
+from world.events.definitions import RunClosed, RunOpened
+from world.read_models.archive import Archive, decoded
+from world.read_models.lineage import index_damaged, number
 
 __all__ = ["RunLine", "list_runs"]
 

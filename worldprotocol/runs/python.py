@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from host.confinement import RunningCommand
+from host.environment import HostEnvironment
 from host.isolation import ENVIRONMENT, Answer, Code, Isolation, converse, program
-from host.premises import Premises
-from world.canonical import canonical_bytes, read_json
-from world.errors import Refused
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes, read_json
 from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
 from worldprotocol.runs.governed import GovernedRun, Outcome
-from worldprotocol.runs.session import Session
+from worldprotocol.runs.session import GovernedSession
 
 __all__ = ["PythonResult", "default_isolation", "run_in_thread", "run_isolated"]
 
@@ -53,7 +53,7 @@ def default_isolation(code: str | Callable[[Any], Any], actor: Mapping[str, Any]
     return "thread" if is_trusted else "process"
 
 
-def run_in_thread(session: Session, code: str | Callable[[Any], Any], argument: Any) -> PythonResult:
+def run_in_thread(session: GovernedSession, code: str | Callable[[Any], Any], argument: Any) -> PythonResult:
     """Run code in this thread under audit hooks.
 
     Args:
@@ -63,7 +63,7 @@ def run_in_thread(session: Session, code: str | Callable[[Any], Any], argument: 
 
     Raises:
         ScopeViolationError: the code attempted what it had not declared.
-        Refused: what ``Session`` refuses. What the code raises passes through.
+        RefusedError: what ``GovernedSession`` refuses. What the code raises passes through.
     """
     with session:
         function: Any = code
@@ -78,7 +78,7 @@ def run_in_thread(session: Session, code: str | Callable[[Any], Any], argument: 
 
 def run_isolated(
     begin: Callable[[], GovernedRun],
-    premises: Premises,
+    premises: HostEnvironment,
     code: str | Callable[[Any], Any],
     argument: Any,
     *,
@@ -97,8 +97,8 @@ def run_isolated(
 
     Raises:
         ScopeViolationError: the code attempted what it had not declared.
-        Refused: ``INVALID_VALUE``, ``PYTHON_FAILED`` where the code raised or gave no answer, ``LEASE_LOST``, and what
-            ``begin`` and ``run_command`` refuse.
+        RefusedError: ``INVALID_VALUE``, ``PYTHON_FAILED`` where the code raised or gave no answer, ``LEASE_LOST``, and
+            what ``begin`` and ``run_command`` refuse.
     """
     talk = _Talk(Code.of(code), read_json(canonical_bytes(argument)), timeout_ms)
     check_can_be_confined(unconfined=False, require=require, namespaces_by=premises.namespaces_by)
@@ -109,11 +109,11 @@ def run_isolated(
     if result.outcome == "violated" and violations:
         raise violations[0].error
     if result.outcome == "lost":
-        raise Refused("LEASE_LOST", f"{result.reason} What it did may have met what others did; look at it.")
+        raise RefusedError("LEASE_LOST", f"{result.reason} What it did may have met what others did; look at it.")
     answer = talk.answer
     if answer.raised is not None or result.outcome != "completed":
         raised = answer.raised or {"type": "", "message": str(result.reason), "trace": ""}
-        raise Refused(
+        raise RefusedError(
             "PYTHON_FAILED",
             f"The code of run {result.run_id} failed, and what it did was undone unless keep was asked for: "
             f"{result.reason} Read details['trace'] and details['output'].",

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from host.observation import Observation, Violation, Watch
 from host.observation.audit import exempt
-from world.events import (
+from world.engine.protocol import WorldProtocol
+from world.events.definitions import (
     Event,
     RunAmended,
     RunClosed,
@@ -20,8 +21,7 @@ from world.events import (
     RunViolated,
     VerdictGiven,
 )
-from world.protocol import WorldProtocol
-from world.work import Work
+from world.pipeline.unit_of_work import UnitOfWork
 
 __all__ = ["RunRecord", "parts"]
 
@@ -52,7 +52,7 @@ class RunRecord:
         self._thread: threading.Thread | None = None
 
     def opened(self, verdict: VerdictGiven, *, worker: str, **told: Any) -> None:
-        """Record the beginning; see ``world.events.RunOpened`` for what is told."""
+        """Record the beginning; see ``world.events.definitions.RunOpened`` for what is told."""
         declared = [
             {"predicate": one.predicate.value, "resource": one.resource.text} for one in self._watch.declaration.triples
         ]
@@ -112,7 +112,7 @@ class RunRecord:
         return RunCompared(at=at, run_id=self.run_id, **found)
 
     def closed(self, **told: Any) -> None:
-        """Record the end; see ``world.events.RunClosed``."""
+        """Record the end; see ``world.events.definitions.RunClosed``."""
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -146,7 +146,7 @@ class RunRecord:
     def _write(self, event: Callable[[int], Event]) -> None:
         stream = f"run:{self.run_id}"
 
-        def command(work: Work) -> None:
+        def command(work: UnitOfWork) -> None:
             told = event(work.at)
             if isinstance(told, RunOpened) or self.run_id in work.realm.runs:  # others may have ended it meanwhile
                 work.emit(stream, told)

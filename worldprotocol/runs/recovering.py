@@ -15,14 +15,14 @@ from typing import Final
 from host.backups import Restored
 from host.confinement.descendants import end_orphans
 from host.confinement.private import remove_left
-from host.premises import Premises
-from world.errors import Refused
-from world.events import RunClosed, RunOpened, RunRolledBack
+from host.environment import HostEnvironment
+from world.engine.protocol import WorldProtocol
+from world.errors import RefusedError
+from world.events.definitions import RunClosed, RunOpened, RunRolledBack
+from world.pipeline.unit_of_work import UnitOfWork
 from world.private_files import open_private
-from world.protocol import WorldProtocol
-from world.realm import Realm
-from world.work import Work
-from worldprotocol.leases import LOST, Leases
+from world.state.realm_state import RealmState
+from worldprotocol.api.leases import LOST, Leases
 from worldprotocol.runs.record import parts
 from worldprotocol.runs.undoing import Told, give_back
 from worldprotocol.runs.verification import VerificationLog, read_verification
@@ -38,7 +38,7 @@ FORGOTTEN_MS: Final = 600_000
 _LOGGER = logging.getLogger("worldprotocol")
 
 
-def recover_runs(protocol: WorldProtocol, leases: Leases, premises: Premises) -> list[VerificationLog]:
+def recover_runs(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment) -> list[VerificationLog]:
     """End the runs whose process vanished; returns their records, oldest first.
 
     A command outlives a watcher that was killed; it is ended before anything is given back.
@@ -69,11 +69,11 @@ def recover_runs(protocol: WorldProtocol, leases: Leases, premises: Premises) ->
     return done
 
 
-def _finished(premises: Premises) -> list[Restored]:
+def _finished(premises: HostEnvironment) -> list[Restored]:
     """Finish rollbacks that were cut off; where backups cannot be used, nothing is granted for change either."""
     try:
         return premises.backups.finish_interrupted()
-    except Refused as refused:
+    except RefusedError as refused:
         _LOGGER.warning("%s", refused)
         return []
 
@@ -85,11 +85,11 @@ def _close_if_forgotten(protocol: WorldProtocol, opened: RunOpened) -> None:
     somebody else may be at work there.
     """
 
-    def is_forgotten(realm: Realm, now: int) -> bool:
+    def is_forgotten(realm: RealmState, now: int) -> bool:
         held = any(lease in realm.klis.leases for lease in opened.lease_ids)
         return opened.run_id in realm.runs and not held and now - opened.at > FORGOTTEN_MS
 
-    def command(work: Work) -> None:
+    def command(work: UnitOfWork) -> None:
         if is_forgotten(work.realm, work.at):
             reason = "Its leases ended, and nothing was heard of it since; what it left is as it was."
             event = RunClosed(at=work.at, run_id=opened.run_id, outcome="lost", reason=reason)
@@ -106,7 +106,7 @@ def _open_runs(protocol: WorldProtocol) -> list[RunOpened]:
 
 
 @contextmanager
-def _one_at_a_time(premises: Premises) -> Iterator[None]:
+def _one_at_a_time(premises: HostEnvironment) -> Iterator[None]:
     """Keep other processes from recovering too: they could undo the work of whoever was let in after the first."""
     premises.workspace.make_private()
     with open_private(premises.workspace.private / "recovering") as file:
@@ -114,7 +114,7 @@ def _one_at_a_time(premises: Premises) -> Iterator[None]:
         yield
 
 
-def _end(protocol: WorldProtocol, leases: Leases, premises: Premises, opened: RunOpened) -> None:
+def _end(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment, opened: RunOpened) -> None:
     """Give back what a run left, record its end, and let others in."""
     record = read_verification(protocol.archive, opened.run_id)
     amended = list(reversed(record.amendments))
@@ -131,7 +131,7 @@ def _end(protocol: WorldProtocol, leases: Leases, premises: Premises, opened: Ru
             _close(
                 protocol, opened, own_leases, rollbacks, "Its process vanished; what it left half done was given back."
             )
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.code not in IN_THE_WAY:
             raise
         rollbacks = [(name, {"failed": [f"nothing was given back: {refused.message}"]}) for name in verdicts]
@@ -142,7 +142,7 @@ def _end(protocol: WorldProtocol, leases: Leases, premises: Premises, opened: Ru
 def _nobody_else(
     protocol: WorldProtocol,
     leases: Leases,
-    premises: Premises,
+    premises: HostEnvironment,
     opened: RunOpened,
     own_leases: Sequence[str],
     verdicts: Sequence[str],
@@ -153,11 +153,11 @@ def _nobody_else(
         The verdicts that were granted for this.
 
     Raises:
-        Refused: one of ``IN_THE_WAY``, where somebody is there.
+        RefusedError: one of ``IN_THE_WAY``, where somebody is there.
     """
     try:
         protocol.leasing.heartbeat(own_leases, agent_id=opened.agent_id, session_id=opened.session_id)
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.code not in LOST:
             raise
     else:
@@ -175,10 +175,10 @@ def _nobody_else(
         yield [held.verdict.verdict_id]
 
 
-def _is_saved(premises: Premises, verdict_id: str) -> bool:
+def _is_saved(premises: HostEnvironment, verdict_id: str) -> bool:
     try:
         premises.backups.get(verdict_id)
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.code != "NO_SUCH_BACKUP":
             raise
         return False
@@ -194,7 +194,7 @@ def _close(
 ) -> None:
     stream = f"run:{opened.run_id}"
 
-    def command(work: Work) -> None:
+    def command(work: UnitOfWork) -> None:
         if opened.run_id not in work.realm.runs:
             return
         for verdict_id, told in rollbacks:

@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from host.backups import BackupInfo, Pruned
-from host.premises import Premises
+from host.environment import HostEnvironment
+from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
-from world.protocol import WorldProtocol
-from world.realm import Realm
-from world.views.archive import Archive
+from world.read_models.archive import Archive
+from world.state.realm_state import RealmState
 
 __all__ = ["is_needed", "prune_backups", "prune_sometimes"]
 
@@ -44,7 +44,7 @@ def is_needed(archive: Archive, info: BackupInfo, *, now_ms: int) -> bool:
     return archive.peek(lambda realm: _is_in_use(realm, info.backup_id, info.note, now_ms))
 
 
-def _is_in_use(realm: Realm, backup_id: str, note: Any, now_ms: int) -> bool:
+def _is_in_use(realm: RealmState, backup_id: str, note: Any, now_ms: int) -> bool:
     session = note.get("sessionId")
     if session in realm.proposals or any(
         (run.agent_id, run.session_id) == (note.get("agentId"), session) for run in realm.runs.values()
@@ -58,7 +58,7 @@ def _is_in_use(realm: Realm, backup_id: str, note: Any, now_ms: int) -> bool:
 
 def prune_backups(
     archive: Archive,
-    premises: Premises,
+    premises: HostEnvironment,
     *,
     now_ms: int,
     max_age_ms: int | None = None,
@@ -76,7 +76,7 @@ def prune_backups(
         dry_run: remove nothing; only tell what would go.
 
     Raises:
-        Refused: ``BACKUP_FAILED`` when something cannot be removed; what is left is whole.
+        RefusedError: ``BACKUP_FAILED`` when something cannot be removed; what is left is whole.
     """
     backups = {info.backup_id: info for info in premises.backups.list()}
 
@@ -94,7 +94,7 @@ def prune_backups(
     )
 
 
-def prune_sometimes(protocol: WorldProtocol, premises: Premises) -> Pruned | None:
+def prune_sometimes(protocol: WorldProtocol, premises: HostEnvironment) -> Pruned | None:
     """Prune by the settings, once an hour at most; None where it is not time, or it failed, which is logged."""
     try:
         if not _is_time(premises, protocol.now_ms()):
@@ -105,7 +105,7 @@ def prune_sometimes(protocol: WorldProtocol, premises: Premises) -> Pruned | Non
         return None
 
 
-def _is_time(premises: Premises, now_ms: int) -> bool:
+def _is_time(premises: HostEnvironment, now_ms: int) -> bool:
     """Tell whether the last pruning is long ago, and note that there is one now; nothing is made for no backups."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(FileNotFoundError):

@@ -15,27 +15,27 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
+from host.environment import HostEnvironment
 from host.observation.audit import Interception
-from host.premises import Premises
-from world.errors import Refused, ScopeViolationError
+from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION
-from worldprotocol.leases import Cancel
+from worldprotocol.api.leases import Cancel
 from worldprotocol.runs.governed import GovernedRun, Outcome
 
-__all__ = ["Session"]
+__all__ = ["GovernedSession"]
 
 HELD_BY: Final = ("audit hooks", "content")
 """What holds Python code to its declaration."""
 
 
-class Session:
-    """One governed session; made by ``World.host.session`` and used once, as a context manager.
+class GovernedSession:
+    """One governed session; made by ``Realm.host.session`` and used once, as a context manager.
 
-    Leaving it raises ``ScopeViolationError`` where code within swallowed one in strict mode, and ``Refused``
+    Leaving it raises ``ScopeViolationError`` where code within swallowed one in strict mode, and ``RefusedError``
     ``LEASE_LOST`` where the leases were lost on the way.
     """
 
-    def __init__(self, premises: Premises, begin: Callable[[Cancel], GovernedRun]) -> None:
+    def __init__(self, premises: HostEnvironment, begin: Callable[[Cancel], GovernedRun]) -> None:
         """Prepare; ``begin`` gets the leases, unless its waiting is broken off."""
         self._cancel = Cancel()
         self._premises = premises
@@ -49,17 +49,17 @@ class Session:
         """The run that this session is; its id stands in the log.
 
         Raises:
-            Refused: ``NOT_BEGUN`` before the session was entered.
+            RefusedError: ``NOT_BEGUN`` before the session was entered.
         """
         if self._run is None:
-            raise Refused("NOT_BEGUN", "The session has not begun; use it in a with statement.")
+            raise RefusedError("NOT_BEGUN", "The session has not begun; use it in a with statement.")
         return self._run
 
     def __enter__(self) -> Self:
         """Get the leases, and put the calling thread or task under watch.
 
         Raises:
-            Refused: what ``Leases.acquire`` refuses.
+            RefusedError: what ``Leases.acquire`` refuses.
         """
         self._open()
         self._watch()
@@ -128,4 +128,4 @@ class Session:
         if self.outcome == "violated":
             raise run.watch.violations[0].error
         if self.outcome == "lost":
-            raise Refused("LEASE_LOST", f"{run.lost} What it did may have met what others did; look at it.")
+            raise RefusedError("LEASE_LOST", f"{run.lost} What it did may have met what others did; look at it.")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from host.backups import CHANGES
-from host.premises import Premises
-from world.errors import Refused
-from world.events import VerdictGiven
-from world.klis.resource import Resource, canonical_resource
+from host.environment import HostEnvironment
+from world.errors import RefusedError
+from world.events.definitions import VerdictGiven
+from world.klis.resources.resource import Resource, canonical_resource
 from world.klis.triple import Triple, read_triple
-from world.views.archive import Archive, decoded
+from world.read_models.archive import Archive, decoded
 
 __all__ = ["Told", "give_back", "granted_since"]
 
@@ -39,7 +39,7 @@ def granted_since(archive: Archive, position: int, *, but: Iterable[str]) -> lis
 
 
 def give_back(
-    premises: Premises, archive: Archive, verdict_id: str, *, own: Iterable[str], fresh: bool = False
+    premises: HostEnvironment, archive: Archive, verdict_id: str, *, own: Iterable[str], fresh: bool = False
 ) -> Told:
     """Restore the backup of one verdict where nobody came after; what is left as it is stands under ``failed``.
 
@@ -60,7 +60,7 @@ def give_back(
         told: Mapping[str, Iterable[str]] = {}
         if free:
             told = premises.restore(verdict_id, only=free if taken else None, fresh=fresh)
-    except (Refused, OSError) as error:
+    except (RefusedError, OSError) as error:
         return {"failed": [str(error)]}
     given: Told = {name: list(names) for name, names in told.items()}
     given["failed"] = [

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from world.errors import Refused
-from world.events import (
+from world.errors import RefusedError
+from world.events.definitions import (
     Event,
     RunAmended,
     RunClosed,
@@ -19,8 +19,8 @@ from world.events import (
 )
 from world.klis.observation import Declaration, Seen
 from world.klis.triple import Triple, read_triple
-from world.views.archive import Archive, decoded
-from world.views.lineage import number
+from world.read_models.archive import Archive, decoded
+from world.read_models.lineage import number
 
 __all__ = ["VerificationLog", "read_verification", "runs_of"]
 
@@ -150,7 +150,7 @@ def read_verification(archive: Archive, run_id: str, upto: int | None = None) ->
         upto: as it stood after this event; None is now.
 
     Raises:
-        Refused: ``UNKNOWN_RUN`` where nothing was recorded under this id.
+        RefusedError: ``UNKNOWN_RUN`` where nothing was recorded under this id.
     """
     found = VerificationLog(run_id)
     after = seen = 0
@@ -162,7 +162,7 @@ def read_verification(archive: Archive, run_id: str, upto: int | None = None) ->
         after += len(logged)
     if not seen:
         then = "" if not after else f" up to event {upto}"
-        raise Refused("UNKNOWN_RUN", f"Nothing was recorded of a run {run_id!r}{then}.", run_id=run_id)
+        raise RefusedError("UNKNOWN_RUN", f"Nothing was recorded of a run {run_id!r}{then}.", run_id=run_id)
     if found.opened is None:
         found.status = archive.proposal(run_id, upto).status
     return found

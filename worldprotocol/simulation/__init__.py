@@ -10,26 +10,26 @@ the same log, byte by byte. ``worldctl simulate`` runs them; scenarios of one's 
     assert came.violation is None, came.violation
 """
 
-from worldprotocol.simulation.found import Broken
+from worldprotocol.simulation.found import BrokenError
 from worldprotocol.simulation.loading import DEPOT, load_scenario
 from worldprotocol.simulation.many import Ran, run_seeds
 from worldprotocol.simulation.scenario import Edition, Expectation, Player, Scenario, Wish
 from worldprotocol.simulation.shrinking import shrink
-from worldprotocol.simulation.simulation import Simulated, Simulation, Violation, simulate
-from worldprotocol.simulation.steps import Step, draw_steps, read_script, script_of
+from worldprotocol.simulation.simulation import InvariantViolation, Simulated, Simulation, simulate
+from worldprotocol.simulation.steps import SimulationStep, draw_steps, read_script, script_of
 
 __all__ = [
     "DEPOT",
-    "Broken",
+    "BrokenError",
     "Edition",
     "Expectation",
+    "InvariantViolation",
     "Player",
     "Ran",
     "Scenario",
     "Simulated",
     "Simulation",
-    "Step",
-    "Violation",
+    "SimulationStep",
     "Wish",
     "draw_steps",
     "load_scenario",

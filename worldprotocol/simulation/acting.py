@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from world.errors import Refused
-from world.founding import retire_policy
-from world.submission import Submission, submit
-from world.work import Task, Work
+from world.engine.administration import retire_policy
+from world.errors import RefusedError
+from world.pipeline.submit import Submission, submit
+from world.pipeline.unit_of_work import Task, UnitOfWork
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.worker import Worker
 
@@ -49,7 +49,7 @@ def _submit(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     sim.intents.append(intent)
     try:
         proposal = worker.world.submit(intent, **wishes)
-    except Refused as refused:
+    except RefusedError as refused:
         is_unfit = refused.code == "DATA_DOES_NOT_FIT" and not sim.model.fits(None, str(wishes.get("base_world")))
         hold("INT-6.1.2", f"a new intent was refused as {refused.code}", is_unfit or sim.is_fault(refused))
         return refused.code
@@ -64,13 +64,13 @@ def _batch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     ids = [sim.ids.new_id() for _ in intents]
     sim.intents += intents
 
-    def command(at: int) -> Callable[[Work], Any]:
+    def command(at: int) -> Callable[[UnitOfWork], Any]:
         return lambda work: submit(work, Submission(intents[at]), ids[at])
 
     ended = worker.protocol.together([command(at) for at in range(len(ids))])
     refused = [at for at, result in enumerate(ended) if isinstance(result, Exception)]
     for one in ended:
-        if isinstance(one, Exception) and (not isinstance(one, Refused) or sim.is_fault(one)):
+        if isinstance(one, Exception) and (not isinstance(one, RefusedError) or sim.is_fault(one)):
             raise one
     last = len(ids) - 1
     hold("INT-6.1.2", f"of a batch {refused} were refused: {ended}", refused == ([last] if told["twice"] else []))
@@ -85,7 +85,7 @@ def _again(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     is_old = sim.issued_under[intent.intent_id] != sim.model.worlds.schema
     try:
         worker.world.submit(intent)
-    except Refused as refused:
+    except RefusedError as refused:
         fits = (known and refused.code == "INTENT_ALREADY_SUBMITTED") or (is_old and refused.code == "WRONG_SCHEMA")
         hold("INT-6.1.2", f"an intent was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
@@ -120,7 +120,7 @@ def _bad(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     code, call = wrongs[wrong]
     try:
         done = call()
-    except Refused as refused:
+    except RefusedError as refused:
         hold("INT-8.2", f"{wrong} was refused as {refused.code}", refused.code == code or sim.is_fault(refused))
         return refused.code
     hold("INT-8.2", f"a submission with a wrong {wrong} was taken", wrong == "input")
@@ -132,7 +132,7 @@ def _bad(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 def _receive(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
     payload = {"type": told["type"], "input": told["input"]}
-    came = worker.world.receive({"kind": "api", "eventId": sim.ids.new_id(), "payload": payload}, actor)
+    came = worker.world.project({"kind": "api", "eventId": sim.ids.new_id(), "payload": payload}, actor)
     return "nothing was selected" if came.proposal is None else f"{came.proposal.proposal_id} {came.proposal.status}"
 
 
@@ -162,7 +162,7 @@ def _decide(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 def _too_late(sim: Simulation, call: Callable[[], Any]) -> str:
     try:
         call()
-    except Refused as refused:
+    except RefusedError as refused:
         fits = refused.code in ("NOT_WAITING", "UNKNOWN_PROPOSAL")
         hold("WP-decision", f"a late answer was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
@@ -241,7 +241,7 @@ def _branch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     fits = sim.model.fits(None, world)
     try:
         worker.world.create_branch(told["name"], world)
-    except Refused as refused:
+    except RefusedError as refused:
         hold("WP-schema", "a world that fits was refused", refused.code != "DATA_DOES_NOT_FIT" or not fits)
         raise
     return f"{told['name']} begins at {world[:8]}"
@@ -297,7 +297,7 @@ def _with_lease(sim: Simulation, worker: Worker, told: Mapping[str, Any], how: s
     call = getattr(worker.world.leases.desk, how)
     try:
         states = call([name], agent_id=agent, session_id=session)
-    except Refused as refused:
+    except RefusedError as refused:
         is_gone = refused.code in ("LEASE_NOT_ACTIVE", "UNKNOWN_LEASE")
         fits = is_gone or (told["stranger"] and refused.code == "NOT_THE_HOLDER")
         hold("KP-4b", f"{how} was refused as {refused.code}", fits or sim.is_fault(refused))
@@ -353,7 +353,7 @@ def _shadow(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     judges = {bindings[one].get("policy") for one in actors or bindings if one in bindings} - {None}
     try:
         is_new = worker.world.shadow(name, actors=actors)
-    except Refused as refused:
+    except RefusedError as refused:
         fits = refused.code == "POLICY_IN_USE" and judges == {name}
         hold("CARD-policy", f"a shadow was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
@@ -369,7 +369,7 @@ def _adopt(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     worker = sim.restart(worker, sim.editions[schema].domain)
     try:
         adopted = worker.protocol.adopt_domain(by="operator")
-    except Refused as refused:
+    except RefusedError as refused:
         expected = "OPEN_PROPOSALS" if running else "DATA_DOES_NOT_FIT" if not fits else ""
         what = f"a domain was refused as {refused.code}, expected was {expected or 'that it is adopted'}"
         hold("WP-schema", what, refused.code == expected or sim.is_fault(refused))

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from authority import Approve, Escalate, Narrow, Policy, Reject, rule
 from host import handler
-from projections import Nothing, projection
-from world.core import ActionContext, Domain, EffectFailed, effect, set_
+from projections import NoIntent, projection
+from world.core import ActionContext, Domain, EffectFailedError, effect, set_
 from worldprotocol.simulation.scenario import Edition, Expectation, Player, Scenario, Wish
 
 __all__ = ["depot", "scenario"]
@@ -97,7 +97,7 @@ def pay(ctx: ActionContext, input: Paying) -> Any:  # noqa: A002
     for number in range(input.times):
         try:
             yield effect("bank.pay", to=input.to, amount=input.amount, number=number)
-        except EffectFailed:
+        except EffectFailedError:
             if not input.patient:
                 raise
             failed += 1
@@ -185,7 +185,7 @@ stern = Policy("stern", [large_ones_do_not_pass])
 def wishes(request: Any) -> Any:
     """Take a wish out of a source event."""
     told = request.source.payload
-    return {"kind": "intent", "body": told} if "type" in told else Nothing("nothing is wished")
+    return {"kind": "intent", "body": told} if "type" in told else NoIntent("nothing is wished")
 
 
 def expects(binding: Mapping[str, Any], body: Mapping[str, Any]) -> Expectation:

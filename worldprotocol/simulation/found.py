@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Broken", "hold"]
+__all__ = ["BrokenError", "hold"]
 
 
-class Broken(AssertionError):
+class BrokenError(AssertionError):
     """A requirement does not hold.
 
     Args:
@@ -20,7 +20,7 @@ class Broken(AssertionError):
 
 
 def hold(requirement: str, what: str, holds: object) -> None:
-    """Raise ``Broken`` where something does not hold.
+    """Raise ``BrokenError`` where something does not hold.
 
     Args:
         requirement: its id.
@@ -28,4 +28,4 @@ def hold(requirement: str, what: str, holds: object) -> None:
         holds: whether it does.
     """
     if not holds:
-        raise Broken(requirement, what)
+        raise BrokenError(requirement, what)

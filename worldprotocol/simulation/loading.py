@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from world.errors import Refused
-from world.references import load_reference
+from world.code.references import load_reference
+from world.errors import RefusedError
 from worldprotocol.simulation.scenario import Scenario
 
 __all__ = ["DEPOT", "load_scenario"]
@@ -19,9 +19,9 @@ def load_scenario(reference: str) -> Scenario:
     """Return the scenario of a reference, ``module:attribute`` or ``file.py:attribute`` from the current folder.
 
     Raises:
-        Refused: ``NOT_LOADED``; ``NOT_A_SCENARIO`` for something else.
+        RefusedError: ``NOT_LOADED``; ``NOT_A_SCENARIO`` for something else.
     """
     found = load_reference(reference, base=Path())
     if not isinstance(found, Scenario):
-        raise Refused("NOT_A_SCENARIO", f"{reference!r} is a {type(found).__name__}; it should be a Scenario.")
+        raise RefusedError("NOT_A_SCENARIO", f"{reference!r} is a {type(found).__name__}; it should be a Scenario.")
     return found

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from worldprotocol.sharing import cores, in_order
+from worldprotocol.analysis.process_pool import cores, in_order
 from worldprotocol.simulation.loading import load_scenario
-from worldprotocol.simulation.simulation import Violation, simulate
+from worldprotocol.simulation.simulation import InvariantViolation, simulate
 
 __all__ = ["Ran", "run_seeds"]
 
@@ -27,7 +27,7 @@ class Ran:
     seed: int
     steps: int
     events: int
-    violation: Violation | None
+    violation: InvariantViolation | None
 
 
 def _begin(steps: int, scenario: str) -> Callable[[int], Ran]:
@@ -58,7 +58,7 @@ def run_seeds(
         progress: called with seeds done and seeds in all.
 
     Raises:
-        Refused: what loading the scenario refuses.
+        RefusedError: what loading the scenario refuses.
     """
     begin = partial(_begin, steps, scenario)
     run = begin()

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.model_leases import LeaseModel
 from worldprotocol.simulation.model_log import LogModel, canonical
-from worldprotocol.simulation.model_people import Asked
+from worldprotocol.simulation.model_people import ModelQuestion
 from worldprotocol.simulation.model_worlds import WorldModel, covers
 from worldprotocol.simulation.scenario import Expectation
 
 if TYPE_CHECKING:
-    from world.ports import EffectTerms
+    from world.state.ports import EffectTerms
 
 __all__ = ["Model", "Process"]
 
@@ -56,7 +56,7 @@ class Process:
     journal: dict[str, Told] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     sealed: Told | None = None
-    asked: Asked | None = None
+    asked: ModelQuestion | None = None
     is_shadowed: bool = False
     is_called_off: bool = False
     narrowed: list[list[str]] = field(default_factory=list)
@@ -269,7 +269,7 @@ class Model:
         actor = one.told["actor"]["actorId"]
         if first:
             binding = self.bindings[actor]
-            one.asked = Asked(binding, actor)
+            one.asked = ModelQuestion(binding, actor)
             hold("CARD-policy", f"a shadow of {told['proposalId']}", one.is_shadowed == self._is_shadowed(actor))
             hold("WP-bind", f"{actor} is judged by another binding than its own", told["binding"] == binding)
             body = one.intent["body"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from worldprotocol.simulation.found import hold
 
-__all__ = ["Asked"]
+__all__ = ["ModelQuestion"]
 
 Told = Mapping[str, Any]
 
@@ -18,7 +18,7 @@ _FOLLOWED: Final = ("hitl", "tribunal")
 _AGREES: Final = ("approve", "narrow")
 
 
-class Asked:
+class ModelQuestion:
     """Who is asked about one proposal, what they said so far, and what the next ruling must be.
 
     Args:

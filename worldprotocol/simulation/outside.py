@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from host.effects import Done, EffectCallInfo, EffectHandler, EffectRegistry, Failed
-from host.worker import Ended, GivenUp, NotStarted, TimedOut, Workers
-from worldprotocol.simulation.storage import Killed
+from host.effects import EffectCallInfo, EffectFailure, EffectHandler, EffectRegistry, EffectResult
+from host.worker import Finished, GivenUp, NotStarted, TimedOut, WorkerThreads
+from worldprotocol.simulation.storage import KilledError
 
-__all__ = ["WEATHER", "Outside"]
+__all__ = ["WEATHER", "SimulatedEnvironment"]
 
 WEATHER: Final = (
     "fair",
@@ -35,7 +35,7 @@ it.
 """
 
 
-class Outside:
+class SimulatedEnvironment:
     """What stands outside of the engine, and remembers what was really done to it.
 
     Args:
@@ -60,14 +60,14 @@ class Outside:
         def function(params: Any, call: EffectCallInfo) -> Any:
             key = call.idempotency_key
             if self.weather == "fails":
-                return Failed("BUSY", "The outside is busy.", retryable=True)
+                return EffectFailure("BUSY", "The outside is busy.", retryable=True)
             if self.weather == "refuses":
-                return Failed("UNWANTED", "The outside does not want this.")
+                return EffectFailure("UNWANTED", "The outside does not want this.")
             idempotent = handler.terms_for(params if isinstance(params, Mapping) else {}).idempotent
             if idempotent and key in self.values:
                 return self.values[key]
             answer = handler.function(params, call)
-            if not isinstance(answer, Failed):
+            if not isinstance(answer, EffectFailure):
                 self.done[key] += 1
                 if self.done[key] > 1:
                     self.repeated.append(key)
@@ -80,13 +80,13 @@ class Outside:
     def value_of(self, key: str) -> Any:
         """Return what came of an effect that was done, as JSON."""
         answer = self.values[key]
-        return answer.value if isinstance(answer, Done) else answer
+        return answer.value if isinstance(answer, EffectResult) else answer
 
 
-class _InTurn(Workers):
+class _InTurn(WorkerThreads):
     """Runs handlers at once, in the thread that asks."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: SimulatedEnvironment) -> None:
         super().__init__()
         self._outside = outside
 
@@ -100,13 +100,13 @@ class _InTurn(Workers):
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
         why_over: Callable[[], tuple[str, str] | None] = lambda: None,
         give_up: Callable[[], None] = lambda: None,
-    ) -> Ended | TimedOut | GivenUp | NotStarted:
-        """See ``Workers.run``."""
+    ) -> Finished | TimedOut | GivenUp | NotStarted:
+        """See ``WorkerThreads.run``."""
         weather = self._outside.weather
         if weather == "dies_before":
-            raise Killed("before an effect")
+            raise KilledError("before an effect")
         if weather == "breaks_before":
-            return Ended(error=ConnectionError("the outside cannot be reached"))
+            return Finished(error=ConnectionError("the outside cannot be reached"))
         if weather == "hangs":
             give_up()
             return TimedOut()
@@ -114,12 +114,12 @@ class _InTurn(Workers):
             with around():
                 value = read(work())
         except Exception as error:  # noqa: BLE001 - handed over, as from a thread
-            return Ended(error=error)
+            return Finished(error=error)
         if weather == "dies_after":
-            raise Killed("after an effect")
+            raise KilledError("after an effect")
         if weather == "breaks_after":
-            return Ended(error=ConnectionError("the answer of the outside was lost"))
+            return Finished(error=ConnectionError("the answer of the outside was lost"))
         if weather == "slow":
             give_up()
             return TimedOut()
-        return Ended(value)
+        return Finished(value)

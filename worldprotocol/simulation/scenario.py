@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from authority import Policy
 from host import EffectHandler
-from world.actor import ActorKind
 from world.core import Domain
-from world.errors import Refused
+from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
+from world.model.actor import ActorKind
 
 __all__ = ["Edition", "Expectation", "Player", "Scenario", "Wish"]
 
@@ -100,7 +100,7 @@ class Scenario:
         limits: of the pipeline.
 
     Raises:
-        Refused: ``INVALID_SIMULATION`` without actors, or with spare policies that are none of its own.
+        RefusedError: ``INVALID_SIMULATION`` without actors, or with spare policies that are none of its own.
     """
 
     domain: Domain
@@ -124,6 +124,8 @@ class Scenario:
         """Check what would only come to light in the middle of a simulation."""
         unknown = sorted(set(self.spare) - {policy.name for policy in self.policies})
         if not self.actors:
-            raise Refused("INVALID_SIMULATION", "A scenario needs an actor at least; give it players (actors=...).")
+            raise RefusedError(
+                "INVALID_SIMULATION", "A scenario needs an actor at least; give it players (actors=...)."
+            )
         if unknown:
-            raise Refused("INVALID_SIMULATION", f"spare names {', '.join(unknown)}, which policies does not hold.")
+            raise RefusedError("INVALID_SIMULATION", f"spare names {', '.join(unknown)}, which policies does not hold.")

@@ -7,7 +7,7 @@ from typing import Final
 
 from worldprotocol.simulation.scenario import Scenario
 from worldprotocol.simulation.simulation import Simulated, simulate
-from worldprotocol.simulation.steps import Step
+from worldprotocol.simulation.steps import SimulationStep
 
 __all__ = ["RUNS", "shrink"]
 
@@ -17,13 +17,13 @@ RUNS: Final = 400
 
 def shrink(
     seed: int,
-    steps: Sequence[Step],
+    steps: Sequence[SimulationStep],
     scenario: Scenario,
     found: Simulated,
     *,
     runs: int = RUNS,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[list[Step], Simulated]:
+) -> tuple[list[SimulationStep], Simulated]:
     """Return the fewest steps found that break the same requirement, and what comes of them.
 
     No single one of them can be left out any more, unless the runs were used up before.
@@ -37,7 +37,7 @@ def shrink(
         progress: called with runs done and runs at most.
     """
     assert found.violation is not None
-    search = _Search(seed, scenario, found, runs, progress)
+    search = _ShrinkState(seed, scenario, found, runs, progress)
     kept = list(steps[: found.violation.step])
     again = search.attempt(kept)  # it may need the steps behind it: what is left over comes out at the end
     kept = kept if again else list(steps)
@@ -50,7 +50,7 @@ def shrink(
     return kept, search.found
 
 
-class _Search:
+class _ShrinkState:
     def __init__(
         self,
         seed: int,
@@ -68,7 +68,7 @@ class _Search:
         self._runs = runs
         self._progress = progress
 
-    def attempt(self, steps: list[Step]) -> bool:
+    def attempt(self, steps: list[SimulationStep]) -> bool:
         """Tell whether these steps break the same requirement."""
         self.left -= 1
         came = simulate(self._seed, steps, self._scenario)
@@ -79,7 +79,7 @@ class _Search:
         self.found = came
         return True
 
-    def without_parts(self, steps: list[Step], size: int) -> tuple[list[Step], bool]:
+    def without_parts(self, steps: list[SimulationStep], size: int) -> tuple[list[SimulationStep], bool]:
         """Leave out one part of ``size`` steps after the other, from the end."""
         before = len(steps)
         at = before

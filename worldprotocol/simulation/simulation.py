@@ -12,24 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.audit.replay import replay
+from world.audit.verify import verify
 from world.clock import SequentialIds
+from world.code.time_limit import unlimited
 from world.core import Domain
-from world.errors import DamagedLog, Refused, WorldProtocolError
-from world.making import Recording
-from world.replay import replay
-from world.time_limit import unlimited
-from world.verify import verify
-from worldprotocol.recheck import recheck
+from world.engine.effect_runner import EffectRecorder
+from world.errors import DamagedLogError, RefusedError, WorldProtocolError
+from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.simulation.acting import ACTS, SOMEBODY
-from worldprotocol.simulation.found import Broken, hold
+from worldprotocol.simulation.found import BrokenError, hold
 from worldprotocol.simulation.model import Model
-from worldprotocol.simulation.outside import Outside
+from worldprotocol.simulation.outside import SimulatedEnvironment
 from worldprotocol.simulation.scenario import Edition, Scenario
-from worldprotocol.simulation.steps import WORKERS, Step, draw_steps
-from worldprotocol.simulation.storage import Killed, SimulatedStore
+from worldprotocol.simulation.steps import WORKERS, SimulationStep, draw_steps
+from worldprotocol.simulation.storage import KilledError, SimulatedStore
 from worldprotocol.simulation.worker import Census, VirtualClock, VirtualTime, Worker, parts_of
 
-__all__ = ["DONE", "Simulated", "Simulation", "Violation", "simulate"]
+__all__ = ["DONE", "InvariantViolation", "Simulated", "Simulation", "simulate"]
 
 LOOKS_EVERY: Final = 200
 """Steps after which the whole log is verified and every worker's state is compared."""
@@ -46,7 +46,7 @@ STORAGE: Final = frozenset({"STORAGE_FULL", "LOG_BUSY", "LOG_FAILED", "COMMIT_UN
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class InvariantViolation:
     """What does not hold.
 
     Args:
@@ -72,7 +72,7 @@ class Simulated:
         image: the stored events, row by row.
     """
 
-    violation: Violation | None
+    violation: InvariantViolation | None
     steps: int
     events: int
     said: tuple[str, ...] = field(repr=False)
@@ -93,7 +93,7 @@ class Simulation:
         self.scenario = scenario
         self.time = VirtualTime()
         self.store = SimulatedStore()
-        self.outside = Outside(scenario.effects)
+        self.outside = SimulatedEnvironment(scenario.effects)
         self.ids = SequentialIds(f"simulation {seed}")
         self.editions = {one.domain.schema.hash: one for one in (Edition(scenario.domain), *scenario.editions)}
         fits = {schema: one.fits for schema, one in self.editions.items()}
@@ -117,11 +117,11 @@ class Simulation:
         """Let go of the store."""
         self.store.end_all()
 
-    def do(self, step: Step) -> str:
+    def do(self, step: SimulationStep) -> str:
         """Do one step, then hold the log to its requirements; returns what came of it, in few words.
 
         Raises:
-            Broken: something does not hold.
+            BrokenError: something does not hold.
             Exception: that should not have come out of the engine.
         """
         worker = self.workers[step.by]
@@ -129,13 +129,13 @@ class Simulation:
         size, self._outdated = self.model.log.size, worker.schema != self.model.worlds.schema
         try:
             said = ACTS[step.do](self, worker, step.told)
-        except Killed as killed:
+        except KilledError as killed:
             self.crash(self.workers[step.by], known=True)  # adopting a domain starts another one in its place
             said = f"{worker.name} died {killed}"
-        except DamagedLog:
+        except DamagedLogError:
             raise
         except WorldProtocolError as error:
-            if not isinstance(error, Refused) and not self.is_fault(error):
+            if not isinstance(error, RefusedError) and not self.is_fault(error):
                 raise
             said = error.code
         self.counts[f"{step.do}: {said if said.isupper() else 'done'}"] += 1
@@ -171,7 +171,7 @@ class Simulation:
         self.workers[at] = self._start_again(at)
         try:
             self.workers[at].protocol.settle()
-        except Killed:
+        except KilledError:
             self.crash(self.workers[at], known=known)
         except WorldProtocolError as error:
             if not self.is_fault(error):
@@ -243,7 +243,7 @@ class Simulation:
         """Let everything come to its end in fair weather; then look, and perform every recorded step again.
 
         Raises:
-            Broken: something is left over, or does not hold.
+            BrokenError: something is left over, or does not hold.
         """
         self.store.fault = self._armed = None
         for worker in list(self.workers):
@@ -270,7 +270,7 @@ class Simulation:
         for worker in self.workers:
             now = worker.protocol.now_ms()
             for at, one in enumerate(worker.protocol.flying):
-                if isinstance(one, Recording) or one.not_before <= now:
+                if isinstance(one, EffectRecorder) or one.not_before <= now:
                     worker.protocol.go_on(at)
                     return True
         if any(one.doubtful for one in self.model.open.values()):
@@ -314,7 +314,7 @@ class Simulation:
 
 def simulate(
     seed: int,
-    steps: Sequence[Step] | int,
+    steps: Sequence[SimulationStep] | int,
     scenario: Scenario,
     *,
     looks_every: int = LOOKS_EVERY,
@@ -345,7 +345,7 @@ def _few_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _simulate(seed: int, steps: Sequence[Step], scenario: Scenario, looks_every: int) -> Simulated:
+def _simulate(seed: int, steps: Sequence[SimulationStep], scenario: Scenario, looks_every: int) -> Simulated:
     simulation = Simulation(seed, scenario, looks_every=looks_every)
     said: list[str] = []
     violation = None
@@ -355,11 +355,11 @@ def _simulate(seed: int, steps: Sequence[Step], scenario: Scenario, looks_every:
             if number % looks_every == 0:
                 simulation.look()
         simulation.end()
-    except Broken as broken:
-        violation = Violation(min(len(said) + 1, len(steps) + 1), broken.requirement, broken.what)
+    except BrokenError as broken:
+        violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), broken.requirement, broken.what)
     except Exception as error:  # noqa: BLE001 - whatever comes out of the engine is what is looked for
         told = f"{type(error).__name__}: {error}"
-        violation = Violation(min(len(said) + 1, len(steps) + 1), "CRASH", told)
+        violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), "CRASH", told)
     image = simulation.store.image()
     simulation.close()
     return Simulated(violation, len(said), len(image), tuple(said), image)

@@ -13,12 +13,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from world.errors import Refused
+from world.errors import RefusedError
 from worldprotocol.simulation.outside import WEATHER
 from worldprotocol.simulation.scenario import Scenario
 from worldprotocol.simulation.storage import FAULTS
 
-__all__ = ["WORKERS", "Step", "draw_steps", "read_script", "script_of"]
+__all__ = ["WORKERS", "SimulationStep", "draw_steps", "read_script", "script_of"]
 
 WORKERS: Final = 3
 """Processes that act on one log."""
@@ -44,7 +44,7 @@ _TIMES: Final = (1, 100, 700, 2_000, 8_000, 8_000, 25_000, 70_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SimulationStep:
     """One step.
 
     Args:
@@ -74,7 +74,7 @@ def _wish(chance: Random, scenario: Scenario) -> dict[str, Any]:
         wish = scenario.draw(chance)
     except Exception as error:
         why = f"The scenario's draw raised {type(error).__name__}: {error}."
-        raise Refused("INVALID_SIMULATION", why) from error
+        raise RefusedError("INVALID_SIMULATION", why) from error
     told: dict[str, Any] = {"actor": _which(chance), "type": wish.type, "input": wish.input}
     return told if wish.scope is None else {**told, "scope": list(wish.scope)}
 
@@ -197,7 +197,7 @@ SWARM: Final = (0.2, 0.5, 1, 1, 2, 4)
 """By how much a seed draws a kind of step more or less often: what is rare with most seeds is common with some."""
 
 
-def draw_steps(seed: int, count: int, scenario: Scenario) -> list[Step]:
+def draw_steps(seed: int, count: int, scenario: Scenario) -> list[SimulationStep]:
     """Return the steps of a seed: equal seeds give equal steps, and fewer of them are the beginning of more.
 
     Args:
@@ -206,7 +206,7 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[Step]:
         scenario: whose wishes are drawn.
 
     Raises:
-        Refused: ``INVALID_SIMULATION`` where its ``draw`` raises.
+        RefusedError: ``INVALID_SIMULATION`` where its ``draw`` raises.
     """
     chance = Random(seed)
     kinds = list(KINDS)
@@ -214,11 +214,11 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[Step]:
     steps = []
     for _ in range(count):
         kind = chance.choices(kinds, weights)[0]
-        steps.append(Step(kind, chance.randrange(WORKERS), KINDS[kind][1](chance, scenario)))
+        steps.append(SimulationStep(kind, chance.randrange(WORKERS), KINDS[kind][1](chance, scenario)))
     return steps
 
 
-def script_of(steps: Iterable[Step], *, seed: int, scenario: str) -> str:
+def script_of(steps: Iterable[SimulationStep], *, seed: int, scenario: str) -> str:
     """Return steps as a file that ``read_script`` reads: JSON, a step on each line.
 
     Args:
@@ -231,11 +231,11 @@ def script_of(steps: Iterable[Step], *, seed: int, scenario: str) -> str:
     return f'{head[:-1]}, "steps": [\n{lines}\n]}}\n'
 
 
-def read_script(path: Path) -> tuple[list[Step], int, str]:
+def read_script(path: Path) -> tuple[list[SimulationStep], int, str]:
     """Return the steps of a file, the seed and the reference of the scenario.
 
     Raises:
-        Refused: ``INVALID_SCRIPT``.
+        RefusedError: ``INVALID_SCRIPT``.
     """
     try:
         told = json.loads(path.read_text())
@@ -246,9 +246,9 @@ def read_script(path: Path) -> tuple[list[Step], int, str]:
             rest = {name: value for name, value in wire.items() if name not in ("do", "by")}
             if wire["do"] not in KINDS or not 0 <= wire["by"] < WORKERS:
                 raise ValueError(f"there is no step {wire['do']!r} by worker {wire['by']}")
-            steps.append(Step(wire["do"], wire["by"], rest))
+            steps.append(SimulationStep(wire["do"], wire["by"], rest))
         return steps, int(told["seed"]), str(told["scenario"])
     except OSError as error:
-        raise Refused("INVALID_SCRIPT", f"The script {path} cannot be read: {error.strerror}.") from None
+        raise RefusedError("INVALID_SCRIPT", f"The script {path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refused("INVALID_SCRIPT", f"{path} is no script of a simulation: {error}.") from None
+        raise RefusedError("INVALID_SCRIPT", f"{path} is no script of a simulation: {error}.") from None

@@ -10,15 +10,15 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from world.errors import LogBusy, WorldProtocolError
-from world.log.sqlite import SqliteStore
+from world.errors import LogBusyError, WorldProtocolError
+from world.log.backends.sqlite import SqliteStore
 from world.log.store import Batch, Opening
 from world.log.url import MEMORY
 
-__all__ = ["FAULTS", "Killed", "SimulatedStore"]
+__all__ = ["FAULTS", "KilledError", "SimulatedStore"]
 
 
-class Killed(BaseException):
+class KilledError(BaseException):
     """The process that was running is no more; nothing in it may catch this."""
 
 
@@ -41,12 +41,12 @@ def _lost() -> Exception:
 _BEFORE: Final[Mapping[str, Callable[[], BaseException]]] = {
     "io": _disk_fails,
     "full": _disk_is_full,
-    "killed_before": lambda: Killed("before a commit"),
+    "killed_before": lambda: KilledError("before a commit"),
     "not_committed": _lost,
 }
 _AFTER: Final[Mapping[str, Callable[[], BaseException]]] = {
     "committed": _lost,
-    "killed_after": lambda: Killed("after a commit"),
+    "killed_after": lambda: KilledError("after a commit"),
 }
 FAULTS: Final = ("busy", *_BEFORE, *_AFTER)
 """What can go wrong once: somebody else keeps the lock, the disk fails or is full, the process dies before or after the
@@ -65,7 +65,7 @@ class SimulatedStore(SqliteStore):
         """See ``Store.begin``."""
         if self.fault == "busy":
             self.fault = None
-            raise LogBusy("LOG_BUSY", "Another writer keeps the log locked; try again.")
+            raise LogBusyError("LOG_BUSY", "Another writer keeps the log locked; try again.")
         return super().begin(log_id, known)
 
     def commit(self, batch: Batch | None) -> None:

@@ -14,17 +14,17 @@ from host import Host
 from projections import Issuer, ProjectionRegistry
 from world.clock import Boot, Clock, IdSource
 from world.core import Domain
-from world.klis.resource import STANDARD
+from world.engine.effect_runner import EffectRecorder
+from world.engine.protocol import Command, WorldProtocol
+from world.klis.resources.resource import STANDARD
 from world.log import Pending
 from world.log.log import EventLog, open_log_in
-from world.log.url import Address
-from world.making import Recording
-from world.protocol import Command, WorldProtocol
-from world.views.index import WorldIndex
-from world.work import Task
-from worldprotocol.assemble import Parts
-from worldprotocol.facade import World
-from worldprotocol.simulation.outside import Outside
+from world.log.url import LogAddress
+from world.pipeline.unit_of_work import Task
+from world.read_models.index import WorldIndex
+from worldprotocol.api.bootstrap import Components
+from worldprotocol.api.realm import Realm
+from worldprotocol.simulation.outside import SimulatedEnvironment
 from worldprotocol.simulation.storage import SimulatedStore
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = ["START_MS", "Census", "SteppedProtocol", "VirtualClock", "Worker", "p
 START_MS: Final = 1_767_225_600_000
 """When a simulation begins: the beginning of 2026, in ms since 1970."""
 
-ADDRESS: Final = Address("sqlite", "log", path=":memory:")
+ADDRESS: Final = LogAddress("sqlite", "log", path=":memory:")
 
 
 class VirtualClock:
@@ -72,7 +72,7 @@ class Census:
 
 
 class _Name:
-    """The name of a worker, for the record; see ``world.work.Workers``."""
+    """The name of a worker, for the record; see ``world.pipeline.unit_of_work.Workers``."""
 
     def __init__(self, name: str, census: Census) -> None:
         self.me = name
@@ -91,7 +91,7 @@ class SteppedProtocol(WorldProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As ``WorldProtocol``, with nothing under way."""
         super().__init__(*args, **kwargs)
-        self.flying: list[Task | Recording] = []
+        self.flying: list[Task | EffectRecorder] = []
 
     def perform(self, task: Task) -> list[Task]:
         """Put an effect off; ``go_on`` makes it."""
@@ -151,9 +151,9 @@ class Worker:
         self,
         name: str,
         store: SimulatedStore,
-        parts: Parts,
+        parts: Components,
         *,
-        outside: Outside,
+        outside: SimulatedEnvironment,
         clock: Clock,
         census: Census,
         domain: Domain,
@@ -177,17 +177,17 @@ class Worker:
             limits=parts.limits,
             types=STANDARD,
         )
-        self.world = World(self.log, own, self.protocol)
+        self.world = Realm(self.log, own, self.protocol)
 
 
-def parts_of(scenario: Scenario, outside: Outside, ids: IdSource) -> Parts:
+def parts_of(scenario: Scenario, outside: SimulatedEnvironment, ids: IdSource) -> Components:
     """Return what the workers of a simulation have in common."""
     policies = PolicyRegistry()
     names = tuple(policies.add(policy).name for policy in scenario.policies)
     projections = ProjectionRegistry()
     for projection in scenario.projections:
         projections.add(projection)
-    return Parts(
+    return Components(
         domain=scenario.domain,
         projections=projections,
         policies=policies,

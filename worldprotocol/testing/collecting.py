@@ -13,10 +13,10 @@ try:
 except ImportError:
     raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
-from world.errors import Refused
-from worldprotocol.cli.output import as_text
-from worldprotocol.policy_cases import is_case_file
-from worldprotocol.testing.suites import Checked, Suite, suite_of
+from world.errors import RefusedError
+from worldprotocol.json_text import as_text
+from worldprotocol.policy_tools.cases import is_case_file
+from worldprotocol.testing.suites import CaseResult, Suite, suite_of
 
 
 def collected(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -34,13 +34,13 @@ class CasesFile(pytest.File):
         """Yield its cases."""
         try:
             suite = suite_of(self.path)
-        except Refused as refused:
+        except RefusedError as refused:
             raise self.CollectError(str(refused)) from None
         for at, entry in enumerate(suite.file.cases):
             yield CaseItem.from_parent(self, name=entry.name, suite=suite, at=at)
 
 
-class Differs(Exception):
+class DiffersError(Exception):
     """A case of which something else came than it expects."""
 
 
@@ -54,14 +54,14 @@ class CaseItem(pytest.Item):
         self.at = at
 
     def runtest(self) -> None:
-        """Judge the case; raises ``Differs`` where it is not as expected."""
+        """Judge the case; raises ``DiffersError`` where it is not as expected."""
         checked = self.suite.check(self.at)
         if checked.differs:
-            raise Differs("\n".join(_lines(checked)))
+            raise DiffersError("\n".join(_lines(checked)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what differs, and what every rule said."""
-        if isinstance(excinfo.value, (Differs, Refused)):
+        if isinstance(excinfo.value, (DiffersError, RefusedError)):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
@@ -70,7 +70,7 @@ class CaseItem(pytest.Item):
         return self.path, self.suite.file.lines[self.at] - 1, self.name
 
 
-def _lines(checked: Checked) -> Iterator[str]:
+def _lines(checked: CaseResult) -> Iterator[str]:
     for one in checked.differs:
         yield f"{one.what}: expected {as_text(one.expected)}, was {as_text(one.was)}"
     yield from checked.judged.lines()

@@ -11,7 +11,7 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any, Self
 
 from authority import AllOf, AnyOf, Policy
-from authority.rules import PythonRule, Rule
+from authority.policies.rules import PythonRule, Rule
 from world.extras import missing_extra
 
 _WARNINGS = ["no-data-collected", "module-not-measured", "module-not-imported", "already-imported"]
@@ -61,7 +61,7 @@ class PythonCoverage:
         policy: whose rules in Python are measured.
 
     Raises:
-        Refused: ``COVERAGE_MISSING`` where coverage.py is not installed.
+        RefusedError: ``COVERAGE_MISSING`` where coverage.py is not installed.
     """
 
     def __init__(self, policy: Policy) -> None:

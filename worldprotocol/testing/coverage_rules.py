@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from authority import Policy
-from authority.cel import Condition
-from authority.policyfile import FileRule
-from authority.rules import Rule
-from world.decision import RuleOutcome
-from world.errors import Refused
-from world.ports import Case
-from worldprotocol.testing.judging import Judged
+from authority.cel.conditions import Condition
+from authority.policies.policy_file import FileRule
+from authority.policies.rules import Rule
+from world.errors import RefusedError
+from world.model.decision import RuleOutcome
+from world.state.ports import Case
+from worldprotocol.testing.judging import CaseRuling
 
 OPINION: Final = "it has an opinion"
 NO_OPINION: Final = "it has none"
@@ -28,14 +28,14 @@ COUNTS: Final = ("decided", "matched", "silent", "failed")
 """What is counted of a rule: it decided; it had an opinion; it had none; it failed."""
 
 
-class Branch(NamedTuple):
+class RuleBranch(NamedTuple):
     """A way that a judgement can take, and how many cases took it."""
 
     words: str
     taken: int
 
 
-class Parts(NamedTuple):
+class ConditionParts(NamedTuple):
     """A condition, its parts, and the sign that joins them; the condition itself where none does."""
 
     whole: Condition
@@ -50,7 +50,7 @@ class Parts(NamedTuple):
         for part in self.conditions:
             try:
                 answer = part.holds(case)
-            except Refused:
+            except RefusedError:
                 if part is not self.whole and _comes_to_something(self.whole, case):
                     continue
                 return
@@ -59,16 +59,16 @@ class Parts(NamedTuple):
                 return
 
 
-def parts_of(condition: Condition) -> Parts:
+def parts_of(condition: Condition) -> ConditionParts:
     """Return what a condition is joined of."""
     sign, parts = condition.parts()
-    return Parts(condition, sign, parts or [condition])
+    return ConditionParts(condition, sign, parts or [condition])
 
 
 def _comes_to_something(condition: Condition, case: Case) -> bool:
     try:
         condition.holds(case)
-    except Refused:
+    except RefusedError:
         return False
     return True
 
@@ -87,11 +87,11 @@ class RuleCoverage:
     rule: Rule
     source: str
     ways: tuple[str, ...]
-    parts: Parts | None
+    parts: ConditionParts | None
     counts: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
 
-    def take(self, found: Judged, outcome: RuleOutcome) -> None:
+    def take(self, found: CaseRuling, outcome: RuleOutcome) -> None:
         """Take in what the rule said to a case."""
         self.counts["decided"] += outcome.decisive
         if outcome.answer == "error":
@@ -102,10 +102,10 @@ class RuleCoverage:
         if self.parts is not None and isinstance(self.rule, FileRule) and self.rule.is_for(found.case):
             self.taken.update(_way(part.text, answer) for part, answer in self.parts.answers(found.case))
 
-    def branches(self) -> Iterator[Branch]:
+    def branches(self) -> Iterator[RuleBranch]:
         """Yield the branches in order."""
         for way in self.ways:
-            yield Branch(way, self.taken[way])
+            yield RuleBranch(way, self.taken[way])
 
     def to_wire(self) -> dict[str, Any]:
         """Return what was covered as JSON."""
@@ -128,7 +128,7 @@ def coverage_of(policy: Policy) -> dict[str, RuleCoverage]:
     return found
 
 
-def _ways(one: Rule, language: str, parts: Parts | None) -> Iterator[str]:
+def _ways(one: Rule, language: str, parts: ConditionParts | None) -> Iterator[str]:
     if parts is not None:
         for part in parts.conditions:
             yield _way(part.text, True)

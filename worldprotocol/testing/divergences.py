@@ -1,7 +1,7 @@
 """What of a recorded log comes out differently by the code at hand, told so that a developer sees why.
 
-``worldprotocol.recheck`` finds what differs under the policies of then; here the policies at hand judge the recorded
-cases, too (``worldprotocol.judging_again``), where they are not those that the log ends with.
+``worldprotocol.analysis.recheck.recheck`` finds what differs under the policies of then; here the policies at hand
+judge the recorded cases, too (``worldprotocol.analysis.rejudging``), where they are not those that the log ends with.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from world.errors import Refused
-from world.events import Event, PolicyAdopted, ProjectionRecorded, VerdictGiven, WorldSealed
-from world.frozen import thaw
-from world.verify import verify
-from world.views.archive import decoded
-from world.views.differences import Absent, changes
-from worldprotocol.cli.output import as_text
-from worldprotocol.facade import World
-from worldprotocol.judging_again import Judge, Wanted
-from worldprotocol.recheck import Divergence, recheck
+from world.audit.verify import verify
+from world.errors import RefusedError
+from world.events.definitions import Event, PolicyAdopted, ProjectionRecorded, VerdictGiven, WorldSealed
+from world.model.immutable_json import thaw
+from world.read_models.archive import decoded
+from world.read_models.diff import Absent, changes
+from worldprotocol.analysis.recheck.recheck import Divergence, recheck
+from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection
+from worldprotocol.api.realm import Realm
+from worldprotocol.json_text import as_text
 
 CHANGED: Final = ("CODE_CHANGED", "POLICY_CHANGED")
 """Codes of drift that by itself is no divergence: what came of it is looked at."""
@@ -38,7 +38,7 @@ MAX_VALUES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDivergence:
     """Something that comes out differently.
 
     Args:
@@ -61,7 +61,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Checked:
+class LogCheck:
     """What a recorded log came to.
 
     Args:
@@ -71,22 +71,24 @@ class Checked:
         size: events in the log.
     """
 
-    found: list[Found] = field(default_factory=list)
+    found: list[FoundDivergence] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     steps: Mapping[str, int] = field(default_factory=dict)
     size: int = 0
 
 
-def check(world: World) -> Checked:
+def check(world: Realm) -> LogCheck:
     """Verify a log, perform its steps again by the code at hand, and judge its cases by the policies at hand.
 
     Args:
         world: opened with the code (``open_to_recheck``).
     """
-    done = Checked(size=world.log.head().size)
+    done = LogCheck(size=world.log.head().size)
     report = verify(world.log)
     if not report.ok:
-        done.found += [Found(one.position, "", DAMAGED, f"{one.code}: {one.message}") for one in report.findings]
+        done.found += [
+            FoundDivergence(one.position, "", DAMAGED, f"{one.code}: {one.message}") for one in report.findings
+        ]
         return done
     rechecked = recheck(world, every=True)
     done.steps = rechecked.steps
@@ -105,7 +107,7 @@ def _code(names: Sequence[str]) -> str:
     return "the code of " + ", ".join(names)
 
 
-def _divergence(world: World, one: Divergence) -> Found:
+def _divergence(world: Realm, one: Divergence) -> FoundDivergence:
     details = one.difference.details
     if "differences" in details:
         values = [(each["at"], each["recorded"], each["now"]) for each in details["differences"]]
@@ -114,10 +116,12 @@ def _divergence(world: World, one: Divergence) -> Found:
     else:
         values = []
     proposal_id = about(event_at(world, one.position))
-    return Found(one.position, one.topic, one.difference.code, one.difference.message, tuple(values), proposal_id)
+    return FoundDivergence(
+        one.position, one.topic, one.difference.code, one.difference.message, tuple(values), proposal_id
+    )
 
 
-def event_at(world: World, position: int) -> Event:
+def event_at(world: Realm, position: int) -> Event:
     """Return an event of a log."""
     return decoded(world.log.event_at(position))
 
@@ -131,7 +135,7 @@ def about(event: Event) -> str | None:
     return getattr(event, "proposal_id", None)
 
 
-def _flips(world: World, changed: list[str]) -> Iterator[Found]:
+def _flips(world: Realm, changed: list[str]) -> Iterator[FoundDivergence]:
     """Yield the decisions of the newest policies in a log that those at hand of the same names would not make."""
     parts = world.parts
     assert parts is not None
@@ -139,26 +143,28 @@ def _flips(world: World, changed: list[str]) -> Iterator[Found]:
     for name, recorded in newest.items():
         try:
             policy = parts.policies.get(name)
-        except Refused:  # it is not at hand, and the recheck told so where that matters
+        except RefusedError:  # it is not at hand, and the recheck told so where that matters
             continue
         if policy.hash == recorded:
             continue
         changed.append(f"the policy {name}")
-        judge = Judge(world.archive, parts.domain, policy, Wanted(of=name), at_hand=True)
+        judge = CaseRejudger(world.archive, parts.domain, policy, CaseSelection(of=name), at_hand=True)
         for line in judge.stretch(0, world.log.head().size).lines:
             if line.get("from", {}).get("policyHash") in (recorded, None) and line.get("to") is not None:
                 yield _flip(line)
 
 
-def _flip(line: Mapping[str, Any]) -> Found:
+def _flip(line: Mapping[str, Any]) -> FoundDivergence:
     then, now = line["from"], line["to"]
     names = ("verdict", "approvedScope", "decidedBy", "reason")
     values = tuple((name, then[name], now[name]) for name in names if then[name] != now[name])
     words = f"{line['actor']} {line['action']}: it was {then['verdict']} and is now {now['verdict']}."
-    return Found(line["position"], "proposal.judged", FLIPPED, words, values, line["proposalId"], now["verdict"])
+    return FoundDivergence(
+        line["position"], "proposal.judged", FLIPPED, words, values, line["proposalId"], now["verdict"]
+    )
 
 
-def told(world: World, one: Found, checked: Checked, name: str) -> str:
+def told(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -> str:
     """Return what differs as text: where, who and why, what changed, and both values.
 
     Args:
@@ -181,7 +187,7 @@ def told(world: World, one: Found, checked: Checked, name: str) -> str:
     return printable("\n".join([*lines, *_what_to_do(one)]))
 
 
-def _what_to_do(one: Found) -> Iterator[str]:
+def _what_to_do(one: FoundDivergence) -> Iterator[str]:
     """Yield how to go on."""
     if one.code == DAMAGED:
         yield "Restore the file from where it was sound: a recorded log is never edited by hand."
@@ -199,7 +205,7 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
 
 
-def _who_and_why(world: World, one: Found) -> Iterator[str]:
+def _who_and_why(world: Realm, one: FoundDivergence) -> Iterator[str]:
     """Yield who wanted what was recorded, and why it was allowed."""
     if one.code == DAMAGED:
         return
@@ -211,7 +217,7 @@ def _who_and_why(world: World, one: Found) -> Iterator[str]:
         return
     try:
         proposal = world.proposal(one.proposal_id)
-    except Refused:  # a request for leases alone
+    except RefusedError:  # a request for leases alone
         return
     told_actor, body = proposal.submitted.actor, proposal.submitted.intent["body"]
     wanted = f"{body['type']} {short(body.get('input'))}"

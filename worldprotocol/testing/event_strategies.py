@@ -20,9 +20,9 @@ except ImportError:
     raise missing_extra("Strategies", "hypothesis", "testing") from None
 from msgspec import inspect
 
-from world.events import TOPICS, Event
-from world.frozen import MAX_SAFE_INTEGER
-from world.shapes import SHAPES
+from world.events.definitions import TOPICS, Event
+from world.events.shapes import SHAPES
+from world.model.immutable_json import MAX_SAFE_INTEGER
 
 __all__ = ["events", "hashes", "identifiers", "json_objects", "json_values", "milliseconds", "texts"]
 

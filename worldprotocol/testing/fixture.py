@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from authority import Policy, is_policy_file
-from authority.loading import policy_from_reference
-from authority.registry import PolicyRegistry
+from authority.policies.loading import policy_from_reference
+from authority.policies.registry import PolicyRegistry
 from world.core import Domain
-from worldprotocol.assemble import load_any_domain
-from worldprotocol.policy_cases import CaseEntry, Given
-from worldprotocol.testing.judging import Judged, judged
+from worldprotocol.api.bootstrap import load_any_domain
+from worldprotocol.policy_tools.cases import CaseDefaults, CaseEntry
+from worldprotocol.testing.judging import CaseRuling, judged
 from worldprotocol.testing.making import Maker
 
 KEPT: Final = 3
@@ -32,25 +32,25 @@ class Judging:
     """
 
     folders: tuple[Path, ...] = field(repr=False)
-    last: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT), repr=False)
+    last: deque[CaseRuling] = field(default_factory=lambda: deque(maxlen=KEPT), repr=False)
 
     def __call__(
         self, policy: Policy | str | Path, *, domain: Domain | str | Path | None = None, **given: Any
-    ) -> Judge:
+    ) -> PolicyJudge:
         """Return who judges cases by a policy.
 
         Args:
             policy: a policy; or a file, ``rules.toml``, or a reference, ``rules.py:house``, that starts at the folder
                 of the test or else at pytest's root; or the name of one that an installed package offers.
             domain: for computed values and what actions declare: an object or a reference, as in world.toml.
-            given: what all cases have in common, as ``Judge.case`` takes it: ``actor``, ``data``, ``now``, ...
+            given: what all cases have in common, as ``PolicyJudge.case`` takes it: ``actor``, ``data``, ``now``, ...
 
         Raises:
-            Refused: what loading them refuses; ``INVALID_VALUE`` for what is given.
+            RefusedError: what loading them refuses; ``INVALID_VALUE`` for what is given.
         """
         at_hand = policy if isinstance(policy, Policy) else self._policy(str(policy))
         known = domain if domain is None or isinstance(domain, Domain) else self._domain(str(domain))
-        return Judge(Maker(at_hand, known, Given.read(_wire(given))), self.last)
+        return PolicyJudge(Maker(at_hand, known, CaseDefaults.read(_wire(given))), self.last)
 
     def told(self) -> str:
         """Return the last rulings as text."""
@@ -70,7 +70,7 @@ class Judging:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class PolicyJudge:
     """Judges cases by one policy.
 
     Args:
@@ -79,7 +79,7 @@ class Judge:
     """
 
     maker: Maker = field(repr=False)
-    last: deque[Judged] = field(repr=False)
+    last: deque[CaseRuling] = field(repr=False)
 
     def case(
         self,
@@ -95,7 +95,7 @@ class Judge:
         branch: str | None = None,
         manifest: Sequence[Mapping[str, Any]] | None = None,
         binding: Mapping[str, Any] | None = None,
-    ) -> Judged:
+    ) -> CaseRuling:
         """Return what the policy says to a case.
 
         Args:
@@ -112,7 +112,7 @@ class Judge:
             binding: how people are asked: ``ask``, ``timeoutMs``, ``onTimeout``; of no other kind than policy_rules.
 
         Raises:
-            Refused: ``INVALID_VALUE`` and ``INVALID_CASES`` with what is wrong with the case.
+            RefusedError: ``INVALID_VALUE`` and ``INVALID_CASES`` with what is wrong with the case.
         """
         common = {"actor": actor, "data": data, "computed": computed, "history": history, "now": now}
         common |= {"branch": branch, "manifest": manifest, "binding": binding}
@@ -136,5 +136,5 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _named(one: Judged) -> str:
+def _named(one: CaseRuling) -> str:
     return f"{one.case.intent.body.type} by {one.case.actor.actor_id}"

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from host import EffectRegistry, find_effects
-from host.effects import Done, EffectCallInfo, EffectHandler, Failed, WholeRegistry
+from host.effects import EffectCallInfo, EffectFailure, EffectHandler, EffectResult, WholeRegistry
 from host.loading import load_handlers
-from world.canonical import canonical_text
 from world.clock import ManualClock, SequentialIds
-from world.core import EffectResult
-from world.events import EffectFulfilled, EffectRequested, EffectRetried, Event
-from world.frozen import freeze, thaw
+from world.core import EffectAnswer
+from world.events.definitions import EffectFulfilled, EffectRequested, EffectRetried, Event
+from world.model.canonical_json import canonical_text
+from world.model.immutable_json import freeze, thaw
 
 START_MS: Final = 1_767_225_600_000
 """When a test's realm is founded: the beginning of 2026, in ms since 1970."""
@@ -56,25 +56,25 @@ class Result:
     """
 
     effect: str
-    answer: Done | Failed
+    answer: EffectResult | EffectFailure
     params: Any = None
 
 
 def result(
-    effect: str, params: Mapping[str, Any] | None = None, *, gives: Any = None, fails: Failed | str | None = None
+    effect: str, params: Mapping[str, Any] | None = None, *, gives: Any = None, fails: EffectFailure | str | None = None
 ) -> Result:
     """Return what an effect is to give back in a test.
 
     Args:
         effect: its name.
         params: its parameters; None for any.
-        gives: its value, or a ``Done``.
-        fails: the ``Failed`` that it is to be instead, or its code.
+        gives: its value, or a ``EffectResult``.
+        fails: the ``EffectFailure`` that it is to be instead, or its code.
     """
     if fails is not None:
-        failed = fails if isinstance(fails, Failed) else Failed(fails, f"{effect} fails in this test.")
+        failed = fails if isinstance(fails, EffectFailure) else EffectFailure(fails, f"{effect} fails in this test.")
         return Result(effect, failed, params)
-    return Result(effect, gives if isinstance(gives, Done) else Done(gives), params)
+    return Result(effect, gives if isinstance(gives, EffectResult) else EffectResult(gives), params)
 
 
 def results_of(events: Iterable[tuple[int, Event]]) -> Iterator[Result]:
@@ -88,14 +88,14 @@ def results_of(events: Iterable[tuple[int, Event]]) -> Iterator[Result]:
             yield Result(requirement["type"], _answer(event), requirement["params"])
 
 
-def _answer(event: EffectFulfilled | EffectRetried) -> Done | Failed:
+def _answer(event: EffectFulfilled | EffectRetried) -> EffectResult | EffectFailure:
     if isinstance(event, EffectRetried):
         error = event.error
-        return Failed(error["code"], error["message"], error.get("context"), retryable=True)
-    told = EffectResult.from_wire(event.result)
+        return EffectFailure(error["code"], error["message"], error.get("context"), retryable=True)
+    told = EffectAnswer.from_wire(event.result)
     if told.error is not None:
-        return Failed(told.error.code, told.error.message, told.error.context)
-    return Done(told.value, told.patches)
+        return EffectFailure(told.error.code, told.error.message, told.error.context)
+    return EffectResult(told.value, told.patches)
 
 
 @dataclass(slots=True)
@@ -111,8 +111,8 @@ class Results:
     recorded: dataclasses.InitVar[Iterable[Result]]
     may_perform: bool = False
     missing: list[Key] = field(default_factory=list)
-    _waiting: dict[Key, deque[Done | Failed]] = field(init=False)
-    _for_any: dict[str, Done | Failed] = field(default_factory=dict, init=False)
+    _waiting: dict[Key, deque[EffectResult | EffectFailure]] = field(init=False)
+    _for_any: dict[str, EffectResult | EffectFailure] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self, recorded: Iterable[Result]) -> None:
@@ -141,7 +141,7 @@ class Results:
         """Tell whether there was a result of such an effect."""
         return effect in self._for_any or any(name == effect for name, _ in self._waiting)
 
-    def take(self, effect: str, params: Any) -> Done | Failed | None:
+    def take(self, effect: str, params: Any) -> EffectResult | EffectFailure | None:
         """Return the next result of an effect; None where there is none, which is noted."""
         key = _key(effect, params)
         with self._lock:
@@ -177,7 +177,7 @@ class Frozen(EffectHandler):
             return known
         if self.results.may_perform:
             return EffectHandler.__call__(self, params, call)
-        return Failed(NO_RESULT, f"No result of {self.type} is recorded.")
+        return EffectFailure(NO_RESULT, f"No result of {self.type} is recorded.")
 
 
 class FrozenRegistry(WholeRegistry):

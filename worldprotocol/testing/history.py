@@ -1,6 +1,6 @@
 """A history that was told and not recorded: the earlier proposals of a case in a file.
 
-It answers as the history of a log does in which these proposals stand (``world.ports.History``).
+It answers as the history of a log does in which these proposals stand (``world.state.ports.History``).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
-from world.ports import Conditions
-from world.sums import add_up, check_conditions, check_length, check_path
+from world.pipeline.history_sums import add_up, check_conditions, check_length, check_path
+from world.state.ports import Conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class ToldHistory:
-    """Implements ``world.ports.History`` over proposals that are told.
+    """Implements ``world.state.ports.History`` over proposals that are told.
 
     Args:
         past: the earlier proposals.

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from authority import Policy, PolicyRegistry, StandardAuthority
-from world.decision import RuleOutcome, Ruling, Verdict
+from world.code.time_limit import TimeLimit
 from world.limits import Limits
-from world.ports import Case
-from world.time_limit import TimeLimit
-from worldprotocol.explaining import explain_trace, trace_lines
-from worldprotocol.policy_cases import UNRESTRICTED, Expected
+from world.model.decision import RuleOutcome, Ruling, Verdict
+from world.state.ports import Case
+from worldprotocol.policy_tools.cases import UNRESTRICTED, CaseExpectation
+from worldprotocol.policy_tools.explain import explain_trace, trace_lines
 
 
-class Difference(NamedTuple):
+class RulingDifference(NamedTuple):
     """What of a ruling is not as expected, and both."""
 
     what: str
@@ -24,7 +24,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Judged:
+class CaseRuling:
     """What a policy says to a case; ``str()`` tells it rule by rule.
 
     Args:
@@ -98,13 +98,13 @@ class Judged:
         return "\n".join(self.lines())
 
 
-def judged(policy: Policy, case: Case) -> Judged:
+def judged(policy: Policy, case: Case) -> CaseRuling:
     """Return what a policy says to a case, each rule within the limit of time that realms have by default."""
     authority = StandardAuthority(PolicyRegistry([policy]), time_limit=TimeLimit(Limits().max_call_ms))
-    return Judged(case, authority.judge(case), policy)
+    return CaseRuling(case, authority.judge(case), policy)
 
 
-def differences(expected: Expected, found: Judged) -> list[Difference]:
+def differences(expected: CaseExpectation, found: CaseRuling) -> list[RulingDifference]:
     """Return what is not as expected, nothing where all is; the order of names does not matter."""
     told: list[tuple[str, Any, Any]] = [("decision", expected.decision, found.decision)]
     if expected.decided_by is not None:
@@ -118,4 +118,4 @@ def differences(expected: Expected, found: Judged) -> list[Difference]:
         told.append(("reason", expected.reason, found.reason))
     answers = {name: one.answer for name, one in found.rules.items()}
     told += [(f"rules.{name}", answer, answers.get(name)) for name, answer in expected.rules.items()]
-    return [Difference(what, wanted, was) for what, wanted, was in told if wanted != was]
+    return [RulingDifference(what, wanted, was) for what, wanted, was in told if wanted != was]

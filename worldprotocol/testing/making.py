@@ -1,4 +1,4 @@
-"""Cases for an Authority, made of what a file or a test says (``worldprotocol.policy_cases``)."""
+"""Cases for an Authority, made of what a file or a test says (``worldprotocol.policy_tools.cases``)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from authority import Policy, PolicyRegistry, StandardAuthority
-from world.actor import ActorRef
-from world.canonical import digest
 from world.core import Domain, recompute
-from world.errors import Refused
-from world.frozen import FrozenDict, freeze
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
-from world.ports import Case
-from world.snapshot import SnapshotView
-from world.source import SourceRef
-from worldprotocol.cases import declared_of
-from worldprotocol.moments import moment_of
-from worldprotocol.policy_cases import DEFAULT_NOW_MS, BaseEntry, CaseEntry, Given, PastEntry
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.canonical_json import digest
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
+from world.model.snapshot import SnapshotView
+from world.model.source import SourceRef
+from world.state.ports import Case
+from worldprotocol.api.time_parsing import moment_of
+from worldprotocol.policy_tools.cases import DEFAULT_NOW_MS, BaseEntry, CaseDefaults, CaseEntry, PastEntry
+from worldprotocol.policy_tools.recorded_cases import declared_of
 from worldprotocol.testing.history import Past, ToldHistory
 
 PROPOSAL: Final = "tested"
@@ -43,13 +43,13 @@ class Maker:
 
     policy: Policy
     domain: Domain | None
-    given: Given
+    given: CaseDefaults
 
     def case(self, entry: CaseEntry) -> Case:
         """Return the case.
 
         Raises:
-            Refused: ``INVALID_VALUE`` for a binding, and ``INVALID_CASES`` for a case, that make no sense.
+            RefusedError: ``INVALID_VALUE`` for a binding, and ``INVALID_CASES`` for a case, that make no sense.
         """
         now = _at(self._of(entry, "now"), DEFAULT_NOW_MS, DEFAULT_NOW_MS)
         schema_hash = NO_SCHEMA if self.domain is None else self.domain.schema.hash
@@ -82,13 +82,13 @@ class Maker:
     def _actor(self, entry: CaseEntry) -> ActorRef:
         told = self._of(entry, "actor")
         if told is None:
-            raise Refused("INVALID_CASES", f"The case {entry.name!r} has no actor; say who wants it.")
+            raise RefusedError("INVALID_CASES", f"The case {entry.name!r} has no actor; say who wants it.")
         return ActorRef(actor_id=told.id, kind=told.kind, name=told.name, meta=told.meta)
 
     def _binding(self, entry: CaseEntry) -> Mapping[str, Any]:
         told = self._of(entry, "binding") or {}
         if told.get("kind", "policy_rules") != "policy_rules":
-            raise Refused(
+            raise RefusedError(
                 "INVALID_VALUE",
                 f"The case {entry.name!r} has the binding {told['kind']!r:.80}, by which no policy judges; a case is "
                 "judged by the policy, and its binding says how people are asked: ask, timeoutMs, onTimeout, then.",
@@ -109,7 +109,7 @@ class Maker:
         try:
             return recompute(self.domain, data)
         except Exception as error:  # the functions of computed values are the author's
-            raise Refused(
+            raise RefusedError(
                 "INVALID_CASES",
                 f"The computed values of the case {entry.name!r} cannot be made from its base.data: "
                 f"{type(error).__name__}: {error}. Add what is missing there, or give base.computed.",

@@ -9,16 +9,23 @@ from typing import Any, Final
 
 from authority import Policy
 from world.core import Domain
-from world.decision import ENGINE, Ruling
-from world.errors import Refused
-from world.events import DecisionMade, Event, ProposalCompleted, ProposalFailed, ProposalJudged, ProposalSubmitted
-from world.ports import Case, History
-from world.proposal import Proposal
-from world.views.archive import Archive, decoded
-from worldprotocol.as_ruled import as_ruled
-from worldprotocol.cases import Cases
-from worldprotocol.policy_cases import UNRESTRICTED
-from worldprotocol.testing.judging import Judged, judged
+from world.errors import RefusedError
+from world.events.definitions import (
+    DecisionMade,
+    Event,
+    ProposalCompleted,
+    ProposalFailed,
+    ProposalJudged,
+    ProposalSubmitted,
+)
+from world.model.decision import ENGINE, Ruling
+from world.read_models.archive import Archive, decoded
+from world.state.ports import Case, History
+from world.state.proposal import Proposal
+from worldprotocol.analysis.ruling_trace import as_ruled
+from worldprotocol.policy_tools.cases import UNRESTRICTED
+from worldprotocol.policy_tools.recorded_cases import Cases
+from worldprotocol.testing.judging import CaseRuling, judged
 from worldprotocol.testing.making import BRANCH
 
 MAX_PAST: Final = 1_000
@@ -62,7 +69,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
         domain: as far as it is at hand.
 
     Raises:
-        Refused: ``NOT_JUDGED_BY_RULES``; ``HISTORY_TOO_LONG`` where the policy asks about more than ``MAX_PAST``
+        RefusedError: ``NOT_JUDGED_BY_RULES``; ``HISTORY_TOO_LONG`` where the policy asks about more than ``MAX_PAST``
             earlier proposals.
     """
     position, event, ruling = _judged_by_rules(archive, proposal)
@@ -70,7 +77,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
     case = cases.past(proposal, {**event.binding, "policy": policy.name}, position)
     noted = NotedHistory(case.history)
     judged(policy, replace(case, history=noted))
-    then = Judged(case, ruling, None)
+    then = CaseRuling(case, ruling, None)
     bound = {name: one for name, one in event.binding.items() if name not in _TOLD_ELSEWHERE}
     wire: dict[str, Any] = {
         "name": f"{case.intent.body.type} by {case.actor.actor_id}, {case.proposal_id}",
@@ -95,7 +102,7 @@ def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, Proposa
             if all(one.rule != ENGINE for one in ruling.trace):
                 return logged.position, event, ruling
             break
-    raise Refused(
+    raise RefusedError(
         "NOT_JUDGED_BY_RULES",
         f"No policy in force judged proposal {proposal.proposal_id}, so there is no case of rules in it; take one of "
         "an actor that is bound by policy_rules.",
@@ -107,7 +114,7 @@ def judging_policy(archive: Archive, proposal: Proposal) -> str:
     """Return the name of the policy that judged a proposal.
 
     Raises:
-        Refused: ``NOT_JUDGED_BY_RULES``.
+        RefusedError: ``NOT_JUDGED_BY_RULES``.
     """
     return str(_judged_by_rules(archive, proposal)[1].binding["policy"])
 
@@ -126,7 +133,7 @@ def _intent(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in wire.items() if one is not None}
 
 
-def _expected(then: Judged) -> dict[str, Any]:
+def _expected(then: CaseRuling) -> dict[str, Any]:
     wire: dict[str, Any] = {"decision": then.decision, "decidedBy": then.decided_by}
     if then.verdict == "approve":
         wire["scope"] = [UNRESTRICTED] if then.scope is None else then.scope
@@ -144,7 +151,7 @@ def _past(archive: Archive, asked: list[dict[str, Any]], case: Case, before: int
         earlier = archive.earlier(before, MAX_PAST + 1, other_than=case.proposal_id, **given)
         found.update({one.position: one.proposal_id for one in earlier})
         if len(found) > MAX_PAST:
-            raise Refused(
+            raise RefusedError(
                 "HISTORY_TOO_LONG",
                 f"The policy asks about more than {MAX_PAST} earlier proposals of this case; write the case by hand, "
                 "where one entry of a history stands for many (times).",

@@ -25,18 +25,18 @@ try:
 except ImportError:
     raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
+from world.audit.replay import Replayed, replay
 from world.clock import ManualClock
 from world.errors import WorldProtocolError
-from world.events import encode_event
-from world.frozen import FrozenDict
-from world.replay import Replayed, replay
-from world.views.archive import decoded
-from worldprotocol.facade import World
-from worldprotocol.recheck import open_to_recheck
-from worldprotocol.testing.divergences import Checked, Found, about, check, event_at, printable, told
+from world.events.definitions import encode_event
+from world.model.immutable_json import FrozenDict
+from world.read_models.archive import decoded
+from worldprotocol.analysis.recheck.recheck import open_to_recheck
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import export_log, import_log
+from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, told
 from worldprotocol.testing.frozen import START_MS, Results, frozen_parts, results_of
 from worldprotocol.testing.realms import parts_of
-from worldprotocol.transfer import export_log, import_log
 
 Mode = Literal["none", "once", "new", "all"]
 
@@ -75,7 +75,7 @@ class Flip:
         if not self.proposal and self.position is None:
             pytest.fail("expected_flip needs a proposal (its id, or the beginning of it) or a position.", pytrace=False)
 
-    def takes(self, file: Path, one: Found) -> bool:
+    def takes(self, file: Path, one: FoundDivergence) -> bool:
         """Tell whether this is the divergence that is meant."""
         return (
             (self.proposal is None or (one.proposal_id or "").startswith(self.proposal))
@@ -130,11 +130,11 @@ class Recordings:
             data: with which the realm is founded that the test drives, where it differs from the domain's defaults.
             start_ms: when the scenes begin, ms since 1970.
             **realm: ``domain``, ``policies``, ``projections``, ``effects``, ``enforcement``, ``limits``, ``workspace``
-                as for ``World.open``; without a domain all is as the ``world.toml`` says that stands beside the test or
+                as for ``Realm.open``; without a domain all is as the ``world.toml`` says that stands beside the test or
                 the file.
 
         Raises:
-            Refused: what cannot be loaded.
+            RefusedError: what cannot be loaded.
             pytest.fail.Exception: at the first divergence that is not expected.
         """
         __tracebackhide__ = True
@@ -180,7 +180,7 @@ class Recordings:
                 words += "" if self._happened else ": all is as it was recorded"
                 pytest.fail(f"{flip} {words}. Each one stands for exactly one divergence.", pytrace=False)
 
-    def unexpected(self, path: Path, found: Iterable[Found]) -> list[Found]:
+    def unexpected(self, path: Path, found: Iterable[FoundDivergence]) -> list[FoundDivergence]:
         """Return the divergences that are not wanted, and count those that are."""
         left = []
         for one in found:
@@ -221,11 +221,11 @@ class Recording:
     entered: bool = False
     left: BaseException | None = None
     is_new: bool = False
-    checked: Checked | None = None
+    checked: LogCheck | None = None
     replayed: Replayed | None = None
-    _recorded: World | None = None
+    _recorded: Realm | None = None
     _results: Results = field(default_factory=lambda: Results(()))
-    _world: World | None = None
+    _world: Realm | None = None
 
     @property
     def data(self) -> Mapping[str, FrozenDict]:
@@ -243,13 +243,13 @@ class Recording:
             self._fail(told(world, unexpected[0], self.checked, self.path.name))
         self.replayed = replay(world.log)
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Realm:
         self.entered = True
         effects = self.parts.get("effects", ())
         recorded = () if self._recorded is None else results_of(self._recorded.events())
         self._results = Results(recorded, may_perform=self._recorded is None or self.owner.mode == "new")
         frozen = frozen_parts(self.path.stem, self.clock, self._results.handlers(effects, self.parts["folder"]))
-        self._world = World.create("sqlite:///:memory:", **{**self.parts, **frozen})
+        self._world = Realm.create("sqlite:///:memory:", **{**self.parts, **frozen})
         return self._world
 
     def __exit__(
@@ -276,7 +276,7 @@ class Recording:
 
     # Inside
 
-    def _imported(self) -> World:
+    def _imported(self) -> Realm:
         __tracebackhide__ = True
         scratch = self.owner.scratch
         folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="recorded-"))
@@ -289,7 +289,7 @@ class Recording:
         known = {name: self.parts[name] for name in CHECKED_WITH if name in self.parts}
         return scratch.enter_context(open_to_recheck(address, **known))
 
-    def _write(self, world: World) -> None:
+    def _write(self, world: Realm) -> None:
         """Keep what was recorded: whole, or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(f".{self.path.name}.part")
@@ -301,7 +301,7 @@ class Recording:
             partial.unlink(missing_ok=True)
         self.is_new = True
 
-    def _compare(self, world: World, recorded: World) -> None:
+    def _compare(self, world: Realm, recorded: Realm) -> None:
         """Compare what was played with what was recorded, up to the first divergence that is wanted."""
         __tracebackhide__ = True
         assert self.checked is not None
@@ -323,7 +323,7 @@ class Recording:
                 self._fail(told(recorded, found, self.checked, self.path.name))
             is_exact = False
 
-    def _goes_on(self, world: World, position: int, *, is_exact: bool) -> None:
+    def _goes_on(self, world: Realm, position: int, *, is_exact: bool) -> None:
         __tracebackhide__ = True
         if self.owner.mode == "new" and is_exact:
             self._write(world)
@@ -350,17 +350,19 @@ def _wire(logged: Any) -> dict[str, Any]:
     return {"topic": logged.topic, "stream": logged.stream, **json.loads(encode_event(decoded(logged)))}
 
 
-def _difference(recorded: World, position: int, then: dict[str, Any], now: dict[str, Any] | None) -> Found | None:
+def _difference(
+    recorded: Realm, position: int, then: dict[str, Any], now: dict[str, Any] | None
+) -> FoundDivergence | None:
     """Return how a played event differs, None where only the names of code do."""
     if now is None:
         words = "The test ends before this event; played again, nothing more happens."
-        return Found(position, then["topic"], PLAYED, words, (), about(event_at(recorded, position)))
+        return FoundDivergence(position, then["topic"], PLAYED, words, (), about(event_at(recorded, position)))
     before, after = _without_code(then), _without_new_settings(then, _without_code(now))
     if before == after:
         return None
     values = ("", before, after) if then["topic"] == now["topic"] else ("topic", then["topic"], now["topic"])
     words = "Played again with the same clock and ids, this event is another one."
-    return Found(position, then["topic"], PLAYED, words, (values,), about(event_at(recorded, position)))
+    return FoundDivergence(position, then["topic"], PLAYED, words, (values,), about(event_at(recorded, position)))
 
 
 def _without_code(wire: dict[str, Any]) -> dict[str, Any]:

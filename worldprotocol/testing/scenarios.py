@@ -27,21 +27,21 @@ except ImportError:
     raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
 from world.clock import ManualClock
-from world.errors import Refused
-from world.events import TOPICS, Event, ProposalSubmitted
-from world.frozen import FrozenDict
-from world.intent import IntentBody
-from world.proposal import Proposal
-from worldprotocol.facade import World
+from world.errors import RefusedError
+from world.events.definitions import TOPICS, Event, ProposalSubmitted
+from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentBody
+from world.state.proposal import Proposal
+from worldprotocol.api.realm import Realm
+from worldprotocol.export.jsonl import import_log
 from worldprotocol.testing.divergences import printable, short
 from worldprotocol.testing.frozen import START_MS, Result, Results, frozen_parts, result
 from worldprotocol.testing.realms import parts_of
 from worldprotocol.testing.recordings import no_result
-from worldprotocol.transfer import import_log
 
 __all__ = ["Given", "Happened", "Scene", "Step", "event", "intent", "passes", "registered", "result"]
 
-Step = Callable[[World], object]
+Step = Callable[[Realm], object]
 """Something that is done to a realm."""
 
 REJECTED: Final = "REJECTED"
@@ -52,7 +52,7 @@ TESTER: Final = "tester"
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedEvent:
     """An event that is to happen; see ``event``.
 
     Args:
@@ -68,7 +68,7 @@ class Expected:
         return f"{self.topic} {told}" if told else self.topic
 
 
-def event(topic: str, /, **fields: Any) -> Expected:
+def event(topic: str, /, **fields: Any) -> ExpectedEvent:
     """Return an event that is to happen.
 
     Args:
@@ -76,16 +76,16 @@ def event(topic: str, /, **fields: Any) -> Expected:
         **fields: its parts that count, by their names in Python; of objects within, the members that are named.
 
     Raises:
-        Refused: ``INVALID_VALUE`` for a topic or a part that there is not.
+        RefusedError: ``INVALID_VALUE`` for a topic or a part that there is not.
     """
     kind = TOPICS.get(topic)
     if kind is None:
-        raise Refused("INVALID_VALUE", f"There is no event {topic!r}; the topics are {', '.join(sorted(TOPICS))}.")
+        raise RefusedError("INVALID_VALUE", f"There is no event {topic!r}; the topics are {', '.join(sorted(TOPICS))}.")
     known = {one.name for one in msgspec.structs.fields(kind)}
     unknown = sorted(fields.keys() - known)
     if unknown:
-        raise Refused("INVALID_VALUE", f"{topic} has no {unknown[0]!r}; it has {', '.join(sorted(known))}.")
-    return Expected(topic, fields)
+        raise RefusedError("INVALID_VALUE", f"{topic} has no {unknown[0]!r}; it has {', '.join(sorted(known))}.")
+    return ExpectedEvent(topic, fields)
 
 
 def intent(action: str, input: Any = None, *, actor: str = TESTER, **wishes: Any) -> Step:  # noqa: A002
@@ -100,7 +100,7 @@ def registered(actor: str, kind: str = "agent", *, policy: str | None = None, **
         actor: its id.
         kind: ``human``, ``agent`` or ``system``.
         policy: the name of the policy that judges it; without one and without a ``binding``, all it wants is approved.
-        **more: as for ``World.register``.
+        **more: as for ``Realm.register``.
     """
     bound = {"kind": "auto_approve"} if policy is None else {"kind": "policy_rules", "policy": policy}
     wanted: dict[str, Any] = {"binding": bound, **more}
@@ -148,7 +148,7 @@ class Given:
         """Return a realm in which something has happened.
 
         Args:
-            *steps: what: functions that take the ``World``, such as ``intent`` and ``registered`` make, and ``passes``.
+            *steps: what: functions that take the ``Realm``, such as ``intent`` and ``registered`` make, and ``passes``.
                 The first one may be the file of a recorded log, with which everything begins.
             data: what differs from the domain's defaults.
             results: what effects give back, as ``result`` makes them.
@@ -156,7 +156,7 @@ class Given:
             **realm: as for ``of``; without a domain all is as the ``world.toml`` beside the test says.
 
         Raises:
-            Refused: ``INVALID_CONFIG``, ``INVALID_VALUE``, ``FILE_UNREADABLE``.
+            RefusedError: ``INVALID_CONFIG``, ``INVALID_VALUE``, ``FILE_UNREADABLE``.
         """
         parts = parts_of({**self.realm, **realm}, self.folders)
         first, log = steps[0] if steps else None, None
@@ -171,7 +171,7 @@ class Given:
             if (folder / file).is_file():
                 return folder / file
         looked = " or ".join(dict.fromkeys(map(str, self.folders)))
-        raise Refused("FILE_UNREADABLE", f"There is no recorded log {file} in {looked}.", path=str(file))
+        raise RefusedError("FILE_UNREADABLE", f"There is no recorded log {file} in {looked}.", path=str(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Scene:
             actor: who wants it. One that no step registered is an agent, judged by the realm's policy where there is
                 exactly one; otherwise all that it wants is approved.
             source: a source event in wire form that the projections see, in place of an intent.
-            **wishes: as for ``World.act`` or ``World.receive``: ``scope``, ``branch`` and so on.
+            **wishes: as for ``Realm.act`` or ``Realm.project``: ``scope``, ``branch`` and so on.
         """
         __tracebackhide__ = True
         wanted = _step(what, input, actor, source, wishes)
@@ -216,7 +216,7 @@ class Scene:
             before, refused = world.log.head().size, None
             try:
                 _do(world, clock, wanted)
-            except Refused as raised:
+            except RefusedError as raised:
                 refused = raised
             if results.missing:
                 told = "Say what it gives back: given(..., results=[result(NAME, gives=...)])."
@@ -226,24 +226,24 @@ class Scene:
             proposal = world.proposal(ids[-1]) if ids else None
             return Happened(events, refused, proposal, world.data())
 
-    def _opened(self, stack: ExitStack, clock: ManualClock, results: Results) -> World:
+    def _opened(self, stack: ExitStack, clock: ManualClock, results: Results) -> Realm:
         handlers = results.handlers(self.parts.get("effects", ()), self.parts["folder"])
         path = self.log
         frozen = frozen_parts("given" if path is None else f"given {path.stem}", clock, handlers)
         parts = {**self.parts, **frozen}
         if path is None:
-            return stack.enter_context(World.create("sqlite:///:memory:", data=self.data, **parts))
+            return stack.enter_context(Realm.create("sqlite:///:memory:", data=self.data, **parts))
         if self.data is not None:
-            raise Refused("INVALID_VALUE", "A scene that begins with a recorded log has the data of that log.")
+            raise RefusedError("INVALID_VALUE", "A scene that begins with a recorded log has the data of that log.")
         address = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="given-")), "world.db"))
         with path.open("rb") as lines:
             import_log(lines, address)
-        with World.look(address) as looking:
+        with Realm.open_read_only(address) as looking:
             last = max(one.at for _, one in looking.events())
         clock.advance(max(0, last - self.start_ms))
-        return stack.enter_context(World.open(address, **parts))
+        return stack.enter_context(Realm.open(address, **parts))
 
-    def _make_known(self, world: World, actor: str) -> None:
+    def _make_known(self, world: Realm, actor: str) -> None:
         realm = world.realm()
         if actor not in realm.actors:
             names = list(realm.policies)
@@ -262,11 +262,11 @@ class Happened:
     """
 
     events: Sequence[Event]
-    refused: Refused | None
+    refused: RefusedError | None
     proposal: Proposal | None
     data: FrozenDict
 
-    def then(self, *expected: Expected | str) -> Happened:
+    def then(self, *expected: ExpectedEvent | str) -> Happened:
         """Expect these events in this order; others may come between.
 
         Args:
@@ -344,7 +344,7 @@ class Happened:
         for one in self.events:
             yield f"  {_summary(one)}"
 
-    def _missing(self, wanted: Sequence[Expected], at: int) -> Iterator[str]:
+    def _missing(self, wanted: Sequence[ExpectedEvent], at: int) -> Iterator[str]:
         """Yield what was expected and what happened, and how the nearest event differs."""
         yield "Expected, in this order:"
         for number, one in enumerate(wanted):
@@ -363,7 +363,7 @@ class Happened:
 
 def _step(what: Any, given: Any, actor: str, source: Any, wishes: Mapping[str, Any]) -> Step | Passes:
     if source is not None:
-        return lambda world: world.receive(source, actor, **wishes)
+        return lambda world: world.project(source, actor, **wishes)
     if isinstance(what, str):
         return lambda world: _act(world, what, given, actor, wishes)
     if isinstance(what, IntentBody | Mapping):
@@ -373,18 +373,18 @@ def _step(what: Any, given: Any, actor: str, source: Any, wishes: Mapping[str, A
     if isinstance(what, Passes):
         return what
     if not callable(what):
-        raise Refused("INVALID_VALUE", "Say what happens: an action, an intent's body, a step, or source=...")
+        raise RefusedError("INVALID_VALUE", "Say what happens: an action, an intent's body, a step, or source=...")
     step: Step = what
     return step
 
 
-def _act(world: World, action: str, given: Any, actor: str, wishes: Mapping[str, Any]) -> object:
+def _act(world: Realm, action: str, given: Any, actor: str, wishes: Mapping[str, Any]) -> object:
     if actor == TESTER and actor not in world.realm().actors:
         registered(actor)(world)
     return world.act(actor, action, given, **wishes)
 
 
-def _do(world: World, clock: ManualClock, step: Any) -> None:
+def _do(world: Realm, clock: ManualClock, step: Any) -> None:
     if isinstance(step, Passes):
         clock.advance(step.ms)
         world.settle()
@@ -394,7 +394,7 @@ def _do(world: World, clock: ManualClock, step: Any) -> None:
         pytest.fail(f"{step!r} is no step; a recorded log can only be the first one.", pytrace=False)
 
 
-def _is(expected: Expected, happened: Event) -> bool:
+def _is(expected: ExpectedEvent, happened: Event) -> bool:
     return expected.topic == happened.TOPIC and not any(
         list(_differences(one, getattr(happened, name), name)) for name, one in expected.fields.items()
     )

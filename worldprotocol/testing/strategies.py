@@ -23,21 +23,21 @@ except ImportError:
     raise missing_extra("Strategies", "hypothesis", "testing") from None
 
 from authority import Policy
-from world.actor import ActorKind, ActorRef
 from world.core import Domain
-from world.decision import DecisionRecord, HumanAnswer, HumanChoice, Quorum, RuleAnswer, RuleOutcome, Ruling
-from world.frozen import MAX_SAFE_INTEGER
-from world.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.predicate import Predicate
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple, read_triple
-from world.patch import Patch, PatchOp
-from world.paths import format_path
-from world.ports import Case
-from world.snapshot import ErrorValue, Meta, Requirement, Snapshot, Status, System
-from world.source import SourceEvent, SourceKind, SourceRef
-from worldprotocol.policy_cases import CaseEntry, Given
+from world.model.actor import ActorKind, ActorRef
+from world.model.decision import DecisionRecord, HumanAnswer, HumanChoice, Quorum, RuleAnswer, RuleOutcome, Ruling
+from world.model.immutable_json import MAX_SAFE_INTEGER
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
+from world.model.patch import Patch, PatchOp
+from world.model.paths import format_path
+from world.model.snapshot import ErrorValue, Meta, Requirement, Snapshot, Status, System
+from world.model.source import SourceEvent, SourceKind, SourceRef
+from world.state.ports import Case
+from worldprotocol.policy_tools.cases import CaseDefaults, CaseEntry
 from worldprotocol.testing.event_strategies import (
     events,
     hashes,
@@ -391,7 +391,7 @@ def cases(*, domain: Domain | None = None, given: Mapping[str, Any] | None = Non
         domain: for computed values, specs of actions and what they declare.
         given: what all cases have in common, as in a file of cases; a case's own part counts before it.
     """
-    maker = Maker(Policy("any", []), domain, Given.read(dict(given or {})))
+    maker = Maker(Policy("any", []), domain, CaseDefaults.read(dict(given or {})))
     return case_entries().map(maker.case)
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from authority import Policy, is_policy_file
-from authority.loading import policy_from_reference
-from authority.policy_text import SUFFIXES as POLICY_SUFFIXES
+from authority.policies.loading import policy_from_reference
+from authority.policies.policy_text import SUFFIXES as POLICY_SUFFIXES
 from world.core import Domain
-from world.errors import Refused
-from worldprotocol.assemble import load_any_domain
-from worldprotocol.policy_cases import SUFFIXES, Placed, is_case_file, read_cases
+from world.errors import RefusedError
+from worldprotocol.api.bootstrap import load_any_domain
+from worldprotocol.policy_tools.cases import SUFFIXES, Placed, is_case_file, read_cases
 from worldprotocol.testing.coverage_python import PythonCoverage, Reached
 from worldprotocol.testing.coverage_rules import RuleCoverage, coverage_of
-from worldprotocol.testing.judging import Difference, Judged, differences, judged
+from worldprotocol.testing.judging import CaseRuling, RulingDifference, differences, judged
 from worldprotocol.testing.making import Maker
 
 
@@ -36,27 +36,27 @@ class Suite:
     file: Placed
     domain: Domain | None
 
-    def check(self, at: int) -> Checked:
+    def check(self, at: int) -> CaseResult:
         """Return what came of one case.
 
         Args:
             at: its place in the file, from 0.
 
         Raises:
-            Refused: ``INVALID_CASES`` and the like, with the case's name and line, where it cannot be made.
+            RefusedError: ``INVALID_CASES`` and the like, with the case's name and line, where it cannot be made.
         """
         entry, line = self.file.cases[at], self.file.lines[at]
         try:
             case = Maker(self.policy, self.domain, self.file.given).case(entry)
-        except Refused as refused:
+        except RefusedError as refused:
             message = f"{self.file.path.name}, line {line}, case {entry.name!r}: {refused.message}"
-            raise Refused(refused.code, message, **{**refused.details, "line": line, "case": entry.name}) from None
+            raise RefusedError(refused.code, message, **{**refused.details, "line": line, "case": entry.name}) from None
         found = judged(self.policy, case)
-        return Checked(entry.name, self.file.path.name, line, found, differences(entry.expected, found))
+        return CaseResult(entry.name, self.file.path.name, line, found, differences(entry.expected, found))
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CaseResult:
     """What came of a case.
 
     Args:
@@ -70,8 +70,8 @@ class Checked:
     name: str
     file: str
     line: int
-    judged: Judged
-    differs: list[Difference]
+    judged: CaseRuling
+    differs: list[RulingDifference]
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -122,7 +122,7 @@ def _unreached(part: Reached) -> Iterator[str]:
         yield f"only {taken} of the {ways} ways on from {part.file}:{line} taken"
 
 
-def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[Checked], Covered | None]:
+def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[CaseResult], Covered | None]:
     """Check all cases of one policy.
 
     Args:
@@ -131,7 +131,7 @@ def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[C
         lines: whether to measure lines of Python, too.
 
     Raises:
-        Refused: as ``Suite.check``; ``COVERAGE_MISSING``.
+        RefusedError: as ``Suite.check``; ``COVERAGE_MISSING``.
     """
     policy = suites[0].policy
     rules = coverage_of(policy) if covering else {}
@@ -175,7 +175,7 @@ def suite_of(path: Path, *, policy: Policy | None = None, domain: Domain | None 
         domain: where the file names none.
 
     Raises:
-        Refused: ``INVALID_CASES``, ``NO_POLICY_NAMED``, and what loading a policy or a domain refuses.
+        RefusedError: ``INVALID_CASES``, ``NO_POLICY_NAMED``, and what loading a policy or a domain refuses.
     """
     file = read_cases(path)
     if file.domain is not None:
@@ -189,7 +189,7 @@ def _policy_beside(path: Path) -> str:
     stem = path.name.rpartition(".cases.")[0] if is_case_file(path.name) else path.stem
     found = [name for suffix in POLICY_SUFFIXES if (path.parent / (name := stem + suffix)).is_file()]
     if len(found) != 1:
-        raise Refused(
+        raise RefusedError(
             "NO_POLICY_NAMED",
             f"{path.name} does not say which policy it tests, and beside it there is "
             f'{" and ".join(found) or f"no {stem}.toml"}; write policy = "{stem}.toml" or "{stem}.py:NAME" above '

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from world.errors import Refused
-from world.frozen import thaw
+from world.errors import RefusedError
+from world.model.immutable_json import thaw
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 MAX_INLINE: Final = 72
@@ -21,7 +21,7 @@ def case_text(case: Mapping[str, Any], form: Literal["toml", "yaml"]) -> str:
     """Return the text of a case, to be appended to a file of cases.
 
     Raises:
-        Refused: ``INVALID_VALUE`` where the case holds null, which TOML cannot say.
+        RefusedError: ``INVALID_VALUE`` where the case holds null, which TOML cannot say.
     """
     plain = thaw(dict(case))
     if form == "yaml":
@@ -60,7 +60,7 @@ def _key(key: str) -> str:
 
 def _value(value: Any) -> str:
     if value is None:
-        raise Refused("INVALID_VALUE", "The case holds null, which TOML cannot say; take --format yaml.")
+        raise RefusedError("INVALID_VALUE", "The case holds null, which TOML cannot say; take --format yaml.")
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }" if value else "{}"
     if isinstance(value, list):

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from world.errors import Refused, ScopeViolationError
-from worldprotocol import World
+from world.errors import RefusedError, ScopeViolationError
+from worldprotocol import Realm
 
 DATA, REPORTS = Path("data"), Path("reports")
 
@@ -36,7 +36,7 @@ class Step:
     writes: tuple[str, ...] = ()
 
 
-def perform(world: World, agent: str, step: Step) -> str:
+def perform(world: Realm, agent: str, step: Step) -> str:
     """Do one step under leases, again and again until its turn comes; returns how it ended."""
     while True:
         try:
@@ -44,7 +44,7 @@ def perform(world: World, agent: str, step: Step) -> str:
                 step.work()
         except ScopeViolationError as violation:
             return f"stopped: {violation.message}"
-        except Refused as refused:
+        except RefusedError as refused:
             if refused.code != "DIED":
                 raise
             time.sleep(refused.details["retry_after_ms"] / 1000)
@@ -87,7 +87,7 @@ def plan() -> list[Step]:
 
 def main() -> None:
     """Go through the plan."""
-    with World.open_or_create("world.db", domain="domain.yaml", workspace=".") as world:
+    with Realm.open_or_create("world.db", domain="domain.yaml", workspace=".") as world:
         for step in plan():
             print(f"{step.name}: {perform(world, 'ann', step)}")
 

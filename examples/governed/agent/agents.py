@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from world.errors import Refused
-from worldprotocol import World
+from world.errors import RefusedError
+from worldprotocol import Realm
 
 DIARY = Path("reports/diary.txt")
 ENTRIES = 3
 
 
-async def keep_diary(world: World, agent: str) -> int:
+async def keep_diary(world: Realm, agent: str) -> int:
     """Write entries, each in a session of its own; returns how often the agent died."""
     died = 0
     for number in range(ENTRIES):
@@ -25,14 +25,14 @@ async def keep_diary(world: World, agent: str) -> int:
     return died
 
 
-async def entry_made(world: World, agent: str, entry: str) -> bool:
+async def entry_made(world: Realm, agent: str, entry: str) -> bool:
     """Add an entry, or wait as long as the verdict says and return False."""
     try:
         async with world.host.session(agent=agent, writes=[str(DIARY)]):
             text = DIARY.read_text(encoding="utf-8") if DIARY.exists() else ""
             await asyncio.sleep(0.01)  # whoever writes now without a session would lose an entry
             DIARY.write_text(f"{text}{entry}\n", encoding="utf-8")
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.code != "DIED":
             raise
         await asyncio.sleep(refused.details["retry_after_ms"] / 1000)
@@ -43,7 +43,7 @@ async def entry_made(world: World, agent: str, entry: str) -> bool:
 async def main() -> None:
     """Let both write at the same time."""
     DIARY.unlink(missing_ok=True)
-    with World.open_or_create("world.db", domain="domain.yaml", workspace=".") as world:
+    with Realm.open_or_create("world.db", domain="domain.yaml", workspace=".") as world:
         died = await asyncio.gather(keep_diary(world, "ann"), keep_diary(world, "bob"))
     entries = DIARY.read_text(encoding="utf-8").split("\n")[:-1]
     print(f"ann died {died[0]} times, bob {died[1]} times, and the diary has {len(entries)} of {2 * ENTRIES} entries")

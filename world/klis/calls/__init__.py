@@ -13,10 +13,10 @@ from typing import Final
 
 from world.klis.calls.commands import shell
 from world.klis.calls.functions import functions
-from world.klis.calls.place import Place, malformed
-from world.klis.names import BYTE_WISE, NameComparison
+from world.klis.calls.place import CallLocation, malformed
 from world.klis.observation import Seen
-from world.klis.resource import STANDARD, ResourceTypes
+from world.klis.resources.names import BYTE_WISE, NameComparison
+from world.klis.resources.resource import STANDARD, ResourceTypes
 
 __all__ = ["MAX_CALL_CHARS", "read_call"]
 
@@ -53,7 +53,7 @@ def read_call(
         names: which differences of paths are ignored.
 
     Raises:
-        Refused: ``INVALID_CALL`` for a text that is no call, with what is wrong.
+        RefusedError: ``INVALID_CALL`` for a text that is no call, with what is wrong.
     """
     if not isinstance(text, str) or not text.strip():
         malformed("A call is a text, such as fs.readFile('/b.txt'), rm -rf /c or GET https://example.com/.")
@@ -63,7 +63,7 @@ def read_call(
         malformed("The call holds a NUL.")
     if not isinstance(cwd, str) or not cwd.startswith("/"):
         malformed(f"The working directory {cwd!r} is no absolute path.")
-    place = Place(text, cwd=cwd, exists=exists, types=types, names=names)
+    place = CallLocation(text, cwd=cwd, exists=exists, types=types, names=names)
     if found := _REQUEST.fullmatch(text):
         seen = list(place.request(found[1], found[2]))
     elif _is_code(text):

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from world.klis.calls.options import Arguments, arguments
-from world.klis.calls.place import Name, Place, malformed
+from world.klis.calls.place import CallLocation, Name, malformed
 from world.klis.calls.sed import touches_more
 from world.klis.calls.transfers import curl, wget
-from world.klis.calls.words import Command, Redirect, commands
+from world.klis.calls.words import Redirect, ShellCommand, commands
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
@@ -25,7 +25,7 @@ MAX_SHELLS: Final = 8
 """Shells within shells (``sh -c "sh -c ..."``) that are read."""
 
 Words = Sequence[Name]
-Reader = Callable[[Words, Place], Iterator[Seen]]
+Reader = Callable[[Words, CallLocation], Iterator[Seen]]
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _KEYWORDS: Final = frozenset(
@@ -99,15 +99,15 @@ _HARMLESS: Final = frozenset(
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 
 
-def shell(text: str, place: Place) -> Iterator[Seen]:
+def shell(text: str, place: CallLocation) -> Iterator[Seen]:
     """Yield what a command line attempts.
 
     Raises:
-        Refused: ``INVALID_CALL``.
+        RefusedError: ``INVALID_CALL``.
     """
     if place.depth >= MAX_SHELLS:
         malformed(f"{place.call!r:.200} has more than {MAX_SHELLS} shells within shells.")
-    outer: list[Place] = []
+    outer: list[CallLocation] = []
     found = commands(text)
     if not any(command.words or command.redirects for command in found):
         malformed(f"{place.call!r:.200} holds no command.")
@@ -122,11 +122,11 @@ def shell(text: str, place: Place) -> Iterator[Seen]:
             place = place.at(command.words[1] if len(command.words) > 1 else Name("", known=False))
 
 
-def argument_list(words: Words, place: Place) -> Iterator[Seen]:
+def argument_list(words: Words, place: CallLocation) -> Iterator[Seen]:
     """Yield what one program attempts with its arguments, the first of which is its name.
 
     Raises:
-        Refused: ``INVALID_CALL``.
+        RefusedError: ``INVALID_CALL``.
     """
     name = words[0]
     reader = COMMANDS.get(name.text.rpartition("/")[2]) if name.known and name.pattern is None else None
@@ -136,7 +136,7 @@ def argument_list(words: Words, place: Place) -> Iterator[Seen]:
         yield from reader(words[1:], place)
 
 
-def _simple(command: Command, place: Place) -> Iterator[Seen]:
+def _simple(command: ShellCommand, place: CallLocation) -> Iterator[Seen]:
     words = [word for word in command.words if word.text not in _GROUPS]
     while words and _ASSIGNMENT.match(words[0].text):
         del words[0]
@@ -152,7 +152,7 @@ def _simple(command: Command, place: Place) -> Iterator[Seen]:
         yield from _redirected(redirect, place)
 
 
-def _redirected(redirect: Redirect, place: Place) -> Iterator[Seen]:
+def _redirected(redirect: Redirect, place: CallLocation) -> Iterator[Seen]:
     operator, target = redirect.operator, redirect.target
     if operator in {"<<", "<<-", "<<<"}:
         return
@@ -177,7 +177,7 @@ def _reads(*, short: str = "", long: Sequence[str] = (), skip: int = 0, writes: 
         writes: options whose value is a file that is written.
     """
 
-    def read(words: Words, place: Place) -> Iterator[Seen]:
+    def read(words: Words, place: CallLocation) -> Iterator[Seen]:
         given = arguments(words, short=short, long=long)
         for name in given.operands[skip:]:
             yield from place.file(Predicate.CONSUMES, name)
@@ -187,7 +187,7 @@ def _reads(*, short: str = "", long: Sequence[str] = (), skip: int = 0, writes: 
     return read
 
 
-def _searches(words: Words, place: Place) -> Iterator[Seen]:
+def _searches(words: Words, place: CallLocation) -> Iterator[Seen]:
     """Grep: a pattern, unless an option gives it, then files, or the working directory when it is recursive."""
     long = ("regexp", "file", "include", "exclude", "exclude-dir", "max-count", "context", "glob", "type")
     given = arguments(words, short="efABCmgt", long=long)
@@ -200,20 +200,20 @@ def _searches(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.file(Predicate.CONSUMES, name, tree=tree)
 
 
-def _ripgrep(words: Words, place: Place) -> Iterator[Seen]:
+def _ripgrep(words: Words, place: CallLocation) -> Iterator[Seen]:
     if any(word.text.startswith("--pre") for word in words):
         yield from place.opaque("rg")
     yield from _searches([Name("-r"), *(word for word in words if word.text not in {"-r", "--recursive"})], place)
 
 
-def _lists(words: Words, place: Place) -> Iterator[Seen]:
+def _lists(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words, short="IwTL")
     tree = given.has("R", "--recursive")
     for name in given.operands or (Name("."),):
         yield from place.file(Predicate.CONSUMES, name, tree=tree, looks=not tree)
 
 
-def _walks(words: Words, place: Place) -> Iterator[Seen]:
+def _walks(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words, short="dLPIoHt")
     for name in given.operands or (Name("."),):
         yield from place.file(Predicate.CONSUMES, name, tree=True)
@@ -221,7 +221,7 @@ def _walks(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.write(name)
 
 
-def _find(words: Words, place: Place) -> Iterator[Seen]:
+def _find(words: Words, place: CallLocation) -> Iterator[Seen]:
     starts = []
     left = [word for word in words if word.text not in {"-H", "-L", "-P"}]
     while left and not left[0].text.startswith(("-", "(", "!")):
@@ -235,14 +235,14 @@ def _find(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.opaque("find")
 
 
-def _removes(words: Words, place: Place) -> Iterator[Seen]:
+def _removes(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words)
     tree = given.has("r", "R", "--recursive")
     for name in given.operands:
         yield from place.file(Predicate.DELETES, name, tree=tree)
 
 
-def _shreds(words: Words, place: Place) -> Iterator[Seen]:
+def _shreds(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words, short="ns", long=("iterations", "size", "random-source"))
     removes = given.has("u", "--remove")
     for name in given.operands:
@@ -270,14 +270,14 @@ def _inside(folder: Name, source: Name) -> Name:
     return Name(f"{folder.text}/{source.text.rstrip('/').rpartition('/')[2]}", folder.pattern, known)
 
 
-def _moves(words: Words, place: Place) -> Iterator[Seen]:
+def _moves(words: Words, place: CallLocation) -> Iterator[Seen]:
     sources, targets = _targets(arguments(words, short="tS", long=("target-directory", "suffix")))
     for source, target in _pairs("mv", sources, targets, place):
         yield from place.file(Predicate.RENAMES, source)
         yield from place.file(Predicate.PROVIDES, target)
 
 
-def _copies(words: Words, place: Place) -> Iterator[Seen]:
+def _copies(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words, short="tSmog", long=("target-directory", "suffix", "mode", "owner", "group"))
     tree = given.has("r", "R", "a", "--recursive", "--archive")
     for source, target in _pairs("cp", *_targets(given), place):
@@ -285,13 +285,13 @@ def _copies(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.write(target, tree=tree)
 
 
-def _pairs(command: str, sources: list[Name], targets: list[Name], place: Place) -> Iterator[tuple[Name, Name]]:
+def _pairs(command: str, sources: list[Name], targets: list[Name], place: CallLocation) -> Iterator[tuple[Name, Name]]:
     if not targets:
         malformed(f"{command} in {place.call!r:.200} needs a source and a target.")
     return zip(sources, targets, strict=True)
 
 
-def _links(words: Words, place: Place) -> Iterator[Seen]:
+def _links(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words, short="tS", long=("target-directory", "suffix"))
     sources, targets = _targets(given)
     if not targets:
@@ -304,7 +304,7 @@ def _links(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.file(Predicate.PROVIDES, target)
 
 
-def _touches(words: Words, place: Place) -> Iterator[Seen]:
+def _touches(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words, short="drt", long=("date", "reference", "time"))
     for name in given.values("r", "--reference"):
         yield from place.file(Predicate.CONSUMES, name)
@@ -312,12 +312,12 @@ def _touches(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.write(name)
 
 
-def _makes(words: Words, place: Place) -> Iterator[Seen]:
+def _makes(words: Words, place: CallLocation) -> Iterator[Seen]:
     for name in arguments(words, short="mZ", long=("mode",)).operands:
         yield from place.file(Predicate.PROVIDES, name)
 
 
-def _writes(words: Words, place: Place) -> Iterator[Seen]:
+def _writes(words: Words, place: CallLocation) -> Iterator[Seen]:
     for name in arguments(words).operands:
         yield from place.write(name)
 
@@ -325,7 +325,7 @@ def _writes(words: Words, place: Place) -> Iterator[Seen]:
 def _changes(skip: int, *, short: str = "") -> Reader:
     """Make the reader of a command that changes its operands after the first ones."""
 
-    def read(words: Words, place: Place) -> Iterator[Seen]:
+    def read(words: Words, place: CallLocation) -> Iterator[Seen]:
         given = arguments(
             [_no_mode(word) for word in words] if skip else words, short=short, long=("reference", "size")
         )
@@ -343,7 +343,7 @@ def _no_mode(word: Name) -> Name:
     return replace(word, text=f"a{word.text}") if re.fullmatch(r"-[rwxXst]+", word.text) else word
 
 
-def _sed(words: Words, place: Place) -> Iterator[Seen]:
+def _sed(words: Words, place: CallLocation) -> Iterator[Seen]:
     given = arguments(words, short="efl", long=("expression", "file", "line-length"))
     scripts = given.values("e", "--expression")
     files = list(given.operands)
@@ -360,7 +360,7 @@ def _sed(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.opaque("sed")
 
 
-def _dd(words: Words, place: Place) -> Iterator[Seen]:
+def _dd(words: Words, place: CallLocation) -> Iterator[Seen]:
     for word in words:
         name, _, value = word.text.partition("=")
         if name == "if":
@@ -369,7 +369,7 @@ def _dd(words: Words, place: Place) -> Iterator[Seen]:
             yield from place.write(replace(word, text=value))
 
 
-def _uniq(words: Words, place: Place) -> Iterator[Seen]:
+def _uniq(words: Words, place: CallLocation) -> Iterator[Seen]:
     operands = arguments(words, short="fsw").operands
     for name in operands[:1]:
         yield from place.file(Predicate.CONSUMES, name)
@@ -383,7 +383,7 @@ def _uniq(words: Words, place: Place) -> Iterator[Seen]:
 def _runs(short: str = "", *, skip: int = 0) -> Reader:
     """Make the reader of a command that runs another one: options, some operands, then the command."""
 
-    def read(words: Words, place: Place) -> Iterator[Seen]:
+    def read(words: Words, place: CallLocation) -> Iterator[Seen]:
         left = list(arguments(words, short=short, first=True).operands)[skip:]
         while left and _ASSIGNMENT.match(left[0].text):
             del left[0]
@@ -393,7 +393,7 @@ def _runs(short: str = "", *, skip: int = 0) -> Reader:
     return read
 
 
-def _shell_command(words: Words, place: Place) -> Iterator[Seen]:
+def _shell_command(words: Words, place: CallLocation) -> Iterator[Seen]:
     """A shell: with -c its text is read, else it runs a script or what it is told."""
     given = arguments(words, short="oO", first=True)
     if not given.has("c"):
@@ -406,12 +406,12 @@ def _shell_command(words: Words, place: Place) -> Iterator[Seen]:
         yield from place.opaque("sh")
 
 
-def _started(words: Words, place: Place) -> Iterator[Seen]:
+def _started(words: Words, place: CallLocation) -> Iterator[Seen]:
     """An agent's own tool that runs a program: it is opaque whatever it is given (KLIS-6 section 5)."""
     yield from place.opaque(words[0] if words else None)
 
 
-def _connects(words: Words, place: Place) -> Iterator[Seen]:
+def _connects(words: Words, place: CallLocation) -> Iterator[Seen]:
     """``nc host port``, ``connect host:port``."""
     given = arguments(words, short="wpsqiX")
     if given.has("e", "c", "l", "--exec", "--listen"):
@@ -425,7 +425,7 @@ def _connects(words: Words, place: Place) -> Iterator[Seen]:
         malformed(f"{place.call!r:.200} connects to no host and port.")
 
 
-def _nothing(words: Words, place: Place) -> Iterator[Seen]:
+def _nothing(words: Words, place: CallLocation) -> Iterator[Seen]:
     yield from ()
 
 

@@ -11,15 +11,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from world.klis.calls.commands import argument_list, shell
-from world.klis.calls.literals import UNKNOWN, Call, Flags, read_calls
-from world.klis.calls.place import Name, Place, malformed
+from world.klis.calls.literals import UNKNOWN, Flags, ParsedCall, read_calls
+from world.klis.calls.place import CallLocation, Name, malformed
 from world.klis.calls.pure import HANDLES, PURE, PURE_MODULES
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
 __all__ = ["functions"]
 
-Reader = Callable[[Call, Place], Iterator[Seen]]
+Reader = Callable[[ParsedCall, CallLocation], Iterator[Seen]]
 
 _MODULES: Final = {
     **dict.fromkeys(["fs.promises", "fsPromises", "fsp", "fse", "fs-extra", "fs_extra", "Deno", "Bun"], "fs"),
@@ -29,11 +29,11 @@ _WRITING: Final = frozenset({"WRONLY", "RDWR", "CREAT", "TRUNC", "APPEND", "TMPF
 _VERBS: Final = frozenset({"get", "head", "options", "post", "put", "patch", "delete"})
 
 
-def functions(text: str, place: Place) -> Iterator[Seen]:
+def functions(text: str, place: CallLocation) -> Iterator[Seen]:
     """Yield what the calls in a text attempt.
 
     Raises:
-        Refused: ``INVALID_CALL``.
+        RefusedError: ``INVALID_CALL``.
     """
     calls = read_calls(text)
     names = re.findall(r"\b(?:process\.env\.(\w+)|(?:process\.env|os\.environ)\[\s*['\"](\w+)['\"]\s*\])", text)
@@ -45,7 +45,7 @@ def functions(text: str, place: Place) -> Iterator[Seen]:
         yield from _one(call, place)
 
 
-def _one(call: Call, place: Place) -> Iterator[Seen]:
+def _one(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     if call.receiver is not None:
         yield from _method(call, place)
         return
@@ -74,13 +74,13 @@ def _known_name(name: str) -> str:
     return _BARE.get(full, full)
 
 
-def _method(call: Call, place: Place) -> Iterator[Seen]:
+def _method(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read a method of a value: of a path, a request, or of what is open already."""
     receiver, last = call.receiver, call.name.rpartition(".")[2]
     path = _path_of(receiver)
     if path is not None and f"path.{last}" in FUNCTIONS:
         yield from FUNCTIONS[f"path.{last}"](replace(call, args=(path, *call.args)), place)
-    elif last == "connect" and isinstance(receiver, Call):
+    elif last == "connect" and isinstance(receiver, ParsedCall):
         yield from _socket(call, place)
     elif not (last in HANDLES or isinstance(receiver, str) or f"path.{last}" in PURE):
         yield from place.opaque(call.name)
@@ -88,14 +88,14 @@ def _method(call: Call, place: Place) -> Iterator[Seen]:
 
 def _path_of(value: Any) -> Any:
     """Return the path that a value names, None where it names none."""
-    if isinstance(value, Call) and _known_name(value.name) == "pathlib.Path" and value.receiver is None:
+    if isinstance(value, ParsedCall) and _known_name(value.name) == "pathlib.Path" and value.receiver is None:
         return _joined(value)
-    if isinstance(value, Call) and value.name.rpartition(".")[2] in {"resolve", "absolute"}:
+    if isinstance(value, ParsedCall) and value.name.rpartition(".")[2] in {"resolve", "absolute"}:
         return _path_of(value.receiver)
     return None
 
 
-def _joined(call: Call) -> Any:
+def _joined(call: ParsedCall) -> Any:
     if not call.args:
         return "."
     if not all(isinstance(part, str) for part in call.args):
@@ -110,7 +110,7 @@ def _file(value: Any) -> Any:
     """Return the name of a file: a text, an open descriptor, a path or URL that is put together, or what is unknown."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         return value.removeprefix("file://") if isinstance(value, str) and value.startswith("file:///") else value
-    if isinstance(value, Call):
+    if isinstance(value, ParsedCall):
         last = value.name.rpartition(".")[2]
         if value.receiver is None and value.name in {"path.join", "path.resolve", "os.path.join", "os.fspath"}:
             return _joined(value)
@@ -125,7 +125,7 @@ def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool =
     """Make the reader of a function that does one thing to the file it is given; no predicate is a write."""
     may_be_whole = predicate is Predicate.DELETES and "options" in names
 
-    def read(call: Call, place: Place) -> Iterator[Seen]:
+    def read(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
         given = call.arg(index, *names, "path", "file", "filename", "name", "src", "dst")
         if given is None and len(call.args) <= index:
             if index or names:
@@ -144,20 +144,20 @@ def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool =
 
 
 def _then(*readers: Reader) -> Reader:
-    def read(call: Call, place: Place) -> Iterator[Seen]:
+    def read(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
         for reader in readers:
             yield from reader(call, place)
 
     return read
 
 
-def _copied(call: Call, place: Place) -> Iterator[Seen]:
+def _copied(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     tree = call.is_set("recursive") or call.name.endswith("copytree")
     yield from place.file(Predicate.CONSUMES, _file(call.arg(0, "src", "source")), tree=tree)
     yield from place.write(_file(call.arg(1, "dst", "dest", "target")), tree=tree)
 
 
-def _opened(call: Call, place: Place) -> Iterator[Seen]:
+def _opened(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read ``open``: its mode is a text or flags; what is unknown could write."""
     options = call.option("flags")
     mode = options if options is not None else call.arg(1, "mode", "flags")
@@ -180,7 +180,7 @@ def _opened(call: Call, place: Place) -> Iterator[Seen]:
         yield from place.file(Predicate.CONSUMES, name)
 
 
-def _stream(call: Call, place: Place) -> Iterator[Seen]:
+def _stream(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     flags = call.option("flags")
     if isinstance(flags, str) and "x" in flags:
         yield from place.file(Predicate.PROVIDES, _file(call.arg(0)))
@@ -188,7 +188,7 @@ def _stream(call: Call, place: Place) -> Iterator[Seen]:
         yield from place.write(_file(call.arg(0)))
 
 
-def _temporary(call: Call, place: Place) -> Iterator[Seen]:
+def _temporary(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read what makes a name by chance: it is somewhere in the folder that is named."""
     prefix = _file(call.arg(0, "prefix") if call.name.startswith("fs") else call.option("dir") or "/tmp")
     if isinstance(prefix, str):
@@ -202,17 +202,17 @@ def _temporary(call: Call, place: Place) -> Iterator[Seen]:
         yield from place.file(Predicate.PROVIDES, UNKNOWN)
 
 
-def _globbed(call: Call, place: Place) -> Iterator[Seen]:
+def _globbed(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     pattern = _file(call.arg(0, "pathname", "pattern"))
     found = re.search(r"[*?\[{]", pattern) if isinstance(pattern, str) else None
     yield from place.file(Predicate.CONSUMES, Name(pattern, found.start()) if found else pattern)
 
 
-def _path_globbed(call: Call, place: Place) -> Iterator[Seen]:
+def _path_globbed(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     yield from place.file(Predicate.CONSUMES, _file(call.arg(0)), tree=True)
 
 
-def _database(call: Call, place: Place) -> Iterator[Seen]:
+def _database(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     name = _file(call.arg(0, "database"))
     if name not in {":memory:", ""} if isinstance(name, str) else True:
         yield from place.write(name)
@@ -221,12 +221,12 @@ def _database(call: Call, place: Place) -> Iterator[Seen]:
 # Processes
 
 
-def _system(call: Call, place: Place) -> Iterator[Seen]:
+def _system(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read what hands a command line to a shell."""
     yield from _started_line(call.arg(0, "command", "cmd", "args"), place.at(_file_or_none(call.option("cwd"))))
 
 
-def _started(call: Call, place: Place) -> Iterator[Seen]:
+def _started(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read what starts a program with a list of arguments, or with a shell where it is asked to."""
     place = place.at(_file_or_none(call.option("cwd")))
     program = call.arg(0, "args", "file", "command")
@@ -251,7 +251,7 @@ def _file_or_none(value: Any) -> Any:
     return None if value is None else _file(value)
 
 
-def _started_line(line: Any, place: Place) -> Iterator[Seen]:
+def _started_line(line: Any, place: CallLocation) -> Iterator[Seen]:
     if not isinstance(line, str):
         yield from place.opaque("sh")
         return
@@ -268,11 +268,11 @@ def _with_process(attempts: Any, process: Seen) -> Iterator[Seen]:
     yield from found
 
 
-def _forked(call: Call, place: Place) -> Iterator[Seen]:
+def _forked(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     yield from place.at(_file_or_none(call.option("cwd"))).opaque("node")
 
 
-def _opaque(call: Call, place: Place) -> Iterator[Seen]:
+def _opaque(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     given = call.arg(0, "path", "file", "command", "name")
     if isinstance(given, list) and given:
         given = given[0]
@@ -283,21 +283,21 @@ def _opaque(call: Call, place: Place) -> Iterator[Seen]:
 # Hosts
 
 
-def _verb(call: Call, place: Place) -> Iterator[Seen]:
+def _verb(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     yield from place.request(call.name.rpartition(".")[2], _url(call.arg(0, "url")))
 
 
 def _url(value: Any) -> Any:
-    if isinstance(value, Call) and value.name in {"URL", "Request", "urllib.request.Request"} and value.args:
+    if isinstance(value, ParsedCall) and value.name in {"URL", "Request", "urllib.request.Request"} and value.args:
         return _url(value.args[0])
     return value
 
 
-def _fetched(call: Call, place: Place) -> Iterator[Seen]:
+def _fetched(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read a request whose method is an option; an object in place of the URL holds both."""
     first = call.arg(0, "url")
     method = call.option("method")
-    if method is None and isinstance(first, Call):
+    if method is None and isinstance(first, ParsedCall):
         method = first.option("method")
     if isinstance(first, dict):
         first = first.get("url", UNKNOWN)
@@ -307,7 +307,7 @@ def _fetched(call: Call, place: Place) -> Iterator[Seen]:
         yield from place.request(method or "GET", _url(first))
 
 
-def _asked(call: Call, place: Place) -> Iterator[Seen]:
+def _asked(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read ``request(method, url)``."""
     method = call.arg(0, "method")
     if isinstance(method, str):
@@ -316,22 +316,22 @@ def _asked(call: Call, place: Place) -> Iterator[Seen]:
         yield from place.opaque(call.name)
 
 
-def _url_opened(call: Call, place: Place) -> Iterator[Seen]:
+def _url_opened(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     first = call.arg(0, "url")
     data = call.arg(1, "data")
-    if data is None and isinstance(first, Call):
+    if data is None and isinstance(first, ParsedCall):
         data = first.arg(1, "data")
-    method = first.option("method") if isinstance(first, Call) else None
+    method = first.option("method") if isinstance(first, ParsedCall) else None
     yield from place.request(method if isinstance(method, str) else "POST" if data is not None else "GET", _url(first))
 
 
-def _retrieved(call: Call, place: Place) -> Iterator[Seen]:
+def _retrieved(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     yield from place.request("GET", _url(call.arg(0, "url")))
     target = call.arg(1, "filename")
     yield from place.write(_file(target)) if target is not None else _temporary(call, place)
 
 
-def _socket(call: Call, place: Place) -> Iterator[Seen]:
+def _socket(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     """Read a connection: ``(host, port)``, ``(port, host)``, an object of both, ``host:port`` or a local socket."""
     values: list[Any] = []
     for one in call.args:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from world.klis.calls.place import malformed
 
-__all__ = ["UNKNOWN", "Call", "Flags", "Unknown", "read_calls"]
+__all__ = ["UNKNOWN", "Flags", "ParsedCall", "Unknown", "read_calls"]
 
 MAX_NESTING: Final = 50
 """Lists, objects and calls within each other."""
@@ -37,7 +37,7 @@ class Flags(frozenset[str]):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ParsedCall:
     """One call.
 
     Args:
@@ -122,14 +122,14 @@ class _Token:
     value: Any = None
 
 
-def read_calls(text: str) -> list[Call]:
+def read_calls(text: str) -> list[ParsedCall]:
     """Return every call in a text, in order of their names; parts of a chain come one after the other.
 
     Args:
         text: one statement or several.
 
     Raises:
-        Refused: ``INVALID_CALL`` for open quotes and brackets.
+        RefusedError: ``INVALID_CALL`` for open quotes and brackets.
     """
     return _Calls(text).found
 
@@ -141,8 +141,8 @@ class _Calls:
         self.inside: set[int] = set()  # what stands directly between parentheses
         self.ends = self._brackets()
         self.variables: dict[str, Any] = {}
-        self.by_end: dict[int, Call] = {}
-        self.found: list[Call] = []
+        self.by_end: dict[int, ParsedCall] = {}
+        self.found: list[ParsedCall] = []
         for index, token in enumerate(self.tokens):
             if token.kind == "name" and self._sign(index + 1) == "(" and token.text not in _WORDS:
                 self._call(index)
@@ -178,7 +178,7 @@ class _Calls:
     def _call(self, index: int) -> None:
         name, receiver = self._name(index)
         args, named = self._arguments(index + 1)
-        call = Call(name, args, named, receiver)
+        call = ParsedCall(name, args, named, receiver)
         end = self.ends[index + 1]
         self.by_end[end] = call
         self.found.append(call)
@@ -203,7 +203,7 @@ class _Calls:
             if self._sign(at + 1) == "(" and at < len(self.tokens):
                 args, named = self._arguments(at + 1)
                 name, receiver = self._name(at)
-                self.variables[self.tokens[index].text] = Call(name, args, named, receiver)
+                self.variables[self.tokens[index].text] = ParsedCall(name, args, named, receiver)
 
     def _name(self, index: int) -> tuple[str, Any]:
         """Return the dotted name that ends at a token, and the value whose method it is."""
@@ -308,7 +308,7 @@ class _Calls:
             at += 2
         if self.tokens[at].kind == "name" and self.ends.get(at + 1) == last - 1 and self._sign(at + 1) == "(":
             args, named = self._arguments(at + 1)
-            return Call(self._name(at)[0], args, named, self._name(at)[1])
+            return ParsedCall(self._name(at)[0], args, named, self._name(at)[1])
         return UNKNOWN
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
-from world.errors import Refused
-from world.klis.names import BYTE_WISE, NameComparison
+from world.errors import RefusedError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
-from world.klis.resource import STANDARD, ResourceTypes, canonical_resource
+from world.klis.resources.names import BYTE_WISE, NameComparison
+from world.klis.resources.resource import STANDARD, ResourceTypes, canonical_resource
 
-__all__ = ["Name", "Place", "malformed"]
+__all__ = ["CallLocation", "Name", "malformed"]
 
 _METHODS: Final = {
     **dict.fromkeys(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"), Predicate.CONSUMES),
@@ -32,9 +32,9 @@ def malformed(message: str, **details: object) -> NoReturn:
     """Refuse a call text.
 
     Raises:
-        Refused: ``INVALID_CALL``, always.
+        RefusedError: ``INVALID_CALL``, always.
     """
-    raise Refused("INVALID_CALL", message, **details)
+    raise RefusedError("INVALID_CALL", message, **details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallLocation:
     """The working directory of a call and what is known of it.
 
     Args:
@@ -72,7 +72,7 @@ class Place:
     names: NameComparison = BYTE_WISE
     depth: int = 0
 
-    def at(self, name: object) -> Place:
+    def at(self, name: object) -> CallLocation:
         """Return the same in another directory; None stays here."""
         if name is None:
             return self
@@ -114,7 +114,7 @@ class Place:
         """Yield a request: a URL, a path of an API, or the whole network where neither is known.
 
         Raises:
-            Refused: ``INVALID_CALL`` for a method that does not exist.
+            RefusedError: ``INVALID_CALL`` for a method that does not exist.
         """
         predicate = _METHODS.get(method.upper())
         if predicate is None:
@@ -157,11 +157,11 @@ class Place:
         """Return what is done to a resource.
 
         Raises:
-            Refused: ``INVALID_CALL`` for a name that no resource can have.
+            RefusedError: ``INVALID_CALL`` for a name that no resource can have.
         """
         try:
             found = canonical_resource(text, types=self.types, names=self.names, literal_stars=True)
-        except Refused as refused:
+        except RefusedError as refused:
             malformed(f"{self.call!r:.200} names no resource: {refused.message}", resource=text)
         return Seen(predicate, found, call=self.call, looks=looks)
 

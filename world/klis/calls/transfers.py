@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from world.klis.calls.options import Arguments, arguments
-from world.klis.calls.place import Name, Place, malformed
+from world.klis.calls.place import CallLocation, Name, malformed
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
@@ -34,11 +34,11 @@ _WGET_LONG: Final = (
 )
 
 
-def curl(words: Sequence[Name], place: Place) -> Iterator[Seen]:
+def curl(words: Sequence[Name], place: CallLocation) -> Iterator[Seen]:
     """Yield what ``curl`` does.
 
     Raises:
-        Refused: ``INVALID_CALL`` without a URL.
+        RefusedError: ``INVALID_CALL`` without a URL.
     """
     given = arguments(words, short="XodFTcbHuAemwDKxErCYyzUtQP", long=_CURL_LONG)
     urls = [*given.operands, *given.values("--url")]
@@ -84,11 +84,11 @@ def _curl_reads(given: Arguments) -> Iterator[Name]:
             yield name
 
 
-def wget(words: Sequence[Name], place: Place) -> Iterator[Seen]:
+def wget(words: Sequence[Name], place: CallLocation) -> Iterator[Seen]:
     """Yield what ``wget`` does; without ``-O`` it writes the last name of the URL.
 
     Raises:
-        Refused: ``INVALID_CALL`` without a URL.
+        RefusedError: ``INVALID_CALL`` without a URL.
     """
     given = arguments(words, short="OPotTlUaieQwBADRIX", long=_WGET_LONG)
     tree = given.has("r", "m", "p", "--recursive", "--mirror", "--page-requisites")

@@ -12,7 +12,7 @@ from typing import Final
 
 from world.klis.calls.place import Name, malformed
 
-__all__ = ["Command", "Redirect", "commands"]
+__all__ = ["Redirect", "ShellCommand", "commands"]
 
 _OPERATOR: Final = re.compile(r"\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|<|>)|&>>?|&&|\|\||\|&|;;|[|&;()\n]")
 _REDIRECTION: Final = re.compile(r"\d*([<>].*)|(&>>?)")
@@ -31,7 +31,7 @@ class Redirect:
 
 
 @dataclass(slots=True)
-class Command:
+class ShellCommand:
     """One simple command; ``after`` is what separates it from the one before."""
 
     after: str = ""
@@ -59,7 +59,7 @@ class _Word:
         return Name(self.text, self.pattern, self.known)
 
 
-class _Reader:
+class _WordReader:
     """Cuts one text; ``tokens`` are names and operators in order."""
 
     def __init__(self, text: str) -> None:
@@ -200,18 +200,18 @@ class _Reader:
             self.wants_document = False
 
 
-def commands(text: str) -> list[Command]:
+def commands(text: str) -> list[ShellCommand]:
     """Cut a command line into its simple commands, in order; what stands in parentheses is a command of its own.
 
     Args:
         text: the command line; may have several lines.
 
     Raises:
-        Refused: ``INVALID_CALL`` for open quotes, an operator without what belongs to it, and the like.
+        RefusedError: ``INVALID_CALL`` for open quotes, an operator without what belongs to it, and the like.
     """
-    reader = _Reader(text)
+    reader = _WordReader(text)
     reader.read()
-    found = [Command()]
+    found = [ShellCommand()]
     tokens = iter(enumerate(reader.tokens))
     for index, token in tokens:
         current = found[-1]
@@ -224,13 +224,13 @@ def commands(text: str) -> list[Command]:
                 malformed(f"{text!r:.200} redirects with {operator} to nothing.")
             current.redirects.append(Redirect(operator, target))
         else:
-            found.append(Command(after=token))
+            found.append(ShellCommand(after=token))
         found[-1].substitutes |= index in reader.substitutes
     _check_operators(text, found)
     return [command for command in found if command.words or command.redirects or command.after in {"(", ")"}]
 
 
-def _check_operators(text: str, found: list[Command]) -> None:
+def _check_operators(text: str, found: list[ShellCommand]) -> None:
     depth = 0
     for index, command in enumerate(found):
         depth += (command.after == "(") - (command.after == ")")
@@ -246,5 +246,5 @@ def _check_operators(text: str, found: list[Command]) -> None:
         malformed(f"{text!r:.200} has a parenthesis that is never closed or opened.")
 
 
-def _goes_on(found: list[Command], index: int) -> bool:
+def _goes_on(found: list[ShellCommand], index: int) -> bool:
     return index + 1 < len(found) and found[index + 1].after in {"(", "\n"}

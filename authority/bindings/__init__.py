@@ -1,0 +1,1 @@
+"""By which authority an actor's proposals are judged."""

@@ -1,0 +1,1 @@
+"""CEL conditions of policy files."""

@@ -1,0 +1,318 @@
+"""What is wrong with a policy that can be told without a case: names that do not exist, rules that never matter.
+
+An error is what cannot be meant: the rule can never do what it says. A warning is what is probably a mistake. Of rules
+in Python only is told where they stand. Source: design section 6; CARD-policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, permutations, takewhile
+from typing import Any, Final, Literal, cast, get_args
+
+from authority.lint.facts import OF_WHOLE_NUMBERS, Facts, facts_of
+from authority.lint.terms import constant, implies
+from authority.people.questions import ANYBODY
+from authority.policies.policy import Policy
+from authority.policies.rule_composition import UnsafeApproveAll
+from authority.scope import is_within
+from world.core import DomainSchema
+from world.core.fields import ANY, FieldSpec, field_at
+from world.errors import RefusedError
+from world.model.actor import ActorKind
+from world.model.paths import Segments, parse_path
+from world.model.scope_patterns import parse_pattern
+
+MAX_PAIRS: Final = 20_000
+"""Pairs of rules that are compared with each other."""
+
+KINDS: Final = get_args(ActorKind)
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    """Something that is wrong.
+
+    Args:
+        level: how bad it is.
+        check: what was looked for.
+        message: what is wrong and what to do.
+        file: where it stands.
+        line: from 1, None where it has none.
+        rule: the rule's name, None for the policy itself.
+    """
+
+    level: Literal["error", "warning"]
+    check: str
+    message: str
+    file: str
+    line: int | None = None
+    rule: str | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the finding as JSON."""
+        told = {"level": self.level, "check": self.check, "file": self.file, "line": self.line, "rule": self.rule}
+        return {**{name: value for name, value in told.items() if value is not None}, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a policy is to fit.
+
+    Args:
+        schema: of the domain; None leaves out what needs it.
+        actors: the kinds of the registered actors by their ids; None leaves out what needs them.
+        asks: whom the bindings by this policy ask where a rule names nobody.
+    """
+
+    schema: DomainSchema | None = None
+    actors: Mapping[str, str] | None = None
+    asks: Sequence[str] = field(default=(ANYBODY,))
+
+
+def lint(policy: Policy, around: Surroundings) -> list[LintFinding]:
+    """Return what is wrong with a policy, in the order of its rules; errors of a rule before its warnings."""
+    facts = [facts_of(rule) for rule in policy.rules]
+    found = [finding for one in facts for finding in sorted(_of_rule(one, around), key=lambda told: told.level)]
+    found += _between(facts, around)
+    found += [
+        _finding(facts_of(rule), "warning", "approves-all", "it approves everything: for experiments only")
+        for rule in policy.rules
+        if isinstance(rule, UnsafeApproveAll)
+    ]
+    order = {one.name: at for at, one in enumerate(facts)}
+    found.sort(key=lambda told: order.get(told.rule or "", len(order)))
+    if not any(one.effect in (None, "approve", "narrow", "escalate") for one in facts):
+        file = facts[0].source.module if facts else policy.name
+        words = "no rule approves, narrows or escalates: everything is rejected"
+        found.append(LintFinding("warning", "never-approves", words, file))
+    return found
+
+
+def _finding(facts: Facts, level: Literal["error", "warning"], check: str, message: str) -> LintFinding:
+    return LintFinding(level, check, message, facts.source.module, facts.source.line, facts.name)
+
+
+def _of_rule(facts: Facts, around: Surroundings) -> Iterator[LintFinding]:
+    for level, check, message in (
+        *_conditions(facts),
+        *_names(facts, around),
+        *_paths(facts, around.schema),
+        *_types(facts, around.schema),
+        *_people(facts, around),
+        *_python(facts),
+    ):
+        yield _finding(facts, level, check, message)
+
+
+Told = Iterator[tuple[Literal["error", "warning"], str, str]]
+
+
+def _conditions(facts: Facts) -> Told:
+    if facts.fails:
+        yield "error", "constant", "its condition fails in every case, and so refuses whatever it is for"
+        return
+    comes_to = constant(facts.term)
+    if comes_to is False:
+        yield "warning", "constant", "its condition is never true: the rule never says anything"
+    elif comes_to is True and facts.is_conditional:
+        words = "always true" if not facts.reads else "true wherever what it reads is there"
+        yield "warning", "constant", f"its condition is {words}; leave it out, or ask has(...)"
+
+
+def _names(facts: Facts, around: Surroundings) -> Told:
+    if around.schema is not None:
+        known = sorted(around.schema.actions)
+        is_pattern = facts.source.language == "cel"
+        for name in facts.actions:
+            if not any(_fits(name, action, is_pattern=is_pattern) for action in known):
+                yield "error", "unknown-action", f"the domain has no action {name!r}; it has {_some(known)}"
+        for kind, name in sorted(facts.named):
+            if kind == "actions" and name not in known:
+                yield "error", "unknown-action", f"the domain has no action {name!r}; it has {_some(known)}"
+    for kind, name in sorted(facts.named):
+        if kind == "kinds" and name not in KINDS:
+            yield "error", "unknown-kind", f"no actor is of kind {name!r}; there are {', '.join(KINDS)}"
+    if around.actors is not None:
+        for pattern in (*facts.actors, *(name for kind, name in sorted(facts.named) if kind == "actors")):
+            if not any(_fits(pattern, actor, is_pattern=facts.source.language == "cel") for actor in around.actors):
+                yield "warning", "unknown-actor", f"no actor is registered that {pattern!r} is for"
+
+
+def _paths(facts: Facts, schema: DomainSchema | None) -> Told:
+    if schema is None:
+        return
+    for path in facts.reads:
+        words = None
+        if path[:2] == ("base", "data"):
+            words = "the state has" if field_at(schema.state, path[2:]) is None else None
+        elif path[:2] == ("base", "computed") and len(path) > 2:
+            words = (
+                "the domain computes" if f"computed.{path[2]}" not in {one.name for one in schema.computed} else None
+            )
+        elif path[:2] == ("intent", "input"):
+            words = "the input has" if not any(_is_in(spec, path[2:]) for spec in _inputs(facts, schema)) else None
+        if words is not None:
+            level: Literal["error", "warning"] = "error" if path in facts.required else "warning"
+            then = ": the rule fails in every case that it reads it in" if level == "error" else ""
+            yield level, "unknown-path", f"it reads {'.'.join(path)}, which is nothing that {words}{then}"
+    for summed, name in facts.sums:
+        inputs = [action.input or ANY for key, action in schema.actions.items() if name in (None, key)]
+        if inputs and not any(_is_in(spec, parse_path(summed)) for spec in inputs):
+            of = "any action" if name is None else repr(name)
+            yield "warning", "unknown-path", f"history.sum adds up {summed!r}, which the input of {of} does not have"
+    for pattern in facts.scope:
+        certain = tuple(takewhile(lambda name: name is not None, parse_pattern(pattern)))
+        if field_at(schema.state, cast(Segments, certain)) is None:
+            yield "warning", "unknown-path", f"it narrows to {pattern}, which is nothing that the state has"
+
+
+def _types(facts: Facts, schema: DomainSchema | None) -> Told:
+    """Yield what Cedar refuses for its type: it has whole numbers and decimals, and compares neither with the other."""
+    for name, path in () if schema is None else facts.uses:
+        types = {spec.type for spec in _specs(facts, path, schema)} if schema is not None else set()
+        where = ".".join(path)
+        if types and not types & {"number", "any", "enum"}:
+            is_a = " or ".join(sorted(types))
+            yield "error", "type", f"it applies {name} to {where}, which is {is_a} and no number: the rule fails there"
+        elif "number" in types and name in OF_WHOLE_NUMBERS:
+            words = "with decimals it is a decimal to Cedar, and the rule fails"
+            yield "warning", "type", f"it applies {name} to {where}, which must be a whole number: {words}"
+        elif "number" in types:
+            words = "a whole number is no decimal to Cedar, and the rule fails"
+            yield "warning", "type", f"it applies {name} to {where}, which must have decimals: {words}"
+
+
+def _specs(facts: Facts, path: tuple[str, ...], schema: DomainSchema) -> list[FieldSpec]:
+    """Return what the schema says of a path of the state or of the inputs; nothing where it says nothing."""
+    roots = [schema.state] if path[:2] == ("base", "data") else []
+    roots = _inputs(facts, schema) if path[:2] == ("intent", "input") else roots
+    return [found for root in roots if (found := field_at(root, path[2:])) is not None]
+
+
+def _inputs(facts: Facts, schema: DomainSchema) -> list[FieldSpec]:
+    """Return the inputs of the actions that a rule is for."""
+    is_pattern = facts.source.language == "cel"
+    return [
+        action.input or ANY
+        for name, action in schema.actions.items()
+        if not facts.actions or any(_fits(pattern, name, is_pattern=is_pattern) for pattern in facts.actions)
+    ] or [ANY]
+
+
+def _is_in(spec: FieldSpec, names: tuple[str, ...]) -> bool:
+    return field_at(spec, names) is not None
+
+
+def _people(facts: Facts, around: Surroundings) -> Told:
+    if facts.effect != "escalate" or around.actors is None:
+        return
+    for name in facts.to or around.asks:
+        if name == ANYBODY:
+            if "human" not in around.actors.values():
+                yield "error", "nobody-to-ask", "it asks any human (*), and none is registered (`worldctl actor add`)"
+        elif name not in around.actors:
+            yield "error", "nobody-to-ask", f"it asks {name!r}, who is not registered (`worldctl actor add`)"
+
+
+def _python(facts: Facts) -> Told:
+    if facts.source.language == "python-bytecode":
+        yield "warning", "no-source", "its text is not at hand, so that its hash is that of its compiled form"
+
+
+# Rules beside each other
+
+
+def _between(facts: Sequence[Facts], around: Surroundings) -> Iterator[LintFinding]:
+    """Yield contradictions, and rules that never matter beside another one; each rule is told once."""
+    known = [one for one in facts if one.effect is not None and constant(one.term) is not False and not one.fails]
+    told: set[str] = set()
+    if len(known) ** 2 > MAX_PAIRS:
+        file = facts[0].source.module
+        yield LintFinding(
+            "warning", "too-many", f"{len(known)} rules are too many to be compared with each other", file
+        )
+        return
+    for one, other in combinations(known, 2):
+        if "reject" in (one.effect, other.effect) and one.effect != other.effect and _is_same(one, other, around):
+            told |= {one.name, other.name}
+            words = f"{one.name} says {one.effect} to the same cases: the rejection always wins"
+            yield _finding(other, "error", "contradiction", words)
+    order = {one.name: at for at, one in enumerate(known)}
+    for wide, narrow in permutations(known, 2):
+        is_before = order[wide.name] < order[narrow.name]
+        words_for = _OUTWEIGHS.get((wide.effect or "", narrow.effect or ""))
+        if words_for is None or {wide.name, narrow.name} <= told or narrow.name in told:
+            continue
+        why = words_for(wide, narrow, is_before)
+        if why is not None and _covers(wide, narrow, around):
+            told.add(narrow.name)
+            yield _finding(narrow, "warning", "never-matters", f"it never matters: {wide.name} {why}")
+
+
+def _always(words: str) -> Callable[[Facts, Facts, bool], str | None]:
+    return lambda wide, narrow, is_before: words
+
+
+def _behind(words: str) -> Callable[[Facts, Facts, bool], str | None]:
+    return lambda wide, narrow, is_before: words if is_before else None
+
+
+def _narrower(wide: Facts, narrow: Facts, is_before: bool) -> str | None:
+    try:
+        is_whole = is_within(wide.scope, narrow.scope)
+        is_same = is_whole and is_within(narrow.scope, wide.scope)
+    except RefusedError:
+        return None
+    return "narrows all its cases as much or more" if is_whole and (is_before or not is_same) else None
+
+
+_OUTWEIGHS: Final[Mapping[tuple[str, str], Callable[[Facts, Facts, bool], str | None]]] = {
+    ("reject", "approve"): _always("rejects all its cases"),
+    ("reject", "narrow"): _always("rejects all its cases"),
+    ("reject", "escalate"): _always("rejects all its cases"),
+    ("reject", "reject"): _behind("rejects all its cases before it"),
+    ("escalate", "approve"): _always("asks people in all its cases, and that is stronger than an approval"),
+    ("narrow", "approve"): _always("approves and narrows all its cases; an approval beside it adds nothing"),
+    ("approve", "approve"): _behind("approves all its cases before it"),
+    ("narrow", "narrow"): _narrower,
+}
+"""By the effects of two rules, of which the first is for all cases of the second: why the second never matters."""
+
+
+def _is_same(one: Facts, other: Facts, around: Surroundings) -> bool:
+    return _covers(one, other, around) and _covers(other, one, around)
+
+
+def _covers(wide: Facts, narrow: Facts, around: Surroundings) -> bool:
+    """Tell whether a rule is for all cases of another one, for certain."""
+    return (
+        _takes(
+            wide, narrow, wide.actions, narrow.actions, None if around.schema is None else sorted(around.schema.actions)
+        )
+        and _takes(wide, narrow, wide.actors, narrow.actors, None)
+        and implies(narrow.term, wide.term)
+    )
+
+
+def _takes(wide: Facts, narrow: Facts, outer: Sequence[str], inner: Sequence[str], known: Sequence[str] | None) -> bool:
+    if not outer:
+        return True
+    of_wide, of_narrow = (one.source.language == "cel" for one in (wide, narrow))
+    if known is not None:
+        named = [name for name in known if not inner or any(_fits(one, name, is_pattern=of_narrow) for one in inner)]
+        return bool(named) and all(any(_fits(one, name, is_pattern=of_wide) for one in outer) for name in named)
+    return bool(inner) and all(any(_fits(one, name, is_pattern=of_wide) for one in outer) for name in inner)
+
+
+def _fits(pattern: str, name: str, *, is_pattern: bool) -> bool:
+    if not is_pattern:
+        return pattern == name
+    from authority.policies.policy_file import fits  # the file was read with it
+
+    return fits(pattern, name)
+
+
+def _some(known: Sequence[str]) -> str:
+    return ", ".join(known[:20]) + (", ..." if len(known) > 20 else "") if known else "none"

@@ -1,0 +1,210 @@
+"""Questions to people, as far as they have been answered: who can still say something, and what it has come to.
+
+A question is an ``escalate`` outcome in the trace of a ruling: of a rule, or of the binding, which then takes the
+place of all questions before it. One approval answers it, or so many as its quorum says; who is asked has a seat,
+and may hand it on. Everything is read from the trace, so that what waits is always known from the log.
+Sources: WP-bind, WP-decision; design section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from authority.bounded_text import listed
+from world.model.decision import HUMAN_ANSWER, Quorum, RuleAnswer, RuleOutcome, Ruling
+from world.model.id_alphabet import ANY_HUMAN
+
+TIME_LIMIT: Final = "time limit"
+"""What stands for a rule's name where the time was over."""
+
+PEOPLE_ASKED: Final = "people asked"
+"""What stands for a rule's name where a binding asks; that question is the only one from there on."""
+
+OF_PEOPLE: Final = frozenset({HUMAN_ANSWER, TIME_LIMIT, PEOPLE_ASKED})
+"""What stands for rules' names in outcomes that no rule made."""
+
+ANYBODY: Final = ANY_HUMAN
+"""Among ids of actors: any human."""
+
+NOBODY_ELSE: Final = "only the proposer is asked, and nobody answers for a proposal of their own"
+"""Why a proposal is rejected at once when waiting would be in vain."""
+
+APPROVALS: Final = frozenset({"approve", "narrow"})
+"""Answers that agree."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """A place of somebody who is asked.
+
+    Args:
+        chain: who held it, in order; the last one holds it now.
+        vote: what its holder answered, None before.
+    """
+
+    chain: tuple[str, ...]
+    vote: RuleAnswer | None = None
+
+    @property
+    def holder(self) -> str:
+        """The actor who answers for it, or ``*``."""
+        return self.chain[-1]
+
+
+@dataclass(slots=True)
+class Question:
+    """One question, as far as it has been answered.
+
+    Args:
+        quorum: how many must approve; None is any one.
+        seats: of those who are asked; where they vote, the proposer has none.
+        decided: None while it is open.
+    """
+
+    quorum: Quorum | None
+    seats: list[Seat]
+    decided: Literal["approved", "lost"] | None = None
+
+    @classmethod
+    def put(cls, to: Sequence[str], quorum: Quorum | None, proposer: str) -> Question:
+        """Return a question that nobody has answered yet; the proposer is no voter."""
+        return cls(quorum, [Seat((member,)) for member in to if quorum is None or member != proposer])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it waits for somebody."""
+        return self.decided is None
+
+    @property
+    def needed(self) -> int:
+        """How many must approve."""
+        return 1 if self.quorum is None else self.quorum.needed(len(self.seats))
+
+    @property
+    def approved_by(self) -> tuple[str, ...]:
+        """Who has approved."""
+        return tuple(seat.holder for seat in self.seats if seat.vote in APPROVALS)
+
+    @property
+    def voted(self) -> tuple[str, ...]:
+        """Who has voted, in the order of the seats."""
+        return tuple(seat.holder for seat in self.seats if seat.vote is not None)
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Who can still answer: ids, or ``*``."""
+        return tuple(seat.holder for seat in self.seats if seat.vote is None) if self.is_open else ()
+
+    def is_asked(self, kind: str, actor_id: str) -> bool:
+        """Tell whether an actor can answer it now."""
+        pending = self.pending
+        return actor_id in pending or (kind == "human" and ANYBODY in pending)
+
+    def has_voted(self, actor_id: str) -> bool:
+        """Tell whether an actor has voted on it."""
+        return actor_id in self.voted
+
+    def take(self, outcome: RuleOutcome) -> None:
+        """Count what a person said; what those say who are not asked counts for nothing."""
+        kind, _, actor_id = outcome.source.partition(":")
+        if not self.is_asked(kind, actor_id):
+            return
+        if outcome.answer == "delegate":
+            for seat in self.seats:
+                if seat.holder == actor_id and seat.vote is None:
+                    seat.chain = (*seat.chain, *outcome.to)
+        elif self.quorum is not None:
+            self._count(actor_id, outcome.answer)
+        elif outcome.answer in APPROVALS:
+            self.decided = "approved"
+        elif outcome.answer == "reject":
+            self.decided = "lost"
+
+    def _count(self, actor_id: str, answer: RuleAnswer) -> None:
+        """Count a vote; it is decided as soon as the votes that are missing cannot change it."""
+        for seat in self.seats:
+            if seat.holder == actor_id:
+                seat.vote = answer
+        approvals = len(self.approved_by)
+        if approvals >= self.needed:
+            self.decided = "approved"
+        elif approvals + len(self.pending) < self.needed:
+            self.decided = "lost"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the count as people and programs see it."""
+        return {
+            "rule": "any" if self.quorum is None else self.quorum.rule,
+            "needed": self.needed,
+            "members": [seat.holder for seat in self.seats],
+            "approved": list(self.approved_by),
+            "voted": list(self.voted),
+            "waitsFor": list(self.pending),
+        }
+
+    @property
+    def count(self) -> str:
+        """How many approved, and how many must, in words."""
+        return f"{len(self.approved_by)} of {len(self.seats)} approved, {self.needed} needed"
+
+    @property
+    def words(self) -> str:
+        """How it stands, for people."""
+        if self.quorum is None:
+            return f"{listed(self.pending)} decides"
+        missing = self.needed - len(self.approved_by)
+        voted = f"{', '.join(self.voted)} voted" if self.voted else "nobody has voted"
+        return f"{len(self.approved_by)} of {len(self.seats)} approve, {missing} more needed; {voted}"
+
+
+def questions_of(asked: Ruling, proposer: str) -> list[Question]:
+    """Return what a waiting ruling asks, as far as it has been answered.
+
+    Args:
+        asked: the ruling.
+        proposer: the id of the actor whose proposal it is about.
+    """
+    at = asked_at(asked.trace)
+    if at is not None:
+        put = [asked.trace[at]]
+    else:
+        put = [outcome for outcome in asked.trace if outcome.answer == "escalate"]
+    questions = [Question.put(outcome.to, outcome.quorum, proposer) for outcome in put]
+    if not questions:  # of a binding that asks any one of its people, and nobody has said anything yet
+        questions = [Question.put(asked.ask, None, proposer)]
+    for outcome in asked.trace[0 if at is None else at :]:
+        if outcome.rule == HUMAN_ANSWER:
+            for question in questions:
+                question.take(outcome)
+    return questions
+
+
+def asked_at(trace: Sequence[RuleOutcome]) -> int | None:
+    """Return where a binding asked last, None where only rules did."""
+    return next((at for at in range(len(trace) - 1, -1, -1) if trace[at].rule == PEOPLE_ASKED), None)
+
+
+def who_decides(questions: Sequence[Question]) -> str:
+    """Return in words who decides questions that are open."""
+    anyone = dict.fromkeys(listed(question.pending) for question in questions if question.quorum is None)
+    voting = [
+        f"{question.needed} of {len(question.seats)} decide: {', '.join(seat.holder for seat in question.seats)}"
+        for question in questions
+        if question.quorum is not None
+    ]
+    return "; ".join([*([f"{' and '.join(anyone)} decides"] if anyone else []), *voting])
+
+
+def unanswerable(to: Sequence[str], quorum: Quorum | None, proposer: str) -> str | None:
+    """Return why a question can never be approved, None where it can."""
+    question = Question.put(to, quorum, proposer)
+    members = len(question.seats)
+    if quorum is None:
+        return None if any(actor_id != proposer for actor_id in to) else NOBODY_ELSE
+    if not members:
+        return NOBODY_ELSE
+    if members < question.needed:
+        return f"{question.needed} must approve, and beside the proposer only {', '.join(question.pending)} can vote"
+    return None

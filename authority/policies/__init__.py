@@ -1,0 +1,1 @@
+"""Policies and their rules: Python, policy files and Cedar."""

@@ -1,0 +1,81 @@
+"""How opinions become one: an error refuses, then a reject wins, then an escalation, then approval.
+
+Several narrowings narrow together, and an approval beside a narrowing adds nothing to it. Where no rule
+approves, the answer is no. So a further approval never turns a refusal, and no error ever approves.
+Source: design section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from authority.policies.opinions import Heard, Narrow
+from authority.scope import restrict
+from world.model.decision import RuleAnswer
+from world.model.intent import IntentScope
+from world.model.scope_patterns import SCOPE_RULES
+
+COMBINATION: Final = "error, reject, escalate, narrow, approve; else reject"
+"""The name of this way to combine, part of every policy's hash: strongest answer first."""
+
+_STRENGTH: Final[dict[RuleAnswer, int]] = {
+    "none": 0,
+    "approve": 1,
+    "narrow": 2,
+    "escalate": 3,
+    "reject": 4,
+    "error": 5,
+}
+_BY_STRENGTH: Final = tuple(_STRENGTH)
+_FIRST_ALONE: Final = frozenset({"approve", "reject", "error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What several opinions come to.
+
+    Args:
+        verdict: approve, reject, or wait for people.
+        answer: the answer that decided; ``none`` where no rule had an opinion.
+        decisive: places of the outcomes that decided, in the order asked.
+        scope: for approve: where the intent may write; None is no restriction.
+        is_empty: whether it was rejected because the narrowings leave nothing to write.
+    """
+
+    verdict: Literal["approve", "reject", "wait"]
+    answer: RuleAnswer
+    decisive: tuple[int, ...] = ()
+    scope: IntentScope | None = None
+    is_empty: bool = False
+
+
+def combine(heard: Sequence[Heard], proposed: IntentScope | None, rules: int = SCOPE_RULES) -> Combined:
+    """Return what the opinions of several rules, in their order, come to.
+
+    Args:
+        heard: an opinion, None or a fault for each rule.
+        proposed: the scope the intent proposes; None is no restriction.
+        rules: version of the scope rules (``world.model.scope_patterns``).
+
+    Raises:
+        RefusedError: ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` where narrowings cannot be computed.
+    """
+    strongest = _BY_STRENGTH[max((_STRENGTH[one.answer] for one in heard if one is not None), default=0)]
+    decisive = [at for at, one in enumerate(heard) if one is not None and one.answer == strongest]
+    if strongest in _FIRST_ALONE:
+        del decisive[1:]
+    if strongest in ("none", "reject", "error"):
+        return Combined("reject", strongest, tuple(decisive))
+    narrowings = [one for one in heard if type(one) is Narrow]
+    scope = restrict(proposed, [one.scope for one in narrowings], rules) if narrowings else proposed
+    if narrowings and scope is not None and scope.allowed_paths == ():
+        empty = tuple(at for at, one in enumerate(heard) if type(one) is Narrow)
+        return Combined("reject", "narrow", empty, is_empty=True)
+    return Combined("wait" if strongest == "escalate" else "approve", strongest, tuple(decisive), scope)
+
+
+def reasons(heard: Sequence[Heard], places: Sequence[int]) -> str:
+    """Return the words of the outcomes at these places, joined; without those that have none."""
+    return "; ".join(one.reason for at in places if (one := heard[at]) is not None and one.reason)

@@ -1,0 +1,150 @@
+"""What a rule is: a name, and a function of a case.
+
+A rule sees the case and nothing else, and answers with an opinion or with None. Anything may be a rule that
+has a ``name`` and can be called with a case: a decorated function, an object that holds its limits in fields,
+or a rule in another language that describes itself by an attribute ``source`` (a ``RuleSource``).
+Source: design section 6; CARD-policy.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, overload
+
+from authority.bounded_text import MAX_NAME, is_name
+from authority.policies.opinions import OPINIONS, Opinion
+from world.errors import RefusedError
+from world.state.ports import Case
+
+RuleFunction = Callable[[Case], Opinion | None]
+"""A rule without a name; ``rule`` gives it one."""
+
+
+class Rule(Protocol):
+    """One judgement of a case, a pure function of it."""
+
+    @property
+    def name(self) -> str:
+        """The rule's name, unique in its policy."""
+        ...
+
+    def __call__(self, case: Case, /) -> Opinion | None:
+        """Return the opinion on a case, None for none; whatever it raises refuses."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PythonRule:
+    """A Python function as a rule; it can be called as before.
+
+    Args:
+        name: the rule's name.
+        function: what is asked.
+    """
+
+    name: str
+    function: RuleFunction
+
+    def __call__(self, case: Case, /) -> Opinion | None:
+        """Return the function's opinion."""
+        return self.function(case)
+
+    @property
+    def __wrapped__(self) -> RuleFunction:
+        return self.function
+
+    @property
+    def description(self) -> str:
+        """The first line of the function's documentation."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+
+@overload
+def rule(given: RuleFunction, /) -> PythonRule:  # noqa: D418 - each way to write it is told
+    """Make a function a rule that is named after it."""
+
+
+@overload
+def rule(given: str, /) -> Callable[[RuleFunction], PythonRule]:  # noqa: D418
+    """Make a function a rule of this name."""
+
+
+def rule(given: RuleFunction | str, /) -> PythonRule | Callable[[RuleFunction], PythonRule]:
+    """Make a function a rule: ``@rule`` names it after the function, ``@rule("name")`` as given.
+
+    Raises:
+        RefusedError: ``INVALID_RULE`` for a name with spaces or none at all, and for what cannot be called with a
+            case or would not answer at once (coroutines, generators).
+    """
+    if isinstance(given, str):
+        return lambda function: _named(given, function)
+    return _named(getattr(given, "__name__", ""), given)
+
+
+def ask(asked: Rule, case: Case) -> Opinion | None:
+    """Return a rule's opinion.
+
+    Raises:
+        RefusedError: ``INVALID_OPINION`` where it answers anything but an opinion or None; and whatever it raises.
+    """
+    opinion = asked(case)
+    if opinion is None or type(opinion) in OPINIONS:
+        return opinion
+    raise RefusedError("INVALID_OPINION", nonsense(asked.name, opinion))
+
+
+def nonsense(name: str, answer: object) -> str:
+    """Return the words for an answer that is no opinion."""
+    return f"{name} returned {type(answer).__name__}; a rule returns Approve, Reject, Narrow, Escalate or None"
+
+
+def check_rule(candidate: Any) -> Rule:
+    """Return what is a rule.
+
+    Raises:
+        RefusedError: ``INVALID_RULE`` for what is none, with what to do.
+    """
+    name = getattr(candidate, "name", None)
+    if not callable(candidate) or isinstance(candidate, type) or name is None:
+        raise _invalid(f"{_shown(candidate)} is no rule; decorate the function with @rule.")
+    if not is_name(name):
+        raise _invalid(f"{name!r:.80} cannot name a rule: take up to {MAX_NAME} letters, digits and _ . : / -.")
+    function = candidate.function if isinstance(candidate, PythonRule) else candidate
+    _check_signature(name, function)
+    rule_: Rule = candidate
+    return rule_
+
+
+def _named(name: str, function: RuleFunction) -> PythonRule:
+    if not callable(function):
+        raise _invalid(f"{_shown(function)} cannot be called; @rule stands above a function of a case.")
+    named = PythonRule(name, function)
+    check_rule(named)
+    return named
+
+
+def _check_signature(name: str, function: Callable[..., Any]) -> None:
+    called = function if inspect.isroutine(function) else getattr(type(function), "__call__", None)  # noqa: B004
+    for is_later in (
+        inspect.iscoroutinefunction,
+        inspect.isasyncgenfunction,
+        inspect.isgeneratorfunction,
+    ):
+        if is_later(called):
+            raise _invalid(f"The rule {name!r} must answer at once: a plain function, neither async nor with yield.")
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise _invalid(f"The rule {name!r} must take one argument, the case.") from None
+    except ValueError:
+        raise _invalid(f"The rule {name!r} has no Python code that could be described.") from None
+
+
+def _shown(value: Any) -> str:
+    return f"{getattr(value, '__qualname__', type(value).__name__)!r}"
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError("INVALID_RULE", message)

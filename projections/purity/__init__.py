@@ -1,0 +1,1 @@
+"""Purity of projections: checks of their source and guards while they run."""

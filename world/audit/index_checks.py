@@ -1,0 +1,329 @@
+"""Whether the index says what the events say: all of it for a small log, a sample of a large one.
+
+Branches, landmarks and the number of rows are always compared; so is every checkpoint, since states are restored from
+them, and the copy of the lease ledger; both have to be there. Of a large log every so many-th proposal and world are
+compared. An index whose tables are there, and which ``wp_view`` does not record, is named too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import bindparam, func, select
+
+from world.audit.replay import KnownWorld
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import (
+    BranchCreated,
+    Event,
+    ProposalSubmitted,
+    RunClosed,
+    RunOpened,
+    VerdictGiven,
+    WorldSealed,
+)
+from world.klis.ledger import Ledger
+from world.klis.ledger_codec import read_ledger
+from world.log import EventLog, SqlStatement, compiled
+from world.log.schema import LogSchemaFault, schema_faults
+from world.log.statements import statements
+from world.log.url import Backend
+from world.log.views import OF_ALL_LOGS, ViewState
+from world.model.canonical_json import canonical_bytes, read_json
+from world.read_models.checkpoints import MAX_STEPS
+from world.read_models.index import (
+    CHECKPOINTS,
+    METADATA,
+    PROPOSALS,
+    RUNS,
+    VERDICTS,
+    VIEW_NAME,
+    VIEW_VERSION,
+    WORLDS,
+    has_new_copy,
+    statement,
+)
+from world.state.proposal import PROPOSAL_EVENTS
+from world.state.realm_state import LANDMARKS, RealmState
+
+WHOLE: Final = 20_000
+"""Events up to which everything in the index is compared."""
+
+SAMPLES: Final = 2_000
+"""About so many proposals, and so many worlds, are compared of a larger log."""
+
+_ENDED: Final = {"proposal.completed": "completed", "proposal.failed": "failed", "proposal.superseded": "superseded"}
+
+
+def unreadable(log: EventLog) -> str | None:
+    """Return why a table of the index cannot be read, such as that it is missing; None when all can."""
+    try:
+        for table in METADATA.sorted_tables:
+            log.query(compiled(select(func.max(table.c.log_id)), log.backend))
+    except DamagedLogError as damage:
+        return str(damage.details.get("reason", damage.code))
+    return None
+
+
+def table_faults(log: EventLog) -> list[LogSchemaFault]:
+    """Compare the tables of the log's store, and those of its index, with what this program makes.
+
+    The tables of an index of another version are left out: they are made anew where the log is opened for writing.
+
+    Raises:
+        DamagedLogError: the database cannot read its own schema.
+    """
+    rows = log.query(statements(log.backend).read_views, view_log=OF_ALL_LOGS)
+    versions = {name: version for name, version, _ in rows}
+    views = {VIEW_NAME: METADATA} if versions.get(VIEW_NAME) == VIEW_VERSION else {}
+    return schema_faults(log.query, log.backend, views)
+
+
+class IndexAudit:
+    """Collects what the index should hold while the events go by, and compares it at the end."""
+
+    def __init__(self, log: EventLog) -> None:
+        """Look whether the log has a live index of this version."""
+        view = log.view_state(VIEW_NAME)
+        is_live = view is not None and view.live and view.version == VIEW_VERSION
+        size = log.stored_head().size
+        self.extent = "none" if not is_live else "whole" if size <= WHOLE else "sample"
+        self._log = log
+        self._every = 1 if size <= WHOLE else max(1, size // (6 * SAMPLES))
+        self._proposals: dict[str, dict[str, Any]] = {}
+        self._worlds: dict[str, tuple[Any, ...]] = {}
+        self._landmarks: list[int] = []
+        self._places: dict[str, int] = {}  # where branches begin
+        self._counts: Counter[str] = Counter()
+        self._lost: DamagedLogError | None = None
+        self._unrecorded = _unrecorded(log, view)
+        self._interval = self._recorded_interval() if is_live else None
+        self._checkpoints = self._checkpointed() if is_live else set()
+        self._bad_checkpoints: list[tuple[int, str]] = []
+        self._kept = self._kept_ledger() if is_live else None
+        self._has_copy = self._kept is not None
+        self._verdicts: dict[str, tuple[int, str, str]] = {}
+        self._runs: dict[str, list[Any]] = {}
+
+    def take(self, event: Event, position: int, world: KnownWorld | None) -> None:
+        """Take in an event that was folded; ``world`` is the one restored last."""
+        if self.extent == "none":
+            return
+        if isinstance(event, BranchCreated):
+            self._places[event.branch] = position
+        if isinstance(event, WorldSealed):
+            self._sealed(event, position, world)
+        elif type(event) in PROPOSAL_EVENTS:
+            self._proposal(event, position)
+        elif isinstance(event, VerdictGiven):
+            self._counts["verdicts"] += 1
+            if self._counts["verdicts"] % self._every == 0:
+                self._verdicts[event.verdict_id] = position, event.request_id, event.status
+        elif isinstance(event, RunOpened):
+            self._counts["runs"] += 1
+            if self._counts["runs"] % self._every == 0:
+                self._runs[event.run_id] = [event.run_id, event.agent_id, event.session_id, position, None]
+        elif isinstance(event, RunClosed):
+            if event.run_id in self._runs:
+                self._runs[event.run_id][-1] = position
+        elif event.TOPIC in LANDMARKS:
+            self._landmarks.append(position)
+
+    def take_ledger(self, position: int, ledger: Ledger) -> None:
+        """Compare the copy of the lease ledger, at the event after which it was taken."""
+        if self._kept is not None and position == self._kept[0]:
+            if not self._says_the_same(self._kept[2], ledger):
+                self._bad_checkpoints.append((position, "the copy of the lease ledger is not what the events make it"))
+            self._kept = None
+
+    def problems(self, realm: RealmState) -> Iterator[tuple[int, str]]:
+        """Yield the position and a sentence for everything in the index that the events do not say."""
+        if self._log.audit_rows(realm.position, 1):
+            return  # the tables are ahead: somebody appended meanwhile, or the last tree heads are gone
+        advice = "; `worldctl doctor --rebuild` makes the index again"
+        if self._unrecorded is not None:
+            yield realm.position, self._unrecorded + advice
+        if self.extent == "none":
+            return
+        try:
+            if self._lost is not None:
+                raise self._lost
+            for position, message in self._differences(realm):
+                yield position, message + advice
+        except DamagedLogError as damage:  # a table is missing, or its pages are damaged
+            yield realm.position, f"the index cannot be read ({damage.details.get('reason', damage.code)}){advice}"
+
+    def _checkpointed(self) -> set[str]:
+        """Return the ids of the worlds with checkpoints."""
+        try:
+            return {row[0] for row in self._rows("checkpointed")}
+        except DamagedLogError as damage:
+            self._lost = damage
+            return set()
+
+    def _recorded_interval(self) -> int | None:
+        """Return how many worlds lie between two checkpoints, as the index records it."""
+        try:
+            rows = self._indexed("settings")
+        except DamagedLogError as damage:
+            self._lost = damage
+            return None
+        return int(rows[0][0]) if rows and type(rows[0][0]) is int and rows[0][0] > 0 else None
+
+    @staticmethod
+    def _says_the_same(copy: str, ledger: Ledger) -> bool:
+        """Compare by what is said: a copy from before a setting was thought of is as good as ever."""
+        try:
+            return read_ledger(read_json(copy)) == ledger
+        except (RefusedError, DamagedLogError):
+            return False
+
+    def _kept_ledger(self) -> tuple[Any, ...] | None:
+        """Return the copy of the lease ledger: position, version, JSON."""
+        try:
+            rows = self._indexed("ledger")
+        except DamagedLogError as damage:
+            self._lost = damage
+            return None
+        return tuple(rows[0]) if rows else None
+
+    def _differences(self, realm: RealmState) -> Iterator[tuple[int, str]]:
+        yield from self._bad_checkpoints
+        if self._kept is not None:
+            yield realm.position, f"the copy of the lease ledger claims to be of event {self._kept[0]}"
+        if not self._has_copy and has_new_copy(realm.klis_version, 0, len(realm.klis.leases)):
+            yield realm.position, f"the copy of the lease ledger is missing, after {realm.klis_version} events of it"
+        if self._interval is None:
+            yield realm.position, "the index does not record how many worlds lie between two checkpoints"
+        stored = {name: (head, tip) for name, head, tip in self._indexed("branches")}
+        if stored != {name: (branch.head, branch.tip) for name, branch in realm.branches.items()}:
+            yield realm.position, "the branches in the index are not those of the events"
+        if dict(map(tuple, self._indexed("branch_places"))) != self._places:
+            yield realm.position, "the places of the branches in the index are not those of the events"
+        if [row[0] for row in self._indexed("landmarks")] != self._landmarks:
+            yield realm.position, "the landmarks in the index are not those of the events"
+        for name in ("proposals", "worlds", "verdicts", "runs"):
+            [(number,)] = self._rows(f"count_{name}")
+            if number != self._counts[name]:
+                yield realm.position, f"the index has {number} {name}, the events have {self._counts[name]}"
+        yield from self._row_differences()
+
+    def _row_differences(self) -> Iterator[tuple[int, str]]:
+        for verdict_id, stands in self._verdicts.items():
+            rows = [tuple(row) for row in self._indexed("verdict", of_verdict=verdict_id)]
+            if rows != [stands]:
+                yield stands[0], f"verdict {verdict_id} stands in the index as {rows}"
+        for run_id, line in self._runs.items():
+            rows = [tuple(row) for row in self._indexed("run", of_run=run_id)]
+            if rows != [tuple(line)]:
+                yield line[3], f"run {run_id} stands in the index as {rows}"
+        for world_id, expected in self._worlds.items():
+            rows = [tuple(row) for row in self._indexed("world", of_world=world_id)]
+            if rows != [expected]:
+                yield expected[3], f"world {world_id} stands in the index as {rows}"
+        for proposal_id, row in self._proposals.items():
+            found = self._rows("proposal", of_proposal=proposal_id)
+            if [tuple(values) for values in found] != [tuple(row.values())]:
+                yield row["submitted_pos"], f"proposal {proposal_id} stands in the index as {found}"
+
+    def _sealed(self, event: WorldSealed, position: int, world: KnownWorld | None) -> None:
+        self._counts["worlds"] += 1
+        if self._counts["worlds"] % self._every == 0:
+            row = event.world_id, event.parent, event.height, position, event.branch, event.outcome
+            self._worlds[event.world_id] = row
+        if event.world_id in self._checkpoints and world is not None:
+            try:
+                [(data,)] = self._indexed("checkpoint", of_world=event.world_id)
+            except DamagedLogError as damage:
+                self._lost = damage
+                return
+            if not isinstance(data, str) or data.encode("utf-8", "surrogateescape") != canonical_bytes(world.data):
+                self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is not its data"))
+        elif world is not None and 0 < (self._interval or 0) <= MAX_STEPS and event.height % (self._interval or 1) == 0:
+            self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is missing"))
+
+    def _proposal(self, event: Any, position: int) -> None:
+        if isinstance(event, ProposalSubmitted):
+            self._counts["proposals"] += 1
+            if self._counts["proposals"] % self._every == 0:
+                self._proposals[event.proposal_id] = _new_row(event, position)
+            return
+        row = self._proposals.get(event.proposal_id)
+        if row is None:
+            return
+        topic = event.TOPIC
+        if topic == "proposal.judged":
+            row["status"] = "evaluating"
+        elif topic == "execution.started":
+            row["status"] = "executing"
+        elif topic == "decision.made":
+            decision = event.decision["decision"]
+            row |= {"status": decision, "decision": decision, "decided_pos": position}
+            if decision == "rejected":
+                row["ended_pos"] = position
+        elif topic in _ENDED:
+            row |= {"status": _ENDED[topic], "ended_pos": position, "world_id": getattr(event, "world_id", None)}
+
+    def _indexed(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._log.query(statement(name, self._log.backend), of_log=self._log.log_id, **values)
+
+    def _rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._log.query(_statement(name, self._log.backend), of_log=self._log.log_id, **values)
+
+
+def _unrecorded(log: EventLog, view: ViewState | None) -> str | None:
+    """Return what ``wp_view`` does not record of an index that is there; None where it records all or there is none."""
+    try:
+        version = {name for name, *_ in log.query(statements(log.backend).read_views, view_log=OF_ALL_LOGS)}
+        found = [log.query(_statement(f"any_{table.name}", log.backend), of_log=log.log_id) for table in _TABLES]
+    except DamagedLogError:
+        return None  # there are no such tables, or others tell of them
+    if VIEW_NAME not in version:
+        return "wp_view does not record the version of the tables of the index"
+    return "wp_view does not record how far the index is" if view is None and any(found) else None
+
+
+def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
+    return {
+        "intent_id": event.intent["intentId"],
+        "intent_key": event.intent["intentKey"],
+        "attempt": event.attempt,
+        "actor_id": event.actor["actorId"],
+        "action": event.intent["body"]["type"],
+        "branch": event.branch,
+        "status": "submitted",
+        "submitted_at": event.at,
+        "submitted_pos": position,
+        "decision": None,
+        "decided_pos": None,
+        "ended_pos": None,
+        "world_id": None,
+    }
+
+
+_TABLES: Final = tuple(METADATA.sorted_tables)
+_COLUMNS: Final = tuple(column for column in PROPOSALS.c if column.name not in ("log_id", "proposal_id"))
+
+
+@cache
+def _statement(name: str, backend: Backend) -> SqlStatement:
+    """Return one of this module's statements, compiled for a backend."""
+    mine: Any = bindparam("of_log")
+    sources: dict[str, Any] = {
+        "proposal": select(*_COLUMNS).where(
+            PROPOSALS.c.log_id == mine, PROPOSALS.c.proposal_id == bindparam("of_proposal")
+        ),
+        "count_proposals": select(func.count()).select_from(PROPOSALS).where(PROPOSALS.c.log_id == mine),
+        "count_worlds": select(func.count()).select_from(WORLDS).where(WORLDS.c.log_id == mine),
+        "count_runs": select(func.count()).select_from(RUNS).where(RUNS.c.log_id == mine),
+        "count_verdicts": select(func.count()).select_from(VERDICTS).where(VERDICTS.c.log_id == mine),
+        **{
+            f"any_{table.name}": select(table.c.log_id).where(table.c.log_id == mine).limit(1)
+            for table in METADATA.tables.values()
+        },
+        "checkpointed": select(CHECKPOINTS.c.world_id).where(CHECKPOINTS.c.log_id == mine),
+    }
+    return compiled(sources[name], backend)

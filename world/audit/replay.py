@@ -1,0 +1,377 @@
+"""Replay: all state, rebuilt by folding the events of a log and nothing else (CARD-log, CARD-replay).
+
+No domain, no policy, no handler takes part, so nothing runs and nothing can differ: equal events give equal state.
+Memory is bounded by what is alive: the data of the branch heads and of those worlds that a branch will begin at
+later, which share all that is equal, and the proposals that are not ended yet. Source: design sections 1, 2, 9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import (
+    TOPICS,
+    BranchCreated,
+    DecisionMade,
+    Event,
+    ProposalCompleted,
+    ProposalFailed,
+    WorldSealed,
+    decode_event,
+)
+from world.events.malformed import MALFORMED, malformed
+from world.log import EventLog, TreeHead
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.recorded_patch import patched
+from world.state.realm_state import RealmState, apply_event
+
+Progress = Callable[[int, int], None]
+"""Called with how many events are done, and how many there are."""
+
+_ENDINGS: Final[Mapping[str, str]] = {
+    "proposal.completed": "completed",
+    "proposal.failed": "failed",
+    "proposal.superseded": "superseded",
+}
+
+
+class KnownWorld(msgspec.Struct, frozen=True, gc=False):
+    """What is remembered of a sealed world while others may be built on it.
+
+    Args:
+        world_id: its id.
+        parent: the world it was sealed on, None for genesis.
+        outcome: completed or failed.
+        height: how many worlds lie between it and genesis.
+        data: its data; a failed world has its parent's.
+    """
+
+    world_id: str
+    parent: str | None
+    outcome: str
+    height: int
+    data: FrozenDict
+
+
+class ForgottenWorldError(Exception):
+    """An event names a world whose data was let go; ``revisited_worlds`` tells beforehand which to keep."""
+
+
+class Lineages:
+    """The worlds that may still be named: heads, what failed on them, the newest one, and those asked to be kept."""
+
+    __slots__ = ("_asked", "_failed", "_heads", "_kept", "_last")
+
+    def __init__(self, asked: Collection[str] = ()) -> None:
+        """Keep the worlds with the ids ``asked`` whatever happens; heads are kept without asking."""
+        self._asked = frozenset(asked)
+        self._kept: dict[str, KnownWorld] = {}
+        self._heads: dict[str, int] = {}
+        self._failed: dict[str, list[str]] = {}
+        self._last: KnownWorld | None = None
+
+    def find(self, world_id: str | None) -> KnownWorld | None:
+        """Return a world that is remembered."""
+        last = self._last
+        if last is not None and last.world_id == world_id:
+            return last
+        return self._kept.get(world_id or "")
+
+    def get(self, world_id: str) -> KnownWorld:
+        """Return a world that is remembered; raises ``ForgottenWorldError``."""
+        found = self.find(world_id)
+        if found is None:
+            raise ForgottenWorldError(world_id)
+        return found
+
+    def seal(self, event: WorldSealed, position: int) -> KnownWorld:
+        """Take in a world and return it with its data.
+
+        Raises:
+            DamagedLogError: ``BAD_WORLD`` when it has no parent that is a head, or its patches do not fit.
+        """
+        try:
+            sealed = self._made(event)
+        except RefusedError as refused:
+            raise DamagedLogError(
+                "BAD_WORLD",
+                f"World {event.world_id} cannot be restored: {refused.message}",
+                position=position,
+                world_id=event.world_id,
+            ) from None
+        self._last = sealed
+        if (
+            sealed.outcome == "failed" and event.parent is not None and event.parent in self._heads
+        ):  # the next one may fail alike
+            self._failed.setdefault(event.parent, []).append(event.world_id)
+            self._kept[event.world_id] = sealed
+        elif event.world_id in self._asked:
+            self._kept[event.world_id] = sealed
+        return sealed
+
+    def begin_branch(self, world_id: str) -> KnownWorld:
+        """Keep the world at which a branch begins; raises ``ForgottenWorldError``."""
+        found = self.get(world_id)
+        self._kept[world_id] = found
+        self._heads[world_id] = self._heads.get(world_id, 0) + 1
+        return found
+
+    def move_head(self, old: str, new: str) -> None:
+        """Keep a branch's new head in place of its old one; raises ``ForgottenWorldError`` for an unknown new one."""
+        self._kept[new] = self.get(new)
+        heads = self._heads
+        heads[new] = heads.get(new, 0) + 1
+        left = heads.get(old, 0) - 1
+        if left > 0:
+            heads[old] = left
+            return
+        heads.pop(old, None)
+        for name in (old, *self._failed.pop(old, ())):
+            if name not in self._asked and name not in heads:
+                self._kept.pop(name, None)
+
+    def _made(self, event: WorldSealed) -> KnownWorld:
+        if event.parent is None:
+            if event.data is None:
+                raise RefusedError("BAD_WORLD", "it has neither a parent nor data of its own.")
+            return KnownWorld(event.world_id, None, event.outcome, 0, freeze(event.data))
+        parent = self.find(event.parent)
+        if parent is None:
+            raise RefusedError("BAD_WORLD", f"its parent {event.parent} is not a head before it.")
+        data = patched(parent.data, event.patches) if event.patches else parent.data
+        return KnownWorld(event.world_id, event.parent, event.outcome, parent.height + 1, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What the events up to a position come to.
+
+    Args:
+        position: the last event folded.
+        head: the tree head stored for that many events, or computed from the stored hashes.
+        realm: actors, bindings, policies, branches and open proposals.
+        data: the data of every branch's head, by branch name.
+        worlds: the data of the worlds asked for, by id.
+        topics: how many events of each topic there are.
+        statuses: how many proposals are in each status.
+        sealed: how many worlds there are.
+    """
+
+    position: int
+    head: TreeHead
+    realm: RealmState
+    data: Mapping[str, FrozenDict]
+    worlds: Mapping[str, FrozenDict]
+    topics: Mapping[str, int]
+    statuses: Mapping[str, int]
+    sealed: int
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the result as JSON; open proposals by id only."""
+        realm = self.realm
+        return {
+            "position": self.position,
+            "head": {"size": self.head.size, "root": self.head.root_hex},
+            "schemaHash": realm.schema_hash,
+            "enforcement": realm.enforcement,
+            "active": realm.active,
+            "epoch": realm.epoch,
+            "branches": {
+                name: {"head": branch.head, "tip": branch.tip, "data": self.data.get(name)}
+                for name, branch in realm.branches.items()
+            },
+            "actors": list(realm.actors),
+            "policies": {name: policy.policy_hash for name, policy in realm.policies.items()},
+            "open": list(realm.proposals),
+            "proposals": dict(sorted(self.statuses.items())),
+            "worlds": self.sealed,
+            "events": dict(sorted(self.topics.items())),
+        }
+
+
+def replay(
+    log: EventLog, *, upto: int | None = None, keep: Collection[str] = (), progress: Progress | None = None
+) -> Replayed:
+    """Rebuild all state from the events of a log.
+
+    Args:
+        log: the log; what others append meanwhile is left out.
+        upto: the last position to fold; None is the newest event.
+        keep: ids of worlds whose data is wanted as well.
+        progress: called after every batch with events done and events in all.
+
+    Raises:
+        DamagedLogError: the first event that cannot be read, or cannot follow what came before it.
+        RefusedError: ``NO_SUCH_EVENT`` for a position beyond the log.
+    """
+    size = log.head().size
+    last = size if upto is None else upto
+    if not 0 <= last <= size:
+        raise RefusedError("NO_SUCH_EVENT", f"There is no event {last}; the log has {size}.", position=last)
+    asked = branch_points(log, last) | set(keep)
+    try:
+        folding = _Folding(asked)
+        folding.run(log, last, progress)
+    except ForgottenWorldError:  # a line of worlds was gone along again by another branch: once more, with those kept
+        folding = _Folding(asked | revisited_worlds(log, last))
+        try:
+            folding.run(log, last, progress)
+        except ForgottenWorldError as missing:
+            raise unknown_world(str(missing), folding.realm.position + 1) from None
+    return folding.result(log.root_at(last), keep)
+
+
+def branch_points(log: EventLog, upto: int | None = None) -> set[str]:
+    """Return the ids of the worlds at which branches begin."""
+    points = set()
+    for logged in log.read(upto=upto, topics=[BranchCreated.TOPIC]):
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        if isinstance(event, BranchCreated):
+            points.add(event.world_id)
+    return points
+
+
+def revisited_worlds(log: EventLog, upto: int | None = None) -> set[str]:
+    """Return the ids of the worlds that an execution came to although they had been sealed before.
+
+    Equal content on the same parent is the same world; its event stands only once, just before the end of the
+    execution that came to it first.
+    """
+    topics = [WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC]
+    revisited, sealed = set(), ""
+    for logged in log.read(upto=upto, topics=topics):
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        if isinstance(event, WorldSealed):
+            sealed = event.world_id
+        elif isinstance(event, (ProposalCompleted, ProposalFailed)) and event.world_id != sealed:
+            revisited.add(event.world_id)
+    return revisited
+
+
+def unknown_world(world_id: str, position: int) -> DamagedLogError:
+    """Return the error for an event that names a world which was not sealed before it."""
+    return DamagedLogError(
+        "UNKNOWN_WORLD",
+        f"Event {position} names world {world_id}, which was not sealed before it.",
+        position=position,
+        world_id=world_id,
+    )
+
+
+Step = Callable[[Any, int], None]
+"""What is done with an event at a position, beside folding it into the realm."""
+
+
+class Kind:
+    """A topic, as a pass over many events needs it: its current version, a quick decoder, and how many there were."""
+
+    __slots__ = ("count", "decode", "step", "version")
+
+    def __init__(self, kind: type[Event], step: Step | None, float_hook: Callable[[str], float] | None = None) -> None:
+        """Begin to count.
+
+        Args:
+            kind: the payload's type.
+            step: done with every event of the topic.
+            float_hook: reads numbers with a fraction or an exponent; None reads them as usual.
+        """
+        self.version = kind.VERSION
+        self.decode = msgspec.json.Decoder(kind, float_hook=float_hook).decode
+        self.step = step
+        self.count = 0
+
+
+def read_event(kind: Kind | None, topic: str, version: int, state: bytes, position: int) -> Event:
+    """Return a stored event's payload: at once where it is of the current version, else as ``decode_event`` does."""
+    if kind is not None and kind.version == version:
+        try:
+            return kind.decode(state)
+        except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError):
+            pass  # told in full below
+    try:
+        return decode_event(topic, version, state, position)
+    except UnicodeError as error:
+        raise malformed(position, error) from None
+
+
+class _Folding:
+    """One pass over the events."""
+
+    def __init__(self, asked: Collection[str]) -> None:
+        self.realm = RealmState()
+        self._asked = asked
+        self._lineages = Lineages(asked)
+        self._rejected = 0
+        steps = self._steps()
+        self._kinds = {topic: Kind(kind, steps.get(topic)) for topic, kind in TOPICS.items()}
+
+    def run(self, log: EventLog, last: int, progress: Progress | None) -> None:
+        realm = self.realm
+        for rows in log.read_rows(upto=last):
+            try:
+                self._take(rows)
+            except MALFORMED as error:
+                raise malformed(realm.position + 1, error) from error
+            if progress is not None:
+                progress(realm.position, last)
+
+    def _take(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        realm, kinds = self.realm, self._kinds
+        for position, _stream, _version, topic, schema_version, state, _leaf in rows:
+            kind = kinds.get(topic)
+            event = read_event(kind, topic, schema_version, state, position)
+            if kind is not None:
+                kind.count += 1
+                step = kind.step
+                if step is not None:
+                    step(event, position)
+            apply_event(realm, event, position)
+
+    def result(self, head: TreeHead, keep: Collection[str]) -> Replayed:
+        """Return what was folded."""
+        topics = {topic: kind.count for topic, kind in self._kinds.items() if kind.count}
+        statuses = Counter[str](proposal.status for proposal in self.realm.proposals.values())
+        statuses.update({status: topics.get(topic, 0) for topic, status in _ENDINGS.items()})
+        statuses["rejected"] += self._rejected
+        get = self._lineages.get
+        return Replayed(
+            position=self.realm.position,
+            head=head,
+            realm=self.realm,
+            data={name: get(branch.head).data for name, branch in self.realm.branches.items()},
+            worlds={name: found.data for name in keep if (found := self._lineages.find(name)) is not None},
+            topics=topics,
+            statuses={status: count for status, count in statuses.items() if count},
+            sealed=topics.get(WorldSealed.TOPIC, 0),
+        )
+
+    def _steps(self) -> Mapping[str, Step]:
+        """Return what is done, before the realm is folded, for the few topics that concern data or counts."""
+        lineages, branches = self._lineages, self.realm.branches
+
+        def sealed(event: WorldSealed, position: int) -> None:
+            lineages.seal(event, position)
+
+        def branched(event: BranchCreated, _: int) -> None:
+            lineages.begin_branch(event.world_id)
+
+        def completed(event: ProposalCompleted, _: int) -> None:
+            branch = branches.get(event.branch)
+            if branch is not None:
+                lineages.move_head(branch.head, event.world_id)
+
+        def decided(event: DecisionMade, _: int) -> None:
+            self._rejected += event.decision["decision"] == "rejected"
+
+        return {
+            WorldSealed.TOPIC: sealed,
+            BranchCreated.TOPIC: branched,
+            ProposalCompleted.TOPIC: completed,
+            DecisionMade.TOPIC: decided,
+        }

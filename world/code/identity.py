@@ -1,0 +1,493 @@
+"""The identity of Python code: a hash of everything that a function reaches in its own package.
+
+Covered are the functions, classes, constants and imports that the function reaches by name, in all modules of its own
+package, as normalised syntax trees (``world.code.syntax_trees``), and the values that it and the functions it holds
+were made with: closures, defaults and fields (``world.code.value_codec``). Layout, comments, docstrings and the names
+and places of files are no part of it. Other distributions are not covered; they are named with their versions.
+
+Own code is what belongs to the package or the distribution of the function, and every other module with source that is
+installed nowhere. What no syntax tree shows is not seen: names made up at run time (``getattr``, ``globals()``,
+``eval``), and values that other modules assign from outside. A container at module level also stands for the functions
+in it, since functions register themselves there. Source: design section 6.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import importlib.util
+import inspect
+import platform
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import PurePath
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from world.code.syntax_trees import Import, ModuleTree, chains, free_names, imports_in, normalised, tree_of
+from world.code.value_codec import Telling, qualified
+from world.errors import RefusedError
+from world.model.canonical_json import digest, sha256_hex
+
+__all__ = ["KIND", "Identity", "changed_names", "distribution_of", "identity_of", "own_source_hash"]
+
+KIND: Final = "tree-1"
+"""How an identity begins that covers all that is reached; one without a kind is a hash of the function's own source."""
+
+ENGINE: Final = frozenset({"world", "projections", "authority", "host", "worldprotocol"})
+"""The packages of this distribution."""
+
+MAX_IMPORTS: Final = 10
+"""Times at most that an identity is made again because making it imported a module."""
+
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset)
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of a function's code.
+
+    Args:
+        text: the kind, a colon, and SHA-256 in hex of all that is covered.
+        distributions: versions by name of what is reached and not covered, ``Python`` for its standard library.
+    """
+
+    text: str
+    distributions: Mapping[str, str]
+
+
+def identity_of(
+    function: Callable[..., Any], *, models: tuple[type, ...] = (), without: tuple[type, ...] = ()
+) -> Identity | None:
+    """Return the identity of a function's code; None where its source is not at hand.
+
+    Where what the function reaches cannot be analysed, it is one of the first kind: the hash of its own source.
+
+    Args:
+        function: a function, a method, or an object that is called like one.
+        models: classes that belong to it, such as the model of its input.
+        without: types whose instances are no part of it, since they have an identity of their own: a domain.
+    """
+    try:
+        found = _all_reached(function, models, without)
+    except Exception:  # noqa: BLE001 - code that is nested too deeply, for instance; it must not keep a realm from opening
+        found = None
+    own = own_source_hash(function) if found is None else None
+    return found if own is None else Identity(own, {})
+
+
+def _all_reached(function: Callable[..., Any], models: tuple[type, ...], without: tuple[type, ...]) -> Identity | None:
+    written = _written(function)
+    if written is None:
+        return None
+    home = getattr(inspect.unwrap(written), "__globals__", {}).get("__name__", "")
+    if not _Walk(home, without).has_source(written):
+        return None
+    for _ in range(MAX_IMPORTS):  # what was imported on the way may bind names that were passed before
+        walk = _Walk(home, without)
+        found = walk.identity(function, models)
+        if not walk.has_imported:
+            break
+    return found
+
+
+def own_source_hash(function: Callable[..., Any]) -> str | None:
+    """Return the identity of the first kind: SHA-256 of the function's own source, None where it is not at hand."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        return None
+    return sha256_hex(textwrap.dedent(source).encode("utf-8", "surrogatepass"))
+
+
+def changed_names(
+    recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None], own: Mapping[str, str | None]
+) -> tuple[str, ...]:
+    """Return the names of functions whose code is not the recorded one, sorted.
+
+    Args:
+        recorded: identities by name, each compared by the rule of its own kind.
+        at_hand: the identities of now.
+        own: those of the first kind of now.
+    """
+    names = {*recorded, *at_hand}
+    return tuple(sorted(name for name in names if name not in recorded or _differs(name, recorded, at_hand, own)))
+
+
+def _differs(
+    name: str,
+    recorded: Mapping[str, str | None],
+    at_hand: Mapping[str, str | None],
+    own: Mapping[str, str | None],
+) -> bool:
+    then = recorded[name]
+    is_first_kind = then is None or ":" not in then
+    return name not in at_hand or then != (own if is_first_kind else at_hand)[name]
+
+
+def distribution_of(module: ModuleType) -> str | None:
+    """Return the names and versions of the installed distributions that a module belongs to; None where it has none.
+
+    Metadata is read only for a module in a folder that packages are installed to.
+    """
+    return ", ".join(f"{name} {version}" for name, version in _distributions(module)) or None
+
+
+def _distributions(module: ModuleType) -> list[tuple[str, str]]:
+    if not _is_installed(module):
+        return []
+    owners = _owners(tuple(sys.path)).get(module.__name__.partition(".")[0], ())
+    return sorted((name, _version(name)) for name in {name for name in owners if name})
+
+
+def _is_installed(module: ModuleType) -> bool:
+    return not _INSTALLED.isdisjoint(PurePath(getattr(module, "__file__", None) or "").parts)
+
+
+@functools.lru_cache(maxsize=4)
+def _owners(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return which installed distributions own which top-level modules; this takes tens of milliseconds."""
+    return metadata.packages_distributions()
+
+
+def _is_library(module: str) -> bool:
+    top = module.partition(".")[0]
+    return top in ENGINE or top in sys.stdlib_module_names
+
+
+@functools.lru_cache(maxsize=256)
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _written(subject: Any) -> FunctionType | None:
+    """Return the Python function that runs when something is called; None where there is none."""
+    if isinstance(subject, functools.partial):
+        return _written(subject.func)
+    inner = getattr(subject, "__func__", subject)
+    if isinstance(inner, FunctionType):
+        return inner
+    wrapped = getattr(subject, "__wrapped__", None)
+    called = wrapped if isinstance(wrapped, FunctionType) else getattr(type(subject), "__call__", None)  # noqa: B004
+    return called if isinstance(called, FunctionType) else None
+
+
+class _Walk:
+    """Goes from a function to all that it reaches.
+
+    Each piece of code has a label, the hash of its tree and of the values that it holds, and edges, the labels of the
+    names that it reads. The identity is the hash of all of them, in an order that does not depend on the way.
+
+    Args:
+        home: the name of the function's module.
+        without: types whose instances are left out.
+    """
+
+    def __init__(self, home: str, without: tuple[type, ...]) -> None:
+        self._top = home.partition(".")[0]
+        self._without = without
+        self._distributions: dict[str, str] = {"Python": platform.python_version()}
+        self._found: dict[Any, str] = {}
+        self._pending: list[tuple[str, Callable[[], dict[str, Any]]]] = []
+        self._held: list[Any] = []
+        self._trees: dict[str, ModuleTree | None] = {}
+        self._names_without: dict[str, tuple[str, ...]] = {}
+        self.has_imported = False
+        self.failed: Exception | None = None
+        self._telling = _Values(self)
+
+    def identity(self, function: Any, models: tuple[type, ...]) -> Identity:
+        """Return the identity of a function and its models."""
+        root = [self._telling.value("function", function), [self.class_label(model) for model in models]]
+        entries = []
+        while self._pending:
+            label, edges_of = self._pending.pop()
+            entries.append(digest([label, edges_of()]))
+        if self.failed is not None:
+            raise self.failed
+        text = f"{KIND}:{digest([root, sorted(set(entries))])}"
+        return Identity(text, dict(sorted(self._distributions.items())))
+
+    def has_source(self, function: FunctionType) -> bool:
+        """Whether the source of a function is at hand."""
+        tree = self._tree(function)
+        return tree is not None and bool(tree.function(function.__code__))
+
+    # Functions and classes at hand
+
+    def function_label(self, function: FunctionType, telling: Telling) -> str:
+        """Return the label of a function at hand: its tree, and what it was made with."""
+        module = sys.modules.get(function.__globals__.get("__name__", ""))
+        if module is None or not self._is_own(module):
+            inside = [telling.value("__closure__", one) for one in _code_held(function)]
+            outside = self._outside(module, function.__qualname__)
+            return digest([outside, inside]) if inside else outside
+        tree = self._tree(function)
+        nodes = [] if tree is None else tree.function(function.__code__)
+        if tree is None or not nodes:
+            return f"without source: {own_source_hash(function) or function.__qualname__}"
+        held = telling.bound(function)
+        label = digest([normalised(nodes, self._left_out(module)), held])
+        cells = function.__code__.co_freevars
+        return self._take((id(function),), label, lambda: self._edges(module, tree, nodes, cells), keep=function)
+
+    def class_label(self, kind: type) -> str:
+        """Return the label of a class at hand."""
+        module = sys.modules.get(kind.__module__ or "")
+        if module is None or not self._is_own(module):
+            return self._outside(module, kind.__qualname__)
+        tree = self._tree_of(module)
+        nodes = [] if tree is None else tree.nodes.get(kind.__qualname__, [])
+        if tree is None or not nodes:
+            return f"without source: {kind.__qualname__}"
+
+        def edges() -> dict[str, Any]:
+            bases = {f"base {at}": self.class_label(base) for at, base in enumerate(kind.__bases__)}
+            return self._edges(module, tree, nodes) | bases
+
+        return self._take((kind,), digest(normalised(nodes, self._left_out(module))), edges)
+
+    def _tree_of(self, module: ModuleType) -> ModuleTree | None:
+        if module.__name__ not in self._trees:
+            self._trees[module.__name__] = tree_of(module)
+        return self._trees[module.__name__]
+
+    def _tree(self, function: FunctionType) -> ModuleTree | None:
+        module = sys.modules.get(function.__globals__.get("__name__", ""))
+        return None if module is None else self._tree_of(module)
+
+    # Names of modules
+
+    def module_label(self, module: ModuleType) -> str:
+        """Return the label of a whole module, all of whose names are reached."""
+        if not self._is_own(module):
+            return self._outside(module)
+        names = [] if (tree := self._tree_of(module)) is None else tree.names()
+        return self._take(
+            (module.__name__, "*"), "module", lambda: {name: self._name_label(module, name) for name in names}
+        )
+
+    def _edges(self, module: ModuleType, tree: ModuleTree, nodes: Any, cells: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the labels of what nodes of a module reach by name."""
+        edges: dict[str, Any] = {}
+        for node in nodes:
+            local, read = imports_in(node), chains(node)
+            for name in sorted(free_names(node, cells) - local.keys()):
+                found = [self._reached(module, tree, name, chain) for chain in sorted(read.get(name, {()}))]
+                edges.setdefault(name, set()).update(one for one in found if one)
+            for name, told in local.items():
+                found = [self._imported(module, told, chain) for chain in sorted(read.get(name, {()}))]
+                edges.setdefault(f"import {name}", set()).update(found)
+        return {name: sorted(labels) for name, labels in edges.items() if labels}
+
+    def _reached(self, module: ModuleType, tree: ModuleTree, name: str, chain: tuple[str, ...]) -> str:
+        """Return the label of a name of a module, and of the attributes read of it; empty for a builtin."""
+        known = module.__dict__.get(name, _MISSING)
+        if isinstance(known, ModuleType):
+            return self._along(known, chain)
+        if name not in tree.bound and name not in tree.imported and known is _MISSING:
+            return "" if hasattr(builtins, name) else "unknown"
+        return self._name_label(module, name)
+
+    def _along(self, module: ModuleType, chain: tuple[str, ...]) -> str:
+        """Return the label of what a chain of attributes of a module leads to."""
+        for at, name in enumerate(chain):
+            if not self._is_own(module):
+                return self._outside(module, ".".join(chain[at:]))
+            known = self._attribute(module, name)
+            if not isinstance(known, ModuleType):
+                return self._name_label(module, name)
+            module = known
+        return self.module_label(module)
+
+    def _name_label(self, module: ModuleType, name: str) -> str:
+        """Return the label of a name at module level, wherever it was imported from."""
+        if not self._is_own(module):
+            return self._outside(module, name)
+        known = module.__dict__.get(name, _MISSING)
+        if isinstance(known, self._without):
+            return "without"
+        if isinstance(known, ModuleType):
+            return self.module_label(known)
+        tree = self._tree_of(module)
+        if tree is None:
+            return f"without source: {name}"
+        statements = tree.bound.get(name, [])
+        if not statements:
+            return self._not_bound(module, tree, name, known)
+        nodes = [part for one in statements for part in (one.node, *one.heads)]
+        label = digest(normalised(nodes, self._left_out(module)))
+        return self._take((module.__name__, name), label, lambda: self._bound_edges(module, tree, name, nodes, known))
+
+    def _bound_edges(self, module: ModuleType, tree: ModuleTree, name: str, nodes: Any, known: Any) -> dict[str, Any]:
+        others = {f"import {at}": self._imported(module, told) for at, told in enumerate(tree.imported.get(name, ()))}
+        inside = sorted({self._telling.value("in it", one) for one in _code_in(known)})
+        return self._edges(module, tree, nodes) | others | ({"holds": inside} if inside else {})
+
+    def _not_bound(self, module: ModuleType, tree: ModuleTree, name: str, known: Any) -> str:
+        """Return the label of a name that only imports bind, or that nothing in the source does."""
+        found = {self._imported(module, told) for told in tree.imported.get(name, ())}
+        if not found:
+            found = {
+                self._name_label(other, name)
+                for told in tree.stars
+                if (other := self._module(module, told)) is not None and name in other.__dict__
+            }
+        if not found and known is not _MISSING:
+            return digest(self._telling.value(name, known))
+        return found.pop() if len(found) == 1 else digest(sorted(found))
+
+    def _imported(self, module: ModuleType, told: Import, chain: tuple[str, ...] = ()) -> str:
+        other = self._module(module, told)
+        if other is None:
+            return self._outside_named(told.module, told.name or "")
+        if told.name is None:
+            return self._along(other, chain)
+        inner = self._attribute(other, told.name)
+        return self._along(inner, chain) if isinstance(inner, ModuleType) else self._name_label(other, told.name)
+
+    def _attribute(self, module: ModuleType, name: str) -> Any:
+        """Return an attribute of a module; of a package, also a submodule that was not imported so far."""
+        known = module.__dict__.get(name, _MISSING)
+        if known is not _MISSING or not hasattr(module, "__path__") or not self._is_own(module):
+            return known
+        return self._module(module, Import(f"{module.__name__}.{name}", 0, None)) or _MISSING
+
+    def _module(self, module: ModuleType, told: Import) -> ModuleType | None:
+        """Return the module that an import statement names; None for one of another distribution not imported so far.
+
+        An own module that only functions or types import is imported here: what an identity covers must not depend on
+        what ran before.
+        """
+        name = told.module
+        if told.level:
+            above = (getattr(module, "__package__", None) or module.__name__).split(".")
+            name = ".".join([*above[: len(above) - told.level + 1], *filter(None, [told.module])])
+        known = sys.modules.get(name)
+        if known is not None or _is_library(name):
+            return known
+        try:
+            spec = importlib.util.find_spec(name)
+            origin = "" if spec is None else spec.origin or ""
+            is_installed = not _INSTALLED.isdisjoint(PurePath(origin).parts)
+            if not origin or (is_installed and name.partition(".")[0] != self._top):
+                return None
+            found = importlib.import_module(name)
+        except Exception:  # noqa: BLE001 - a module may raise anything; the function could not import it either
+            return None
+        self.has_imported = True
+        return found
+
+    # What is own, and what is not
+
+    def _is_own(self, module: ModuleType) -> bool:
+        top = module.__name__.partition(".")[0]
+        if top == self._top:
+            return True
+        if _is_library(top) or not getattr(module, "__file__", None):
+            return False
+        if not _is_installed(module):
+            return True
+        owners = _owners(tuple(sys.path))
+        return not {*owners.get(top, ())}.isdisjoint(owners.get(self._top, ()))
+
+    def _outside(self, module: ModuleType | None, name: str = "") -> str:
+        """Return the name of what belongs to another distribution, and note the distribution's version."""
+        if module is None:
+            return f"outside: {name}"
+        return self._outside_named(module.__name__, name)
+
+    def _outside_named(self, module: str, name: str) -> str:
+        top = module.partition(".")[0]
+        if top in ENGINE:
+            self._distributions["world-protocol"] = _version("world-protocol")
+        elif top and top not in sys.stdlib_module_names:
+            owners = _owners(tuple(sys.path)).get(top, ())
+            self._distributions |= {owner: _version(owner) for owner in owners} or {top: "unknown"}
+        return f"outside: {module}.{name}".rstrip(".")
+
+    def _left_out(self, module: ModuleType) -> tuple[str, ...]:
+        """Return the names of a module that hold what is left out; decorators of theirs are no part of the code."""
+        if module.__name__ not in self._names_without:
+            names = (name for name, value in list(module.__dict__.items()) if isinstance(value, self._without))
+            self._names_without[module.__name__] = tuple(sorted(names))
+        return self._names_without[module.__name__]
+
+    def _take(self, key: Any, label: str, edges_of: Callable[[], dict[str, Any]], *, keep: Any = None) -> str:
+        """Note a piece of code once, with what gives its edges later; return its label."""
+        known = self._found.get(key)
+        if known is not None:
+            return known
+        self._held.append(keep)  # its id is a key, which must not be given to another object
+        self._found[key] = label
+        self._pending.append((label, edges_of))
+        return label
+
+
+class _Values(Telling):
+    """Writes out the values that code was made with; one that has no form as JSON is its type alone."""
+
+    def __init__(self, walk: _Walk) -> None:
+        super().__init__(self._code)
+        self._walk = walk
+
+    def value(self, name: str, value: Any) -> Any:
+        """Return a value as JSON."""
+        try:
+            return super().value(name, value)
+        except RefusedError:
+            return {"type": self.type_of(value)}
+
+    def name_of(self, kind: type) -> str:
+        """Return the label of a class."""
+        return self._walk.class_label(kind) if kind.__module__ != "builtins" else qualified(kind)
+
+    def _code(self, value: Any, _: Telling) -> Any:
+        if isinstance(value, FunctionType):
+            try:
+                return self._walk.function_label(value, self)
+            except Exception as error:
+                self._walk.failed = error  # what cannot be told of a value is left out, but code must not be
+                raise
+        fields = {name: told for name, told in self.fields(value).items() if name not in functools.WRAPPER_ASSIGNMENTS}
+        return {"type": self.type_of(value), "fields": fields}
+
+    def _compound(self, value: Any) -> Any:
+        if isinstance(value, self._walk._without):
+            return "without"
+        return self._walk.module_label(value) if isinstance(value, ModuleType) else super()._compound(value)
+
+    def _object(self, value: Any) -> dict[str, Any]:
+        is_data = isinstance(value, BaseModel) or hasattr(type(value), "__dataclass_fields__")
+        module = sys.modules.get(type(value).__module__)
+        if is_data or (module is not None and self._walk._is_own(module)):
+            return super()._object(value)
+        return {"type": self.type_of(value)}
+
+
+def _code_held(function: FunctionType) -> Iterator[Any]:
+    """Yield the functions that a function of another distribution holds, such as the one that a decorator wraps."""
+    for cell in function.__closure__ or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:  # a name that is not bound yet
+            continue
+        if isinstance(held, (FunctionType, MethodType, functools.partial)) or hasattr(held, "__wrapped__"):
+            yield held
+
+
+def _code_in(value: Any) -> Iterator[Any]:
+    """Yield the functions and classes in a container."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, _CONTAINERS) else ()
+    yield from (one for one in list(items) if isinstance(one, (FunctionType, type)))

@@ -1,0 +1,105 @@
+"""Naming Python things from outside: ``package.module:attribute``, ``path/to/file.py:attribute``, entry points.
+
+Domains, projections, rules and effect handlers are all found this way. Loading runs somebody's code; whatever it raises
+becomes a refusal that names the reference.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from functools import reduce
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from world.code.named_modules import admit, why_not_admitted
+from world.code.source_modules import FromSource
+from world.errors import RefusedError
+from world.model.canonical_json import sha256_hex
+
+FILE_MODULE_PREFIX = "_worldprotocol_"
+"""How the names of modules begin that were loaded from a bare file."""
+
+
+def load_reference(reference: str, *, base: Path | None = None) -> Any:
+    """Return what a reference names.
+
+    Args:
+        reference: ``package.module:attribute`` or ``file.py:attribute``; the attribute may be dotted.
+        base: the folder that relative file names start from, and that the named module may be imported from where it
+            is found nowhere else (``world.code.named_modules``); None is the current folder, and no folder for modules.
+
+    Raises:
+        RefusedError: ``BAD_REFERENCE`` for another form, ``NOT_LOADED`` when the module or attribute is missing or its
+            code raises.
+    """
+    module_name, colon, attribute = reference.rpartition(":")
+    if not colon or not module_name or not attribute:
+        raise RefusedError(
+            "BAD_REFERENCE",
+            f"{reference!r} names nothing: write package.module:attribute or path/to/file.py:attribute.",
+            reference=reference,
+        )
+    if base is not None:
+        admit([reference], base)
+    try:
+        module = (
+            _file_module(((base or Path()) / module_name).resolve())
+            if module_name.endswith(".py")
+            else importlib.import_module(module_name)
+        )
+        return reduce(getattr, attribute.split("."), module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # somebody else's code may raise anything, SystemExit too
+        raise RefusedError(
+            "NOT_LOADED",
+            f"{reference!r} could not be loaded: {type(error).__name__}: {error}."
+            f"{why_not_admitted(error, reference, base) if base is not None else ''}",
+            reference=reference,
+        ) from error
+
+
+def _file_module(path: Path) -> ModuleType:
+    """Load a file as a module of its own; the same text in the same place is the same module."""
+    text = path.read_bytes() if path.is_file() else b""
+    identity = sha256_hex(str(path).encode() + bytes(1) + text)
+    name = f"{FILE_MODULE_PREFIX}{identity[:16]}"
+    known = sys.modules.get(name)
+    if known is not None:
+        return known
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def offered(group: str) -> Iterator[tuple[str, Any]]:
+    """Yield what installed packages offer under an entry point group, by name.
+
+    Raises:
+        RefusedError: ``NOT_LOADED`` when one cannot be loaded.
+    """
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        try:
+            found = point.load()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # somebody else's code may raise anything, SystemExit too
+            raise RefusedError(
+                "NOT_LOADED",
+                f"The entry point {point.name!r} of {group} could not be loaded: {type(error).__name__}: {error}.",
+                reference=point.value,
+            ) from error
+        yield point.name, found

@@ -1,0 +1,96 @@
+"""Importing modules from source alone, where a file of another kind of the same name may have been left by anyone.
+
+Python prefers what is quicker: compiled extension modules and packages come before ``name.py``, and a cache in
+``__pycache__`` stands for the source without being compared with it where it says so itself. So code can run that no
+configuration names and that no comparison of sources shows. Modules of a configuration are found and loaded here:
+caches are neither read nor written, compiled files without source are not found, and where several files stand for one
+name none is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Final
+
+from world.errors import RefusedError
+
+__all__ = ["FromSource", "SourceFinder", "spec_in"]
+
+_SOURCE: Final = ".py"
+_OURS: Final = object()
+"""Marks what was found here."""
+
+
+class FromSource(SourceFileLoader):
+    """Loads a module by compiling its source, whatever ``__pycache__`` holds."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the module's source.
+
+        Raises:
+            OSError: the source cannot be read.
+            SyntaxError: the source is not Python.
+        """
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def spec_in(name: str, folder: str) -> ModuleSpec | None:
+    """Return where a module is in a folder: ``name.py``, an extension module, or a package; None where it is not there.
+
+    Args:
+        name: of the module, with the names of the packages that it is in.
+        folder: absolute.
+
+    Raises:
+        RefusedError: ``NOT_LOADED`` where more than one file stands for the name.
+    """
+    last = name.rpartition(".")[2]
+    suffixes = (_SOURCE, *EXTENSION_SUFFIXES)
+    places = [f"{last}{suffix}" for suffix in suffixes] + [f"{last}/__init__{suffix}" for suffix in suffixes]
+    paths = (Path(folder, place) for place in places)
+    there = [str(path) for path in paths if path.exists() or path.is_symlink()]
+    if len(there) > 1:
+        raise RefusedError(
+            "NOT_LOADED",
+            f"{' and '.join(there)} all stand for the module {name!r}, and Python takes one that may not be meant. "
+            "None was loaded. Remove or rename what does not belong there.",
+            module=name,
+            files=there,
+        )
+    finder = FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (FromSource, [_SOURCE]))
+    spec = finder.find_spec(name)
+    if spec is not None:
+        spec.loader_state = _OURS
+        if spec.loader is None and spec.submodule_search_locations is not None:
+            # A folder without __init__.py: a plain list, for the path of a namespace package would follow sys.path.
+            spec.submodule_search_locations = [str(Path(folder, last))]
+    return spec
+
+
+class SourceFinder:
+    """Finds the modules of packages that ``spec_in`` found, before Python's own finders do."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a module of such a package is; None for all others.
+
+        Raises:
+            RefusedError: as ``spec_in``.
+        """
+        if path is None or not _is_ours(name):
+            return None
+        found = (spec_in(name, str(place)) for place in path)
+        return next((spec for spec in found if spec is not None), None)
+
+
+def _is_ours(name: str) -> bool:
+    """Tell whether the package that a module is in was found by ``spec_in``, or is below one that was."""
+    above = sys.modules.get(name.rpartition(".")[0])
+    spec = getattr(above, "__spec__", None)
+    return isinstance(spec, ModuleSpec) and spec.loader_state is _OURS

@@ -1,0 +1,316 @@
+"""The values that a function or a rule was made with, as JSON that is the same in every process.
+
+Two functions of the same text that hold different values are different functions, so all values are written out: what
+closures hold, defaults, the fields of objects and of the objects in them. For a rule, a value that has no such form is
+refused, since it could change under an adopted policy; for other code (``Described``) its type stands for it.
+Source: design section 6.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import logging
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from datetime import date, time, timedelta, tzinfo
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GenericAlias,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    UnionType,
+)
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from world.code.references import FILE_MODULE_PREFIX
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import FrozenDict, FrozenList, freeze
+
+MAX_DEPTH: Final = 32
+"""Levels to which the values of a rule are told: objects in objects."""
+
+MAX_VALUES: Final = 1_000_000
+"""Values that are told of one rule at most."""
+
+_MOMENTS: Final = (date, time, timedelta, tzinfo)
+_TOLD_BY_REPR: Final = (bytes, complex, *_MOMENTS, Decimal, Fraction, range, GenericAlias, UnionType)
+_PLAIN: Final = (dict, list, tuple, set, frozenset, FrozenDict, FrozenList, MappingProxyType)
+_LOCKS: Final = frozenset({"lock", "RLock"})
+_LOCAL: Final = "<locals>"
+
+
+class Telling:
+    """Tells the values of one rule; bounded, so that no rule can make it endless.
+
+    Args:
+        of_code: tells a function, or an object that is called like one, with this telling.
+    """
+
+    def __init__(self, of_code: Callable[[Any, Telling], Any]) -> None:
+        """Begin with nothing told."""
+        self._of_code = of_code
+        self._names: list[str] = []
+        self._inside: list[int] = []
+        self._count = 0
+
+    # What code holds
+
+    def bound(self, function: FunctionType) -> dict[str, Any]:
+        """Return what a function was made with: closure, defaults and its own attributes, by name."""
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+        held = {name: self._cell(name, cell) for name, cell in cells}
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+        defaults = {one.name: self.value(one.name, one.default) for one in parameters if one.default is not one.empty}
+        own = {name: self.value(name, value) for name, value in vars(function).items() if name != "__wrapped__"}
+        return own | held | defaults
+
+    def fields(self, subject: Any) -> dict[str, Any]:
+        """Return the fields of an object, by name; and what a class that a function made holds itself."""
+        if isinstance(subject, BaseModel):
+            found = dict(subject) | (subject.__pydantic_private__ or {})
+        else:
+            found = dict(_slots(subject)) | dict(getattr(subject, "__dict__", None) or {})
+        if dataclasses.is_dataclass(subject):
+            names = [field.name for field in dataclasses.fields(subject) if hasattr(subject, field.name)]
+            found = {name: getattr(subject, name) for name in names} | found
+        told = {name: self.value(name, value) for name, value in found.items()}
+        local = self._local_classes(type(subject))
+        return told | {"class": local} if local else told
+
+    def _cell(self, name: str, cell: Any) -> Any:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # a name that is not bound yet
+            return None
+        return self.value(name, value)
+
+    def _local_classes(self, kind: type) -> dict[str, Any]:
+        """Return what classes hold that a function made: of all others the text of their module tells it."""
+        local = [one for one in kind.__mro__ if _LOCAL in one.__qualname__]
+        return {one.__qualname__: held for one in local if (held := self._held_by(one))}
+
+    def _held_by(self, kind: type) -> dict[str, Any]:
+        held: dict[str, Any] = {}
+        for name, value in vars(kind).items():
+            for function in _functions(value):
+                held |= {f"{name}.{inner}": told for inner, told in self.bound(function).items()}
+            is_data = not (name.startswith("__") or name == "_abc_impl" or hasattr(type(value), "__get__"))
+            if is_data and not issubclass(kind, Enum):
+                held[name] = self.value(name, value)
+        return held
+
+    # Names
+
+    def name_of(self, kind: type) -> str:
+        """Return what stands for a class."""
+        return qualified(kind)
+
+    def type_of(self, value: Any) -> str:
+        """Return what stands for the class of a value."""
+        return self.name_of(type(value))
+
+    # Values
+
+    def value(self, name: str, value: Any) -> Any:
+        """Return a value as JSON.
+
+        Args:
+            name: how it is reached from where the telling is.
+            value: any value.
+
+        Raises:
+            RefusedError: ``INVALID_RULE`` for one that cannot be told, or that is beyond the limits.
+        """
+        if value is None or type(value) in (bool, int, float, str):
+            self._count += 1
+            return _told_plainly(value)
+        with self._within(name, value) as above:
+            return {"again": above} if above else self._compound(value)
+
+    @contextmanager
+    def _within(self, name: str, value: Any) -> Iterator[int]:
+        """Go into a value; yields how many levels above it stands already where it holds itself, else 0."""
+        self._names.append(name)
+        self._count += 1
+        try:
+            if len(self._names) > MAX_DEPTH or self._count > MAX_VALUES:
+                limits = f"{MAX_DEPTH} levels, {MAX_VALUES:,} values"
+                raise self._refused(f"holds more than is told of a rule: {limits}", value)
+            above = len(self._inside) - self._inside.index(id(value)) if id(value) in self._inside else 0
+            self._inside.append(id(value))
+            try:
+                yield above
+            finally:
+                self._inside.pop()
+        finally:
+            self._names.pop()
+
+    def _refused(self, why: str, value: Any) -> RefusedError:
+        at = ".".join(self._names)
+        return RefusedError(
+            "INVALID_RULE",
+            f"What the rule was made with {why}, at {at:.200} (a {type(value).__qualname__}). A rule's hash covers all "
+            "its values, so give it plain data, or objects of it, in place of that.",
+            at=at,
+        )
+
+    def _compound(self, value: Any) -> Any:
+        try:
+            for tell in (self._known, self._made_of_code):
+                told = tell(value)
+                if told is not None:
+                    return told
+            return self._object(value)
+        except RefusedError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a class of somebody raises who does not want to be told
+            raise self._refused("cannot be told", value) from None
+
+    def _known(self, value: Any) -> Any:
+        if type(value) in _PLAIN or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            return self._items(value)
+        if isinstance(value, Enum):
+            return {"member": f"{self.type_of(value)}.{value.name}", "value": self.value("value", value.value)}
+        if isinstance(value, PurePath):
+            return str(value)
+        if _is_told_by_repr(type(value)):
+            return repr(value)
+        if isinstance(value, re.Pattern):
+            return {"pattern": self.value("pattern", value.pattern), "flags": int(value.flags)}
+        if isinstance(value, ModuleType):
+            return module_name(value.__name__, value)
+        if isinstance(value, logging.Logger):
+            return {"logger": value.name}
+        return self.type_of(value) if _is_without_content(type(value)) else None
+
+    def _items(self, value: Any) -> list[Any]:
+        if isinstance(value, Mapping):
+            pairs = [[self.value("key", key), self.value(f"{key!s:.40}", item)] for key, item in value.items()]
+            return sorted(pairs, key=canonical_bytes)
+        told = [self.value(str(at), item) for at, item in enumerate(value)]
+        return sorted(told, key=canonical_bytes) if isinstance(value, AbstractSet) else told
+
+    def _made_of_code(self, value: Any) -> Any:
+        if isinstance(value, type):
+            local = self._local_classes(value)
+            return {"type": self.name_of(value), "class": local} if local else self.name_of(value)
+        if isinstance(value, (BuiltinFunctionType, MethodWrapperType)):
+            on = value.__self__
+            is_free = on is None or isinstance(on, (ModuleType, type))
+            return qualified(value) if is_free else {"of": value.__name__, "on": self.value("__self__", on)}
+        if isinstance(value, functools.partial):
+            made_with = {"of": value.func, "with": value.args, "and": value.keywords}
+            return {name: self.value(name, part) for name, part in made_with.items()}
+        if isinstance(value, MethodType):
+            return {"of": self.value("__func__", value.__func__), "on": self.value("__self__", value.__self__)}
+        is_wrapper = inspect.getattr_static(value, "__wrapped__", None) is not None
+        inner = getattr(value, "__wrapped__", None) if is_wrapper else None
+        called = (value, inner, getattr(type(value), "__call__", None))  # noqa: B004
+        return self._of_code(value, self) if any(isinstance(one, FunctionType) for one in called) else None
+
+    def _object(self, value: Any) -> dict[str, Any]:
+        """Tell an object by its fields, and by what pickle would keep of one whose content is not in Python fields."""
+        if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
+            return {"type": self.type_of(value), "fields": self.fields(value)}
+        reduced = value.__reduce_ex__(4)
+        told: dict[str, Any] = {"type": self.type_of(value)}
+        if isinstance(reduced, str):
+            return told | {"name": reduced}
+        maker, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+        is_plain = _reduces_plainly(type(value))
+        if not is_plain or len(arguments) > 1:
+            told["made"] = [getattr(maker, "__qualname__", None), self._each("__reduce__", arguments)]
+        if fields := self.fields(value):
+            told["fields"] = fields
+        if not is_plain and state is not None:
+            told["state"] = self.value("__reduce__", state)
+        if items is not None:
+            told["items"] = self._each("items", items)
+        if pairs is not None:
+            told["pairs"] = sorted((self._each("items", pair) for pair in pairs), key=canonical_bytes)
+        if not is_plain and isinstance(value, (AbstractSet, Mapping)):  # pickle keeps them in the order of hashes
+            told = {
+                "type": self.type_of(value),
+                "fields": fields,
+                "items": self._items(value),
+                "state": told.get("state"),
+            }
+            if isinstance(value, defaultdict):
+                told["default"] = self.value("default_factory", value.default_factory)
+        return told
+
+    def _each(self, name: str, values: Any) -> list[Any]:
+        return [self.value(f"{name}[{at}]", one) for at, one in enumerate(values)]
+
+
+def _told_plainly(value: Any) -> Any:
+    try:
+        return freeze(value)
+    except RefusedError:
+        return repr(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _slots(subject: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what stands in the slots that classes in Python name; members of others may be addresses."""
+    for kind in type(subject).__mro__:
+        named = vars(kind).get("__slots__", ())
+        for name in (named,) if isinstance(named, str) else tuple(named):
+            is_private = name.startswith("__") and not name.endswith("__")
+            slot = vars(kind).get(f"_{kind.__name__.lstrip('_')}{name}" if is_private else name)
+            if isinstance(slot, MemberDescriptorType):
+                try:
+                    yield name, slot.__get__(subject)
+                except AttributeError:  # nothing stands in it
+                    continue
+
+
+def _functions(held: Any) -> Iterator[FunctionType]:
+    """Yield the functions behind what stands in a class."""
+    parts = (held.fget, held.fset, held.fdel) if isinstance(held, property) else (getattr(held, "__func__", held),)
+    for part in parts:
+        if isinstance(part, FunctionType):
+            yield part
+
+
+def _reduces_plainly(kind: type) -> bool:
+    """Tell whether what pickle keeps of an object are its fields; it has made sure then that there is nothing else."""
+    return all(getattr(kind, name) is getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
+
+
+def _is_told_by_repr(kind: type) -> bool:
+    """Whether ``repr`` gives all of a value; the module of UUIDs, which makes random ones, is not imported here."""
+    is_uuid = any((one.__module__, one.__name__) == ("uuid", "UUID") for one in kind.__mro__)
+    return (is_uuid or issubclass(kind, _TOLD_BY_REPR)) and getattr(kind, "__repr__", None) is not object.__repr__
+
+
+def _is_without_content(kind: type) -> bool:
+    return kind is object or (kind.__module__ == "_thread" and kind.__name__ in _LOCKS)
+
+
+def qualified(named: Any) -> str:
+    """Return the name of a class or a function, with its module."""
+    module = named.__module__ or ""
+    return f"{module_name(module, sys.modules.get(module))}.{named.__qualname__}"
+
+
+def module_name(name: str, module: ModuleType | None) -> str:
+    """Return a module's name; where it was made from the folder of a bare file, that file's."""
+    path = getattr(module, "__file__", None)
+    return PurePath(path).name if path and name.startswith(FILE_MODULE_PREFIX) else name

@@ -1,0 +1,1 @@
+"""Expressions of a domain: syntax, scope and functions."""

@@ -1,0 +1,1 @@
+"""Flows of a domain: steps, their checks, and suspended executions."""

@@ -1,0 +1,1 @@
+"""The one writer: commands, effects between commits, events for subscribers."""

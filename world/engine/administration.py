@@ -1,0 +1,238 @@
+"""Founding a realm and adopting what it runs under: domains, actors, bindings, policies, enforcement.
+
+Sources: WP-bind, WP-schema, WP-world; INT-3.1, INT-13.5; design sections 4 to 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from world.core import ComputeContext, Domain, genesis
+from world.errors import RefusedError
+from world.events.definitions import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    DomainAdopted,
+    EnforcementChosen,
+    LogFounded,
+    PolicyAdopted,
+    PolicyRetired,
+    WorldSealed,
+)
+from world.model.actor import ActorRef
+from world.model.decision import voters
+from world.model.id_alphabet import check_new_id
+from world.model.identity import content_id, state_hash, world_id
+from world.pipeline.arbitrate import supersede
+from world.pipeline.klis_settings_in_force import configure_klis
+from world.pipeline.schema_compatibility import misfit
+from world.pipeline.unit_of_work import LINEAGE_STREAM, REALM_STREAM, UnitOfWork
+from world.state.proposal import INGRESS
+
+LOG_FORMAT = 1
+"""Version of what the events of a log mean."""
+
+MAIN = "main"
+"""The branch that every realm begins with."""
+
+
+def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
+    """Found the realm: adopt the domain and seal genesis.
+
+    Raises:
+        RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
+    """
+    if work.realm.founded is not None:
+        raise RefusedError("ALREADY_FOUNDED", "This log has been founded; open it instead of founding it again.")
+    first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
+    work.emit(
+        REALM_STREAM,
+        LogFounded(at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement),
+    )
+    emit_domain(work, by)
+    configure_klis(work, by)
+    schema = work.domain.schema.hash
+    snapshot_hash = state_hash(first.data)
+    world = world_id(schema, snapshot_hash, None)
+    work.emit(
+        LINEAGE_STREAM,
+        WorldSealed(
+            at=work.at,
+            world_id=world,
+            content_id=content_id(schema, snapshot_hash),
+            schema_hash=schema,
+            snapshot_hash=snapshot_hash,
+            parent=None,
+            created_by=None,
+            branch=MAIN,
+            outcome="completed",
+            height=0,
+            data=first.data,
+        ),
+    )
+    work.keep(world, first.data, first.computed, 0)
+    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
+    return world
+
+
+def emit_domain(work: UnitOfWork, by: str) -> None:
+    """Record that the domain at hand comes into force."""
+    work.emit(
+        REALM_STREAM,
+        DomainAdopted(
+            at=work.at,
+            schema=dict(work.domain.schema.portable),
+            schema_hash=work.domain.schema.hash,
+            sources=dict(work.domain.sources()),
+            by=by,
+            previous=work.realm.schema_hash or None,
+            distributions=work.domain.distributions() or None,
+        ),
+    )
+
+
+def adopt_domain(work: UnitOfWork, by: str) -> bool:
+    """Adopt a schema under which every branch's head is valid as it stands; False where it is recorded already.
+
+    The same schema is recorded again where the code, the kind of its identities or a distribution is another one.
+    """
+    in_force = work.realm.domain
+    if in_force is None:
+        raise RefusedError("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
+    if in_force.schema_hash == work.domain.schema.hash and _is_recorded(in_force, work.domain):
+        return False
+    changed = in_force.schema_hash != work.domain.schema.hash
+    if changed:
+        end_open_proposals(work)
+    for branch in work.realm.branches.values():
+        found = misfit(work, branch.head)
+        if found is not None:
+            raise RefusedError(
+                "DATA_DOES_NOT_FIT",
+                f"The head of {branch.name!r} {found[0]}. Change the data with an action of the old domain first, or "
+                "make the new fields optional.",
+                branch=branch.name,
+                **found[1],
+            )
+    emit_domain(work, by)
+    return True
+
+
+def _is_recorded(adopted: DomainAdopted, domain: Domain) -> bool:
+    is_same_code = adopted.sources == domain.sources()
+    return is_same_code and (adopted.distributions or {}) == domain.distributions()
+
+
+def end_open_proposals(work: UnitOfWork) -> None:
+    """Supersede what is not decided under the old schema; what is approved must end first."""
+    running = [one.proposal_id for one in work.realm.proposals.values() if one.status not in INGRESS]
+    if running:
+        raise RefusedError(
+            "OPEN_PROPOSALS",
+            f"{len(running)} approved proposals have not ended under the schema in force; open the realm with its "
+            "domain and settle them first (`worldctl settle`).",
+            proposals=running[:10],
+        )
+    for proposal in list(work.realm.proposals.values()):
+        supersede(work, proposal)
+
+
+def register(work: UnitOfWork, actor: ActorRef, by: str) -> None:
+    """Register an actor, or change the name and meta of one.
+
+    Raises:
+        RefusedError: ``INVALID_ID`` for a new id outside the alphabet, ``ACTOR_MISMATCH`` where the kind would change.
+    """
+    known = work.realm.actors.get(actor.actor_id)
+    if known is None:
+        check_new_id("actor", actor.actor_id)
+    if known is not None and known["kind"] != actor.kind:
+        raise RefusedError(
+            "ACTOR_MISMATCH",
+            f"{actor.actor_id!r} is registered as {known['kind']}; an actor's kind stays.",
+            actor_id=actor.actor_id,
+        )
+    if known != actor.to_wire():
+        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor.to_wire(), by=by))
+
+
+def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -> None:
+    """Bind an actor to an authority; raises ``RefusedError`` ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``."""
+    work.require_actor(actor_id)
+    full = dict(work.authority.check_binding(binding))
+    for member in voters(full):
+        work.require_actor(member)
+    policy = full.get("policy")
+    if policy is not None and policy not in work.realm.policies:
+        raise RefusedError(
+            "POLICY_NOT_ADOPTED",
+            f"The policy {policy!r} is at hand but not in force: it was not adopted, or it was retired. Adopt it first "
+            "(`worldctl policy adopt`).",
+            policy=policy,
+        )
+    if work.realm.bindings.get(actor_id) != full:
+        work.emit(REALM_STREAM, ActorBound(at=work.at, actor_id=actor_id, binding=full, by=by))
+
+
+def adopt_policy(work: UnitOfWork, name: str, by: str) -> bool:
+    """Bring a policy at hand into force; False when it is already. Raises ``RefusedError`` ``UNKNOWN_POLICY``."""
+    told = dict(work.authority.describe_policy(name))
+    known = work.realm.policies.get(name)
+    if known is not None and known.policy_hash == told["hash"]:
+        return False
+    work.emit(
+        REALM_STREAM,
+        PolicyAdopted(
+            at=work.at,
+            name=name,
+            policy_hash=told["hash"],
+            policy=told,
+            by=by,
+            previous=None if known is None else known.policy_hash,
+        ),
+    )
+    return True
+
+
+def retire_policy(work: UnitOfWork, name: str, by: str, reason: str) -> str:
+    """Take a policy out of force and return its hash.
+
+    Raises:
+        RefusedError: ``POLICY_NOT_ADOPTED``, ``POLICY_IN_USE``.
+    """
+    known = work.realm.policies.get(name)
+    if known is None:
+        in_force = sorted(work.realm.policies)
+        raise RefusedError(
+            "POLICY_NOT_ADOPTED",
+            f"The policy {name!r} is not in force; in force is {', '.join(in_force) or 'none'} "
+            "(`worldctl policy list --all`).",
+            policy=name,
+            known=in_force,
+        )
+    bound = sorted(
+        actor_id
+        for actor_id, binding in work.realm.bindings.items()
+        if binding["kind"] == "policy_rules" and binding.get("policy") == name
+    )
+    if bound:
+        some = ", ".join(bound[:10]) + (f" and {len(bound) - 10} more" if len(bound) > 10 else "")
+        raise RefusedError(
+            "POLICY_IN_USE",
+            f"The policy {name!r} judges what {some} want{'s' if len(bound) == 1 else ''}; bind them otherwise first "
+            "(`worldctl actor bind`).",
+            policy=name,
+            actors=bound,
+        )
+    retired = PolicyRetired(at=work.at, name=name, policy_hash=known.policy_hash, by=by, reason=reason)
+    work.emit(REALM_STREAM, retired)
+    return known.policy_hash
+
+
+def choose_enforcement(work: UnitOfWork, by: str) -> None:
+    """Record the executor's enforcement mode, when it is another than before (INT-13.5)."""
+    mode = work.executor.enforcement
+    if work.realm.enforcement != mode:
+        work.emit(REALM_STREAM, EnforcementChosen(at=work.at, enforcement=mode, by=by))

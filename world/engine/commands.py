@@ -1,0 +1,229 @@
+"""The commands of the World Protocol: what can be done to a realm, each as one function of the work at hand.
+
+Nothing here touches the log or a lock: ``world.engine.protocol`` runs the commands and makes the effects they ask for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from world.clock import IdSource
+from world.engine.administration import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
+from world.errors import RefusedError
+from world.events.definitions import ProjectionRecorded
+from world.model.actor import ActorRef
+from world.model.decision import HumanAnswer
+from world.model.intent import IntentInstance
+from world.model.snapshot import Snapshot
+from world.pipeline.judge import answer, switch_branch
+from world.pipeline.recover import Choice, cancel, resolve
+from world.pipeline.submit import Submission, check_base, create_branch, find_branch, submit
+from world.pipeline.unit_of_work import UnitOfWork
+from world.read_models.archive import Archive
+from world.state.proposal import Proposal
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """What came of a source event.
+
+    Args:
+        record: the projection record, None when it was not worth one.
+        proposal_id: the proposal, None when no intent was selected.
+        refused: why the projections could not be believed; the record says so, too.
+    """
+
+    record: ProjectionRecorded | None
+    proposal_id: str | None
+    refused: RefusedError | None = None
+
+
+class Projector(Protocol):
+    """Turns a source event into a record and an intent, purely; the projections room implements it."""
+
+    def __call__(
+        self, snapshot: Snapshot, schema_hash: str, world: str, at: int
+    ) -> tuple[ProjectionRecorded | None, IntentInstance | RefusedError | None]:
+        """Select an intent on the head of a branch; a refusal in its place is raised when the record is committed."""
+        ...
+
+
+class Commands(ABC):
+    """What may be asked of a realm; whoever runs the commands says how."""
+
+    _archive: Archive
+    _ids: IdSource
+
+    @abstractmethod
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
+        """Run one command; see ``world.engine.protocol.WorldProtocol.run``."""
+
+    # Founding and adopting
+
+    def found(self, *, by: str, data: Mapping[str, Any] | None = None) -> str:
+        """Found the realm: adopt the domain and seal the genesis world on branch ``main``.
+
+        Args:
+            by: id of the actor who founds it, for the record.
+            data: initial data that differs from the domain's defaults.
+
+        Returns:
+            The genesis world's id.
+
+        Raises:
+            RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
+        """
+        return self.run(lambda work: found(work, by, data))
+
+    def adopt_domain(self, *, by: str) -> bool:
+        """Adopt the domain at hand in place of the one in force; returns False when it is in force already.
+
+        Every branch's head must obey the new schema as it is (WP-schema).
+
+        Raises:
+            RefusedError: ``NOT_FOUNDED``, ``DATA_DOES_NOT_FIT``.
+        """
+
+        def command(work: UnitOfWork) -> bool:
+            return adopt_domain(work, by)
+
+        command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
+        return self.run(command)
+
+    def register_actor(self, actor: ActorRef, *, by: str) -> None:
+        """Make an actor known, or change its name and meta; its kind stays.
+
+        Raises:
+            RefusedError: ``ACTOR_MISMATCH`` when the id is registered with another kind.
+        """
+        self.run(lambda work: register(work, actor, by))
+
+    def bind_actor(self, actor_id: str, binding: Mapping[str, Any], *, by: str) -> None:
+        """Give an actor its one authority binding, in place of any before (WP-bind).
+
+        Raises:
+            RefusedError: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, and what the Authority refuses.
+        """
+        self.run(lambda work: bind(work, actor_id, binding, by))
+
+    def adopt_policy(self, name: str, *, by: str) -> bool:
+        """Bring a policy at hand into force; returns False when this very policy is in force already.
+
+        Raises:
+            RefusedError: ``UNKNOWN_POLICY``.
+        """
+        return self.run(lambda work: adopt_policy(work, name, by))
+
+    def choose_enforcement(self, *, by: str) -> None:
+        """Record the executor's enforcement mode, when it is another than before (INT-13.5)."""
+        self.run(lambda work: choose_enforcement(work, by))
+
+    # The pipeline
+
+    def submit(self, asked: Submission) -> Proposal:
+        """Put an intent forward and take it as far as it goes: decided and sealed, waiting, or refused.
+
+        Effects are made in the calling thread.
+
+        Raises:
+            RefusedError: see ``world.pipeline.submit.submit``.
+        """
+        proposal_id = self._ids.new_id()
+        proposal = self.run(lambda work: submit(work, asked, proposal_id))
+        return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
+
+    def project(
+        self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None
+    ) -> Projected:
+        """Ask a projector about the head of a branch, record the answer, and submit the intent it selects.
+
+        Args:
+            projector: selects the intent.
+            submission: wraps the intent with the caller's wishes.
+            branch: whose head to read; None is the active branch.
+
+        Raises:
+            RefusedError: what the projector or the submission refuses.
+        """
+        proposal_id = self._ids.new_id()
+        came = self.run(lambda work: _project(work, projector, submission, branch, proposal_id))
+        if came.refused is not None:
+            raise came.refused
+        return came
+
+    def answer(self, proposal_id: str, given: HumanAnswer) -> Proposal:
+        """Answer a waiting proposal; an approval is executed in the calling thread.
+
+        Raises:
+            RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
+        """
+        self.run(lambda work: answer(work, proposal_id, given))
+        return self._archive.proposal(proposal_id)
+
+    def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
+        """Call an approved execution off; what is under way is given up, and it ends failed.
+
+        Raises:
+            RefusedError: see ``world.pipeline.recover.cancel``.
+        """
+        self.run(lambda work: cancel(work, proposal_id, by=by, reason=reason))
+        return self._archive.proposal(proposal_id)
+
+    def resolve(
+        self, proposal_id: str, effect: str | None, choice: Choice, *, by: str, reason: str, value: Any = None
+    ) -> Proposal:
+        """Say as a person what became of an effect in doubt; the execution goes on in the calling thread.
+
+        Raises:
+            RefusedError: see ``world.pipeline.recover.resolve``.
+        """
+        self.run(lambda work: resolve(work, proposal_id, effect, choice, by=by, reason=reason, value=value))
+        return self._archive.proposal(proposal_id)
+
+    def create_branch(self, name: str, world: str, *, by: str, allow_failed: bool = False) -> None:
+        """Make a branch at a world.
+
+        Raises:
+            RefusedError: ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``BRANCH_EXISTS``, ``INVALID_NAME``.
+        """
+
+        def command(work: UnitOfWork) -> None:
+            check_base(work, world, allow_failed=allow_failed)
+            create_branch(work, name, world, by=by)
+
+        self.run(command)
+
+    def switch_branch(self, name: str, *, by: str) -> None:
+        """Make a branch the active one; undecided proposals are superseded (WP-epoch).
+
+        Raises:
+            RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
+        """
+        self.run(lambda work: switch_branch(work, name, by=by))
+
+
+def _project(
+    work: UnitOfWork,
+    projector: Projector,
+    submission: Callable[[IntentInstance], Submission],
+    branch: str | None,
+    proposal_id: str,
+) -> Projected:
+    head = find_branch(work, branch).head
+    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
+    if intent is None or isinstance(intent, RefusedError):
+        if record is not None:
+            work.emit(f"projection:{record.projection_id}", record)
+        return Projected(record, None, intent)
+    if record is not None:
+        record = replace(record, proposal_id=proposal_id, intent_id=intent.intent_id, intent_key=intent.intent_key)
+    submit(work, dataclasses.replace(submission(intent), record=record), proposal_id)
+    return Projected(record, proposal_id)

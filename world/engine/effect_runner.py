@@ -1,0 +1,95 @@
+"""Making one effect, between commits: not before its time, and only as long as somebody wants it (fencing).
+
+The log decides, and not what this process remembers: leases may have been revoked, or the execution called off or taken
+over, by anybody. Source: design sections 5 and 8; HC-journal.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from world.clock import Clock
+from world.core import EffectAnswer
+from world.errors import RefusedError
+from world.model.snapshot import ErrorValue
+from world.pipeline.execute import lost_leases, why_over
+from world.pipeline.unit_of_work import Task, UnitOfWork
+from world.state.ports import Executor, Performed
+from world.state.proposal import ROLLBACK
+from world.state.realm_state import RealmState
+
+__all__ = ["EffectRecorder", "make_effect"]
+
+STILL_WANTED_S: Final = 0.25
+"""How often it is looked whether an effect that waits is still wanted, in seconds."""
+
+Peek = Callable[[Callable[[RealmState], Any]], Any]
+
+
+def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed:
+    """Make an effect and return what came of it; one that nobody wants any more is not begun.
+
+    Args:
+        task: the effect; its request stands in the log.
+        executor: makes it.
+        peek: asks the realm as it is now.
+        clock: for an effect that is made again after a while.
+        closing: set when this process ends.
+
+    Raises:
+        RefusedError: ``LOG_CLOSED`` while it waited; then whoever comes next makes it.
+    """
+    wait_ms = max(0, task.not_before - clock.now_ms()) if task.not_before else 0
+    begins = time.monotonic() + wait_ms / 1000
+    over = _why_over(task, peek)
+    while over is None and (left := begins - time.monotonic()) > 0:
+        if closing.wait(min(left, STILL_WANTED_S)):
+            raise RefusedError("LOG_CLOSED", "The realm was closed while an effect waited to be made again.")
+        over = _why_over(task, peek)
+    if over is not None:
+        asked = task.requirement
+        return Performed(EffectAnswer(error=ErrorValue(*over, asked.action_id, asked.node_path, task.order.now)))
+    call = replace(task.call, why_over=lambda: _why_over(task, peek))
+    return executor.perform(task.order, task.requirement, call)
+
+
+def _why_over(task: Task, peek: Peek) -> tuple[str, str] | None:
+    """Return why an effect is not wanted any more, by the log as it is now; None while it is."""
+
+    def ask(realm: RealmState) -> tuple[str, str] | None:
+        proposal = realm.proposals.get(task.proposal_id)
+        under_way = None if proposal is None else proposal.requested.get(task.requirement.id)
+        if proposal is None or under_way is None or under_way.attempt != task.attempt:
+            return "NOT_WANTED", "Nobody waits for this effect any more."
+        if task.requirement.type == ROLLBACK and not lost_leases(realm, proposal):
+            return None  # what was called off is given back all the same
+        return why_over(realm, proposal)
+
+    told: tuple[str, str] | None = peek(ask)
+    return told
+
+
+class EffectRecorder:
+    """Takes up the effects that follow from a result, which every unit records first.
+
+    Args:
+        task: the effect.
+        performed: its result.
+    """
+
+    __slots__ = ("is_left", "performed", "task", "tasks")
+
+    def __init__(self, task: Task, performed: Performed) -> None:
+        """Wait to be recorded."""
+        self.task = task
+        self.performed = performed
+        self.tasks: list[Task] = []
+        self.is_left = False  # nobody will come for the tasks
+
+    def __call__(self, work: UnitOfWork) -> None:
+        """Hand over what follows, as a command of its own caller."""
+        work.tasks += self.tasks

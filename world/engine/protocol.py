@@ -1,0 +1,514 @@
+"""The World Protocol: submit, judge, execute, seal. The one writer of the log (design sections 1, 2, 5).
+
+Every command runs under the log's lock on a realm that has caught up with what others appended. Commands of many
+callers share a commit. A commit is durable before an effect is made, and effects are made between commits, never
+under the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
+from world.core import Domain
+from world.engine.commands import Commands, Projected, Projector
+from world.engine.effect_runner import EffectRecorder, make_effect
+from world.engine.event_bus import Subscribers
+from world.engine.lease_commands import LeaseCommands
+from world.errors import RefusedError
+from world.events.definitions import Event, WorldSealed
+from world.klis.ledger_codec import ledger_to_wire
+from world.klis.resources.resource import STANDARD, ResourceTypes
+from world.limits import Limits
+from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
+from world.model.canonical_json import canonical_text
+from world.model.snapshot import Snapshot
+from world.pipeline.arbitrate import carry_on, let_time_pass
+from world.pipeline.execute import fulfil
+from world.pipeline.judge import expire
+from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
+from world.pipeline.recover import recover
+from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
+from world.pipeline.unit_of_work import MAX_SNAPSHOTS, Task, UnitOfWork, WorkerRegistry
+from world.read_models.archive import Archive, known
+from world.read_models.index import IndexRows, has_new_copy
+from world.read_models.unit_lookup import UnitLookup
+from world.state.ports import Authority, Executor
+from world.state.realm_state import RealmState, apply_event
+
+__all__ = ["Alarm", "Command", "Projected", "Projector", "WorldProtocol"]
+
+MAX_CARRIERS: Final = 16
+"""Threads that make effects of executions that went on by themselves, at the same time."""
+
+CARRIERS_END_S: Final = 16.0
+"""How long closing waits for them, in seconds and all in all; what is not done then is gone on with later."""
+
+LOOK_AGAIN_MS: Final = 1_000
+"""After how long the alarm looks again at what could not be done when it was due."""
+
+_LOGGER = logging.getLogger("worldprotocol")
+R = TypeVar("R")
+Command = Callable[[UnitOfWork], Any]
+
+
+class Alarm(Protocol):
+    """Who sees to it that what is due is done while nobody calls."""
+
+    def tell(self, due: int | None) -> None:
+        """Take in when something is due next, ms since 1970; None is never."""
+        ...
+
+    def stop(self) -> None:
+        """Do nothing any more."""
+        ...
+
+
+class _SpoiledError(Exception):
+    """A command failed after it had emitted events; the whole unit is given up and done again without it."""
+
+    def __init__(self, pending: Pending[Command, Any], error: Exception) -> None:
+        self.pending = pending
+        self.error = error
+
+
+class WorldProtocol(Commands):
+    """One process's way into one realm; safe to use from many threads."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        domain: Domain,
+        authority: Authority,
+        executor: Executor,
+        clock: Clock,
+        ids: IdSource,
+        workers: WorkerRegistry,
+        limits: Limits | None = None,
+        types: ResourceTypes = STANDARD,
+        stopwatch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Work on an open, writable log whose view is ``world.read_models.index.Index``.
+
+        ``stopwatch`` gives the seconds of a monotonic clock, for ``max_unit_ms``; nothing recorded depends on it.
+
+        Attributes:
+            subscribers: who is told what is committed.
+        """
+        self._log = log
+        self._archive = Archive(log)
+        self._domain = domain
+        self._authority = authority
+        self._executor = executor
+        self._clock = clock
+        self._ids = ids
+        self._workers = workers
+        self._limits = limits or Limits()
+        self._types = types
+        self._stopwatch = stopwatch
+        self._is_unfinished = False
+        self._units_left = 0
+        self._realm: RealmState | None = None
+        self._recorded_ms: int | None = None  # time of the realm's last event, as far as that is known
+        self._snapshots: dict[str, Snapshot] = {}
+        self._performing: set[tuple[str, str]] = set()
+        self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
+        self._unrecorded: list[EffectRecorder] = []
+        self._unsettled = False
+        self._ledger_kept = 0
+        self._checkpoint_every = self._limits.checkpoint_every
+        self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
+        self.subscribers = Subscribers(self._archive)
+        self._alarm: Alarm | None = None
+        self._carriers: set[threading.Thread] = set()
+        self._closing = threading.Event()
+
+    @property
+    def archive(self) -> Archive:
+        """Past worlds and ended proposals."""
+        return self._archive
+
+    def now_ms(self) -> int:
+        """Return the time that would be recorded now, ms since 1970."""
+        return self._clock.now_ms()
+
+    @property
+    def leasing(self) -> LeaseCommands:
+        """Leases that are asked for directly, without a proposal."""
+        return LeaseCommands(self.run)
+
+    @property
+    def worker(self) -> str:
+        """The id of this process's worker."""
+        return self._workers.me
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell whether a worker certainly does not run any more."""
+        return self._workers.is_gone(worker)
+
+    @property
+    def domain(self) -> Domain:
+        """The domain whose actions run."""
+        return self._domain
+
+    def set_alarm(self, alarm: Alarm) -> None:
+        """Have somebody told, after every commit, when something is due next."""
+        self._alarm = alarm
+
+    def close(self) -> None:
+        """Say that this worker does nothing any more; what it left is free for others."""
+        self._closing.set()
+        try:
+            self.subscribers.close()
+            if self._alarm is not None:
+                self._alarm.stop()
+            for carrier in list(self._carriers):
+                carrier.join(CARRIERS_END_S / MAX_CARRIERS)
+        finally:
+            self._workers.close()
+
+    def settle(self) -> None:
+        """Do what is due: take over abandoned executions, decide what timed out, start what is approved."""
+        self.run(recover, others_too=True)
+
+    def tick(self) -> None:
+        """Do what is due and nobody called for: what ``settle`` does, each effect in a thread of its own."""
+        self.run(recover)
+        while len(self._carriers) < MAX_CARRIERS and (task := self._orphan()) is not None:
+            carrier = threading.Thread(target=self._carry, args=(task,), name="worldprotocol-carrier", daemon=True)
+            self._carriers.add(carrier)
+            carrier.start()
+
+    def _carry(self, task: Task) -> None:
+        """Make the effects of an execution that went on by itself, and then of others, until none is left."""
+        tasks = [task]
+        try:
+            while tasks:
+                tasks += self.perform(tasks.pop(0))
+                self.subscribers.tell()
+                self.subscribers.react()
+                if not tasks and (more := self._orphan()) is not None:
+                    tasks.append(more)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it; `recover` goes on from the journal
+            _LOGGER.warning("An execution that went on by itself was broken off: %s", error)
+            self._orphans += tasks
+            self._unsettled = True
+        finally:
+            self._carriers.discard(threading.current_thread())
+
+    # Looking
+
+    def realm(self) -> RealmState:
+        """Return the realm as of now, a copy of the caller's own."""
+        return self._archive.realm()
+
+    # Running commands
+
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
+        """Run one command in a shared commit, then make the effects it asked for, until none is left.
+
+        Args:
+            command: what to do.
+            others_too: also make the effects that nobody's command asked for: of proposals that went on because
+                something was released, or was due. Where there is an alarm, it is the one who makes them.
+
+        Raises:
+            RefusedError: what the command refuses, or ``CALL_FROM_HANDLER``.
+        """
+        self.subscribers.refuse_inside_handler()
+        others_too = others_too or self._alarm is None
+        tasks: list[Task] = []
+        try:
+            try:
+                result, tasks = self._group.submit(command)
+            finally:
+                self.subscribers.tell()
+                while task := tasks.pop(0) if tasks else self._orphan() if others_too else None:
+                    tasks += self.perform(task)
+                    self.subscribers.tell()
+        except BaseException:
+            self._orphans += tasks
+            self._unsettled = True  # what was broken off is looked after with the next command
+            raise
+        finally:
+            self.subscribers.react()
+            if self._orphans and self._alarm is not None and not others_too:
+                self._alarm.tell(0)
+        return cast(R, result)
+
+    def _orphan(self) -> Task | None:
+        try:
+            return self._orphans.pop()
+        except IndexError:
+            return None
+
+    def perform(self, task: Task) -> list[Task]:
+        """Make an effect and record what came of it; returns the effects that follow. A simulation puts it off."""
+        return self.record(self.make(task))
+
+    def make(self, task: Task) -> EffectRecorder:
+        """Make an effect that was requested in the log."""
+        try:
+            return EffectRecorder(
+                task, make_effect(task, self._executor, self._archive.peek, self._clock, self._closing)
+            )
+        except BaseException:
+            self._performing.discard((task.proposal_id, task.requirement.id))
+            raise
+
+    def record(self, recording: EffectRecorder) -> list[Task]:
+        """Record what came of an effect; returns the effects that follow."""
+        self._unrecorded.append(recording)  # should recording it fail now, the next unit does
+        try:
+            _, tasks = self._group.submit(recording)
+        except BaseException:
+            recording.is_left = True
+            self._orphans += recording.tasks
+            raise
+        return cast(list[Task], tasks)
+
+    def _run_batch(self, batch: list[Pending[Command, Any]]) -> None:
+        with self.subscribers.committing():
+            self.subscribers.committed(self._run_units(list(batch)))
+
+    def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+        """Run commands, without those that spoil it, and what is due, and return what was committed."""
+        committed: list[tuple[int, Event]] = []
+        self._units_left, self._is_unfinished = UNITS_AT_ONCE, False
+        while open_commands or (self._is_unfinished and self._units_left):
+            self._units_left = max(0, self._units_left - 1)
+            try:
+                if self._realm is None:  # before the lock is taken: whoever looks at it meanwhile may have to read
+                    self._realm, self._ledger_kept = self._archive.realm(), self._archive.ledger_position()[1]
+                    self._checkpoint_every = self._archive.checkpoint_every() or self._limits.checkpoint_every
+                committed += self._run_unit(open_commands)
+            except _SpoiledError as spoiled:
+                self._forget()
+                spoiled.pending.fail(spoiled.error)
+            except Exception as error:
+                self._forget()
+                if not committed:
+                    raise
+                for pending in open_commands:  # what earlier units committed is told all the same
+                    pending.fail(error)
+                self._is_unfinished = False
+            except BaseException:
+                self._forget()
+                raise
+            open_commands = [pending for pending in open_commands if not pending.settled]
+        return committed
+
+    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+        """Run commands in one transaction; settle them when it is committed."""
+        with self._log.write() as transaction:
+            confirming = [pending for pending in commands if _confirms_clock(pending)]
+            boot = boot_of(self._clock)
+            work, rows = self._begin(transaction, boot, is_confirmed=bool(confirming))
+            fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
+            asked: list[Task] = []
+            confirmed = _confirm_clock(work, confirming, asked, fits=fits)
+            recorded = self._unrecorded[:]
+            for done in recorded:
+                fulfil(work, done.task, done.performed)
+                done.tasks, work.tasks = work.tasks, []  # whoever made the effect makes the next one
+            left = [task for done in recorded if done.is_left for task in done.tasks]
+            unsettled = self._unsettled
+            if fits:
+                let_time_pass(work)
+                expire(work)
+                if unsettled or work.realm.is_effect_overdue(work.at):
+                    recover(work)
+                carry_on(work)
+            others, work.tasks = left + asked + work.tasks, []
+            is_early = work.is_unfinished and self._units_left > 0
+            remaining = [] if is_early else [pending for pending in commands if pending not in confirming]
+            outcomes = confirmed + self._outcomes(work, remaining, others, fits=fits)
+            if work.emitted:
+                self._write(transaction, work, rows, boot)
+                self._follow(work.realm)
+        self._performing |= work.claimed
+        for done in recorded:
+            self._unrecorded.remove(done)
+            claim = (done.task.proposal_id, done.task.requirement.id)
+            if claim not in work.claimed:
+                self._performing.discard(claim)
+        self._is_unfinished = work.is_unfinished
+        self._unsettled = work.is_unfinished or (self._unsettled and not unsettled)
+        while len(self._snapshots) > MAX_SNAPSHOTS:
+            self._snapshots.pop(next(iter(self._snapshots)))
+        self._orphans += others + work.tasks
+        if self._alarm is not None:
+            due = work.realm.next_due()
+            # What is due already was done just now, as far as it could be.
+            later = due if due is None or due > work.at else work.at + LOOK_AGAIN_MS
+            self._alarm.tell(0 if self._orphans else later)
+        for pending, result, error in outcomes:
+            if error is not None:
+                pending.fail(error)
+            else:
+                pending.succeed(result)
+        return [(item.position, item.event) for item in work.emitted]
+
+    def _outcomes(
+        self, work: UnitOfWork, commands: list[Pending[Command, Any]], others: list[Task], *, fits: bool
+    ) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
+        """Run commands until they have held the lock for ``max_unit_ms``; the others are left to the next unit."""
+        outcomes = []
+        end = self._stopwatch() + self._limits.max_unit_ms / 1000
+        for pending in commands:
+            outcomes.append(_outcome(work, pending, others, fits=fits))
+            if self._stopwatch() > end:
+                break
+        return outcomes
+
+    def _begin(
+        self, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool
+    ) -> tuple[UnitOfWork, IndexRows]:
+        realm = self._realm
+        assert realm is not None
+        for logged in transaction.new_events(realm.position):
+            event = known(logged)
+            apply_event(realm, event, logged.position)
+            self._recorded_ms = event.at
+        self._follow(realm)
+        clock = GuardedClock(self._clock, self._evidence(transaction, boot), is_confirmed=is_confirmed)
+        rows = IndexRows()
+        lookup = UnitLookup(transaction, self._archive, rows)
+
+        def on_emit(event: Event, position: int) -> None:
+            rows.add(event, position)
+            lookup.note(event)
+
+        work = UnitOfWork(
+            realm=realm,
+            lookup=lookup,
+            domain=self._domain,
+            authority=self._authority,
+            executor=self._executor,
+            clock=clock,
+            ids=self._ids,
+            workers=self._workers,
+            limits=self._limits,
+            types=self._types,
+            snapshots=self._snapshots,
+            performing=self._performing,
+            at=clock.now_ms(),
+            on_emit=on_emit,
+            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
+        )
+        return work, rows
+
+    def _follow(self, realm: RealmState) -> None:
+        """Have names of files compared in the workspace as the settings in force say."""
+        if self._executor.keeper is not None and realm.klis.settings is not None:
+            self._executor.keeper.follow(realm.klis.in_force.names)
+
+    def _write(self, transaction: Transaction, work: UnitOfWork, rows: IndexRows, boot: Boot | None) -> None:
+        self._add_checkpoints(work, rows)
+        self._keep_ledger(work, rows)
+        transaction.append(
+            [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
+        )
+        rows.write(transaction.cursor())
+        if boot is not None:
+            transaction.note_clocks(boot, work.at)
+        self._recorded_ms = work.emitted[-1].event.at  # forgotten with the realm, should the commit fail
+
+    def _evidence(self, transaction: Transaction, boot: Boot | None) -> Evidence:
+        """Return what the clock is compared with; the time of the last commit is read where no one noted it."""
+        clocks, size = transaction.clocks, transaction.head.size
+        if self._recorded_ms is None and size:
+            (last,) = transaction.new_events(size - 1)
+            self._recorded_ms = known(last).at
+        recorded = self._recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
+        limit = self._realm.klis.in_force.max_clock_ahead_ms if self._realm is not None else 0
+        was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
+        return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit, was_witnessed)
+
+    def _add_checkpoints(self, work: UnitOfWork, rows: IndexRows) -> None:
+        """Keep the full state of every so many worlds, so that any past one is near one (WP-restore)."""
+        for item in work.emitted:
+            event = item.event
+            if isinstance(event, WorldSealed) and event.height % self._checkpoint_every == 0:
+                data = work.snapshot(event.world_id).data
+                rows.add_checkpoint(event.world_id, canonical_text(data))
+
+    def _keep_ledger(self, work: UnitOfWork, rows: IndexRows) -> None:
+        """Keep a copy of the lease ledger once so much happened that loading it from the events would take long."""
+        realm = work.realm
+        if has_new_copy(realm.klis_version, self._ledger_kept, len(realm.klis.leases)):
+            rows.add_ledger(realm.position, realm.klis_version, canonical_text(ledger_to_wire(realm.klis)))
+            self._ledger_kept = realm.klis_version  # loaded anew with the realm, should the commit fail
+
+    def _forget(self) -> None:
+        """Drop what was folded but not committed; it is loaded again before the next command."""
+        self._realm = None
+        self._recorded_ms = None
+        self._snapshots.clear()
+
+
+def _confirms_clock(pending: Pending[Command, Any]) -> bool:
+    return getattr(pending.command, "confirms_clock", False)
+
+
+def _confirm_clock(
+    work: UnitOfWork, confirming: list[Pending[Command, Any]], others: list[Task], *, fits: bool
+) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
+    """Run the commands that confirm the clock, before anything else records the time that it reads."""
+    outcomes = [_outcome(work, pending, others, fits=fits) for pending in confirming]
+    for pending, _, error in outcomes:
+        if error is not None:
+            raise _SpoiledError(pending, error)
+    return outcomes
+
+
+def _outcome(
+    work: UnitOfWork, pending: Pending[Command, Any], others: list[Task], *, fits: bool
+) -> tuple[Pending[Command, Any], Any, Exception | None]:
+    """Run one command; its result comes with the effects it asked for, and ``others`` gets those of what went on."""
+    if (
+        not fits
+        and not isinstance(pending.command, EffectRecorder)
+        and not getattr(pending.command, "any_schema", False)
+    ):
+        refused = RefusedError(
+            "SCHEMA_MISMATCH",
+            "Another domain came into force since this realm was opened; open it again with that domain.",
+            in_force=work.realm.schema_hash,
+            at_hand=work.domain.schema.hash,
+        )
+        return pending, None, refused
+    before = len(work.emitted)
+    try:
+        if not isinstance(pending.command, EffectRecorder) and pending.command is not recover:
+            work.budget.start()
+        result = pending.command(work)
+        tasks, work.tasks = work.tasks, []
+        if fits:
+            carry_on(work)
+            others += work.tasks
+            work.tasks = []
+    except Exception as failure:  # raised again in the caller's own thread
+        error = _too_large(failure, len(work.emitted) - before) if isinstance(failure, UnitOverrunError) else failure
+        if len(work.emitted) != before:
+            raise _SpoiledError(pending, error) from failure
+        return pending, None, error
+    finally:
+        work.budget.stop()
+    return pending, (result, tasks), None
+
+
+def _too_large(overrun: UnitOverrunError, events: int) -> RefusedError:
+    return RefusedError(
+        "UNIT_TOO_LARGE",
+        f"The command held the log's lock for more than {overrun.limit_ms} ms (max_unit_ms), after {events} events, at "
+        f"{overrun.what}. Nothing of it was recorded; ask for less at once, or raise the limit max_unit_ms.",
+        limit_ms=overrun.limit_ms,
+        events=events,
+        at=overrun.what,
+    )

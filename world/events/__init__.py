@@ -1,0 +1,1 @@
+"""The events of the log: their payloads, topics and schema versions."""

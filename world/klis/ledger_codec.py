@@ -1,0 +1,145 @@
+"""The lease ledger as JSON, so that it can be kept beside the log and loaded without folding every event.
+
+What is stored says exactly what the fold of the same events says; what can be derived from it (who stands where, what
+is due when) is made again. It is a copy for speed: the events are what counts, and ``verify`` compares.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from world.errors import DamagedLogError
+from world.klis.ledger import AgentKey, Ledger, Request, queue_request, stand
+from world.klis.resources.resource import STANDARD, ResourceTypes
+from world.klis.session import Lease, Session
+from world.klis.settings import KlisSettings
+from world.klis.triple import Triple, read_triple
+
+__all__ = ["ledger_to_wire", "read_ledger"]
+
+
+def ledger_to_wire(ledger: Ledger) -> dict[str, Any]:
+    """Return a ledger as JSON; what has an order is a list."""
+    told = {
+        "settings": None if ledger.settings is None else ledger.settings.to_wire(),
+        "types": ledger.types.to_wire(),
+        "clock": ledger.clock,
+        "agents": [[rank[0], name] for name, rank in ledger.agents.items()],
+        "keys": [[key.key_id, key.agent_id, key.public, key.revoked] for key in ledger.keys.values()],
+        "nonces": [[agent, nonce, at] for (agent, nonce), at in ledger.nonces.items()],
+        "died": [[one.agent_id, one.session_id, one.dies, at] for one, at in ledger._died.items()],
+        "ended": [list(item) for item in ledger.ended.items()],
+        "lastToken": ledger.last_token,
+        "sequence": ledger.sequence,
+        "verdicts": ledger.verdicts,
+        "leases": [_lease_wire(lease) for lease in ledger.leases.values()],
+        "requests": [_request_wire(request) for request in ledger.requests.values()],
+    }
+    return told | ({"signedFrom": ledger.signed_from} if ledger.signed_from else {})
+
+
+def read_ledger(told: Mapping[str, Any]) -> Ledger:
+    """Return the ledger that ``ledger_to_wire`` told.
+
+    Raises:
+        DamagedLogError: ``INDEX_DAMAGED`` for what it never tells.
+    """
+    try:
+        return _read(told)
+    except (KeyError, TypeError, ValueError, AttributeError, DamagedLogError) as error:
+        raise DamagedLogError(
+            "INDEX_DAMAGED",
+            f"The lease ledger kept beside the log cannot be read ({error!r}); `worldctl doctor --rebuild` drops it.",
+        ) from None
+
+
+def _read(told: Mapping[str, Any]) -> Ledger:
+    ledger = Ledger(
+        settings=None if told["settings"] is None else KlisSettings.recorded(told["settings"]),
+        types=ResourceTypes.recorded(told["types"]) if told["types"] else STANDARD,
+        clock=told["clock"],
+        agents={name: (priority, name) for priority, name in told["agents"]},
+        keys={row[0]: AgentKey(row[0], row[1], row[2], revoked=row[3]) for row in told["keys"]},
+        signers={row[1] for row in told["keys"]},
+        nonces=OrderedDict(((agent, nonce), at) for agent, nonce, at in told["nonces"]),
+        ended=dict(told["ended"]),
+        last_token=told["lastToken"],
+        signed_from=told.get("signedFrom", 0),
+        sequence=told["sequence"],
+        verdicts=dict(told["verdicts"]),
+    )
+    for agent_id, session_id, dies, at in told["died"]:
+        session = _session(ledger, agent_id, session_id)
+        session.dies = dies
+        ledger._died[session] = at
+    for row in told["leases"]:
+        stand(ledger, _read_lease(ledger, row))
+    for row in told["requests"]:
+        request_id, agent_id, session_id, triples, since, sequence, ttl_ms, deadline = row
+        session = _session(ledger, agent_id, session_id)
+        wanted = tuple(_read_triple(one, ledger.types) for one in triples)
+        queue_request(ledger, Request(request_id, session, wanted, since, sequence, ttl_ms, deadline))
+    return ledger
+
+
+def _session(ledger: Ledger, agent_id: str, session_id: str) -> Session:
+    name = agent_id, session_id
+    known = ledger.sessions.get(name)
+    if known is None:
+        known = ledger.sessions[name] = Session(agent_id, session_id, ledger.agents[agent_id])
+    return known
+
+
+def _lease_wire(lease: Lease) -> list[Any]:
+    return [
+        lease.lease_id,
+        lease.token,
+        lease.session.agent_id,
+        lease.session.session_id,
+        _triple_wire(lease.triple),
+        lease.verdict_id,
+        lease.granted_at,
+        lease.ttl_ms,
+        lease.expires_at,
+        lease.hold_until,
+    ]
+
+
+def _read_lease(ledger: Ledger, row: list[Any]) -> Lease:
+    lease_id, token, agent_id, session_id, triple, verdict_id, granted_at, ttl_ms, expires_at, hold_until = row
+    lease = Lease(
+        lease_id,
+        token,
+        _session(ledger, agent_id, session_id),
+        _read_triple(triple, ledger.types),
+        verdict_id,
+        granted_at=granted_at,
+        ttl_ms=ttl_ms,
+        max_hold_ms=0,
+    )
+    lease.expires_at, lease.hold_until = expires_at, hold_until
+    return lease
+
+
+def _request_wire(request: Request) -> list[Any]:
+    return [
+        request.request_id,
+        request.session.agent_id,
+        request.session.session_id,
+        [_triple_wire(triple) for triple in request.triples],
+        request.since,
+        request.sequence,
+        request.ttl_ms,
+        request.deadline,
+    ]
+
+
+def _triple_wire(triple: Triple) -> list[str]:
+    return [triple.predicate.value, triple.resource.text, triple.confidence.value]
+
+
+def _read_triple(row: list[str], types: ResourceTypes) -> Triple:
+    predicate, resource, confidence = row
+    return read_triple({"predicate": predicate, "resource": resource, "confidence": confidence}, types)

@@ -1,0 +1,1 @@
+"""Resources of leases: names, their comparison and their normal form."""

@@ -1,0 +1,376 @@
+"""Logs in a SQLite file: WAL, one connection for writing, others for reading.
+
+A writer waits for ``BEGIN IMMEDIATE`` by asking often and briefly: SQLite's own busy handler sleeps up to 100
+ms and lets a busy neighbour starve everybody else. And a writer that met another one lately pauses before it
+takes the lock again, so that the other finds it free (SQLite has no queue). The database's main file is never
+opened but by SQLite itself, since closing it elsewhere in the process would drop SQLite's locks on it (POSIX
+advisory locks).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
+from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
+from world.log.opened_files import OpenedFiles, identity
+from world.log.store import (
+    Batch,
+    Cursor,
+    Durability,
+    Opening,
+    Row,
+    Store,
+    conflict,
+    key_range,
+    lost_tables,
+    newest,
+    not_a_log,
+)
+from world.log.tables import EVENTS
+from world.log.url import MEMORY
+from world.private_files import make_private
+
+_ASK_AGAIN_S: Final = (0.0001, 0.0002, 0.0003, 0.0003, 0.0005)
+_PAUSE_S: Final = 0.0006  # longer than a waiting writer sleeps before it asks again
+_POLITE_S: Final = 0.5  # how long after a commit of others pauses are made
+_UNWRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+_NOT_OURS: Final = ("no such table", "no such column", "unsupported file format")  # the schema was changed
+_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter for what the driver says about a bad schema
+_SCHEMA_BYTES: Final = 1 << 16  # our schema stands on the first page
+_OPEN_ATTEMPTS: Final = 3  # to open a file that is being replaced
+_NOT_STORED: Final = "Nothing of the commit was stored"
+_NOT_ACKNOWLEDGED: Final = "The commit is in the file that was opened, or in its -wal, and was not acknowledged"
+_SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class SqliteStore(Store):
+    """A SQLite file, or memory, with logs in it."""
+
+    shared = False
+    keeps_clocks = True
+    tables_sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    head_columns_sql = "SELECT name FROM pragma_table_info('wp_head')"
+
+    def __init__(
+        self, path: str, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int
+    ) -> None:
+        """Open the file; nothing is created but the file itself.
+
+        Args:
+            path: the file, or ``:memory:``.
+            read_only: change no byte.
+            create: make a file that does not exist.
+            durability: when a commit is safe.
+            busy_timeout_ms: how long to wait for the lock, in milliseconds.
+
+        Raises:
+            RefusedError: ``LOG_NOT_FOUND``, ``NOT_A_LOG``, or ``LOG_BUSY``.
+        """
+        super().__init__("sqlite", read_only=read_only)
+        self._path = path
+        self._patience_s = busy_timeout_ms / 1000
+        self._mutex = threading.RLock()  # guards the only connection of a database in memory
+        self._writer: sqlite3.Connection | None = None
+        self._files: OpenedFiles | None = None  # of a file that is open for writing
+        self._commits_of_others = 0  # SQLite's data_version of the writing connection
+        self._polite_until = 0.0
+        if path != MEMORY:
+            _check_path(path, create=create, read_only=read_only)
+        try:
+            self._open(durability)
+        except _UNREADABLE as error:
+            self.close()
+            raise self.translate(error) from error
+
+    def _open(self, durability: Durability) -> None:
+        self._readers: Readers | ReadOnlyReaders | None = None
+        if self.read_only and self._path != MEMORY:
+            self._readers = ReadOnlyReaders(self._path)
+            return
+        self._writer = self._connect()
+        level = "FULL" if durability == "full" else "NORMAL"
+        self._patiently(self._writer, f"PRAGMA synchronous={level}")  # reads the schema, so it needs a lock
+        if self._path != MEMORY:
+            self._note_companions()
+            self._readers = Readers(self._path)
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the connection for writing, and note which file it has opened."""
+        if self._path == MEMORY:
+            return self._connect_once()
+        for _ in range(_OPEN_ATTEMPTS):
+            before = identity(self._path)
+            connection = self._connect_once()
+            self._files = OpenedFiles(self._path)
+            if before is None or before == identity(self._path):
+                return connection
+            connection.close()
+        raise LogBusyError("LOG_BUSY", f"{self._path} is being replaced; try again.", path=self._path)
+
+    def _note_companions(self) -> None:
+        """Note ``-wal`` and ``-shm``, which SQLite opens with the first read in WAL mode."""
+        self._patiently(self._own(), "SELECT count(*) FROM sqlite_schema")
+        if self._files is not None:
+            self._files.note_companions()
+
+    def _connect_once(self) -> sqlite3.Connection:
+        if self._path != MEMORY:
+            with suppress(OSError):  # SQLite says what is wrong; its other files get the mode of this one
+                make_private(self._path)
+        name = MEMORY if self._path == MEMORY else file_uri(self._path, "rw" if _holds(self._path) else "rwc")
+        connection = sqlite3.connect(
+            name, uri=self._path != MEMORY, timeout=0, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA trusted_schema=OFF")  # a file from elsewhere runs no functions of ours
+        connection.execute("PRAGMA foreign_keys=ON")
+        return connection
+
+    def describe(self) -> str:
+        """Return the file's path."""
+        return self._path
+
+    def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
+        """See ``Store.query``."""
+        if self._files is not None:
+            self._files.refuse_moved()
+        try:
+            if self._readers is not None:
+                return self._readers.query(sql, parameters)
+            with self._mutex:
+                return fetch(self._own(), sql, parameters)
+        except _UNREADABLE as error:
+            raise self.translate(error) from error
+
+    @contextmanager
+    def migrating(self) -> Iterator[Cursor]:
+        """See ``Store.migrating``."""
+        with self._mutex:
+            try:
+                self._patiently(self._own(), "BEGIN IMMEDIATE")
+                yield self._own().cursor()
+                self._check_files(_NOT_STORED)
+                self._patiently(self._own(), "COMMIT")  # before WAL is on, readers can be in the way
+                self._check_files(_NOT_ACKNOWLEDGED)
+            except sqlite3.Error as error:
+                raise self.translate(error) from error
+            finally:
+                self._abandon()
+
+    def settle(self) -> None:
+        """See ``Store.settle``."""
+        if self._path == MEMORY or self.read_only:
+            return
+        try:
+            self._patiently(self._own(), "PRAGMA journal_mode=WAL")
+            self._note_companions()
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def begin(self, log_id: int, known: int) -> Opening:
+        """See ``Store.begin``."""
+        self._mutex.acquire()
+        try:
+            writer = self._own()
+            if self._files is not None:
+                self._files.refuse_moved()
+            if time.monotonic() < self._polite_until:
+                time.sleep(_PAUSE_S)
+            self._patiently(writer, "BEGIN IMMEDIATE")
+            self._notice_others(writer)
+            head = self.within(self.sql.last_head, **key_range(log_id))
+            views = self.within(self.sql.read_views, view_log=log_id)
+            clocks = self.within(self.sql.read_clock, log_id=log_id)
+        except BaseException as error:
+            self.end()
+            if isinstance(error, sqlite3.Error):
+                raise self.translate(error) from error
+            raise
+        size, root, last = newest(head)
+        return Opening(size, last, root, views, clock=clocks[0] if clocks else None)
+
+    def cursor(self) -> Cursor:
+        """See ``Store.cursor``."""
+        return self._own().cursor()
+
+    def commit(self, batch: Batch | None) -> None:
+        """See ``Store.commit``."""
+        writer = self._own()
+        if batch is not None:
+            sql = self.sql
+            if len(batch.events) == 1:
+                writer.execute(sql.insert_event.sql, batch.events[0])
+            else:
+                writer.executemany(sql.insert_event.sql, batch.events)
+            writer.execute(self.head_statement.sql, self.head_row(batch))
+            if batch.chunks:
+                writer.executemany(sql.insert_chunk.sql, batch.chunks)
+            if batch.clock is not None:
+                writer.execute(sql.keep_clock.sql, batch.clock)
+        self._check_files(_NOT_STORED)
+        writer.execute("COMMIT")
+        self._check_files(_NOT_ACKNOWLEDGED)  # it may have been moved since the check before
+
+    def _check_files(self, consequence: str) -> None:
+        if self._files is not None:
+            self._files.check(consequence)
+
+    def end(self) -> None:
+        """See ``Store.end``."""
+        self._abandon()
+        self._mutex.release()
+
+    def translate(self, error: Exception) -> Exception:
+        """See ``Store.translate``."""
+        return translate(error, self._path)
+
+    def problems(self, most: int) -> list[str]:
+        """See ``Store.problems``; SQLite looks through every page of the file."""
+        try:
+            told = [str(row[0]) for row in self.query(f"PRAGMA integrity_check({most})", ())]
+        except DamagedLogError as damage:
+            return [damage.message]
+        return [] if told == ["ok"] else told
+
+    def close(self) -> None:
+        """See ``Store.close``."""
+        with self._mutex:
+            readers, self._readers = getattr(self, "_readers", None), None
+            writer, self._writer = self._writer, None
+            if readers is not None:
+                readers.close()
+            if writer is not None:
+                writer.close()
+
+    def _own(self) -> sqlite3.Connection:
+        if self._writer is None:
+            raise RefusedError("LOG_CLOSED" if not self.read_only else "LOG_READ_ONLY", _closed(self.read_only))
+        return self._writer
+
+    def _abandon(self) -> None:
+        if self._writer is not None and self._writer.in_transaction:
+            with suppress(sqlite3.Error):  # SQLite rolls back by itself after grave errors
+                self._writer.execute("ROLLBACK")
+
+    def _notice_others(self, writer: sqlite3.Connection) -> None:
+        (version,) = writer.execute("PRAGMA data_version").fetchone()
+        if version != self._commits_of_others:
+            if self._commits_of_others:
+                self._polite_until = time.monotonic() + _POLITE_S
+            self._commits_of_others = version
+
+    def _patiently(self, connection: sqlite3.Connection, sql: str) -> None:
+        """Execute a statement that needs a lock, asking again until the patience ends."""
+        end = time.monotonic() + self._patience_s
+        attempt = 0
+        while True:
+            try:
+                connection.execute(sql).fetchall()
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _SQLITE_BUSY or time.monotonic() >= end:
+                    raise
+            time.sleep(_ASK_AGAIN_S[min(attempt, len(_ASK_AGAIN_S) - 1)])
+            attempt += 1
+
+
+def file_uri(path: str, mode: str, **options: int) -> str:
+    """Return the URI by which SQLite opens a file in a mode (``ro``, ``rw``, ``rwc``)."""
+    extra = "".join(f"&{name}={value}" for name, value in options.items())
+    return f"file:{quote(os.path.abspath(path))}?mode={mode}{extra}"
+
+
+def translate(error: Exception, path: str) -> Exception:
+    """Return the error of ours for an error of SQLite's driver; other errors are returned as they are."""
+    if isinstance(error, UnicodeDecodeError):  # from the driver's own message about a damaged schema
+        return DamagedLogError("LOG_DAMAGED", f"The file {path} is damaged. Restore it from a copy.", path=path)
+    if not isinstance(error, sqlite3.Error):
+        return error
+    if str(error).startswith(_NOT_OURS):
+        return DamagedLogError(
+            "LOG_DAMAGED",
+            f"The file {path} is damaged: {error}. `worldctl doctor --rebuild` makes a lost index again; restore "
+            "anything else from a copy.",
+            path=path,
+            reason=str(error),
+        )
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _SQLITE_BUSY:
+        return LogBusyError("LOG_BUSY", f"Another writer keeps {path} locked; try again.", path=path)
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _UNWRITTEN:
+        return _without_room(path, is_full=code == sqlite3.SQLITE_FULL)
+    if code == sqlite3.SQLITE_CORRUPT:
+        return DamagedLogError(
+            "LOG_DAMAGED",
+            f"The file {path} is damaged ({error}). Restore it from a copy.",
+            path=path,
+            reason=str(error),
+        )
+    if code == sqlite3.SQLITE_NOTADB:
+        return _no_database(path)
+    if code == sqlite3.SQLITE_CONSTRAINT:
+        return conflict(str(error))
+    if code == sqlite3.SQLITE_READONLY:
+        return RefusedError("LOG_READ_ONLY", f"The file {path} cannot be written; check its permissions.", path=path)
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return RefusedError(
+            "LOG_UNAVAILABLE", f"The file {path} cannot be opened; check path and permissions.", path=path
+        )
+    if isinstance(error, sqlite3.ProgrammingError):
+        return RefusedError("LOG_CLOSED", _closed(False))
+    return WorldProtocolError("LOG_FAILED", f"SQLite failed on {path}: {error}.", path=path)
+
+
+def _check_path(path: str, *, create: bool, read_only: bool) -> None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        if create and not read_only:
+            if os.path.isdir(os.path.dirname(os.path.abspath(path))):
+                return
+            raise RefusedError("LOG_NOT_FOUND", f"The directory of {path} does not exist; make it first.") from None
+        raise RefusedError("LOG_NOT_FOUND", f"There is no file {path}. Check the path, or create the log.") from None
+    except OSError as error:
+        raise RefusedError("LOG_UNAVAILABLE", f"The file {path} cannot be reached: {error.strerror}.") from None
+    if os.path.isdir(path):
+        raise not_a_log(path, "it is a directory; give the file in it")
+    if not os.path.isfile(path):
+        raise not_a_log(path, "it is no regular file")
+    if status.st_size == 0 and not create:
+        raise not_a_log(path, "the file is empty; create the log, or give another file", is_empty=True)
+
+
+def _without_room(path: str, *, is_full: bool) -> StorageFullError:
+    reason = f"There is no room left for {path}"
+    if not is_full:  # what a limit on the size of files looks like, and a disk that fails
+        reason = f"{path} could not be written: there is no room left, files may not grow so large, or the disk fails"
+    return StorageFullError(
+        "STORAGE_FULL", f"{reason}. Nothing was appended; free some space and try again.", path=path
+    )
+
+
+def _no_database(path: str) -> WorldProtocolError:
+    """Return the error for a file that SQLite does not take for a database: a damaged log where it has our tables."""
+    beginning = b""
+    with suppress(OSError), open(path, "rb") as file:
+        beginning = file.read(_SCHEMA_BYTES)
+    if f"CREATE TABLE {EVENTS.name}".encode() in beginning:
+        return lost_tables(path, "its first bytes are not those of a SQLite database")
+    return not_a_log(path, "the file is no SQLite database")
+
+
+def _holds(path: str) -> bool:
+    return os.path.exists(path)
+
+
+def _closed(read_only: bool) -> str:
+    if read_only:
+        return "The log was opened to be read only; open it for writing."
+    return "The log was closed; open it again."

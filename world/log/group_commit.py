@@ -1,0 +1,159 @@
+"""Group commit: callers that arrive while a batch is being committed share the next one.
+
+There is no thread of its own. The first caller becomes the leader and runs the batch that is queued, its own
+command among it; the others wait. When its batch is done the leader hands over to the first caller that is
+still waiting, so nobody serves others for long. A lone caller runs its command in its own thread without any
+switch. A batch that calls for another one in its own thread would wait for itself; it is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from world.errors import RefusedError, WorldProtocolError
+
+MAX_BATCH: Final = 256
+"""Commands that share one commit at most, by default."""
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+class Pending(Generic[C, R]):
+    """A command in a batch; whoever runs the batch settles it, once."""
+
+    __slots__ = ("_error", "_result", "_wake", "command", "leads", "settled")
+
+    def __init__(self, command: C) -> None:
+        """Queue a command."""
+        self.command = command
+        self.settled = False
+        self.leads = False
+        self._result: R | None = None
+        self._error: BaseException | None = None
+        self._wake = threading.Lock()
+        self._wake.acquire()
+
+    def succeed(self, result: R) -> None:
+        """Give the caller a result, unless the command is settled already."""
+        if not self.settled:
+            self._result = result
+            self.settled = True
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error in the caller, unless the command is settled already."""
+        if not self.settled:
+            self._error = error
+            self.settled = True
+
+    def wait(self) -> None:
+        """Block until ``wake``."""
+        self._wake.acquire()
+
+    def wake(self) -> None:
+        """Let the waiting caller go on."""
+        self._wake.release()
+
+    def outcome(self) -> R:
+        """Return the result or raise the error of a settled command."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # settled without an error: R, which may include None
+
+
+class GroupCommit(Generic[C, R]):
+    """Runs commands in shared batches, one batch at a time, in order of arrival."""
+
+    def __init__(self, run_batch: Callable[[list[Pending[C, R]]], None], *, max_batch: int = MAX_BATCH) -> None:
+        """Make a queue.
+
+        Args:
+            run_batch: runs commands in order and settles each of them (``succeed`` or ``fail``). An exception
+                it raises becomes the error of every command it left open.
+            max_batch: most commands in one batch.
+        """
+        self._run_batch = run_batch
+        self._max_batch = max_batch
+        self._mutex = threading.Lock()
+        self._queue: deque[Pending[C, R]] = deque()
+        self._led = False
+        self._leader: int | None = None
+
+    def submit(self, command: C) -> R:
+        """Run a command in a batch with others and return its result.
+
+        Raises:
+            RefusedError: ``CALL_FROM_WITHIN`` in a thread that runs a batch: whatever the batch calls must not.
+            WorldProtocolError: ``BATCH_INTERRUPTED`` when the batch was broken off by an interrupt in another
+                thread: it is not known whether the command took effect.
+            Exception: what the command failed with.
+        """
+        if self._leader == threading.get_ident():  # nobody else writes this thread's name there
+            raise RefusedError(
+                "CALL_FROM_WITHIN",
+                "A rule, projection, action or computed value cannot call the world that is asking it; it would wait "
+                "for itself. Answer from what it is given, and make the call when the world has returned, or in an "
+                "effect handler or a scheduled reaction.",
+            )
+        mine: Pending[C, R] = Pending(command)
+        try:
+            with self._mutex:
+                self._queue.append(mine)
+                if not self._led:
+                    self._led = mine.leads = True
+            if not mine.leads:
+                mine.wait()
+            if mine.leads:
+                self._lead(mine)
+        except BaseException:
+            self._abandon(mine)
+            raise
+        return mine.outcome()
+
+    def _lead(self, mine: Pending[C, R]) -> None:
+        """Run one batch; the leader's own command is its first."""
+        batch: list[Pending[C, R]] = []
+        error: BaseException = WorldProtocolError(
+            "BATCH_INTERRUPTED",
+            "The shared commit was interrupted; whether the command took effect is not known. "
+            "Load the state again before you repeat it.",
+        )
+        try:
+            with self._mutex:
+                self._leader = threading.get_ident()
+                while self._queue and len(batch) < self._max_batch:
+                    batch.append(self._queue.popleft())
+            self._run_batch(batch)
+            error = WorldProtocolError("NOT_SETTLED", "The batch ended without a result for the command.")
+        except Exception as failure:  # noqa: BLE001  # it becomes the error of every caller left open
+            error = failure
+        finally:
+            for item in batch:
+                item.fail(error)
+            self._hand_over(mine)
+            for item in batch:
+                if item is not mine:
+                    item.wake()
+
+    def _hand_over(self, mine: Pending[C, R]) -> None:
+        """Make the first caller in the queue the leader, or nobody; only who leads can do that, once."""
+        with self._mutex:
+            if not mine.leads:
+                return
+            self._leader = None
+            mine.leads = False
+            if self._queue:
+                self._queue[0].leads = True
+                self._queue[0].wake()
+            else:
+                self._led = False
+
+    def _abandon(self, mine: Pending[C, R]) -> None:
+        """Take back a command whose caller was interrupted in the queue; a running batch goes on."""
+        with self._mutex:
+            if mine in self._queue:
+                self._queue.remove(mine)
+        self._hand_over(mine)

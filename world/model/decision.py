@@ -1,0 +1,253 @@
+"""What an Authority says, and the record of it (World Protocol: WP-decision; intent specification 13.3).
+
+A ``Ruling`` is an opinion with the trace of every rule; a ``DecisionRecord`` is the one terminal decision about a
+proposal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from world.model.actor import ActorRef
+from world.model.intent import IntentScope
+from world.model.value import Identifier, Text, Value
+
+RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "abstain", "delegate", "none", "error"]
+Verdict = Literal["approve", "reject", "wait"]
+HumanChoice = Literal["approve", "reject", "narrow", "abstain", "ask", "reply", "delegate", "escalate"]
+OnTimeout = Literal["approve", "reject", "escalate"]
+VoteRule = Literal["unanimous", "majority", "threshold"]
+
+VOTE_RULES: Final = frozenset(get_args(VoteRule))
+"""How votes are counted."""
+
+HUMAN_ANSWER: Final = "human answer"
+"""What stands for a rule's name where a person spoke; rules' names hold no spaces."""
+
+ENGINE: Final = "the engine"
+"""What stands for a rule's name where the engine itself rejected, whatever was ruled (``world.model.overruling``)."""
+
+REMARKS: Final = frozenset({"ask", "reply"})
+"""Answers that are recorded and change no ruling: a question back, and what the proposer says to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many of those who are asked must approve, where one approval is not enough.
+
+    Args:
+        rule: all of them, more than half of them, or ``threshold`` of them.
+        threshold: for ``threshold``: how many.
+    """
+
+    rule: VoteRule
+    threshold: int | None = None
+
+    def needed(self, members: int) -> int:
+        """Return how many of this many members must approve."""
+        if self.rule == "threshold":
+            return self.threshold or 1
+        return members if self.rule == "unanimous" else members // 2 + 1
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the rule as JSON; a threshold stands there where it counts."""
+        return {"rule": self.rule} if self.threshold is None else {"rule": self.rule, "threshold": self.threshold}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Quorum:
+        """Read what ``to_wire`` wrote."""
+        return cls(wire["rule"], wire.get("threshold"))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOutcome:
+    """What one rule said about one case.
+
+    Args:
+        rule: the rule's name in its policy.
+        source: where the rule stands (distribution, module and line), for people.
+        answer: approve, reject, narrow, escalate, none (no opinion) or error (which refuses); of people also
+            abstain and delegate.
+        reason: the rule's own words.
+        scope: the narrower scope, for ``narrow``.
+        to: ids of the actors asked, for ``escalate``; of the one who answers instead, for ``delegate``.
+        decisive: True for the outcome that decided; in a decision, where the engine overruled the rest, that of it.
+        quorum: for ``escalate``: how many of ``to`` must approve; None is any one of them.
+    """
+
+    rule: str
+    source: str
+    answer: RuleAnswer
+    reason: str = ""
+    scope: IntentScope | None = None
+    to: tuple[str, ...] = ()
+    decisive: bool = False
+    quorum: Quorum | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the outcome as JSON; absent parts are left out."""
+        wire: dict[str, Any] = {"rule": self.rule, "source": self.source, "answer": self.answer}
+        if self.reason:
+            wire["reason"] = self.reason
+        if self.scope is not None:
+            wire["scope"] = self.scope.to_wire()
+        if self.to:
+            wire["to"] = list(self.to)
+        if self.quorum is not None:
+            wire["quorum"] = self.quorum.to_wire()
+        if self.decisive:
+            wire["decisive"] = True
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> RuleOutcome:
+        """Read what ``to_wire`` wrote."""
+        scope, quorum = wire.get("scope"), wire.get("quorum")
+        return cls(
+            rule=wire["rule"],
+            source=wire["source"],
+            answer=wire["answer"],
+            reason=wire.get("reason", ""),
+            scope=None if scope is None else IntentScope.read(scope),
+            to=tuple(wire.get("to", ())),
+            decisive=wire.get("decisive", False),
+            quorum=None if quorum is None else Quorum.from_wire(quorum),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """An Authority's answer to a case; equal cases give equal rulings.
+
+    Args:
+        verdict: approve, reject, or wait (for people).
+        authority: which authority spoke, such as ``auto_approve`` or ``policy_rules:repository``.
+        reason: one sentence for people.
+        approved_scope: for approve: where the intent may write; None is no restriction.
+        trace: the outcome of every rule, in order.
+        policy_hash: hash of the policy that was applied; None where no policy takes part.
+        ask: for wait: ids of the actors who may answer; ``*`` stands for any human.
+        timeout_ms: for wait: how long to wait, in milliseconds; None is for ever.
+        on_timeout: what happens when the time is over.
+        step: how many further steps of the binding's chain it has gone up.
+    """
+
+    verdict: Verdict
+    authority: str
+    reason: str
+    approved_scope: IntentScope | None = None
+    trace: tuple[RuleOutcome, ...] = ()
+    policy_hash: str | None = None
+    ask: tuple[str, ...] = ()
+    timeout_ms: int | None = None
+    on_timeout: OnTimeout = "reject"
+    step: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the ruling as JSON; absent parts are left out, ``approvedScope`` is always there on approve."""
+        wire: dict[str, Any] = {"verdict": self.verdict, "authority": self.authority, "reason": self.reason}
+        if self.verdict == "approve":
+            wire["approvedScope"] = None if self.approved_scope is None else self.approved_scope.to_wire()
+        if self.trace:
+            wire["trace"] = [outcome.to_wire() for outcome in self.trace]
+        if self.policy_hash is not None:
+            wire["policyHash"] = self.policy_hash
+        if self.verdict == "wait":
+            wire |= {"ask": list(self.ask), "onTimeout": self.on_timeout}
+            if self.timeout_ms is not None:
+                wire["timeoutMs"] = self.timeout_ms
+        if self.step:
+            wire["step"] = self.step
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Ruling:
+        """Read what ``to_wire`` wrote."""
+        scope = wire.get("approvedScope")
+        return cls(
+            verdict=wire["verdict"],
+            authority=wire["authority"],
+            reason=wire["reason"],
+            approved_scope=None if scope is None else IntentScope.read(scope),
+            trace=tuple(RuleOutcome.from_wire(outcome) for outcome in wire.get("trace", ())),
+            policy_hash=wire.get("policyHash"),
+            ask=tuple(wire.get("ask", ())),
+            timeout_ms=wire.get("timeoutMs"),
+            on_timeout=wire.get("onTimeout", "reject"),
+            step=wire.get("step", 0),
+        )
+
+
+class HumanAnswer(Value):
+    """What a person said about a waiting proposal.
+
+    ``ask`` sends a question back and ``reply`` answers one; both decide nothing. ``delegate`` hands the own seat on
+    to ``to``, and ``escalate`` hands the question up to the next step of the binding's chain.
+    """
+
+    answer_id: Identifier
+    by: ActorRef
+    choice: HumanChoice
+    scope: IntentScope | None = None
+    to: Identifier | None = None
+    reason: Text = ""
+
+
+def voters(binding: Mapping[str, Any]) -> list[str]:
+    """Return the ids of all who vote by a binding, in any of its steps; they must be registered."""
+    return [member for one in (binding, *binding.get("then", ())) for member in one.get("members", ())]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """The one terminal decision about a proposal (WP-decision).
+
+    ``approved_scope`` is meaningful for approvals only: a copy of the proposed scope, a narrower one, or None for no
+    restriction (INT-13.3).
+    """
+
+    decision_id: str
+    proposal_id: str
+    authority: str
+    decision: Literal["approved", "rejected"]
+    reason: str
+    decided_at: int
+    approved_scope: IntentScope | None = None
+    policy_hash: str | None = None
+    trace: tuple[RuleOutcome, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the record as JSON; ``approvedScope`` is there exactly when approved."""
+        wire: dict[str, Any] = {
+            "decisionId": self.decision_id,
+            "proposalId": self.proposal_id,
+            "authority": self.authority,
+            "decision": self.decision,
+            "reason": self.reason,
+            "decidedAt": self.decided_at,
+        }
+        if self.decision == "approved":
+            wire["approvedScope"] = None if self.approved_scope is None else self.approved_scope.to_wire()
+        if self.policy_hash is not None:
+            wire["policyHash"] = self.policy_hash
+        if self.trace:
+            wire["trace"] = [outcome.to_wire() for outcome in self.trace]
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> DecisionRecord:
+        """Read what ``to_wire`` wrote."""
+        scope = wire.get("approvedScope")
+        return cls(
+            decision_id=wire["decisionId"],
+            proposal_id=wire["proposalId"],
+            authority=wire["authority"],
+            decision=wire["decision"],
+            reason=wire["reason"],
+            decided_at=wire["decidedAt"],
+            approved_scope=None if scope is None else IntentScope.read(scope),
+            policy_hash=wire.get("policyHash"),
+            trace=tuple(RuleOutcome.from_wire(outcome) for outcome in wire.get("trace", ())),
+        )

@@ -1,0 +1,187 @@
+"""Who is who: the hashes that name intents, catalogs, snapshots, worlds, schemas and requirements.
+
+Every id here is a pure function of content, SHA-256 over RFC 8785 text, in lower-case hex.
+Sources: intent specification 6.2.1 and 7.4.4; World Protocol (WP-world, WP-hash); design section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from world.model.canonical_json import canonical_bytes, canonical_text, digest, sha256_hex, utf16_key
+
+
+def intent_key(schema_hash: str, action_type: str, action_input: Any = None, scope: Any = None) -> str:
+    """Return the semantic identity of an intent (INT-6.2.1, INV-I2).
+
+    Args:
+        schema_hash: the hash of the schema the intent is meant for.
+        action_type: the action's identifier.
+        action_input: the input, None when absent.
+        scope: the scope proposal in wire form, None when absent.
+
+    Raises:
+        RefusedError: ``NOT_CANONICAL`` when input or scope have no canonical text.
+    """
+    text = f"{schema_hash}:{action_type}:{canonical_text(action_input)}:{canonical_text(scope)}"
+    return sha256_hex(text.encode())
+
+
+def catalog_hash(
+    schema_hash: str, actions: Iterable[Mapping[str, Any]], pruning: Mapping[str, Any] | None = None
+) -> str:
+    """Return the hash of an action catalog (intent specification 7.4.4).
+
+    Args:
+        schema_hash: the hash of the schema the actions belong to.
+        actions: the final list, each with ``type``, ``status`` and ``reason``; the reason counts only when
+            unknown.
+        pruning: the pruning options; absent ones take their defaults.
+    """
+    given = dict(pruning or {})
+    applied = {
+        "policy": _or(given.get("policy"), "drop_unavailable"),
+        "includeUnknown": _or(given.get("includeUnknown"), True),
+        "sort": _or(given.get("sort"), "type_lex"),
+        "maxActions": given.get("maxActions"),
+    }
+    entries = ",".join(_catalog_entry(action["type"], action["status"], action.get("reason")) for action in actions)
+    return sha256_hex(f"{schema_hash}:[{entries}]:{canonical_text(applied)}".encode())
+
+
+def _catalog_entry(action: Any, status: Any, reason: Any) -> str:
+    """Return the canonical text of what of an action enters a catalog's hash."""
+    told = reason if status == "unknown" else None
+    if type(action) is str and type(status) is str and (told is None or type(told) is str):
+        return _catalog_text(action, status, told)
+    return canonical_text({"type": action, "status": status, "reason": told})
+
+
+@lru_cache(maxsize=16_384)
+def _catalog_text(action: str, status: str, reason: str | None) -> str:
+    return canonical_text({"type": action, "status": status, "reason": reason})
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def snapshot_hash(snapshot: Mapping[str, Any]) -> str:
+    """Return the hash of a terminal snapshot in wire form (WP-hash).
+
+    Only ``data`` without its ``$`` members and the terminal facts of ``system`` enter; messages, timestamps,
+    computed values, input, meta and the raw status do not.
+    """
+    system = snapshot["system"]
+    return state_hash(
+        snapshot["data"],
+        errors=system.get("errors") or (),
+        last_error=system.get("lastError"),
+        pending_ids=[requirement["id"] for requirement in system.get("pendingRequirements") or ()],
+    )
+
+
+def state_hash(
+    data: Mapping[str, Any],
+    *,
+    errors: Sequence[Mapping[str, Any]] = (),
+    last_error: Mapping[str, Any] | None = None,
+    pending_ids: Sequence[str] = (),
+) -> str:
+    """Return the snapshotHash of the parts that count; see ``snapshot_hash``."""
+    if last_error is None and not errors and not pending_ids:
+        return sha256_hex(b'{"data":' + canonical_bytes(semantic_data(data)) + _COMPLETED)
+    failed = last_error is not None or bool(pending_ids)
+    signatures = [signature(error) for error in errors]
+    if len(signatures) > 1:
+        signatures.sort(key=digest)
+    pending = digest({"pendingIds": sorted(pending_ids, key=utf16_key)}) if pending_ids else "empty"
+    system = {
+        "terminalStatus": "failed" if failed else "completed",
+        "errors": signatures,
+        "pendingDigest": pending,
+    }
+    return sha256_hex(
+        b'{"data":' + canonical_bytes(semantic_data(data)) + b',"system":' + canonical_bytes(system) + b"}"
+    )
+
+
+_COMPLETED = b',"system":{"errors":[],"pendingDigest":"empty","terminalStatus":"completed"}}'
+"""How the canonical text of a state without errors and pending requirements ends."""
+
+
+def semantic_data(data: Any) -> Any:
+    """Return the data without its top-level ``$`` members, which belong to hosts and tools."""
+    if not isinstance(data, Mapping) or not any(key.startswith("$") for key in data):
+        return data
+    return {key: value for key, value in data.items() if not key.startswith("$")}
+
+
+def signature(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of an error value is the same in every run: code, source and deterministic context."""
+    source = error.get("source") or {}
+    kept = {
+        "code": error["code"],
+        "source": {"actionId": source.get("actionId"), "nodePath": source.get("nodePath")},
+    }
+    if error.get("context") is not None:
+        kept["context"] = error["context"]
+    return kept
+
+
+def policy_hash(description: Mapping[str, Any]) -> str:
+    """Return the hash of a policy's description (its ``hash`` left out), by which rulings and decisions name it."""
+    return digest({name: part for name, part in description.items() if name != "hash"})
+
+
+def content_id(schema_hash: str, snapshot_hash_hex: str) -> str:
+    """Return the id that equal contents share: SHA-256(JCS({schemaHash, snapshotHash}))."""
+    if _is_word(schema_hash) and _is_word(snapshot_hash_hex):
+        return sha256_hex(f'{{"schemaHash":"{schema_hash}","snapshotHash":"{snapshot_hash_hex}"}}'.encode())
+    return digest({"schemaHash": schema_hash, "snapshotHash": snapshot_hash_hex})
+
+
+def world_id(schema_hash: str, snapshot_hash_hex: str, parent: str | None) -> str:
+    """Return a world's id: content and parent, so that lineage is acyclic by construction (WP-world).
+
+    Args:
+        schema_hash: hash of the schema the snapshot obeys.
+        snapshot_hash_hex: the snapshotHash.
+        parent: the parent's worldId; None for genesis.
+    """
+    if _is_word(schema_hash) and _is_word(snapshot_hash_hex) and (parent is None or _is_word(parent)):
+        above = "null" if parent is None else f'"{parent}"'
+        text = f'{{"parentWorldId":{above},"schemaHash":"{schema_hash}","snapshotHash":"{snapshot_hash_hex}"}}'
+        return sha256_hex(text.encode())
+    return digest({"parentWorldId": parent, "schemaHash": schema_hash, "snapshotHash": snapshot_hash_hex})
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether a text, such as a hash, stands in JSON as it is."""
+    return text.isascii() and text.isalnum()
+
+
+def requirement_id(
+    schema_hash: str, intent_id: str, action_id: str, node_path: str, effect_name: str, args: Any
+) -> str:
+    """Return the id of one effect at one place of one attempt (IC-reqid, design section 3)."""
+    return digest(
+        {
+            "schemaHash": schema_hash,
+            "intentId": intent_id,
+            "actionId": action_id,
+            "nodePath": node_path,
+            "effect": {"name": effect_name, "args": args},
+        }
+    )
+
+
+def schema_hash(schema: Mapping[str, Any]) -> str:
+    """Return the hash of a portable schema without its ``hash`` and its ``$`` state fields (design section 3)."""
+    kept = {key: value for key, value in schema.items() if key != "hash"}
+    state = kept.get("state")
+    if isinstance(state, Mapping) and isinstance(state.get("fields"), Mapping):
+        kept["state"] = {**state, "fields": semantic_data(state["fields"])}
+    return digest(kept)

@@ -1,0 +1,107 @@
+"""Commands and their two identities (intent specification 4-6).
+
+An intent is a request, not a fact. ``IntentBody`` says what is wanted and nothing else; ``IntentInstance`` is
+one attempt at it: ``intent_id`` names the attempt, ``intent_key`` the meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from world.model.actor import ActorRef
+from world.model.identity import intent_key
+from world.model.source import SourceRef
+from world.model.value import Identifier, Json, Text, Value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class IntentScope(Value):
+    """Where an intent proposes to write, or is allowed to (INT-5.3).
+
+    ``allowed_paths`` holds patterns such as ``data.profile.*``; None means no restriction is named.
+    """
+
+    allowed_paths: Annotated[tuple[Identifier, ...], BeforeValidator(_as_tuple)] | None = None
+    note: Text | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the wire form; absent fields are left out."""
+        wire: dict[str, Any] = {}
+        if self.allowed_paths is not None:
+            wire["allowedPaths"] = list(self.allowed_paths)
+        if self.note is not None:
+            wire["note"] = self.note
+        return wire
+
+
+class IntentBody(Value):
+    """The semantic content of a command: all that a projection produces (INT-5.1)."""
+
+    type: Identifier
+    input: Json = None
+    scope_proposal: IntentScope | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the wire form; an absent input or scope is left out."""
+        wire: dict[str, Any] = {"type": self.type}
+        if self.input is not None:
+            wire["input"] = self.input
+        if self.scope_proposal is not None:
+            wire["scopeProposal"] = self.scope_proposal.to_wire()
+        return wire
+
+    def key(self, schema_hash: str) -> str:
+        """Return the intentKey of this body under a schema (INT-6.2.1)."""
+        scope = None if self.scope_proposal is None else self.scope_proposal.to_wire()
+        return intent_key(schema_hash, self.type, self.input, scope)
+
+
+class IntentOrigin(Value):
+    """How and by whom an intent came to be; never semantic (INT-5.2, INV-I3)."""
+
+    projection_id: Identifier
+    source: SourceRef
+    actor: ActorRef
+    note: Text | None = None
+
+
+class IntentMeta(Value):
+    """What is known of an instance but not part of its meaning."""
+
+    origin: IntentOrigin
+
+
+class IntentInstance(Value):
+    """One attempt at an intent: immutable through and through (INV-I1).
+
+    Two instances are equal when they are the same attempt (INT-6.3); ``means_the_same_as`` compares meanings.
+    """
+
+    body: IntentBody
+    intent_id: Identifier
+    intent_key: Identifier
+    meta: IntentMeta
+
+    def means_the_same_as(self, other: IntentInstance) -> bool:
+        """Tell whether both are the same command, whoever issued them (INT-6.3)."""
+        return self.intent_key == other.intent_key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IntentInstance) and self.intent_id == other.intent_id
+
+    def __hash__(self) -> int:
+        return hash(self.intent_id)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the wire form, canonical JSON."""
+        return {
+            "body": self.body.to_wire(),
+            "intentId": self.intent_id,
+            "intentKey": self.intent_key,
+            "meta": self.meta.to_wire(),
+        }

@@ -1,0 +1,230 @@
+"""Patches: the only way data changes, and the patterns that say which patches an actor may make.
+
+A patch path is relative to the data (``todos.0.done``). A path never turns an array into an object, nor a
+scalar into anything: a segment that meets an array is an index that exists (or, for ``set``, the place
+behind the last element), and objects that are missing on the way are made. ``unset`` of an array element
+removes it.
+
+What scope patterns mean is in ``world.model.scope_patterns``. Sources: design section 4, INT-5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from world.errors import RefusedError
+from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze
+from world.model.paths import Segments, array_index, format_path, look_up, parse_path
+from world.model.scope_patterns import SCOPE_RULES, Trie, compile_scope
+
+__all__ = [
+    "EMPTY",
+    "Patch",
+    "PatchOp",
+    "Place",
+    "allows",
+    "apply_patch",
+    "apply_patches",
+    "format_path",
+    "look_up",
+    "merge",
+    "parse_path",
+    "scope_allows",
+    "set_",
+    "touched_paths",
+    "unset",
+]
+
+PatchOp = Literal["set", "unset", "merge"]
+
+EMPTY: Final[FrozenDict] = FrozenDict()
+"""The empty object."""
+
+_MANY: Final = 8  # members from which on one new object is cheaper than a changed copy for each
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One change of the data; the value is frozen when the patch is made.
+
+    Args:
+        op: ``set`` replaces, ``unset`` removes, ``merge`` sets the members of an object (shallow).
+        path: dotted, relative to the data; ``""`` is the data itself.
+        value: for ``set`` and ``merge``.
+
+    Raises:
+        RefusedError: ``NOT_CANONICAL`` for a value that is no JSON.
+    """
+
+    op: PatchOp
+    path: str
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", freeze(self.value))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return ``{"op", "path", "value"}``; ``unset`` has no value."""
+        if self.op == "unset":
+            return {"op": "unset", "path": self.path}
+        return {"op": self.op, "path": self.path, "value": self.value}
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> Patch:
+        """Read a patch.
+
+        Raises:
+            RefusedError: ``INVALID_PATCH`` for anything but ``{"op", "path", "value"}`` with a known op and a
+                text path.
+        """
+        if not isinstance(wire, dict | Mapping) or wire.get("op") not in ("set", "unset", "merge"):
+            raise RefusedError(
+                "INVALID_PATCH", "A patch needs an op, one of set, unset and merge.", patch=repr(wire)[:200]
+            )
+        if not isinstance(wire.get("path"), str) or not wire.keys() <= {"op", "path", "value"}:
+            raise RefusedError("INVALID_PATCH", "A patch holds op, path (a text) and value, nothing else.")
+        if (wire["op"] == "unset") is ("value" in wire):
+            raise RefusedError("INVALID_PATCH", "A set or merge patch needs a value; an unset patch has none.")
+        return cls(cast(PatchOp, wire["op"]), wire["path"], wire.get("value"))
+
+
+def set_(path: str, value: Any) -> Patch:
+    """Return the patch that puts a value at a path."""
+    return Patch("set", path, value)
+
+
+def unset(path: str) -> Patch:
+    """Return the patch that removes what stands at a path."""
+    return Patch("unset", path)
+
+
+def merge(path: str, members: Mapping[str, Any]) -> Patch:
+    """Return the patch that sets these members of the object at a path and leaves its others."""
+    return Patch("merge", path, dict(members))
+
+
+def apply_patches(data: FrozenDict, patches: Iterable[Patch]) -> FrozenDict:
+    """Return the data after the patches; everything untouched is shared with the old data.
+
+    Nothing is checked against a schema: this is how recorded patches, checked when they were made, are
+    replayed.
+
+    Raises:
+        RefusedError: ``PATH_NOT_FOUND`` or ``TYPE_MISMATCH`` where a patch does not fit the data.
+    """
+    for patch in patches:
+        data = apply_patch(data, patch)
+    return data
+
+
+def apply_patch(data: FrozenDict, patch: Patch) -> FrozenDict:
+    """Return the data after one patch; see ``apply_patches``."""
+    segments = parse_path(patch.path)
+    if len(segments) > MAX_DEPTH:
+        raise _not_found(f"{patch.path[:80]}...", f"no data is deeper than {MAX_DEPTH} levels")
+    if patch.op == "unset":
+        if not segments:
+            raise _mismatch(patch.path, "the data itself cannot be unset")
+        return cast(FrozenDict, _unset(data, segments, patch.path))
+    value = patch.value
+    if patch.op == "merge":
+        if value is None:
+            return data
+        value = _merged(look_up(data, segments), value, patch.path)
+    if not segments:
+        if not isinstance(value, FrozenDict):
+            raise _mismatch("", "the data is an object and stays one")
+        return value
+    return cast(FrozenDict, _set(data, segments, value, patch.path))
+
+
+def _merged(target: Any, members: Any, path: str) -> FrozenDict:
+    whole: Any = EMPTY if target is None else target
+    if not isinstance(members, FrozenDict) or not isinstance(whole, FrozenDict):
+        raise _mismatch(path, "merge needs an object, and an object or nothing where it goes")
+    if len(members) > _MANY:
+        return FrozenDict({**whole, **members})
+    merged: FrozenDict = whole
+    for key, item in members.items():
+        merged = merged.with_item(key, item)
+    return merged
+
+
+def _set(node: Any, segments: Segments, value: Any, path: str) -> Any:
+    name, rest = segments[0], segments[1:]
+    if isinstance(node, FrozenDict):
+        return node.with_item(name, _set(node.get(name), rest, value, path) if rest else value)
+    if isinstance(node, FrozenList):
+        index = array_index(name)
+        if index is not None and index < len(node):
+            return node.with_item(index, _set(node[index], rest, value, path) if rest else value)
+        if index == len(node) and not rest:
+            return node.with_appended(value)
+        raise _not_found(path, f"the array there has {len(node)} elements and none at {name!r}")
+    if node is None:
+        return EMPTY.with_item(name, _set(None, rest, value, path) if rest else value)
+    raise _not_found(path, f"{name!r} would stand inside of a {type(node).__name__}")
+
+
+def _unset(node: Any, segments: Segments, path: str) -> Any:
+    name, rest = segments[0], segments[1:]
+    if isinstance(node, FrozenDict):
+        if name not in node:
+            return node
+        if not rest:
+            return node.without(name)
+        inner = _unset(node[name], rest, path)
+        return node if inner is node[name] else node.with_item(name, inner)
+    if isinstance(node, FrozenList):
+        index = array_index(name)
+        if index is None:
+            raise _not_found(path, f"{name!r} is no index of the array there")
+        if index >= len(node):
+            return node
+        if not rest:
+            return freeze([*node[:index], *node[index + 1 :]])
+        return node.with_item(index, _unset(node[index], rest, path))
+    return node
+
+
+def _not_found(path: str, why: str) -> RefusedError:
+    return RefusedError("PATH_NOT_FOUND", f"The patch of {path!r} does not fit the data: {why}.", path=path)
+
+
+def _mismatch(path: str, why: str) -> RefusedError:
+    return RefusedError("TYPE_MISMATCH", f"The patch of {path!r} does not fit the data: {why}.", path=path)
+
+
+Place = tuple[str | None, ...]
+"""Names of a place in the data; None stands for every name at once."""
+
+
+def touched_paths(patch: Patch) -> tuple[Place, ...]:
+    """Return the places a patch changes: the members for a merge, otherwise its path.
+
+    Removing an element moves all behind it; so an ``unset`` that may be one touches every element there.
+    """
+    at = parse_path(patch.path)
+    if patch.op == "merge" and isinstance(patch.value, dict) and patch.value:
+        return tuple((*at, key) for key in patch.value)
+    if patch.op == "unset" and at and array_index(at[-1]) is not None:
+        return ((*at[:-1], None),)
+    return (at,)
+
+
+def scope_allows(patterns: Iterable[str], patch: Patch, rules: int = SCOPE_RULES) -> bool:
+    r"""Tell whether every place that a patch touches lies within one of the patterns (INT-5.3).
+
+    Args:
+        patterns: ``data.profile.*``, ``todos.*.done``; a literal ``*`` is written ``\*``.
+        patch: what is to be changed.
+        rules: version of the scope rules; see ``world.model.scope_patterns``.
+    """
+    return allows(compile_scope(patterns, rules), patch)
+
+
+def allows(scope: Trie, patch: Patch) -> bool:
+    """Tell whether every place that a patch touches lies within one of the patterns of a compiled scope."""
+    return all(scope.covers(place) for place in touched_paths(patch))

@@ -1,0 +1,82 @@
+r"""Paths into JSON trees: dotted names, ``\.`` for a dot inside a name.
+
+A backslash in a name is written ``\\``; before any other character it stands for itself. The empty path
+is the root. A segment that meets an array is an index: digits without a leading zero. Source: design
+section 4.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+from world.errors import RefusedError
+
+__all__ = ["Segments", "array_index", "format_name", "format_path", "look_up", "parse_path"]
+
+Segments = tuple[str, ...]
+
+_PIECE: Final = re.compile(r"\\[\\.]|\.|[^\\.]+|\\")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+@lru_cache(maxsize=16_384)
+def parse_path(path: str) -> Segments:
+    """Split a path into its names.
+
+    Args:
+        path: ``todos.0.title``; ``""`` is the root and gives no names.
+    """
+    if not path:
+        return ()
+    if "\\" not in path:
+        return tuple(path.split("."))
+    segments = [""]
+    for piece in _PIECE.findall(path):
+        if piece == ".":
+            segments.append("")
+        else:
+            segments[-1] += piece[1] if len(piece) == 2 and piece[0] == "\\" else piece
+    return tuple(segments)
+
+
+def format_path(segments: Segments) -> str:
+    """Join names into the path that ``parse_path`` splits into the same names.
+
+    Raises:
+        RefusedError: ``INVALID_PATH`` for the single empty name, whose text would be the root's.
+    """
+    if segments == ("",):
+        raise RefusedError("INVALID_PATH", "A top-level key must not be the empty text: its path would be the root.")
+    return ".".join(map(format_name, segments))
+
+
+def format_name(name: str) -> str:
+    """Return a name as one segment of a path."""
+    return name.replace("\\", "\\\\").replace(".", "\\.")
+
+
+def array_index(segment: str) -> int | None:
+    """Return the index that a segment means where it meets an array, None where it is none."""
+    return int(segment) if segment.isascii() and _INDEX.fullmatch(segment) else None
+
+
+def look_up(tree: Any, segments: Segments) -> Any:
+    """Return what stands at a path, None where nothing does; ``length`` of an array is its number of
+    elements.
+    """
+    for segment in segments:
+        if isinstance(tree, dict):
+            tree = tree.get(segment)
+        elif isinstance(tree, list):
+            index = array_index(segment)
+            if index is not None:
+                tree = tree[index] if index < len(tree) else None
+            else:
+                tree = len(tree) if segment == "length" else None
+        else:
+            return None
+        if tree is None:
+            return None
+    return tree

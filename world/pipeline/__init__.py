@@ -1,0 +1,1 @@
+"""The stages from an intent to a sealed World, each under the log's lock."""

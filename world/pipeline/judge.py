@@ -1,0 +1,245 @@
+"""Judging: a Case for the Authority, its Ruling, answers of people, time-outs, and the one DecisionRecord.
+
+Sources: WP-decision, WP-bind, WP-epoch, INT-13.3; design section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from world.errors import RefusedError
+from world.events.definitions import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
+from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes
+from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
+from world.model.id_alphabet import ANY_HUMAN
+from world.model.immutable_json import freeze
+from world.model.overruling import not_adopted, overruled
+from world.model.scope_patterns import check_number
+from world.pipeline.arbitrate import arbitrate, decide, is_arbitrated, supersede, wanted_by
+from world.pipeline.proposal_manifest import declared_manifest
+from world.pipeline.shadowing import shadow
+from world.pipeline.unit_budget import DUE_AT_ONCE
+from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
+from world.state.ports import Case, History
+from world.state.proposal import INGRESS, Proposal
+
+_VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
+"""Answers that count as a vote."""
+
+
+def judge(work: UnitOfWork, proposal_id: str) -> None:
+    """Ask the Authority about a new proposal and record its ruling; then decide, or wait for people."""
+    proposal = work.realm.proposals[proposal_id]
+    binding = work.realm.bindings[proposal.submitted.actor["actorId"]]
+    case = case_of(work, proposal, binding)
+    ruling = work.authority.judge(case)
+    shadow(work, case)
+    _record(work, proposal, in_force(work, ruling, binding), binding)
+
+
+def in_force(work: UnitOfWork, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
+    """Refuse what a policy says that is not the adopted one: the policy in force is always known from the log."""
+    if ruling.policy_hash is None:
+        return ruling
+    adopted = work.realm.policies.get(binding.get("policy", ""))
+    if adopted is not None and adopted.policy_hash == ruling.policy_hash:
+        return ruling
+    return overruled(ruling, "policy in force", not_adopted(binding.get("policy")))
+
+
+def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> None:
+    """Take a person's answer to a waiting proposal.
+
+    Raises:
+        RefusedError: ``NOT_WAITING`` when nobody is asked (any more), ``NO_OPEN_QUESTION`` for a reply to none,
+            ``DELEGATION_REFUSED`` to somebody unknown, ``ANSWER_TOO_LARGE``, ``SCOPE_TOO_LARGE``, and what the
+            Authority refuses.
+    """
+    proposal, asked = _waiting(work, proposal_id)
+    work.require_actor(given.by.actor_id)
+    check_number(0 if given.scope is None else len(given.scope.allowed_paths or ()), "The answer's scope")
+    _check_mentioned(work, proposal, given)
+    binding = proposal.binding or {}
+    ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
+    _check_size(work, ruling, given)
+    work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given.to_wire()))
+    if ruling != asked:
+        is_new_step = ruling.step != asked.step
+        _record(work, proposal, ruling, binding, deadline=None if is_new_step else proposal.deadline)
+
+
+def _check_size(work: UnitOfWork, ruling: Ruling, given: HumanAnswer) -> None:
+    """Keep room for what follows: a time limit that cannot be recorded would hold up everything."""
+    limit = work.limits.max_event_bytes // 2
+    if len(canonical_bytes(ruling.to_wire())) > limit:
+        raise RefusedError(
+            "ANSWER_TOO_LARGE",
+            f"With this answer the ruling would have more than {limit} bytes; give a shorter reason or fewer patterns, "
+            "or raise the limit max_event_bytes.",
+            actor_id=given.by.actor_id,
+            limit_bytes=limit,
+        )
+
+
+def _check_mentioned(work: UnitOfWork, proposal: Proposal, given: HumanAnswer) -> None:
+    """Check what a recheck does not: the delegate, and that a reply has a question.
+
+    Logs exist in which a delegation to ``*`` or to an actor that had voted was recorded; their rulings are rechecked as
+    they were made.
+    """
+    if given.to is not None and (why := _why_no_delegate(work, proposal, given.to)) is not None:
+        raise RefusedError(
+            "DELEGATION_REFUSED",
+            f"{given.by.actor_id!r} cannot hand the answer on: {why}.",
+            actor_id=given.by.actor_id,
+            to=given.to,
+        )
+    is_proposer = given.by.actor_id == proposal.submitted.actor["actorId"]
+    if given.choice == "reply" and is_proposer and not proposal.open_questions:
+        raise RefusedError(
+            "NO_OPEN_QUESTION", "Nobody asked anything that was not replied to.", actor_id=given.by.actor_id
+        )
+
+
+def _why_no_delegate(work: UnitOfWork, proposal: Proposal, to: str) -> str | None:
+    """Return why an actor cannot be asked by a delegation, None where it can."""
+    if to == ANY_HUMAN:
+        return "`*` stands for any human, and a seat is handed to one actor"
+    if to not in work.realm.actors:
+        return f"{to!r} is not registered (`worldctl actor add`)"
+    trace = () if proposal.asked is None else proposal.asked.trace
+    answers = {outcome.answer for outcome in trace if _is_answer_of(outcome, to)}
+    return f"{to!r} has voted on this proposal" if answers & _VOTES else None
+
+
+def _is_answer_of(outcome: RuleOutcome, actor_id: str) -> bool:
+    return outcome.rule == HUMAN_ANSWER and outcome.source.partition(":")[2] == actor_id
+
+
+def expire(work: UnitOfWork) -> None:
+    """Let every waiting proposal whose time is over be decided by its binding's rule, or go on to the next step."""
+    due = work.realm.overdue(work.at)
+    for proposal in due[DUE_AT_ONCE:]:
+        work.realm.wait_again(proposal)
+        work.is_unfinished = True
+    for proposal in due[:DUE_AT_ONCE]:
+        asked, deadline = proposal.asked, proposal.deadline
+        assert asked is not None
+        assert deadline is not None
+        binding = proposal.binding or {}
+        work.emit(
+            proposal.proposal_id,
+            HumanTimedOut(at=work.at, proposal_id=proposal.proposal_id, deadline=deadline),
+        )
+        _record(work, proposal, _expired(work, proposal, binding, asked), binding)
+
+
+def _expired(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], asked: Ruling) -> Ruling:
+    """Return the ruling when nobody answered in time; a case that cannot be made any more is rejected."""
+    try:
+        return work.authority.expire(case_of(work, proposal, binding), asked)
+    except RefusedError as refused:
+        return overruled(asked, "case", refused.message)
+
+
+def switch_branch(work: UnitOfWork, name: str, *, by: str) -> None:
+    """Make a branch the active one: the epoch rises, undecided proposals are superseded (WP-epoch).
+
+    Raises:
+        RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
+    """
+    if name not in work.realm.branches:
+        known = sorted(work.realm.branches)
+        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+    if name == work.realm.active:
+        raise RefusedError("BRANCH_IS_ACTIVE", f"{name!r} is the active branch already.", branch=name)
+    epoch = work.realm.epoch + 1
+    work.emit(LINEAGE_STREAM, BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by))
+    for proposal in list(work.realm.proposals.values()):
+        if proposal.status in INGRESS:
+            supersede(work, proposal)
+
+
+def case_of(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], history: History | None = None) -> Case:
+    """Return the Case of a proposal as of now."""
+    told = proposal.submitted
+    intent = proposal.intent
+    spec = work.domain.schema.actions.get(intent.body.type)
+    return Case(
+        proposal_id=told.proposal_id,
+        intent=intent,
+        actor=ActorRef.read(told.actor),  # as registered: what a caller claims of itself is not believed
+        binding=binding,
+        action=None if spec is None else spec.spec,
+        base_world=told.base_world,
+        view=work.snapshot(told.base_world).view,
+        schema_hash=told.schema_hash,
+        branch=told.branch,
+        submitted_at=told.at,
+        earlier_attempts=told.attempt - 1,
+        history=history or work.history(told.proposal_id),
+        manifest=_declared(work, proposal),
+        scope_rules=proposal.scope_rules,
+    )
+
+
+def _declared(work: UnitOfWork, proposal: Proposal) -> Mapping[str, Any] | None:
+    """Return what the action declares to touch, for rules to read; what cannot be made is rejected by arbitration."""
+    try:
+        scope = declared_manifest(work, proposal)
+    except RefusedError:
+        return None
+    return None if scope is None else freeze({"scope": scope})
+
+
+def _waiting(work: UnitOfWork, proposal_id: str) -> tuple[Proposal, Ruling]:
+    proposal = work.realm.proposals.get(proposal_id)
+    asked = None if proposal is None else proposal.asked
+    if proposal is None or asked is None:
+        raise RefusedError(
+            "NOT_WAITING",
+            f"Proposal {proposal_id} waits for nobody (any more): it is unknown, decided or superseded. "
+            "`worldctl inbox` lists what waits.",
+            proposal_id=proposal_id,
+        )
+    return proposal, asked
+
+
+def _record(
+    work: UnitOfWork,
+    proposal: Proposal,
+    ruling: Ruling,
+    binding: Mapping[str, Any],
+    *,
+    deadline: int | None = None,
+) -> None:
+    """Record a ruling and what follows: the decision, or for an approval first the question for its leases.
+
+    A ruling that still waits after an answer keeps its deadline; one of a new step begins a new one.
+    """
+    if ruling.verdict != "wait":
+        deadline = None
+    elif deadline is None and ruling.timeout_ms is not None:
+        deadline = work.at + ruling.timeout_ms
+    wanted = wanted_by(work, proposal, ruling) if ruling.verdict == "approve" and is_arbitrated(work) else None
+    told = ruling.to_wire()
+    if ruling.verdict != "wait" and (wanted is None or wanted.is_free):
+        told.pop("trace", None)  # it stands in the DecisionRecord
+    work.emit(
+        proposal.proposal_id,
+        ProposalJudged(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            ruling=told,
+            binding=freeze(binding),
+            deadline=deadline,
+        ),
+    )
+    if ruling.verdict == "wait":
+        return
+    if wanted is not None:
+        arbitrate(work, proposal, ruling, wanted)
+    else:
+        decide(work, proposal, ruling)

@@ -1,0 +1,134 @@
+"""The bound on recorded time: how far a commit's time may be beyond the commit before it.
+
+A realm may rest for months, so the time between two commits is bounded by the time that really passed, plus a limit
+(``KlisSettings.max_clock_ahead_ms``). What really passed is taken from a clock that nobody sets:
+
+- on a server, the database's clock is the reference;
+- on SQLite, the boot clock: the expected time is the median of the last recorded time, the wall clock, and the last
+  recorded time plus what the boot clock counted since then;
+- without a boot clock that covers the pause (the machine was started anew, or the log was moved), nothing
+  distinguishes a machine that was off from a clock that is wrong. Then a pause of up to ``MAX_REST_MS`` is accepted,
+  and any pause where no machine's boot clock was stored with the commit before (an imported log, an earlier release).
+
+A time before the last commit's is never ahead: leases go by the largest time recorded (``Work.klis_now``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from world.clock import Boot, Clock, boot_of
+from world.errors import RefusedError
+
+__all__ = ["MAX_REST_MS", "Evidence", "GuardedClock", "as_moment"]
+
+MAX_REST_MS: Final = 366 * 86_400_000
+"""The longest pause that is accepted where no clock shows how long it was, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a unit of work can compare its clock with.
+
+    Args:
+        last_ms: time of the commit before, ms since 1970; None in an empty log.
+        passed_ms: what the boot clock counted since then; None where it does not cover that.
+        database_ms: the database server's clock, ms since 1970; None without a server.
+        limit_ms: how far beyond the expected time a commit may be.
+        was_witnessed: whether a machine's boot clock was stored with the commit before.
+    """
+
+    last_ms: int | None
+    passed_ms: int | None
+    database_ms: int | None
+    limit_ms: int
+    was_witnessed: bool = True
+
+    def expected(self, wall_ms: int) -> int:
+        """Return what time it should be, ms since 1970, where the wall clock reads ``wall_ms``."""
+        if self.last_ms is None:
+            return wall_ms
+        if self.database_ms is not None:
+            return max(self.last_ms, self.database_ms)
+        if self.passed_ms is not None:
+            return sorted((self.last_ms, wall_ms, self.last_ms + self.passed_ms))[1]
+        is_rest = not self.was_witnessed or wall_ms - self.last_ms <= MAX_REST_MS
+        return wall_ms if is_rest else self.last_ms
+
+    def is_ahead(self, wall_ms: int) -> bool:
+        """Tell whether a reading of the wall clock is further ahead than the limit."""
+        if self.last_ms is not None and wall_ms <= self.last_ms + self.limit_ms:
+            return False  # as nearly always: whatever the other clocks say, it is not expected to be earlier
+        return wall_ms > self.expected(wall_ms) + self.limit_ms
+
+    def refusal(self, wall_ms: int) -> RefusedError:
+        """Return the refusal of a reading that is ahead."""
+        expected = self.expected(wall_ms)
+        if self.database_ms is not None:
+            reference = f"the database's clock reads {as_moment(self.database_ms)}"
+        elif self.passed_ms is not None:
+            reference = f"the boot clock counted {self.passed_ms} ms since then"
+        else:
+            reference = "no boot clock covers the time since then"
+        return RefusedError(
+            "CLOCK_AHEAD",
+            f"The clock reads {as_moment(wall_ms)}; the commit before was at {as_moment(self.last_ms or 0)}, and "
+            f"{reference}: the clock is {wall_ms - expected} ms ahead, and the limit is {self.limit_ms} ms. Nothing "
+            "was recorded. Set the clock right; if it is right, run `worldctl clock confirm --reason WHY`.",
+            now=wall_ms,
+            expected=expected,
+            recorded=self.last_ms,
+            ahead_ms=wall_ms - expected,
+            limit_ms=self.limit_ms,
+        )
+
+
+class GuardedClock:
+    """A clock whose readings are compared with the evidence of one unit of work."""
+
+    def __init__(self, clock: Clock, evidence: Evidence, *, is_confirmed: bool) -> None:
+        """Guard a clock.
+
+        Args:
+            clock: is read.
+            evidence: what its readings are compared with.
+            is_confirmed: an operator confirms in this unit of work that the clock is right, so it may be ahead.
+        """
+        self._clock = clock
+        self._evidence = evidence
+        self._began = boot_of(clock)
+        self._is_confirmed = is_confirmed
+
+    def is_ahead(self, wall_ms: int) -> bool:
+        """Tell whether a reading is further ahead than the limit."""
+        return self._evidence.is_ahead(wall_ms)
+
+    def now_ms(self) -> int:
+        """Return the time, ms since 1970.
+
+        Raises:
+            RefusedError: ``CLOCK_AHEAD``, unless the clock is confirmed.
+        """
+        now = self._clock.now_ms()
+        if not self._is_confirmed and self._evidence.is_ahead(now):
+            begun = now - (passed_ms(self._began, boot_of(self._clock)) or 0)
+            if self._evidence.is_ahead(begun):
+                raise self._evidence.refusal(begun)
+        return now
+
+
+def passed_ms(then: Boot | None, now: Boot | None) -> int | None:
+    """Return the milliseconds between two boot readings; None where they cannot be compared."""
+    if then is None or now is None or then.id != now.id or now.ms < then.ms:
+        return None
+    return now.ms - then.ms
+
+
+def as_moment(at_ms: int) -> str:
+    """Return a time as ISO 8601 in UTC, with milliseconds; the number itself where a calendar has no such time."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"

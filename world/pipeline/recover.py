@@ -1,0 +1,227 @@
+"""When an execution does not simply go on: its worker vanished, an effect is in doubt, or somebody calls it off.
+
+Source: design sections 5 and 8; HC-journal, WP-exec.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+from world.core import EffectAnswer
+from world.errors import RefusedError
+from world.events.definitions import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
+from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import freeze
+from world.model.snapshot import ErrorValue, Requirement
+from world.pipeline.execute import fulfil_with, go_on, lacks_workspace, request, start_next, why_over
+from world.pipeline.unit_of_work import UnitOfWork
+from world.state.proposal import Proposal
+
+__all__ = ["Choice", "cancel", "recover", "resolve"]
+
+EFFECT_IN_DOUBT: Final = "EFFECT_IN_DOUBT"
+"""The error's code where a person could not say whether an effect had happened."""
+
+ROOM: Final = 1_024
+"""Bytes of a recorded result around its value."""
+
+Choice = Literal["happened", "retry", "fail"]
+"""What a person may say of an effect in doubt."""
+
+
+def recover(work: UnitOfWork) -> None:
+    """Take over what a vanished worker left: every approved proposal goes on to completed or failed (WP-exec).
+
+    An effect whose result was not recorded may have happened: it is made again only if it is idempotent, and otherwise
+    it is in doubt and waits for a person (``resolve``). More than ``DUE_AT_ONCE`` are divided among several units.
+    """
+    for proposal in list(work.realm.proposals.values()):
+        if proposal.status == "executing" and _is_abandoned(work, proposal):
+            if not work.begins():
+                return
+            _take_over(work, proposal)
+    for key in list(work.realm.queues):
+        start_next(work, key)
+
+
+def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
+    assert proposal.started is not None
+    if lacks_workspace(work, proposal):
+        return False
+    if proposal.in_doubt and not proposal.requested:
+        return False  # it waits for a person, whoever runs
+    if proposal.started.worker == work.workers.me:
+        claims = {(proposal.proposal_id, effect) for effect in proposal.requested}
+        return claims.isdisjoint(work.performing) and claims.isdisjoint(work.claimed)
+    if work.workers.is_gone(proposal.started.worker):
+        return True
+    return all(effect.deadline < work.at for effect in proposal.requested.values())
+
+
+def _is_mine(work: UnitOfWork, proposal: Proposal) -> bool:
+    return proposal.started is not None and proposal.started.worker == work.workers.me
+
+
+def _make_mine(work: UnitOfWork, proposal: Proposal) -> None:
+    """Take an execution on: what its worker before may still bring is dropped, and nobody takes it for abandoned."""
+    started = proposal.started
+    assert started is not None
+    work.emit(
+        proposal.proposal_id,
+        ExecutionStarted(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            on_world=started.on_world,
+            now=started.now,
+            seed=started.seed,
+            enforcement=work.executor.enforcement,
+            attempt=started.attempt + 1,
+            worker=work.workers.me,
+            existence=started.existence,
+        ),
+    )
+
+
+def _take_over(work: UnitOfWork, proposal: Proposal) -> None:
+    _make_mine(work, proposal)
+    for effect in list(proposal.requested.values()):
+        requirement = Requirement.from_wire(effect.requirement)
+        over = why_over(work.realm, proposal)
+        if effect.idempotent:
+            failure = proposal.failures.get(requirement.id)
+            request(work, proposal, requirement, not_before=0 if failure is None else failure.due)
+            continue
+        if over is not None:  # it ends failed whatever a person would say
+            message = f"{over[1]} Its worker vanished; whether {requirement.type} did anything is unknown."
+            error = ErrorValue(over[0], message, requirement.action_id, requirement.node_path, work.at)
+            fulfil_with(work, proposal, requirement.id, EffectAnswer(error=error), effect.attempt)
+            return
+        reason = (
+            f"The effect {requirement.type} was under way when its worker vanished; it may have happened, and it is "
+            "not declared idempotent, so it was not made again."
+        )
+        work.emit(
+            proposal.proposal_id,
+            EffectInDoubt(at=work.at, proposal_id=proposal.proposal_id, requirement_id=requirement.id, reason=reason),
+        )
+    if not proposal.requested and not proposal.in_doubt:
+        go_on(work, proposal)
+
+
+def resolve(
+    work: UnitOfWork,
+    proposal_id: str,
+    name: str | None,
+    choice: Choice,
+    *,
+    by: str,
+    reason: str,
+    value: Any = None,
+) -> None:
+    """Say as a person what became of an effect in doubt (HC-journal).
+
+    Args:
+        work: the unit of work.
+        proposal_id: whose effect.
+        name: the requirement's id; None where only one is in doubt.
+        choice: ``happened`` with its result, ``retry`` where it did not happen, ``fail`` where nobody knows.
+        by: the person, a registered actor.
+        reason: how it is known, for the record.
+        value: for ``happened``: what the action receives.
+
+    Raises:
+        RefusedError: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``INVALID_VALUE``, ``NOT_CANONICAL``,
+            ``EVENT_TOO_LARGE``, ``NO_WORKSPACE`` where its leases were backed up and there is none.
+    """
+    _check_choice(work, choice, reason, value)
+    work.require_actor(by)
+    proposal = work.realm.proposals.get(proposal_id)
+    doubts = [] if proposal is None else [one for one in proposal.in_doubt if name in (None, one)]
+    if proposal is None or len(doubts) != 1:
+        told = f"has {len(doubts)} effects in doubt; say which (--effect)" if doubts else "has no such effect in doubt"
+        raise RefusedError("NOT_IN_DOUBT", f"Proposal {proposal_id} {told}. `worldctl stuck` lists them.")
+    _require_workspace(work, proposal)
+    result = EffectAnswer(freeze(value))
+    if choice == "fail":
+        result = _doubtful(work, proposal, doubts[0], f"Whether it happened is not known ({by}: {reason}).")
+    _resolve(work, proposal, doubts[0], choice, by=by, reason=reason, result=result)
+
+
+def _require_workspace(work: UnitOfWork, proposal: Proposal) -> None:
+    if lacks_workspace(work, proposal):
+        raise RefusedError(
+            "NO_WORKSPACE",
+            f"Proposal {proposal.proposal_id} goes on only where its workspace is at hand, to give that back should it "
+            "fail: add [workspace] with root to world.toml, or open the realm with workspace=...",
+            proposal_id=proposal.proposal_id,
+        )
+
+
+def _check_choice(work: UnitOfWork, choice: str, reason: str, value: Any) -> None:
+    if choice not in get_args(Choice):
+        told = f"An effect in doubt is resolved by one of {', '.join(get_args(Choice))}, not {choice!r:.60}."
+        raise RefusedError("INVALID_VALUE", told)
+    if value is not None and choice != "happened":
+        raise RefusedError("INVALID_VALUE", f"Only an effect that happened has a value; {choice} takes none.")
+    if not isinstance(reason, str) or not reason.strip():
+        raise RefusedError("REASON_MISSING", "To say what became of an effect takes a reason; the log keeps it.")
+    size, limit = len(canonical_bytes(value)) + ROOM, work.limits.max_event_bytes
+    if size > limit:
+        raise RefusedError(
+            "EVENT_TOO_LARGE",
+            f"The value would make an event of {size} bytes; the limit is {limit} (max_event_bytes).",
+            size_bytes=size,
+            limit_bytes=limit,
+        )
+
+
+def _doubtful(work: UnitOfWork, proposal: Proposal, name: str, message: str) -> EffectAnswer:
+    asked = Requirement.from_wire(proposal.in_doubt[name].requirement)
+    return EffectAnswer(error=ErrorValue(EFFECT_IN_DOUBT, message, asked.action_id, asked.node_path, work.at))
+
+
+def _resolve(
+    work: UnitOfWork, proposal: Proposal, name: str, choice: Choice, *, by: str, reason: str, result: EffectAnswer
+) -> None:
+    if not _is_mine(work, proposal):
+        _make_mine(work, proposal)
+    told = EffectResolved(
+        at=work.at, proposal_id=proposal.proposal_id, requirement_id=name, choice=choice, by=by, reason=reason
+    )
+    work.emit(proposal.proposal_id, told)
+    asked = proposal.requested[name]
+    if choice == "retry":
+        request(work, proposal, Requirement.from_wire(asked.requirement))
+    else:
+        fulfil_with(work, proposal, name, result, asked.attempt)
+
+
+def cancel(work: UnitOfWork, proposal_id: str, *, by: str, reason: str) -> None:
+    """Call an approved execution off: no further effect is made, what is under way is given up, and it ends failed.
+
+    Args:
+        work: the unit of work.
+        proposal_id: which.
+        by: who calls it off.
+        reason: why, for the record.
+
+    Raises:
+        RefusedError: ``NOT_RUNNING`` where it is not approved, or has ended; ``REASON_MISSING``; ``NO_WORKSPACE`` where
+            it would end now, its leases were backed up, and there is no workspace.
+    """
+    proposal = work.realm.proposals.get(proposal_id)
+    if proposal is None or proposal.status not in ("approved", "executing"):
+        state = "has ended, or never was" if proposal is None else f"is {proposal.status}"
+        raise RefusedError("NOT_RUNNING", f"Proposal {proposal_id} {state}; only what is approved can be called off.")
+    if not isinstance(reason, str) or not reason.strip():
+        raise RefusedError("REASON_MISSING", "To call an execution off takes a reason; the log keeps it.")
+    if proposal.status == "executing" and (proposal.in_doubt or not proposal.requested):
+        _require_workspace(work, proposal)
+    if proposal.cancelled is None:
+        work.emit(proposal_id, ExecutionCancelled(at=work.at, proposal_id=proposal_id, by=by, reason=reason))
+    for name in list(proposal.in_doubt):
+        message = f"Whether it happened is not known; {by} called the execution off: {reason}"
+        _resolve(work, proposal, name, "fail", by=by, reason=reason, result=_doubtful(work, proposal, name, message))
+    if proposal.status == "executing" and not proposal.requested:
+        go_on(work, proposal)
+        start_next(work, proposal.submitted.execution_key)

@@ -1,0 +1,277 @@
+"""Submitting: from an IntentInstance to a Proposal, with every check that comes before judgement.
+
+Sources: INT-6.1.2, INT-7.4.4c, INT-8.2, INT-14.4; WP-base, WP-epoch, WP-exkey; design section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from world.core.fields import secret_literals
+from world.errors import RefusedError
+from world.events.definitions import BranchCreated, ProjectionRecorded, ProposalSubmitted
+from world.model.actor import ActorRef
+from world.model.branch_names import check_branch_name
+from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import freeze
+from world.model.intent import IntentInstance
+from world.model.intent_origin import check_direct, check_key, is_direct
+from world.model.literal_secrets import may_name_secrets, named_literals, refuse_literals
+from world.model.scope_patterns import SCOPE_RULES, check_number
+from world.pipeline.arbitrate import is_arbitrated
+from world.pipeline.judge import judge
+from world.pipeline.schema_compatibility import misfit
+from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
+from world.state.proposal import Proposal
+from world.state.realm_state import Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a caller asks for.
+
+    Args:
+        intent: the issued instance.
+        branch: the branch to move; None is the active one, or a new one where ``base_world`` is given.
+        base_world: a world to start from. With ``branch`` it must be that branch's head; without, a new branch
+            is made at it (a fork).
+        fork_name: name of the branch that a fork makes; None makes one up.
+        trace: what the caller wants to find in the log, JSON.
+        execution_key: proposals with equal keys execute one after the other; None is the branch.
+        allow_failed_base: start from a world whose execution failed.
+        record: the projection record that this submission follows from.
+    """
+
+    intent: IntentInstance
+    branch: str | None = None
+    base_world: str | None = None
+    fork_name: str | None = None
+    trace: Mapping[str, Any] | None = None
+    execution_key: str | None = None
+    allow_failed_base: bool = False
+    record: ProjectionRecorded | None = None
+
+
+def submit(work: UnitOfWork, asked: Submission, proposal_id: str, *, scope_rules: int = SCOPE_RULES) -> Proposal:
+    """Put an intent forward, judge it, and take it as far as it goes without effects or people.
+
+    Args:
+        work: the unit of work.
+        asked: the submission.
+        proposal_id: id for the new proposal.
+        scope_rules: version of the scope rules (``world.model.scope_patterns``); an earlier one for the counterfactual
+            of a proposal that was submitted under it.
+
+    Returns:
+        The proposal; it lives on in the realm until it has ended.
+
+    Raises:
+        RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
+            ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``,
+            ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``,
+            ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed then.
+    """
+    intent = asked.intent
+    wire = freeze(intent.to_wire())
+    check_intent(work, intent, wire)
+    if asked.record is not None:
+        _check_record(intent, asked.record)
+    branch, base = _base(work, asked)
+    actor = intent.meta.origin.actor
+    if asked.record is not None:
+        work.emit(f"projection:{asked.record.projection_id}", asked.record)
+    work.emit(
+        proposal_id,
+        ProposalSubmitted(
+            at=work.at,
+            proposal_id=proposal_id,
+            actor=freeze(work.realm.actors[actor.actor_id]),
+            intent=wire,
+            branch=branch,
+            base_world=base,
+            epoch=work.realm.epoch,
+            execution_key=asked.execution_key or _own_key(work, branch, proposal_id),
+            schema_hash=work.realm.schema_hash,
+            attempt=work.lookup.attempts(intent.intent_key) + 1,
+            trace=None if asked.trace is None else dict(asked.trace),
+            scope_rules=None if scope_rules < 2 else scope_rules,
+        ),
+    )
+    proposal = work.realm.proposals[proposal_id]
+    proposal.carries(intent)
+    judge(work, proposal_id)
+    return proposal
+
+
+def _own_key(work: UnitOfWork, branch: str, proposal_id: str) -> str:
+    """Return the execution key of a proposal that names none: leases keep apart what must not run at once (WP-exkey).
+
+    Without them, in a log from before KLIS was configured, it is the branch.
+    """
+    return f"proposal:{proposal_id}" if is_arbitrated(work) else f"branch:{branch}"
+
+
+def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, Any]) -> None:
+    """Refuse an intent that can never become a proposal; see ``submit``."""
+    text = canonical_bytes(wire)
+    size = len(text)
+    if size > work.limits.max_intent_bytes:
+        raise RefusedError(
+            "INTENT_TOO_LARGE",
+            f"The intent has {size} bytes; the limit is {work.limits.max_intent_bytes} (max_intent_bytes).",
+            size_bytes=size,
+            limit_bytes=work.limits.max_intent_bytes,
+        )
+    scope = intent.body.scope_proposal
+    check_number(0 if scope is None else len(scope.allowed_paths or ()), "The intent's scope")
+    _check_actor(work, intent.meta.origin.actor)
+    check_direct(intent)
+    if intent.body.type not in work.domain.schema.actions:
+        known = sorted(work.domain.schema.actions)
+        raise RefusedError(
+            "UNKNOWN_ACTION",
+            f"The domain has no action {intent.body.type!r}; it has {', '.join(known) or 'none'}.",
+            action=intent.body.type,
+            known=known,
+        )
+    _check_secrets(work, intent, text)
+    check_key(intent, work.realm.schema_hash)
+    earlier = work.lookup.proposal_of_intent(intent.intent_id)
+    if earlier is not None:
+        raise RefusedError(
+            "INTENT_ALREADY_SUBMITTED",
+            f"The intentId {intent.intent_id} was submitted before, as proposal {earlier}. To try the same again, "
+            "issue a new instance.",
+            intent_id=intent.intent_id,
+            proposal_id=earlier,
+        )
+    if len(work.realm.proposals) >= work.limits.max_open_proposals:
+        raise RefusedError(
+            "TOO_MANY_OPEN",
+            f"{len(work.realm.proposals)} proposals are open; the limit is {work.limits.max_open_proposals} "
+            "(max_open_proposals). Decide some first.",
+            limit=work.limits.max_open_proposals,
+        )
+
+
+def _check_secrets(work: UnitOfWork, intent: IntentInstance, text: bytes) -> None:
+    """Refuse an input with a literal in a secret field: the log would keep it for good."""
+    spec, given = work.domain.schema.actions[intent.body.type].input, intent.body.input
+    found = list(secret_literals(spec, given)) if spec is not None else []
+    if may_name_secrets(text):
+        found += named_literals(given, "input")
+    refuse_literals(f"The input of {intent.body.type}", found)
+
+
+def _check_actor(work: UnitOfWork, actor: ActorRef) -> None:
+    known = work.require_actor(actor.actor_id)
+    if actor.kind != known["kind"]:
+        raise RefusedError(
+            "ACTOR_MISMATCH",
+            f"{actor.actor_id!r} is registered as {known['kind']}, the intent says {actor.kind}.",
+            actor_id=actor.actor_id,
+        )
+    if actor.actor_id not in work.realm.bindings:
+        raise RefusedError(
+            "ACTOR_NOT_BOUND",
+            f"{actor.actor_id!r} has no authority binding; bind it first (`worldctl actor bind`).",
+            actor_id=actor.actor_id,
+        )
+
+
+def _check_record(intent: IntentInstance, record: ProjectionRecorded) -> None:
+    """Refuse a projection's record that is not the record of this intent (SD-5, INT-12.2)."""
+    if is_direct(intent) or record.intent_id != intent.intent_id:
+        origin = intent.meta.origin.projection_id
+        raise RefusedError(
+            "INVALID_VALUE",
+            f"The projection record {record.record_id} is of the projection {record.projection_id!r} and the intent "
+            f"{record.intent_id!r}; it does not belong to the intent {intent.intent_id!r} of {origin!r}. Leave it out.",
+            record=record.record_id,
+        )
+
+
+def _base(work: UnitOfWork, asked: Submission) -> tuple[str, str]:
+    """Return the branch and the base world, making a branch for a fork."""
+    if asked.base_world is None or asked.branch is not None:
+        branch = find_branch(work, asked.branch)
+        if asked.base_world not in (None, branch.head):
+            raise RefusedError(
+                "STALE_BASE",
+                f"World {asked.base_world} is not the head of {branch.name!r} any more; the head is {branch.head}. "
+                "Look at it and submit again, or name the world without a branch to fork from it.",
+                head=branch.head,
+                base_world=asked.base_world,
+            )
+        return branch.name, branch.head
+    check_base(work, asked.base_world, allow_failed=asked.allow_failed_base)
+    name = _fork_name(work, asked.base_world) if asked.fork_name is None else asked.fork_name
+    create_branch(work, name, asked.base_world, by=asked.intent.meta.origin.actor.actor_id)
+    return name, asked.base_world
+
+
+def find_branch(work: UnitOfWork, name: str | None) -> Branch:
+    """Return a branch; None is the active one.
+
+    Raises:
+        RefusedError: ``UNKNOWN_BRANCH``.
+    """
+    branch = work.realm.branches.get(work.realm.active if name is None else name)
+    if branch is None:
+        known = sorted(work.realm.branches)
+        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+    return branch
+
+
+def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
+    """Refuse a world that nothing may be built on (WP-base, WP-schema).
+
+    Raises:
+        RefusedError: ``UNKNOWN_WORLD``, ``FAILED_BASE``; ``DATA_DOES_NOT_FIT`` for one of an earlier schema that does
+            not obey the one in force.
+    """
+    known = work.lookup.world_outcome(world_id)
+    if known is None:
+        raise RefusedError(
+            "UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
+        )
+    if known[0] == "failed" and not allow_failed:
+        raise RefusedError(
+            "FAILED_BASE",
+            f"World {world_id} holds a failed execution; nothing is built on it unless you allow it "
+            "(allow_failed_base, --allow-failed).",
+            world_id=world_id,
+        )
+    in_force = work.realm.domain
+    if in_force is None or in_force.previous is None:
+        return  # every world is of this schema
+    found = misfit(work, world_id)
+    if found is not None:
+        raise RefusedError(
+            "DATA_DOES_NOT_FIT",
+            f"World {world_id} {found[0]}. Begin at a world that was sealed since that schema was adopted.",
+            world_id=world_id,
+            **found[1],
+        )
+
+
+def create_branch(work: UnitOfWork, name: str, world_id: str, *, by: str) -> None:
+    """Make a branch at a world; ``check_base`` comes first.
+
+    Raises:
+        RefusedError: ``BRANCH_EXISTS``, ``INVALID_NAME``.
+    """
+    check_branch_name(name)
+    if name in work.realm.branches:
+        raise RefusedError("BRANCH_EXISTS", f"There is a branch {name!r} already; choose another name.", branch=name)
+    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=name, world_id=world_id, by=by))
+
+
+def _fork_name(work: UnitOfWork, world_id: str) -> str:
+    stem = f"fork-{world_id[:8]}"
+    number = 1
+    while f"{stem}-{number}" in work.realm.branches:
+        number += 1
+    return f"{stem}-{number}"

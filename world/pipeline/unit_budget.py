@@ -1,0 +1,74 @@
+"""What one unit of work may cost under the log's lock: a time for each command, and numbers for what is due by itself.
+
+The time is measured by a monotonic clock and never recorded. A command that passes it is refused as a whole: nothing of
+its unit is appended, and the unit is done again without it. So no recorded answer depends on how fast a machine is.
+
+What is due by itself (time-outs, retries, recovery, approved executions) must not be refused, because it would be due
+again. It is divided by numbers, which are the same on every machine: the rest is done by units that follow at once, and
+each of them takes the lock anew. Commands wait until nothing is left that was due before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["DUE_AT_ONCE", "UNITS_AT_ONCE", "UnitBudget", "UnitOverrunError"]
+
+DUE_AT_ONCE: Final = 1_000
+"""Time-outs, retries, executions taken over and executions begun: how many of each one unit does by itself."""
+
+UNITS_AT_ONCE: Final = 1_000
+"""Units that follow each other at once for what is due; the rest comes with the next command, or the timer."""
+
+
+class UnitOverrunError(Exception):
+    """A command took longer than a unit may; it is no ``RefusedError``, so that no step takes it for an answer.
+
+    Args:
+        what: what was being done.
+        limit_ms: the limit, in milliseconds.
+    """
+
+    def __init__(self, what: str, limit_ms: int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.limit_ms = limit_ms
+
+
+class UnitBudget:
+    """The time that is left to a command.
+
+    Args:
+        stopwatch: seconds of a monotonic clock; None measures nothing.
+        limit_ms: milliseconds for one command.
+    """
+
+    __slots__ = ("_end", "_limit_ms", "_stopwatch")
+
+    def __init__(self, stopwatch: Callable[[], float] | None = None, limit_ms: int = 0) -> None:
+        """Begin without a limit; ``start`` sets it."""
+        self._stopwatch = stopwatch
+        self._limit_ms = limit_ms
+        self._end: float | None = None
+
+    def start(self) -> None:
+        """Give a command its time, from now on."""
+        if self._stopwatch is not None:
+            self._end = self._stopwatch() + self._limit_ms / 1000
+
+    def stop(self) -> None:
+        """Do what follows without a limit."""
+        self._end = None
+
+    def check(self, what: str) -> None:
+        """Break a command off that had its time; called before each step that can be left.
+
+        Args:
+            what: the step, for the refusal.
+
+        Raises:
+            UnitOverrunError: the time is over.
+        """
+        if self._end is not None and self._stopwatch is not None and self._stopwatch() > self._end:
+            raise UnitOverrunError(what, self._limit_ms)

@@ -1,0 +1,346 @@
+"""One unit of work under the log's lock: commands read the realm, decide, and emit events.
+
+Everything emitted is folded into the realm at once, so the next command of the batch sees it; all of it is committed
+together or, when the commit fails, forgotten together with the realm (design section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, Protocol, Unpack
+
+from world.clock import IdSource
+from world.code.time_limit import unbroken
+from world.core import Domain, recompute
+from world.errors import RefusedError
+from world.events.definitions import Event, RequestWithdrawn, VerdictGiven, encode_event
+from world.klis.lease_manager import LeaseManager
+from world.klis.resources.resource import Resource, ResourceTypes
+from world.klis.session import Session
+from world.klis.triple import Triple
+from world.limits import Limits
+from world.model.immutable_json import FrozenDict
+from world.model.snapshot import Meta, Requirement, Snapshot, System
+from world.pipeline.existence import Base, check_existence, observe
+from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
+from world.pipeline.recorded_time import GuardedClock
+from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
+from world.state.ports import Authority, Conditions, EffectAttempt, ExecutionOrder, Executor
+from world.state.realm_state import RealmState, apply_event
+
+REALM_STREAM = "realm"
+LINEAGE_STREAM = "lineage"
+KLIS_STREAM = "klis"
+MAX_SNAPSHOTS = 64
+"""States of worlds kept ready to compute on between commits."""
+
+SUMMED_AT_ONCE: Final = 64
+"""Earlier proposals whose inputs a sum reads at once."""
+
+
+class Earlier(NamedTuple):
+    """An earlier proposal, and the position at which it was submitted."""
+
+    proposal_id: str
+    position: int
+
+
+class Lookup(Protocol):
+    """Questions that the realm cannot answer, because they are about what has ended."""
+
+    def proposal_of_intent(self, intent_id: str) -> str | None:
+        """Return the proposal that carries an intentId."""
+        ...
+
+    def attempts(self, intent_key: str) -> int:
+        """Return how many proposals carried an intentKey."""
+        ...
+
+    def count(self, before: int, **conditions: Any) -> int:
+        """Count earlier proposals; see ``world.state.ports.History``."""
+        ...
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        """Return the first of the proposals that ``count`` counts, in the order of the log."""
+        ...
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        """Return the ids of proposals and the inputs of their intents, for some that ``earlier`` found, in its order.
+
+        Raises:
+            DamagedLogError: where they cannot be read.
+        """
+        ...
+
+    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+        """Return a world's outcome and height, None when there is no such world."""
+        ...
+
+    def checked_state(self, world_id: str) -> FrozenDict:
+        """Return a world's data after comparing it with the world's snapshotHash.
+
+        Raises:
+            DamagedLogError: ``STATE_DAMAGED``.
+        """
+        ...
+
+
+class WorkerRegistry(Protocol):
+    """Who executes: this process, and whether others are still alive."""
+
+    @property
+    def me(self) -> str:
+        """The id of this worker, never used again by another."""
+        ...
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell whether a worker certainly does not run any more."""
+        ...
+
+    def close(self) -> None:
+        """Say that this worker does nothing any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms)."""
+
+    proposal_id: str
+    requirement: Requirement
+    attempt: int
+    order: ExecutionOrder
+    call: EffectAttempt = field(default_factory=EffectAttempt)
+    not_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """An event on its way into the log, with its canonical text."""
+
+    stream: str
+    event: Event
+    state: bytes
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastAt:
+    """The history before one position of the log (``world.state.ports.History``)."""
+
+    lookup: Lookup
+    before: int
+    own: str = ""
+
+    def count(self, **conditions: Unpack[Conditions]) -> int:
+        """Count earlier proposals that match every given condition."""
+        asked = self._asked(conditions)
+        return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
+
+    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
+        """Add up a number of the inputs of earlier proposals that match every given condition."""
+        asked = self._asked(conditions)
+        check_path(path)
+        found = unbroken(lambda: self.lookup.earlier(self.before, MAX_SUMMED + 1, **asked))
+        check_length(len(found))
+        return add_up(path, self._inputs(found))
+
+    def _inputs(self, found: Sequence[Earlier]) -> Iterator[tuple[str, Any]]:
+        """Yield inputs a few at a time: a time limit may end a sum between them, and memory holds no more."""
+        for at in range(0, len(found), SUMMED_AT_ONCE):
+            some = found[at : at + SUMMED_AT_ONCE]
+            yield from unbroken(partial(self.lookup.inputs, some))
+
+    def _asked(self, conditions: Conditions) -> dict[str, Any]:
+        return {**check_conditions(conditions), "other_than": self.own}
+
+
+@dataclass(slots=True)
+class UnitOfWork:
+    """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
+
+    ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
+    that something due was left to the unit after it (``world.pipeline.unit_budget``).
+    """
+
+    realm: RealmState
+    lookup: Lookup
+    domain: Domain
+    authority: Authority
+    executor: Executor
+    clock: GuardedClock
+    ids: IdSource
+    workers: WorkerRegistry
+    limits: Limits
+    types: ResourceTypes
+    snapshots: dict[str, Snapshot]
+    performing: set[tuple[str, str]]
+    claimed: set[tuple[str, str]] = field(default_factory=set)
+    at: int = 0
+    emitted: list[Emitted] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    verdicts: list[VerdictGiven | RequestWithdrawn] = field(default_factory=list)
+    on_emit: Callable[[Event, int], None] = lambda _event, _position: None
+    budget: UnitBudget = field(default_factory=UnitBudget)
+    begun: int = 0
+    is_unfinished: bool = False
+
+    def emit(self, stream: str, event: Event) -> None:
+        """Append an event to the unit and fold it into the realm.
+
+        Raises:
+            RefusedError: ``EVENT_TOO_LARGE`` or ``NOT_CANONICAL``; then nothing was emitted.
+        """
+        self.budget.check(f"the event {event.TOPIC}")
+        state = encode_event(event)
+        if len(state) > self.limits.max_event_bytes:
+            raise RefusedError(
+                "EVENT_TOO_LARGE",
+                f"{event.TOPIC} would have {len(state)} bytes; the limit is {self.limits.max_event_bytes}. "
+                "Send less at once, or raise the limit max_event_bytes.",
+                size_bytes=len(state),
+                limit_bytes=self.limits.max_event_bytes,
+            )
+        position = self.realm.position + 1
+        apply_event(self.realm, event, position)
+        self.emitted.append(Emitted(stream, event, state, position))
+        self.on_emit(event, position)
+
+    def desk(self) -> LeaseManager:
+        """Return the lease desk of the realm; what it says about requests is also put into ``verdicts``."""
+        return LeaseManager(
+            self.realm.klis,
+            emit=self._emit_klis,
+            new_id=self.ids.new_id,
+            before_grant=self._back_up,
+            existing=self._existing,
+            now=self._later,
+            check=self.budget.check,
+        )
+
+    def begins(self) -> bool:
+        """Tell whether one more execution may begin in this unit; the others are left to the next one."""
+        if self.begun >= DUE_AT_ONCE:
+            self.is_unfinished = True
+            return False
+        self.begun += 1
+        return True
+
+    def _back_up(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
+        """Back up what leases let their holder change, before they are granted (KO-7)."""
+        keeper = self.executor.keeper
+        if keeper is None or not keeper.needs(triples):
+            return False
+        note = {"agentId": session.agent_id, "sessionId": session.session_id}
+        return keeper.take(verdict_id, triples, at=now, note=note)
+
+    def _existing(self, session: Session, triples: tuple[Triple, ...]) -> list[dict[str, Any]]:
+        """Check that what leases depend on exists, before they are granted (KLIS-1 section 3)."""
+        proposal = self.realm.proposals.get(session.session_id)
+        base = None if proposal is None else Base(proposal.branch, proposal.submitted.base_world)
+        existence = self.existence(triples, session.session_id, base, before="grant")
+        check_existence(existence)
+        return existence
+
+    def existence(
+        self, triples: Sequence[Triple], session_id: str, base: Base | None, *, before: Literal["grant", "execution"]
+    ) -> list[dict[str, Any]]:
+        """Return whether what claims depend on exists; see ``world.pipeline.existence.observe``.
+
+        Args:
+            triples: what is leased.
+            session_id: for whom.
+            base: the world to look at for one branch; None is its head.
+            before: what the check comes before.
+        """
+        keeper = self.executor.keeper
+
+        def file_exists(resource: Resource) -> bool | None:
+            return None if keeper is None else keeper.exists(resource, session_id=session_id, before=before)
+
+        return observe(triples, head_of=self.head_of, data_of=self.data, base=base, file_exists=file_exists)
+
+    def head_of(self, branch: str) -> str | None:
+        """Return the id of the head of a branch, None where there is no such branch."""
+        known = self.realm.branches.get(branch)
+        return None if known is None else known.head
+
+    def data(self, world_id: str) -> FrozenDict:
+        """Return the data of a sealed world.
+
+        Raises:
+            DamagedLogError: ``STATE_DAMAGED``.
+        """
+        known = self.snapshots.get(world_id)
+        return self.lookup.checked_state(world_id) if known is None else known.data
+
+    def _later(self) -> int:
+        """Read the clock again, for what is recorded from now on.
+
+        Raises:
+            RefusedError: ``CLOCK_AHEAD``.
+        """
+        self.at = max(self.at, self.clock.now_ms())
+        return self.klis_now
+
+    @property
+    def klis_now(self) -> int:
+        """The time for the lease desk, ms: a wall clock that stepped back shortens nothing (design section 7)."""
+        return max(self.at, self.realm.klis.clock)
+
+    def _emit_klis(self, event: Event) -> None:
+        self.emit(KLIS_STREAM, event)
+        if isinstance(event, VerdictGiven | RequestWithdrawn):
+            self.verdicts.append(event)
+
+    def attempt(self, step: Callable[[], object]) -> RefusedError | None:
+        """Take a step for one proposal among many; return why it was refused, where it was before it changed anything.
+
+        What one proposal cannot do must not hit the others that share the commit.
+        """
+        before = len(self.emitted)
+        try:
+            step()
+        except RefusedError as refused:
+            if len(self.emitted) != before:
+                raise
+            return refused
+        return None
+
+    def snapshot(self, world_id: str) -> Snapshot:
+        """Return the state of a sealed world as a base to compute on; its ``meta.version`` is its height."""
+        known = self.snapshots.get(world_id)
+        if known is None:
+            self.budget.check(f"the state of world {world_id}")
+            outcome = self.lookup.world_outcome(world_id)
+            data = self.lookup.checked_state(world_id)
+            computed = self.limits.in_time(lambda: recompute(self.domain, data))
+            known = self.keep(world_id, data, computed, 0 if outcome is None else outcome[1])
+        return known
+
+    def keep(self, world_id: str, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
+        """Remember the state of a world, and return it as a base to compute on."""
+        base = Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
+        self.snapshots[world_id] = base
+        return base
+
+    def history(self, own: str) -> PastAt:
+        """Return the history before the next event, without the proposal that is being judged."""
+        return PastAt(self.lookup, self.realm.position + 1, own)
+
+    def require_actor(self, actor_id: str) -> Mapping[str, Any]:
+        """Return a registered actor in wire form.
+
+        Raises:
+            RefusedError: ``UNKNOWN_ACTOR``.
+        """
+        actor = self.realm.actors.get(actor_id)
+        if actor is None:
+            raise RefusedError(
+                "UNKNOWN_ACTOR",
+                f"Nobody registered the actor {actor_id!r}; register and bind it first (`worldctl actor`).",
+                actor_id=actor_id,
+            )
+        return actor

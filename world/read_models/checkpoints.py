@@ -1,0 +1,108 @@
+"""Checkpoints: full states of every so many-th world, made from the events that sealed the worlds before.
+
+Each comes from the nearest state known and the patches since, so that rebuilding all of them goes along every line of
+descent once. Only a state that gives the world's snapshotHash becomes a checkpoint: a damaged event gets none, and
+``verify`` names it. Source: WP-restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Protocol
+
+from world.errors import DamagedLogError
+from world.events.definitions import WorldSealed
+from world.events.malformed import MALFORMED
+from world.model.canonical_json import read_json
+from world.model.identity import state_hash
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.recorded_patch import patched
+
+MAX_STEPS: Final = 4_096
+"""Worlds gone back at most to a known state; a checkpoint further away than that is not made."""
+
+
+class Worlds(Protocol):
+    """Where sealed worlds are found."""
+
+    def sealed(self, world_id: str) -> WorldSealed | None:
+        """Return the event that sealed a world, None when there is no such world."""
+        ...
+
+    def checkpoint(self, world_id: str) -> str | None:
+        """Return a stored state as JSON, None when there is none for this world."""
+        ...
+
+
+def checkpoints(sealed: Iterable[WorldSealed], worlds: Worlds, *, every: int) -> Iterator[tuple[str, FrozenDict]]:
+    """Yield the ids and the data of those worlds that are to have a checkpoint.
+
+    Args:
+        sealed: newly sealed worlds, in log order.
+        worlds: finds their ancestors.
+        every: worlds between two checkpoints on a line of descent.
+    """
+    restorer = _Restorer(worlds)
+    for event in sealed:
+        if event.height % every == 0:
+            data = restorer.restore(event)
+            if data is not None:
+                yield event.world_id, data
+
+
+class _Restorer:
+    """Restores states, and remembers those it came to."""
+
+    def __init__(self, worlds: Worlds) -> None:
+        self._worlds = worlds
+        self._states: dict[str, FrozenDict] = {}
+        self._lost: set[str] = set()
+
+    def restore(self, event: WorldSealed) -> FrozenDict | None:
+        """Return the data of a world; None where it cannot be had, or is not what was sealed."""
+        try:
+            data = self._checked(event)
+        except (DamagedLogError, *MALFORMED):
+            data = None
+        if data is None:
+            self._lost.add(event.world_id)
+            return None
+        self._states[event.world_id] = data
+        if event.parent is not None and not event.patches:  # many may fail on the same parent
+            self._states[event.parent] = data
+        return data
+
+    def _checked(self, event: WorldSealed) -> FrozenDict | None:
+        data = self._restored(event)
+        errors = () if event.error is None else (event.error,)
+        if data is None or state_hash(data, errors=errors, last_error=event.error) != event.snapshot_hash:
+            return None
+        return data
+
+    def _restored(self, event: WorldSealed) -> FrozenDict | None:
+        chain: list[WorldSealed] = []
+        at: WorldSealed | None = event
+        while at is not None and at.world_id not in self._lost and len(chain) < MAX_STEPS:
+            data = self._known(at)
+            if data is not None:
+                for step in reversed(chain):
+                    data = patched(data, step.patches)
+                return data
+            chain.append(at)
+            at = None if at.parent is None else self._worlds.sealed(at.parent)
+        return None
+
+    def _known(self, event: WorldSealed) -> FrozenDict | None:
+        """Return the data of a world that can be had without going further back."""
+        known = self._states.get(event.world_id)
+        if known is not None:
+            return known
+        if event.parent is None:
+            return None if event.data is None else _frozen(event.data)
+        stored = self._worlds.checkpoint(event.world_id)
+        return None if stored is None else _frozen(read_json(stored))
+
+
+def _frozen(value: Any) -> FrozenDict:
+    data: FrozenDict = freeze(value)
+    return data

@@ -1,0 +1,370 @@
+"""The index: tables beside the log that say where proposals, worlds and branches are, kept in every commit.
+
+It holds nothing that the events do not say, and is rebuilt from them when it is missing or older. Checkpoints are
+full states of every so many-th world on a line of descent, so that a past world is restored from a few patches; the
+protocol adds them as it seals, and an index that is rebuilt makes them again (``world.read_models.checkpoints``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from world.events.definitions import (
+    BranchCreated,
+    DecisionMade,
+    Event,
+    ExecutionStarted,
+    ProposalCompleted,
+    ProposalFailed,
+    ProposalJudged,
+    ProposalSubmitted,
+    ProposalSuperseded,
+    RunClosed,
+    RunOpened,
+    VerdictGiven,
+    WorldSealed,
+    decode_event,
+)
+from world.events.malformed import MALFORMED, malformed
+from world.klis.ledger import Ledger
+from world.klis.ledger_codec import ledger_to_wire, read_ledger
+from world.limits import Limits
+from world.log import LoggedEvent, ViewCursor
+from world.model.canonical_json import canonical_text, read_json
+from world.pipeline.unit_of_work import KLIS_STREAM
+from world.read_models.checkpoints import checkpoints
+from world.read_models.index_statements import COMPARED, PLACES_AT_ONCE, history_query, history_rows, statement
+from world.read_models.index_tables import (
+    BRANCHES,
+    CHECKPOINTS,
+    LANDMARK_ROWS,
+    LEDGERS,
+    METADATA,
+    PROPOSALS,
+    RUNS,
+    SETTINGS,
+    VERDICTS,
+    WORLDS,
+)
+from world.state.realm_state import LANDMARKS
+
+__all__ = [
+    "BRANCHES",
+    "CHECKPOINTS",
+    "COMPARED",
+    "LANDMARK_ROWS",
+    "LEDGERS",
+    "LEDGER_EVERY",
+    "METADATA",
+    "PLACES_AT_ONCE",
+    "PROPOSALS",
+    "RUNS",
+    "SETTINGS",
+    "VERDICTS",
+    "VIEW_NAME",
+    "VIEW_VERSION",
+    "WORLDS",
+    "IndexRows",
+    "WorldIndex",
+    "has_new_copy",
+    "history_query",
+    "history_rows",
+    "statement",
+]
+
+VIEW_NAME: Final = "world.index"
+VIEW_VERSION: Final = 4
+LEDGER_EVERY: Final = 2_000
+"""Events of the lease ledger after which a new copy of it is kept, at least."""
+
+
+def has_new_copy(version: int, kept: int, leases: int) -> bool:
+    """Return whether a new copy of the lease ledger is kept: loading the rest from the events would take long.
+
+    Args:
+        version: events of the ledger so far.
+        kept: events under the newest copy; 0 without one.
+        leases: leases in force.
+    """
+    return version - kept > max(LEDGER_EVERY, 2 * leases)
+
+
+class IndexRows:
+    """Collects what events mean for the tables, and writes it in few statements.
+
+    One batch of events often takes a proposal through its whole life; then one row is inserted, in its last state.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._new: dict[str, dict[str, Any]] = {}
+        self._changed: dict[str, dict[str, Any]] = {}
+        self._worlds: list[tuple[Any, ...]] = []
+        self._new_branches: dict[str, list[Any]] = {}
+        self._branches: dict[str, list[str | None]] = {}
+        self._landmarks: list[int] = []
+        self._checkpoints: list[tuple[str, str]] = []
+        self._verdicts: list[dict[str, Any]] = []
+        self._ledger: dict[str, Any] | None = None
+        self._runs: list[dict[str, Any]] = []
+        self._closed: list[dict[str, Any]] = []
+
+    def add(self, event: Event, position: int) -> None:
+        """Take one event in."""
+        step = _ROW_STEPS.get(type(event))
+        if step is not None:
+            step(self, event, position)
+        elif event.TOPIC in LANDMARKS:
+            self._landmarks.append(position)
+
+    def add_checkpoint(self, world_id: str, data: str) -> None:
+        """Take in the full state of a world, canonical JSON."""
+        self._checkpoints.append((world_id, data))
+
+    def add_ledger(self, position: int, version: int, state: str) -> None:
+        """Take in the lease ledger as it is after an event, canonical JSON; it replaces the one before."""
+        self._ledger = {"position": position, "version": version, "state": state}
+
+    def write(self, cursor: ViewCursor) -> None:
+        """Write everything collected, and forget it."""
+        backend, log_id = cursor.backend, cursor.log_id
+        many: list[tuple[str, list[dict[str, Any]]]] = [
+            ("insert_proposal", list(self._new.values())),
+            ("update_proposal", list(self._changed.values())),
+            ("insert_world", [dict(zip(_WORLD_NAMES, row, strict=True)) for row in self._worlds]),
+            (
+                "insert_branch",
+                [
+                    {"name": name, "head": head, "tip": tip, "created_pos": at}
+                    for name, (head, tip, at) in self._new_branches.items()
+                ],
+            ),
+            (
+                "update_branch",
+                [{"of_branch": n, "new_head": h, "new_tip": t} for n, (h, t) in self._branches.items()],
+            ),
+            ("insert_landmark", [{"position": at} for at in self._landmarks]),
+            ("insert_checkpoint", [{"world_id": w, "data": data} for w, data in self._checkpoints]),
+            ("insert_verdict", self._verdicts),
+            ("insert_run", self._runs),
+            ("close_run", self._closed),
+        ]
+        if self._ledger is not None:
+            many += [("clear_wp_ledger", [{}]), ("insert_ledger", [self._ledger])]
+        for name, rows in many:
+            if rows:
+                told = statement(name, backend)
+                cursor.executemany(told.sql, [told.bind(log_id=log_id, of_log=log_id, **row) for row in rows])
+        self.__init__()  # type: ignore[misc]  # as empty as at the beginning
+
+    def _submitted(self, event: ProposalSubmitted, position: int) -> None:
+        intent = event.intent
+        self._new[event.proposal_id] = {
+            "proposal_id": event.proposal_id,
+            "intent_id": intent["intentId"],
+            "intent_key": intent["intentKey"],
+            "attempt": event.attempt,
+            "actor_id": event.actor["actorId"],
+            "action": intent["body"]["type"],
+            "branch": event.branch,
+            "status": "submitted",
+            "submitted_at": event.at,
+            "submitted_pos": position,
+            "decision": None,
+            "decided_pos": None,
+            "ended_pos": None,
+            "world_id": None,
+        }
+
+    def _change(self, proposal_id: str, **columns: Any) -> None:
+        row = self._new.get(proposal_id)
+        if row is not None:
+            row.update(columns)
+            return
+        row = self._changed.setdefault(proposal_id, dict(_NO_CHANGE, of_proposal=proposal_id))
+        for name, value in columns.items():
+            row[_NEW_NAMES[name]] = value
+
+    def _judged(self, event: ProposalJudged, _: int) -> None:
+        self._change(event.proposal_id, status="evaluating")
+
+    def _decided(self, event: DecisionMade, position: int) -> None:
+        decision = event.decision["decision"]
+        ended = {"ended_pos": position} if decision == "rejected" else {}
+        self._change(event.proposal_id, status=decision, decision=decision, decided_pos=position, **ended)
+
+    def _superseded(self, event: ProposalSuperseded, position: int) -> None:
+        self._change(event.proposal_id, status="superseded", ended_pos=position)
+
+    def _started(self, event: ExecutionStarted, _: int) -> None:
+        self._change(event.proposal_id, status="executing")
+
+    def _completed(self, event: ProposalCompleted, position: int) -> None:
+        self._change(event.proposal_id, status="completed", ended_pos=position, world_id=event.world_id)
+        self._move(event.branch, event.world_id, event.world_id)
+
+    def _failed(self, event: ProposalFailed, position: int) -> None:
+        self._change(event.proposal_id, status="failed", ended_pos=position, world_id=event.world_id)
+        self._move(event.branch, None, event.world_id)
+
+    def _move(self, branch: str, head: str | None, tip: str) -> None:
+        new = self._new_branches.get(branch)
+        if new is not None:
+            new[:2] = [head or new[0], tip]
+            return
+        known = self._branches.get(branch, [None, None])
+        self._branches[branch] = [head or known[0], tip]
+
+    def _sealed(self, event: WorldSealed, position: int) -> None:
+        self._worlds.append((event.world_id, event.parent, event.height, position, event.branch, event.outcome))
+
+    def _verdict(self, event: VerdictGiven, position: int) -> None:
+        self._verdicts.append(
+            {
+                "verdict_id": event.verdict_id,
+                "position": position,
+                "request_id": event.request_id,
+                "status": event.status,
+            }
+        )
+
+    def _opened(self, event: RunOpened, position: int) -> None:
+        told = {"run_id": event.run_id, "agent_id": event.agent_id, "session_id": event.session_id}
+        self._runs.append({**told, "opened_pos": position, "closed_pos": None})
+
+    def _closed_run(self, event: RunClosed, position: int) -> None:
+        self._closed.append({"of_run": event.run_id, "new_closed": position})
+
+    def _branched(self, event: BranchCreated, position: int) -> None:
+        self._new_branches[event.branch] = [event.world_id, event.world_id, position]
+
+
+_WORLD_NAMES: Final = ("world_id", "parent", "height", "position", "branch", "outcome")
+_NEW_NAMES: Final = {
+    "status": "new_status",
+    "decision": "new_decision",
+    "decided_pos": "new_decided",
+    "ended_pos": "new_ended",
+    "world_id": "new_world",
+}
+_NO_CHANGE: Final[Mapping[str, None]] = dict.fromkeys(_NEW_NAMES.values())
+_ROW_STEPS: Final[Mapping[type[Event], Callable[[IndexRows, Any, int], None]]] = {
+    RunOpened: IndexRows._opened,
+    RunClosed: IndexRows._closed_run,
+    ProposalSubmitted: IndexRows._submitted,
+    ProposalJudged: IndexRows._judged,
+    DecisionMade: IndexRows._decided,
+    ProposalSuperseded: IndexRows._superseded,
+    ExecutionStarted: IndexRows._started,
+    ProposalCompleted: IndexRows._completed,
+    ProposalFailed: IndexRows._failed,
+    WorldSealed: IndexRows._sealed,
+    BranchCreated: IndexRows._branched,
+    VerdictGiven: IndexRows._verdict,
+}
+
+
+class WorldIndex:
+    """The index as a persisted view of the log."""
+
+    name = VIEW_NAME
+    version = VIEW_VERSION
+    metadata = METADATA
+
+    def __init__(self, *, checkpoint_every: int = Limits().checkpoint_every) -> None:
+        """Keep a checkpoint of every so many-th world on a line of descent; see ``world.limits``.
+
+        The number is recorded when an index is built, and stays in force until it is built anew.
+        """
+        self._every = checkpoint_every
+
+    def clear(self, cursor: ViewCursor) -> None:
+        """Remove everything the index holds about the cursor's log, and record how it is made from here on."""
+        for table in METADATA.tables.values():
+            cursor.run(statement(f"clear_{table.name}", cursor.backend), of_log=cursor.log_id)
+        told = {"log_id": cursor.log_id, "checkpoint_every": self._every}
+        cursor.run(statement("insert_settings", cursor.backend), **told)
+
+    def apply(self, cursor: ViewCursor, events: Sequence[LoggedEvent]) -> None:
+        """Bring the index from before these events to after them, with checkpoints and the copy of the lease ledger.
+
+        Raises:
+            DamagedLogError: an event that is not what its topic says.
+        """
+        rows, worlds = IndexRows(), _IndexedWorlds(cursor)
+        for logged in events:
+            event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+            try:
+                rows.add(event, logged.position)
+            except MALFORMED as error:
+                raise malformed(logged.position, error) from None
+            if isinstance(event, WorldSealed):
+                worlds.new[event.world_id] = event
+        for world_id, data in checkpoints(worlds.new.values(), worlds, every=self._interval(cursor)):
+            rows.add_checkpoint(world_id, canonical_text(data))
+        of_leases = [logged for logged in events if logged.stream == KLIS_STREAM]
+        if of_leases:
+            _keep_ledger(cursor, rows, of_leases[-1].version, events[-1].position)
+        rows.write(cursor)
+
+    def _interval(self, cursor: ViewCursor) -> int:
+        """Return the recorded number of worlds between two checkpoints."""
+        cursor.run(statement("settings", cursor.backend), of_log=cursor.log_id)
+        row = cursor.fetchone()
+        return self._every if row is None else int(row[0])
+
+
+def _keep_ledger(cursor: ViewCursor, rows: IndexRows, version: int, position: int) -> None:
+    """Keep a copy of the lease ledger where the one before is too old, as the protocol does after a commit.
+
+    Args:
+        cursor: of the log, whose events are stored already.
+        rows: take the copy.
+        version: of the last event of the ledger's stream.
+        position: of the last event of the log that the index covers then.
+    """
+    cursor.run(statement("ledger", cursor.backend), of_log=cursor.log_id)
+    copy = cursor.fetchone()
+    kept = 0 if copy is None else int(copy[1])
+    if not has_new_copy(version, kept, 0):
+        return
+    ledger = Ledger() if copy is None else read_ledger(read_json(copy[2]))
+    for logged in cursor.stream(KLIS_STREAM, kept, version):
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        try:
+            ledger.fold(event)
+        except MALFORMED as error:
+            raise malformed(logged.position, error) from None
+    if has_new_copy(version, kept, len(ledger.leases)):
+        rows.add_ledger(position, version, canonical_text(ledger_to_wire(ledger)))
+
+
+class _IndexedWorlds:
+    """The worlds of one batch, and those that were indexed before it (``world.read_models.checkpoints.Worlds``)."""
+
+    def __init__(self, cursor: ViewCursor) -> None:
+        self.new: dict[str, WorldSealed] = {}
+        self._cursor = cursor
+
+    def sealed(self, world_id: str) -> WorldSealed | None:
+        """Return the event that sealed a world."""
+        known = self.new.get(world_id)
+        if known is not None:
+            return known
+        row = self._row("world", world_id)
+        logged = None if row is None else self._cursor.event_at(row[3])
+        if logged is None:
+            return None
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        return event if isinstance(event, WorldSealed) and event.world_id == world_id else None
+
+    def checkpoint(self, world_id: str) -> str | None:
+        """Return the stored state of a world, as JSON."""
+        row = None if world_id in self.new else self._row("checkpoint", world_id)
+        return None if row is None else str(row[0])
+
+    def _row(self, name: str, world_id: str) -> tuple[Any, ...] | None:
+        cursor = self._cursor
+        cursor.run(statement(name, cursor.backend), of_log=cursor.log_id, of_world=world_id)
+        return cursor.fetchone()

@@ -1,0 +1,250 @@
+"""What is asked of the index and written into it: every statement, compiled once for each kind of database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Text, bindparam, delete, func, insert, select, update
+
+from world.log import SqlStatement, compiled
+from world.log.tables import EVENTS
+from world.log.url import Backend
+from world.read_models.index_tables import (
+    BRANCHES,
+    CHECKPOINTS,
+    LANDMARK_ROWS,
+    LEDGERS,
+    METADATA,
+    PROPOSALS,
+    RUNS,
+    SETTINGS,
+    VERDICTS,
+    WORLDS,
+)
+
+PLACES_AT_ONCE: Final = 64
+"""Proposals whose places in the log are asked for at once; the statement ``places`` has a parameter for each."""
+
+_R = RUNS.c
+_P, _W, _B, _V = PROPOSALS.c, WORLDS.c, BRANCHES.c, VERDICTS.c
+_LOG: Final[Any] = bindparam("of_log")
+
+
+def _after_update() -> Any:
+    old = PROPOSALS.c
+    return (
+        update(PROPOSALS)
+        .where(old.log_id == _LOG, old.proposal_id == bindparam("of_proposal"))
+        .values(
+            status=func.coalesce(bindparam("new_status", type_=Text), old.status),
+            decision=func.coalesce(bindparam("new_decision", type_=Text), old.decision),
+            decided_pos=func.coalesce(bindparam("new_decided", type_=BigInteger), old.decided_pos),
+            ended_pos=func.coalesce(bindparam("new_ended", type_=BigInteger), old.ended_pos),
+            world_id=func.coalesce(bindparam("new_world", type_=Text), old.world_id),
+        )
+    )
+
+
+def _counts() -> Any:
+    """Return the query for the rows of three tables, each with the number of events that make one.
+
+    Both are of one moment. Of the events it reads the index on streams, and the rows of the lineage.
+    """
+
+    def rows(table: Any) -> Any:
+        return select(func.count()).select_from(table).where(table.c.log_id == _LOG).scalar_subquery()
+
+    def events(*conditions: Any) -> Any:
+        mine = EVENTS.c.log_id == _LOG
+        return select(func.count()).select_from(EVENTS).where(mine, *conditions).scalar_subquery()
+
+    def of_lineage(topic: str) -> Any:
+        return events(EVENTS.c.stream == "lineage", EVENTS.c.topic == topic)
+
+    others = [EVENTS.c.stream != name for name in ("realm", "lineage", "klis")]
+    others += [EVENTS.c.stream.not_like(f"{kind}:%") for kind in ("projection", "run")]
+    first = events(EVENTS.c.version == 1, *others)
+    return select(
+        rows(WORLDS), of_lineage("world.sealed"), rows(BRANCHES), of_lineage("branch.created"), rows(PROPOSALS), first
+    )
+
+
+def _line() -> Any:
+    """Return the query for a world and its ancestors, newest first, at most so many."""
+    columns = (_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    line = select(*columns).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")).cte("line", recursive=True)
+    line = line.union_all(select(*columns).where(_W.log_id == _LOG, _W.world_id == line.c.parent))
+    return select(*line.c).limit(bindparam("most"))
+
+
+def _descendants() -> Any:
+    """Return the query that counts the worlds below a world, as of a position."""
+    mine = _W.log_id == _LOG, _W.position <= bindparam("upto")
+    below = select(_W.world_id, _W.position).where(*mine, _W.parent == bindparam("of_world"))
+    line = below.cte("below", recursive=True)
+    later = _W.position > line.c.position  # else a damaged index could lead around for ever
+    line = line.union_all(select(_W.world_id, _W.position).where(*mine, _W.parent == line.c.world_id, later))
+    return select(func.count()).select_from(line)
+
+
+_SOURCES: Final[Mapping[str, Any]] = {
+    "counts": _counts(),
+    "line": _line(),
+    "descendants": _descendants(),
+    "worlds_upto": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    .where(_W.log_id == _LOG, _W.position <= bindparam("upto"))
+    .order_by(_W.position.desc())
+    .limit(bindparam("most")),
+    "branch_places": select(_B.name, _B.created_pos).where(_B.log_id == _LOG).order_by(_B.created_pos),
+    "places": select(_P.proposal_id, _P.submitted_pos, _P.decided_pos).where(
+        _P.log_id == _LOG, _P.proposal_id.in_([bindparam(f"proposal{n}") for n in range(PLACES_AT_ONCE)])
+    ),
+    "verdicts_of_request": select(_V.position)
+    .where(_V.log_id == _LOG, _V.request_id == bindparam("of_request"))
+    .order_by(_V.position),
+    "insert_proposal": insert(PROPOSALS),
+    "update_proposal": _after_update(),
+    "insert_world": insert(WORLDS),
+    "insert_branch": insert(BRANCHES),
+    "update_branch": update(BRANCHES)
+    .where(_B.log_id == _LOG, _B.name == bindparam("of_branch"))
+    .values(head=func.coalesce(bindparam("new_head", type_=Text), _B.head), tip=bindparam("new_tip")),
+    "insert_landmark": insert(LANDMARK_ROWS),
+    "insert_checkpoint": insert(CHECKPOINTS),
+    "insert_settings": insert(SETTINGS),
+    "settings": select(SETTINGS.c.checkpoint_every).where(SETTINGS.c.log_id == _LOG),
+    "insert_verdict": insert(VERDICTS),
+    "insert_ledger": insert(LEDGERS),
+    "insert_run": insert(RUNS),
+    "close_run": update(RUNS)
+    .where(_R.log_id == _LOG, _R.run_id == bindparam("of_run"))
+    .values(closed_pos=bindparam("new_closed")),
+    "open_runs": select(_R.opened_pos).where(_R.log_id == _LOG, _R.closed_pos.is_(None)).order_by(_R.opened_pos),
+    "runs": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos)
+    .where(_R.log_id == _LOG)
+    .order_by(_R.opened_pos.desc())
+    .limit(bindparam("most")),
+    "run": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos).where(
+        _R.log_id == _LOG, _R.run_id == bindparam("of_run")
+    ),
+    "runs_of_session": select(_R.run_id)
+    .where(_R.log_id == _LOG, _R.session_id == bindparam("of_session"))
+    .order_by(_R.opened_pos),
+    "run_prefix": select(_R.run_id)
+    .where(_R.log_id == _LOG, _R.run_id >= bindparam("low"), _R.run_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "ledger": select(LEDGERS.c.position, LEDGERS.c.version, LEDGERS.c.state).where(LEDGERS.c.log_id == _LOG),
+    "verdict": select(_V.position, _V.request_id, _V.status).where(
+        _V.log_id == _LOG, _V.verdict_id == bindparam("of_verdict")
+    ),
+    "verdict_prefix": select(_V.verdict_id)
+    .where(_V.log_id == _LOG, _V.verdict_id >= bindparam("low"), _V.verdict_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "by_intent": select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")),
+    "attempts": select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")),
+    "open_proposals": select(_P.proposal_id, _P.submitted_pos)
+    .where(_P.log_id == _LOG, _P.ended_pos.is_(None))
+    .order_by(func.coalesce(_P.decided_pos, 0), _P.submitted_pos),  # as their turns to execute come
+    "branches": select(_B.name, _B.head, _B.tip).where(_B.log_id == _LOG).order_by(_B.created_pos),
+    "landmarks": select(LANDMARK_ROWS.c.position)
+    .where(LANDMARK_ROWS.c.log_id == _LOG)
+    .order_by(LANDMARK_ROWS.c.position),
+    "world": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome).where(
+        _W.log_id == _LOG, _W.world_id == bindparam("of_world")
+    ),
+    "children": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    .where(_W.log_id == _LOG, _W.parent == bindparam("of_world"))
+    .order_by(_W.position),
+    "worlds": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    .where(_W.log_id == _LOG)
+    .order_by(_W.position.desc())
+    .limit(bindparam("most")),
+    "world_prefix": select(_W.world_id)
+    .where(_W.log_id == _LOG, _W.world_id >= bindparam("low"), _W.world_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "proposal_prefix": select(_P.proposal_id)
+    .where(_P.log_id == _LOG, _P.proposal_id >= bindparam("low"), _P.proposal_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "intent_prefix": select(_P.proposal_id)
+    .where(_P.log_id == _LOG, _P.intent_id >= bindparam("low"), _P.intent_id < bindparam("high"))
+    .limit(bindparam("most")),
+    "proposals_by_key": select(_P.proposal_id)
+    .where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key"))
+    .order_by(_P.attempt),
+    "status_counts": select(_P.status, func.count()).where(_P.log_id == _LOG).group_by(_P.status),
+    "checkpoint": select(CHECKPOINTS.c.data).where(
+        CHECKPOINTS.c.log_id == _LOG, CHECKPOINTS.c.world_id == bindparam("of_world")
+    ),
+} | {f"clear_{table.name}": delete(table).where(table.c.log_id == _LOG) for table in METADATA.tables.values()}
+
+
+@cache
+def statement(name: str, backend: Backend) -> SqlStatement:
+    """Return one of the index's statements, compiled for a backend."""
+    return compiled(_SOURCES[name], backend)
+
+
+def history_query(conditions: Iterable[str], backend: Backend, *, counted: bool = True) -> SqlStatement:
+    """Return the statement that counts earlier proposals under the named conditions (see
+    ``world.state.ports.History``).
+
+    Args:
+        conditions: their names.
+        backend: the kind of database.
+        counted: else the ids and positions of the first ``most`` of them are selected, in the order of the log.
+    """
+    return _history(frozenset(conditions), backend, counted)
+
+
+@cache
+def _history(conditions: frozenset[str], backend: Backend, counted: bool) -> SqlStatement:
+    before: Any = bindparam("before")
+    tests = {
+        "actor_id": _P.actor_id == bindparam("actor_id"),
+        "action": _P.action == bindparam("action"),
+        "intent_key": _P.intent_key == bindparam("intent_key"),
+        "decision": (_P.decision == bindparam("decision")) & (_P.decided_pos < before),
+        "outcome": (_P.status == bindparam("outcome")) & (_P.ended_pos < before),
+        "since_ms": _P.submitted_at >= bindparam("since_ms"),
+        "other_than": _P.proposal_id != bindparam("other_than"),
+    }
+    found = select(_P.proposal_id, _P.submitted_pos).order_by(_P.submitted_pos).limit(bindparam("most"))
+    query = select(func.count()).select_from(PROPOSALS) if counted else found
+    query = query.where(_P.log_id == _LOG, _P.submitted_pos < before)
+    for name in sorted(conditions):
+        query = query.where(tests[name])
+    return compiled(query, backend)
+
+
+def history_rows(conditions: Iterable[str], backend: Backend) -> SqlStatement:
+    """Return the statement that tells of all proposals under the named conditions, whatever came before what.
+
+    It takes those conditions of ``history_query`` that compare a column with a value (``COMPARED``), and gives for each
+    proposal when it was submitted, and from which position on it counts.
+    """
+    return _history_rows(frozenset(conditions), backend)
+
+
+COMPARED: Final[Mapping[str, Any]] = {
+    "actor_id": _P.actor_id,
+    "action": _P.action,
+    "intent_key": _P.intent_key,
+    "decision": _P.decision,
+    "outcome": _P.status,
+}
+"""The columns with which conditions of a history compare their values."""
+
+
+@cache
+def _history_rows(conditions: frozenset[str], backend: Backend) -> SqlStatement:
+    since: Any = _P.submitted_pos
+    if "outcome" in conditions:
+        since = _P.ended_pos
+    elif "decision" in conditions:
+        since = _P.decided_pos
+    query = select(_P.submitted_at, since).where(_P.log_id == _LOG, since.is_not(None)).limit(bindparam("most"))
+    for name in sorted(conditions):
+        query = query.where(COMPARED[name] == bindparam(name))
+    return compiled(query, backend)

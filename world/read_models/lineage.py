@@ -1,0 +1,223 @@
+"""Lines of descent, and where the branches stood at a past position of the log.
+
+Everything is found through the index and read from the events, newest first, in blocks, so that a long line costs time
+and no memory. Sources: WP-lineage, CARD-audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import BranchCreated, BranchSwitched, ProposalCompleted, ProposalFailed, WorldSealed
+from world.log import LoggedEvent
+from world.read_models.archive import Archive, WorldRow, decoded
+from world.state.realm_state import Branch
+
+FIRST_BLOCK: Final = 64
+"""Worlds, or events, that are fetched first; most questions are about the newest."""
+
+BLOCK: Final = 4_096
+"""Most of them that are fetched at once."""
+
+MOVES: Final = (WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC)
+"""Topics of the events that move a branch's head or tip."""
+
+
+def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
+    """Yield a world and its ancestors, down to genesis.
+
+    Raises:
+        RefusedError: ``UNKNOWN_WORLD``.
+        DamagedLogError: ``INDEX_DAMAGED`` where the index lacks an ancestor.
+    """
+    at: str | None = archive.world(world_id).world_id
+    most, above = FIRST_BLOCK, None
+    while at is not None:
+        rows = [WorldRow(*row) for row in archive.rows("line", of_world=at, most=most)]
+        if not rows or any(type(row.height) is not int or type(row.position) is not int for row in rows):
+            raise index_damaged()
+        for row in rows:  # a line that does not go down could go around
+            if above is not None and (row.height != above.height - 1 or row.position >= above.position):
+                raise index_damaged()
+            above = row
+        yield from rows
+        at = rows[-1].parent
+        if (len(rows) < most and at is not None) or (at is None and rows[-1].height != 0):
+            raise index_damaged()
+        most = min(most * 4, BLOCK)
+
+
+def sealed_line(archive: Archive, world_id: str) -> Iterator[tuple[int, WorldSealed]]:
+    """Yield the events that sealed a world and its ancestors, with their positions, down to genesis.
+
+    Raises:
+        RefusedError: ``UNKNOWN_WORLD``.
+        DamagedLogError: ``INDEX_DAMAGED``, or an event that is not what was logged.
+    """
+    block: list[WorldRow] = []
+    most = FIRST_BLOCK
+    for row in line(archive, world_id):
+        block.append(row)
+        if len(block) >= most:
+            yield from _sealed(archive, block)
+            block, most = [], min(most * 4, BLOCK)
+    yield from _sealed(archive, block)
+
+
+def _sealed(archive: Archive, rows: list[WorldRow]) -> Iterator[tuple[int, WorldSealed]]:
+    """Yield the events of some worlds of one line, newest first."""
+    for start in range(0, len(rows), FIRST_BLOCK):
+        part = rows[start : start + FIRST_BLOCK]
+        found = archive.log.events_at([row.position for row in reversed(part)])
+        logged = [event for events in found for event in events]
+        for row, one in zip(part, reversed(logged), strict=True):
+            event = decoded(one)
+            if not isinstance(event, WorldSealed) or (event.world_id, event.parent) != (row.world_id, row.parent):
+                raise index_damaged()
+            yield row.position, event
+
+
+def common_ancestor(archive: Archive, one: str, other: str) -> str:
+    """Return the newest world that two worlds both descend from; one of them where it is an ancestor of the other.
+
+    Raises:
+        RefusedError: ``UNKNOWN_WORLD``.
+        DamagedLogError: ``NO_GENESIS`` where they have none, which no sound log holds.
+    """
+    mine, theirs = line(archive, one), line(archive, other)
+    left, right = next(mine), next(theirs)
+    while left.world_id != right.world_id:
+        higher = left.height if left.height >= right.height else None
+        following = next(mine, None) if higher is not None else next(theirs, None)
+        if following is None:
+            raise DamagedLogError("NO_GENESIS", f"Worlds {one[:12]} and {other[:12]} have no ancestor in common.")
+        if higher is not None:
+            left = following
+        else:
+            right = following
+    return left.world_id
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The branches as they stood after an event.
+
+    Args:
+        active: the name of the active branch; empty before there was one.
+        branches: by name, in order of creation.
+    """
+
+    active: str
+    branches: dict[str, Branch]
+
+    def head(self, name: str | None = None) -> str:
+        """Return the head of a branch; None is the active one.
+
+        Raises:
+            RefusedError: ``UNKNOWN_BRANCH``.
+        """
+        found = self.branches.get(self.active if name is None else name)
+        if found is None:
+            if not self.branches:
+                raise RefusedError("UNKNOWN_BRANCH", "At that point there was no branch yet.")
+            known = ("are " if len(self.branches) > 1 else "is ") + ", ".join(sorted(self.branches))
+            wanted = "no branch" if name is None else f"no branch {name!r}"
+            raise RefusedError("UNKNOWN_BRANCH", f"At that point there is {wanted}; there {known}.")
+        return found.head
+
+
+def heads_at(archive: Archive, position: int) -> Heads:
+    """Return the branches as they stood after an event, from the newest event that moved each.
+
+    Args:
+        archive: of the log.
+        position: the event; 0 is before the first one.
+
+    Raises:
+        DamagedLogError: an event on the way is not what was logged.
+    """
+    created = {event.branch: event for at, event in _created(archive) if at <= position}
+    heads: dict[str, str] = {}
+    tips: dict[str, str] = {}
+    for logged in _backwards(
+        archive, position, [kind.TOPIC for kind in (WorldSealed, ProposalCompleted, ProposalFailed)]
+    ):
+        if len(heads) == len(created):
+            break
+        event = decoded(logged)
+        if isinstance(event, WorldSealed | ProposalCompleted | ProposalFailed) and event.branch in created:
+            tips.setdefault(event.branch, event.world_id)
+            if isinstance(event, ProposalCompleted):
+                heads.setdefault(event.branch, event.world_id)
+    branches = {}
+    for name, event in created.items():
+        branches[name] = Branch(name, heads.get(name, event.world_id), tips.get(name, event.world_id))
+    return Heads(_active(archive, position, next(iter(created), "")), branches)
+
+
+def _created(archive: Archive) -> Iterator[tuple[int, BranchCreated]]:
+    """Yield the events that created the branches, with their positions."""
+    for name, at in archive.rows("branch_places"):
+        event = decoded(archive.event_at(number(at)))
+        if not isinstance(event, BranchCreated) or event.branch != name:
+            raise index_damaged(f"it misplaces the branch {name!r:.80}")
+        yield number(at), event
+
+
+def _active(archive: Archive, position: int, first: str) -> str:
+    """Return the name of the branch that was switched to last; the first one where that never happened."""
+    for (at,) in reversed(archive.rows("landmarks")):
+        if number(at) <= position:
+            logged = archive.event_at(at)
+            if logged.topic == BranchSwitched.TOPIC:
+                event = decoded(logged)
+                return event.branch if isinstance(event, BranchSwitched) else first
+    return first
+
+
+def _backwards(archive: Archive, position: int, topics: Sequence[str]) -> Iterator[LoggedEvent]:
+    """Yield events of these topics from a position down to the first."""
+    step = FIRST_BLOCK
+    while position > 0:
+        after = max(0, position - step)
+        yield from reversed(list(archive.log.read(after, position, topics=topics)))
+        position, step = after, min(step * 4, BLOCK)
+
+
+def recorded_by(archive: Archive, at_ms: int) -> int:
+    """Return the position of the last event that was recorded at a time or before it; 0 where there is none.
+
+    Args:
+        archive: of the log.
+        at_ms: ms since 1970. Where a clock was set back, the later of the two passes counts.
+    """
+    upto, step = archive.log.head().size, FIRST_BLOCK
+    while upto > 0:
+        after = max(0, upto - step)
+        for logged in reversed(list(archive.log.read(after, upto))):
+            if decoded(logged).at <= at_ms:
+                return logged.position
+        upto, step = after, min(step * 4, BLOCK)
+    return 0
+
+
+def number(value: Any) -> int:
+    """Return a number of the index, such as a position.
+
+    Raises:
+        DamagedLogError: ``INDEX_DAMAGED`` where it is none.
+    """
+    if type(value) is not int:
+        raise index_damaged(f"it says {value!r:.40} where a number should stand")
+    return value
+
+
+def index_damaged(why: str = "it lacks an ancestor of a world") -> DamagedLogError:
+    """Return the error for an index that says what its log does not."""
+    return DamagedLogError(
+        "INDEX_DAMAGED",
+        f"The index does not fit its log: {why}; `worldctl doctor --rebuild` makes it again.",
+    )

@@ -1,0 +1,96 @@
+"""Look-ups of one unit of work: what the tables say, and what the unit itself has emitted and not written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from world.events.definitions import Event, ProposalSubmitted, WorldSealed
+from world.log import Transaction, ViewCursor
+from world.model.immutable_json import FrozenDict
+from world.pipeline.unit_of_work import Earlier
+from world.read_models.archive import Archive
+from world.read_models.index import IndexRows, history_query, statement
+
+__all__ = ["UnitLookup"]
+
+
+class UnitLookup:
+    """Look-ups that also see what the unit itself has emitted (``world.pipeline.unit_of_work.Lookup``)."""
+
+    def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows) -> None:
+        self._transaction = transaction
+        self._archive = archive
+        self._rows = rows
+        self._intents: dict[str, str] = {}
+        self._inputs: dict[str, Any] = {}
+        self._attempts: dict[str, int] = {}
+        self._worlds: dict[str, tuple[str, int]] = {}
+
+    def note(self, event: Event) -> None:
+        """Take in what was emitted and is not in the tables yet."""
+        if isinstance(event, ProposalSubmitted):
+            self._intents[event.intent["intentId"]] = event.proposal_id
+            self._inputs[event.proposal_id] = event.intent["body"].get("input")
+            self._attempts[event.intent["intentKey"]] = event.attempt
+        elif isinstance(event, WorldSealed):
+            self._worlds[event.world_id] = (event.outcome, event.height)
+
+    def proposal_of_intent(self, intent_id: str) -> str | None:
+        """Return the proposal that carries an intentId."""
+        known = self._intents.get(intent_id)
+        if known is not None:
+            return known
+        row = self._one("by_intent", of_intent=intent_id)
+        return None if row is None else str(row[0])
+
+    def attempts(self, intent_key: str) -> int:
+        """Return how many proposals carried an intentKey."""
+        known = self._attempts.get(intent_key)
+        if known is not None:
+            return known
+        row = self._one("attempts", of_key=intent_key)
+        return 0 if row is None or row[0] is None else int(row[0])
+
+    def count(self, before: int, **conditions: Any) -> int:
+        """Count earlier proposals; what the unit emitted is written first, so that it counts."""
+        cursor = self._written()
+        cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
+        row = cursor.fetchone()
+        return 0 if row is None else int(row[0])
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        """Return the first of the proposals that ``count`` counts, in the order of the log."""
+        cursor = self._written()
+        told = history_query(conditions, cursor.backend, counted=False)
+        cursor.run(told, of_log=cursor.log_id, before=before, most=most, **conditions)
+        return [Earlier(*row) for row in cursor.fetchall()]
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        """Return the ids of proposals and the inputs of their intents; what the unit emitted is in no table yet."""
+        stored = [one for one in found if one.proposal_id not in self._inputs]
+        given = self._archive.inputs(stored)
+        return given + [(one.proposal_id, self._inputs[one.proposal_id]) for one in found[len(stored) :]]
+
+    def _written(self) -> ViewCursor:
+        cursor = self._transaction.cursor()
+        self._rows.write(cursor)
+        return cursor
+
+    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+        """Return a world's outcome and height."""
+        known = self._worlds.get(world_id)
+        if known is not None:
+            return known
+        row = self._one("world", of_world=world_id)
+        return None if row is None else (row[5], row[2])
+
+    def checked_state(self, world_id: str) -> FrozenDict:
+        """Return a world's data after comparing it with the world's snapshotHash."""
+        return self._archive.checked_state(world_id)
+
+    def _one(self, name: str, **values: Any) -> tuple[Any, ...] | None:
+        cursor = self._transaction.cursor()
+        cursor.run(statement(name, cursor.backend), of_log=cursor.log_id, **values)
+        row = cursor.fetchone()
+        return None if row is None else tuple(row)

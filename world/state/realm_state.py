@@ -1,0 +1,463 @@
+"""The realm: everything the world knows that is still alive, folded from the log's events.
+
+Actors, bindings, policies, the domain in force, branches, and the proposals that are not ended yet. What has ended is
+in the log and its index. The fold is pure: equal events give an equal realm, and replay is nothing but this fold.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from world.errors import DamagedLogError
+from world.events.definitions import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    BranchSwitched,
+    ClockConfirmed,
+    DecisionMade,
+    DomainAdopted,
+    EffectRequested,
+    EnforcementChosen,
+    Event,
+    ExecutionStarted,
+    LogBranched,
+    LogFounded,
+    PolicyAdopted,
+    PolicyRetired,
+    ProjectionRecorded,
+    ProposalCompleted,
+    ProposalFailed,
+    ProposalJudged,
+    ProposalRescheduled,
+    ProposalSubmitted,
+    RunAmended,
+    RunClosed,
+    RunCompared,
+    RunObserved,
+    RunOpened,
+    RunRolledBack,
+    RunViolated,
+    ShadowConfigured,
+    VerdictGiven,
+    WorldSealed,
+)
+from world.klis.ledger import KLIS_EVENTS, Ledger
+from world.model.immutable_json import freeze
+from world.model.scope_patterns import SCOPE_RULES
+from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
+
+LANDMARKS: Final = frozenset(
+    kind.TOPIC
+    for kind in (
+        LogFounded,
+        LogBranched,
+        EnforcementChosen,
+        DomainAdopted,
+        ActorRegistered,
+        ActorBound,
+        PolicyAdopted,
+        PolicyRetired,
+        ShadowConfigured,
+        BranchSwitched,
+    )
+)
+"""Topics of the few events that make up the registry; the index remembers where they are."""
+
+
+@dataclass(slots=True)
+class Branch:
+    """A named line of worlds.
+
+    Args:
+        name: the name, unique in the realm.
+        head: id of its newest completed world (WP-lineage).
+        tip: id of its newest sealed world, completed or failed.
+    """
+
+    name: str
+    head: str
+    tip: str
+
+
+@dataclass(slots=True)
+class RealmState:
+    """The folded state; only ``apply_event`` changes it.
+
+    ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission. ``klis_version`` is
+    how many events of the lease ledger were folded, which is the version of their stream. ``runs`` are those that
+    are open. ``shadow`` says which policy judges for the record only, None where none does, and ``branched`` that
+    this is no real log.
+    """
+
+    position: int = 0
+    founded: LogFounded | None = None
+    branched: LogBranched | None = None
+    enforcement: str = "enforcing"
+    domain: DomainAdopted | None = None
+    actors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    bindings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    policies: dict[str, PolicyAdopted] = field(default_factory=dict)
+    shadow: ShadowConfigured | None = None
+    branches: dict[str, Branch] = field(default_factory=dict)
+    active: str = ""
+    epoch: int = 0
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    queues: dict[str, list[str]] = field(default_factory=dict)
+    running: dict[str, str] = field(default_factory=dict)
+    deadlines: list[tuple[int, str]] = field(default_factory=list)
+    retries: list[tuple[int, str]] = field(default_factory=list)
+    effects: list[tuple[int, str, str]] = field(default_factory=list)
+    runs: dict[str, RunOpened] = field(default_factory=dict)
+    klis: Ledger = field(default_factory=Ledger)
+    klis_version: int = 0
+
+    @property
+    def schema_hash(self) -> str:
+        """Hash of the schema in force; empty before a domain was adopted."""
+        return "" if self.domain is None else self.domain.schema_hash
+
+    def copy(self) -> RealmState:
+        """Return a realm of one's own; what was recorded is shared, and nobody changes that."""
+        return replace(
+            self,
+            actors=self.actors.copy(),
+            bindings=self.bindings.copy(),
+            policies=self.policies.copy(),
+            branches={name: replace(branch) for name, branch in self.branches.items()},
+            proposals={name: proposal.copy() for name, proposal in self.proposals.items()},
+            queues={key: queue.copy() for key, queue in self.queues.items()},
+            running=self.running.copy(),
+            deadlines=self.deadlines.copy(),
+            retries=self.retries.copy(),
+            effects=self.effects.copy(),
+            runs=self.runs.copy(),
+            klis=self.klis.copy(),
+        )
+
+    def overdue(self, now: int) -> list[Proposal]:
+        """Return the proposals whose time to be answered is over at ``now`` (ms), earliest deadline first."""
+        due: dict[str, Proposal] = {}  # a ruling after an answer may repeat a deadline
+        while self.deadlines and self.deadlines[0][0] < now:
+            deadline, proposal_id = heapq.heappop(self.deadlines)
+            proposal = self.proposals.get(proposal_id)
+            if proposal is not None and proposal.status == "evaluating" and proposal.deadline == deadline:
+                due[proposal_id] = proposal
+        return list(due.values())
+
+    def wait_again(self, proposal: Proposal) -> None:
+        """Put a proposal back that ``overdue`` returned and that is left to the next unit."""
+        assert proposal.deadline is not None
+        heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
+
+    def due_retries(self, now: int) -> list[Proposal]:
+        """Return the proposals whose backoff after a Die is over at ``now`` (ms), the longest over first."""
+        due: dict[str, Proposal] = {}
+        while self.retries and self.retries[0][0] <= now:
+            at, proposal_id = heapq.heappop(self.retries)
+            proposal = self.proposals.get(proposal_id)
+            if proposal is None or not self.still_lacks_leases(proposal):
+                continue
+            again = self.klis.asks_again_at(proposal.submitted.actor["actorId"], proposal_id)
+            if again > at:  # another worker asked at that time, in vain
+                heapq.heappush(self.retries, (again, proposal_id))
+            else:
+                due[proposal_id] = proposal
+        return list(due.values())
+
+    def still_lacks_leases(self, proposal: Proposal) -> bool:
+        """Tell whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
+        name, agent = proposal.proposal_id, proposal.submitted.actor["actorId"]
+        return proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
+
+    def ask_again(self, proposal_id: str, at: int) -> None:
+        """Ask again for a proposal's leases at a time (ms), though no verdict says so."""
+        heapq.heappush(self.retries, (at, proposal_id))
+
+    def next_due(self) -> int | None:
+        """Return when something may be due next, ms since 1970; None when nothing waits for a time."""
+        times = [at for at in (self.klis.next_due(),) if at is not None]
+        times += [self.deadlines[0][0] + 1] if self.deadlines else []
+        times += [self.retries[0][0]] if self.retries else []
+        effect = self._next_effect()
+        times += [effect + 1] if effect is not None else []
+        return min(times, default=None)
+
+    def is_effect_overdue(self, now: int) -> bool:
+        """Tell whether an effect's worker has had its time, at ``now`` (ms), and left no result."""
+        due = self._next_effect()
+        return due is not None and due < now
+
+    def _next_effect(self) -> int | None:
+        """Return the earliest deadline of an effect that is under way; what has ended is let go."""
+        while self.effects:
+            deadline, proposal_id, requirement = self.effects[0]
+            proposal = self.proposals.get(proposal_id)
+            under_way = None if proposal is None else proposal.requested.get(requirement)
+            if under_way is not None and under_way.deadline == deadline:
+                return deadline
+            heapq.heappop(self.effects)
+        return None
+
+    def take_in(self, proposal: Proposal) -> None:
+        """Put a proposal that is open and known from elsewhere where its state belongs."""
+        self.proposals[proposal.proposal_id] = proposal
+        key = proposal.submitted.execution_key
+        if proposal.status == "approved":
+            self.queues.setdefault(key, []).append(proposal.proposal_id)
+        elif proposal.status == "executing":
+            self.running[key] = proposal.proposal_id
+            for name, effect in proposal.requested.items():
+                heapq.heappush(self.effects, (effect.deadline, proposal.proposal_id, name))
+        elif proposal.deadline is not None:
+            heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
+        elif proposal.wants_leases:
+            agent = proposal.submitted.actor["actorId"]
+            _note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
+
+
+def apply_event(realm: RealmState, event: Event, position: int) -> None:
+    """Bring the realm from before an event to after it.
+
+    Args:
+        realm: changed in place.
+        event: the next event of the log.
+        position: its place in the log.
+
+    Raises:
+        DamagedLogError: when the event cannot follow what came before.
+    """
+    try:
+        step = _STEPS.get(type(event))
+        if step is not None:
+            step(realm, event)
+        elif type(event) in PROPOSAL_EVENTS:
+            _fold_open_proposal(realm, event)
+        elif type(event) in KLIS_EVENTS:
+            realm.klis.fold(event)
+            realm.klis_version += 1
+            if isinstance(event, VerdictGiven) and event.retry_after_ms is not None:
+                _note_retry(realm, event.request_id, event.at + event.retry_after_ms)
+            elif isinstance(event, ClockConfirmed):
+                _retry_sooner(realm, event.at)
+    except DamagedLogError as damage:
+        damage.details.setdefault("position", position)
+        raise
+    realm.position = position
+
+
+def _fold_open_proposal(realm: RealmState, event: Any) -> None:
+    known = realm.proposals.get(event.proposal_id)
+    if known is None:
+        if event.TOPIC == "effect.dropped":
+            return  # results may still come in after the end
+        raise DamagedLogError(
+            "UNKNOWN_PROPOSAL",
+            f"{event.TOPIC} names proposal {event.proposal_id}, which is not open.",
+            proposal_id=event.proposal_id,
+        )
+    _note(realm, fold_proposal(known, event), event)
+
+
+def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
+    """Tell whether an approved proposal holds its leases, or may write nothing and so needs none."""
+    scope = event.decision.get("approvedScope")
+    if event.verdict_id is None and scope is not None and scope.get("allowedPaths") == []:
+        return True
+    return realm.klis.holds(proposal.submitted.actor["actorId"], proposal.proposal_id)
+
+
+def _note_retry(realm: RealmState, proposal_id: str, at: int) -> None:
+    if proposal_id in realm.proposals:
+        heapq.heappush(realm.retries, (at, proposal_id))
+
+
+def _retry_sooner(realm: RealmState, now: int) -> None:
+    """Let no retry be due later than its backoff from ``now`` (ms): lease time was set to that."""
+    sooner = []
+    for due, proposal_id in realm.retries:
+        proposal = realm.proposals.get(proposal_id)
+        if proposal is not None:
+            again = realm.klis.asks_again_at(proposal.submitted.actor["actorId"], proposal_id)
+            sooner.append((min(due, again or now + realm.klis.in_force.backoff_ms), proposal_id))
+    realm.retries = sorted(sooner)
+
+
+def _note_deadlines(
+    realm: RealmState, name: str, event: ProposalJudged | ProposalRescheduled | EffectRequested
+) -> None:
+    if isinstance(event, EffectRequested):
+        heapq.heappush(realm.effects, (event.deadline, name, event.requirement["id"]))
+        return
+    if event.deadline is not None:
+        heapq.heappush(realm.deadlines, (event.deadline, name))
+    for effect, deadline in event.effects.items() if isinstance(event, ProposalRescheduled) else ():
+        heapq.heappush(realm.effects, (deadline, name, effect))
+
+
+def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
+    """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
+    name, key = proposal.proposal_id, proposal.submitted.execution_key
+    if isinstance(event, ProposalJudged | ProposalRescheduled | EffectRequested):
+        _note_deadlines(realm, name, event)
+    elif isinstance(event, ExecutionStarted):
+        if realm.running.get(key) != name:
+            queue = realm.queues.get(key, [])
+            if not queue or queue[0] != name or key in realm.running:
+                raise DamagedLogError("OUT_OF_TURN", f"Proposal {name} was executed out of its turn.", proposal_id=name)
+            queue.pop(0)
+            if not queue:
+                del realm.queues[key]
+            realm.running[key] = name
+    elif isinstance(event, DecisionMade) and proposal.status == "approved":
+        if realm.klis.settings is not None and not _may_go_on(realm, proposal, event):
+            raise DamagedLogError("APPROVED_WITHOUT_LEASES", f"Proposal {name} was approved and holds no lease.")
+        realm.queues.setdefault(key, []).append(name)
+    if proposal.is_terminal:
+        del realm.proposals[name]
+        if realm.running.get(key) == name:
+            del realm.running[key]
+
+
+def _founded(realm: RealmState, event: LogFounded) -> None:
+    if realm.founded is not None:
+        raise DamagedLogError("FOUNDED_TWICE", "The log says twice that it was founded.")
+    realm.founded, realm.enforcement = event, event.enforcement
+
+
+def _branched(realm: RealmState, event: LogBranched) -> None:
+    realm.branched = event
+
+
+def _enforcement(realm: RealmState, event: EnforcementChosen) -> None:
+    realm.enforcement = event.enforcement
+
+
+def _domain(realm: RealmState, event: DomainAdopted) -> None:
+    realm.domain = event
+
+
+def _actor(realm: RealmState, event: ActorRegistered) -> None:
+    realm.actors[event.actor["actorId"]] = event.actor
+
+
+def _bound(realm: RealmState, event: ActorBound) -> None:
+    realm.bindings[event.actor_id] = freeze(event.binding)
+
+
+def _policy(realm: RealmState, event: PolicyAdopted) -> None:
+    realm.policies[event.name] = event
+
+
+def _retired(realm: RealmState, event: PolicyRetired) -> None:
+    realm.policies.pop(event.name, None)
+
+
+def _shadow(realm: RealmState, event: ShadowConfigured) -> None:
+    realm.shadow = None if event.name is None else event
+
+
+def _branch(realm: RealmState, event: BranchCreated) -> None:
+    if event.branch in realm.branches:
+        raise DamagedLogError("BRANCH_EXISTS", f"Branch {event.branch!r} was created twice.")
+    realm.branches[event.branch] = Branch(event.branch, event.world_id, event.world_id)
+    realm.active = realm.active or event.branch
+
+
+def _switched(realm: RealmState, event: BranchSwitched) -> None:
+    if event.epoch != realm.epoch + 1:
+        raise DamagedLogError("BAD_EPOCH", f"Epoch {event.epoch} cannot follow {realm.epoch}.")
+    realm.active, realm.epoch = event.branch, event.epoch
+
+
+def _sealed(realm: RealmState, event: WorldSealed) -> None:
+    branch = realm.branches.get(event.branch)
+    if branch is not None:
+        branch.tip = event.world_id
+
+
+def _submitted(realm: RealmState, event: ProposalSubmitted) -> None:
+    if event.proposal_id in realm.proposals:
+        raise DamagedLogError("SUBMITTED_TWICE", f"Proposal {event.proposal_id} was submitted twice.")
+    if event.scope_rules not in (None, SCOPE_RULES):
+        raise DamagedLogError(
+            "UNKNOWN_EVENT",
+            f"Proposal {event.proposal_id} has scopeRules {event.scope_rules}; this version reads {SCOPE_RULES}, and "
+            "1 where it is absent. Read the log with a newer version.",
+        )
+    realm.proposals[event.proposal_id] = Proposal(event)
+
+
+def _completed(realm: RealmState, event: ProposalCompleted) -> None:
+    branch = _moved(realm, event)
+    _fold_open_proposal(realm, event)
+    branch.head = event.world_id
+
+
+def _failed(realm: RealmState, event: ProposalFailed) -> None:
+    _moved(realm, event)
+    _fold_open_proposal(realm, event)
+
+
+def _moved(realm: RealmState, event: ProposalCompleted | ProposalFailed) -> Branch:
+    branch = realm.branches.get(event.branch)
+    if branch is None or branch.head != event.parent:
+        raise DamagedLogError(
+            "WRONG_PARENT",
+            f"Proposal {event.proposal_id} was sealed on {event.parent[:12]}, which is not the head of "
+            f"{event.branch!r}.",
+            proposal_id=event.proposal_id,
+        )
+    branch.tip = event.world_id
+    return branch
+
+
+def _nothing(realm: RealmState, event: ProjectionRecorded) -> None:
+    """Records of projections change no state (INT-12.1)."""
+
+
+def _seen(realm: RealmState, event: RunObserved | RunViolated | RunAmended | RunRolledBack | RunCompared) -> None:
+    """What was seen of a run changes no state; it is about one that is open, or a proposal's effects."""
+    if event.run_id not in realm.runs and event.run_id not in realm.proposals:
+        raise DamagedLogError("UNKNOWN_RUN", f"{event.TOPIC} names run {event.run_id}, which is not open.")
+
+
+def _opened(realm: RealmState, event: RunOpened) -> None:
+    if event.run_id in realm.runs:
+        raise DamagedLogError("OPENED_TWICE", f"Run {event.run_id} was opened twice.", run_id=event.run_id)
+    realm.runs[event.run_id] = event
+
+
+def _closed(realm: RealmState, event: RunClosed) -> None:
+    if realm.runs.pop(event.run_id, None) is None:
+        raise DamagedLogError("UNKNOWN_RUN", f"{event.TOPIC} names run {event.run_id}, which is not open.")
+
+
+_STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {
+    LogFounded: _founded,
+    LogBranched: _branched,
+    EnforcementChosen: _enforcement,
+    DomainAdopted: _domain,
+    ActorRegistered: _actor,
+    ActorBound: _bound,
+    PolicyAdopted: _policy,
+    PolicyRetired: _retired,
+    ShadowConfigured: _shadow,
+    BranchCreated: _branch,
+    BranchSwitched: _switched,
+    WorldSealed: _sealed,
+    ProjectionRecorded: _nothing,
+    ProposalSubmitted: _submitted,
+    ProposalCompleted: _completed,
+    ProposalFailed: _failed,
+    RunOpened: _opened,
+    RunObserved: _seen,
+    RunViolated: _seen,
+    RunAmended: _seen,
+    RunRolledBack: _seen,
+    RunCompared: _seen,
+    RunClosed: _closed,
+}

@@ -1,0 +1,124 @@
+"""A branch that leaves the record at some event, made in a scratch log; the real log is only read (CARD-audit)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from world.errors import RefusedError
+from world.events.definitions import BranchCreated, Event, ProjectionRecorded, ProposalSubmitted
+from world.read_models.archive import Archive, decoded
+from world.read_models.index import WorldIndex
+from worldprotocol.analysis.counterfactual.asked import WhatIf
+from worldprotocol.analysis.counterfactual.replaying import Replaying, made_with
+from worldprotocol.analysis.counterfactual.report import WhatIfReport, report_of
+from worldprotocol.analysis.counterfactual.scratch import copy_beginning, cut_before, scratch_log
+from worldprotocol.analysis.counterfactual.staging import prepared
+from worldprotocol.api.bootstrap import EventLog, open_for_reading
+
+__all__ = ["cut_of", "what_if"]
+
+TOLD_EVERY: Final = 500
+"""Events between two words about how far it came."""
+
+AHEAD: Final = 2
+"""Events that are looked at before their turn."""
+
+Progress = Callable[[int, int], None]
+
+
+def what_if(question: WhatIf, progress: Progress = lambda done, total: None) -> WhatIfReport:
+    """Go through a log again from some event on, with something otherwise, and tell what comes of it.
+
+    Args:
+        question: what is otherwise.
+        progress: called with events done and in all.
+
+    Raises:
+        RefusedError: ``NOT_AFTER_START`` for a proposal that was submitted before; ``SCHEMA_MISMATCH``,
+            ``POLICY_NOT_AT_HAND``; ``INVALID_VALUE`` for policies that would stand in each other's place;
+            ``UNKNOWN_ACTOR`` and the like for what is inserted; ``FILE_EXISTS``, ``INVALID_TARGET``; what cannot be
+            opened or loaded.
+        DamagedLogError: when the log contradicts itself; ``verify`` comes first.
+    """
+    view = WorldIndex(checkpoint_every=question.limits.checkpoint_every)
+    with open_for_reading(question.address) as source, scratch_log(question.scratch, view) as scratch:
+        _check_dropped(source, question)
+        size = source.head().size
+        copy_beginning(source, scratch, view, question.start, lambda done: progress(done, size))
+        replaying = prepared(question, source, scratch)
+        try:
+            _go_through(replaying, source, (question.start, size), progress)
+            return report_of(question, replaying)
+        finally:
+            replaying.protocol.close()
+
+
+def _go_through(replaying: Replaying, source: EventLog, stretch: tuple[int, int], progress: Progress) -> None:
+    replaying.begin()
+    for position, event, stream, coming in _ahead(source, *stretch):
+        replaying.take(position, event, stream, coming)
+        if replaying.stopped is not None:
+            return
+        if position % TOLD_EVERY == 0:
+            progress(position, stretch[1])
+    replaying.end()
+    progress(stretch[1], stretch[1])
+
+
+def _ahead(source: EventLog, after: int, upto: int) -> Iterator[tuple[int, Event, str, list[Event]]]:
+    """Yield the position, payload and stream of events, and what comes next."""
+    events = ((one.position, decoded(one), one.stream) for one in source.read(after, upto))
+    window = deque(islice(events, AHEAD + 1))
+    while window:
+        position, event, stream = window.popleft()
+        yield position, event, stream, [one for _, one, _ in window]
+        window.extend(islice(events, 1))
+
+
+def cut_of(archive: Archive, *, world: str | None = None, position: int | None = None, drop: Sequence[str] = ()) -> int:
+    """Return the position behind which a branch begins.
+
+    Args:
+        archive: of the real log.
+        world: the world after which it begins.
+        position: the event after which it begins, with all that follows from what was done until then.
+        drop: ids of proposals; without a world and a position it begins before the first of them.
+
+    Raises:
+        RefusedError: ``UNKNOWN_WORLD``, ``UNKNOWN_PROPOSAL``, ``INVALID_VALUE`` where nothing says where it begins.
+    """
+    if world is not None:
+        return cut_before(archive.log, archive.world(world).position)
+    if position is not None:
+        return cut_before(archive.log, position)
+    if not drop:
+        raise RefusedError("INVALID_VALUE", "Say where the branch begins: --from WORLD; only --drop says it by itself.")
+    first = min(_submitted_at(archive.log, name) for name in drop)
+    before = [decoded(one) for one in archive.log.read(max(0, first - 3), first)]
+    own = [before.pop()]
+    if before and isinstance(before[-1], ProjectionRecorded) and before[-1].proposal_id in drop:
+        own.insert(0, before.pop())
+    if before and isinstance(before[-1], BranchCreated) and made_with(before[-1], own):
+        own.insert(0, before.pop())
+    return first - len(own)
+
+
+def _submitted_at(log: EventLog, name: str) -> int:
+    for logged in log.stream(name):
+        if logged.topic == ProposalSubmitted.TOPIC:
+            return logged.position
+    raise RefusedError("UNKNOWN_PROPOSAL", f"There is no proposal {name!r}.", proposal_id=name)
+
+
+def _check_dropped(source: EventLog, question: WhatIf) -> None:
+    for name in question.drop:
+        if _submitted_at(source, name) <= question.start:
+            raise RefusedError(
+                "NOT_AFTER_START",
+                f"Proposal {name} was submitted before the branch begins, so it cannot be left out there. Name an "
+                "earlier world, or leave --from away.",
+                proposal_id=name,
+            )

@@ -1,0 +1,49 @@
+"""The domains of a log: those at hand, and those that the log itself holds as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from world.core import Domain, load_domain
+from world.errors import RefusedError
+from world.events.definitions import DomainAdopted
+
+__all__ = ["Domains", "changed_code"]
+
+
+@dataclass(slots=True)
+class Domains:
+    """Finds the domain that an adoption brought into force.
+
+    Args:
+        at_hand: domains at hand.
+    """
+
+    at_hand: Iterable[Domain]
+    _known: dict[str, Domain] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Remember those at hand by their schema's hash; the first of several that have it counts."""
+        for domain in self.at_hand:
+            self._known.setdefault(domain.schema.hash, domain)
+
+    def of(self, adopted: DomainAdopted) -> Domain | None:
+        """Return a domain with the adopted schema; None where its functions are Python that is not at hand."""
+        known = self._known.get(adopted.schema_hash)
+        if known is None and adopted.sources:
+            return None
+        if known is None:
+            try:
+                made = load_domain(adopted.schema)
+            except RefusedError:  # portable data that this engine would not adopt
+                return None
+            if made.schema.hash != adopted.schema_hash:
+                return None
+            known = self._known[adopted.schema_hash] = made
+        return known
+
+
+def changed_code(adopted: DomainAdopted | None, domain: Domain) -> set[str]:
+    """Return the names of Python functions at hand that are not those which were adopted."""
+    return set(domain.changed({} if adopted is None else adopted.sources))

@@ -1,0 +1,138 @@
+"""What the outside did: effects of the branch get the results that the record has, when it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from world.core import EffectAnswer
+from world.engine.effect_runner import EffectRecorder
+from world.events.definitions import EffectFulfilled, EffectResolved
+from world.model.snapshot import ErrorValue, Requirement
+from world.pipeline.execute import fulfil_with, order_of
+from world.pipeline.recover import cancel
+from world.pipeline.unit_of_work import Task, UnitOfWork
+from world.state.ports import Performed
+from world.state.proposal import Proposal
+from worldprotocol.analysis.counterfactual.asked import WHATIF
+from worldprotocol.analysis.counterfactual.effects import (
+    Needed,
+    Recorded,
+    given_back,
+    is_giving_back,
+    recorded_effects,
+    result_for,
+)
+from worldprotocol.analysis.counterfactual.stand_ins import Putting
+from worldprotocol.api.bootstrap import EventLog
+
+__all__ = ["EffectReplayer"]
+
+EFFECT_NEEDED: Final = "effect needed"
+
+
+@dataclass(slots=True)
+class EffectReplayer:
+    """Stands for whoever makes effects.
+
+    Args:
+        protocol: of the scratch log.
+        source: the real log.
+        position: how far the record was gone through.
+        inserted: ids of the proposals that nobody submitted; the record has no results for them.
+        needed: effects that would have to be made.
+    """
+
+    protocol: Putting
+    source: EventLog
+    position: int = 0
+    inserted: list[str] = field(default_factory=list)
+    needed: list[Needed] = field(default_factory=list)
+    _waiting: dict[str, dict[str, Task]] = field(default_factory=dict)
+    _used: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def take_over(self, proposal: Proposal) -> None:
+        """Look for the results of the effects that are under way, or in doubt, where the branch begins."""
+        for effect in [*proposal.requested.values(), *proposal.in_doubt.values()]:
+            asked, attempt = Requirement.from_wire(effect.requirement), effect.attempt
+            task: Task = self.protocol.run(lambda work: _task(work, proposal, asked, attempt))  # noqa: B023
+            self._look_for(task)
+        self.look_for_all()
+
+    def look_for_all(self) -> None:
+        """Look for the results of all effects that were asked for meanwhile."""
+        while self.protocol.asked:
+            self._look_for(self.protocol.asked.pop(0))
+
+    def bring(self, event: EffectFulfilled) -> bool:
+        """Bring in what the record has a result for at this point; returns whether anybody waits for it."""
+        task = self._waiting.get(event.proposal_id, {}).pop(event.requirement_id, None)
+        if task is not None:
+            self._fulfil(task, event.result)
+        return task is not None
+
+    def forget(self, proposal_id: str) -> None:
+        """Forget what is kept for a proposal that has ended."""
+        self._waiting.pop(proposal_id, None)
+        self._used.pop(proposal_id, None)
+
+    def _look_for(self, task: Task) -> None:
+        """Give an effect its recorded result, now or where the record has it; or say that it would have to be made."""
+        name, asked = task.proposal_id, task.requirement
+        used = self._used.setdefault(name, {})
+        recorded = [] if name in self.inserted else recorded_effects(self.source, name)
+        found = result_for(recorded, asked, used)
+        if is_giving_back(asked) and (found is None or found.result is None):
+            found = Recorded(asked.id, "", 0, given_back())
+        if found is None:
+            self._needs(name, asked)
+            return
+        used[found.name] = asked.id
+        if found.position is None or found.result is None:
+            return  # it was under way when the record ended, and so it is here
+        if found.position <= self.position:
+            self._fulfil(task, found.result)
+        else:
+            self._waiting.setdefault(name, {})[found.name] = task
+
+    def _needs(self, name: str, asked: Requirement) -> None:
+        """Call an execution off that would have to touch the outside; its workspace was never touched."""
+        self.needed.append(Needed(name, asked.type, asked.params, asked.node_path))
+
+        def command(work: UnitOfWork) -> None:
+            cancel(work, name, by=WHATIF, reason=f"{EFFECT_NEEDED}: {asked.type}")
+            while (proposal := work.realm.proposals.get(name)) is not None and proposal.requested:
+                effect = next(iter(proposal.requested.values()))
+                under_way = Requirement.from_wire(effect.requirement)
+                error = ErrorValue("CANCELLED", EFFECT_NEEDED, under_way.action_id, under_way.node_path, work.at)
+                fulfil_with(work, proposal, under_way.id, EffectAnswer(error=error), effect.attempt)
+
+        self.protocol.run(command)
+        self.look_for_all()
+
+    def _fulfil(self, task: Task, result: Mapping[str, Any]) -> None:
+        """Bring a result in as whoever made the effect would."""
+        name, asked = task.proposal_id, task.requirement.id
+        given = EffectAnswer.from_wire(result)
+        if self.protocol.ask(lambda realm: name in realm.proposals and asked in realm.proposals[name].in_doubt):
+            self.protocol.run(lambda work: _happened(work, name, asked, given))
+        elif self.protocol.ask(lambda realm: name in realm.proposals):
+            for following in self.protocol.record(EffectRecorder(task, Performed(given))):
+                self.protocol.perform(following)
+        self.look_for_all()
+
+
+def _happened(work: UnitOfWork, name: str, asked: str, given: EffectAnswer) -> None:
+    """Say of an effect in doubt what came of it."""
+    told = {"choice": "happened", "by": WHATIF, "reason": "as recorded"}
+    work.emit(name, EffectResolved(at=work.at, proposal_id=name, requirement_id=asked, **told))
+    proposal = work.realm.proposals[name]
+    fulfil_with(work, proposal, asked, given, proposal.requested[asked].attempt)
+
+
+def _task(work: UnitOfWork, proposal: Proposal, asked: Requirement, attempt: int) -> Task:
+    """Return what whoever began an effect has to do."""
+    assert proposal.started is not None
+    order = order_of(proposal, work.snapshot(proposal.started.on_world))
+    return Task(proposal.proposal_id, asked, attempt, order)

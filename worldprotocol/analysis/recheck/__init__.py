@@ -1,0 +1,1 @@
+"""Recheck: every recorded step performed again."""

@@ -1,0 +1,141 @@
+"""Recheck of what claims of DEPENDS_ON require to exist: STATE is looked up again, FILE is as it was observed (KM-3).
+
+What is not recorded was not checked: logs from before the check have no ``existence``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from world.errors import DivergenceError, RefusedError
+from world.events.definitions import DecisionMade, Event, ExecutionStarted, RequestWithdrawn, VerdictGiven, WorldSealed
+from world.klis.resources.resource import Resource
+from world.klis.triple import Triple, read_triple
+from world.model.decision import Ruling
+from world.pipeline.arbitrate import refusal
+from world.pipeline.execute import leased_by
+from world.pipeline.existence import RESOURCE_ABSENT, Base, absent_in, absent_message, observe
+from world.pipeline.proposal_manifest import manifest_of
+from world.pipeline.unit_of_work import UnitOfWork
+from world.state.proposal import Proposal
+
+__all__ = ["recheck_absence", "recheck_decision", "recheck_grant", "recheck_start", "recheck_withdrawal"]
+
+
+def recheck_grant(work: UnitOfWork, event: VerdictGiven) -> DivergenceError | None:
+    """Check again that what a grant depends on existed.
+
+    Args:
+        work: the realm as it was before the event.
+        event: the recorded verdict.
+    """
+    if not event.existence:
+        return None
+    triples = [read_triple(lease) for lease in event.leases]
+    proposal = work.realm.proposals.get(event.request_id)
+    return _compared(work, event, triples, event.existence, _base(proposal), is_absent=False)
+
+
+def recheck_withdrawal(work: UnitOfWork, event: RequestWithdrawn) -> DivergenceError | None:
+    """Check again that something was absent where a request was withdrawn for it; arguments as of ``recheck_grant``."""
+    if event.existence is None:
+        return None
+    request = work.realm.klis.requests.get(event.request_id)
+    triples = () if request is None else request.triples
+    base = _base(work.realm.proposals.get(event.request_id))
+    return _compared(work, event, triples, event.existence, base, is_absent=True)
+
+
+def recheck_decision(work: UnitOfWork, event: DecisionMade) -> DivergenceError | None:
+    """Check again that something was absent where a proposal was rejected for it; arguments as of ``recheck_grant``."""
+    if event.existence is None:
+        return None
+    proposal = work.realm.proposals[event.proposal_id]
+    if proposal.submitted.schema_hash != work.domain.schema.hash:
+        return None  # its ruling says that it cannot be rechecked
+    try:
+        manifest = manifest_of(work, proposal, Ruling.from_wire(proposal.ruling or {}).approved_scope)
+    except RefusedError as refused:
+        return _diverged(event, event.existence, refused.to_dict())
+    triples = () if manifest is None else manifest.triples
+    different = _compared(work, event, triples, event.existence, _base(proposal), is_absent=True)
+    reason = refusal(RESOURCE_ABSENT, absent_message(event.existence))
+    if different is None and event.decision.get("reason") != reason:
+        return _diverged(event, event.decision.get("reason"), reason)
+    return different
+
+
+def recheck_start(work: UnitOfWork, event: ExecutionStarted) -> DivergenceError | None:
+    """Check again what an execution depends on; a worker that takes over repeats what was observed at the beginning.
+
+    Args:
+        work: the realm as it was before the event.
+        event: the recorded start.
+    """
+    proposal = work.realm.proposals[event.proposal_id]
+    if proposal.started is not None:
+        then = proposal.started.existence
+        return None if then == event.existence else _diverged(event, event.existence, then)
+    if event.existence is None:
+        return None
+    base = Base(proposal.branch, event.on_world)
+    return _compared(work, event, leased_by(work.realm, proposal), event.existence, base, is_absent=None)
+
+
+def recheck_absence(proposal: Proposal, sealed: WorldSealed) -> DivergenceError | None:
+    """Check that an execution that depends on something absent failed for that.
+
+    Args:
+        proposal: an execution whose start recorded that something is absent.
+        sealed: the world that it ended with.
+    """
+    assert proposal.started is not None
+    assert proposal.started.existence is not None
+    error = sealed.error or {}
+    recorded = {"outcome": sealed.outcome, "code": error.get("code"), "message": error.get("message")}
+    now = {"outcome": "failed", "code": RESOURCE_ABSENT, "message": absent_message(proposal.started.existence)}
+    return None if recorded == now else _diverged(proposal.started, recorded, now)
+
+
+def _base(proposal: Proposal | None) -> Base | None:
+    return None if proposal is None else Base(proposal.branch, proposal.submitted.base_world)
+
+
+def _compared(
+    work: UnitOfWork,
+    event: Event,
+    triples: Iterable[Triple],
+    recorded: Sequence[Any],
+    base: Base | None,
+    *,
+    is_absent: bool | None,
+) -> DivergenceError | None:
+    """Compare an observation with one that takes FILE from the record.
+
+    Args:
+        work: the realm as it was before the event.
+        event: holds the observation.
+        triples: what was leased, or was to be.
+        recorded: the observation.
+        base: the world on which STATE of one branch is looked up.
+        is_absent: whether something has to be absent, or nothing may be; None is either.
+    """
+    seen = {one.get("resource"): one.get("exists") for one in recorded}
+
+    def file_exists(resource: Resource) -> bool | None:
+        return seen.get(resource.text)
+
+    now = observe(triples, head_of=work.head_of, data_of=work.data, base=base, file_exists=file_exists)
+    if list(recorded) != now or is_absent not in (None, bool(absent_in(now))):
+        return _diverged(event, list(recorded), now)
+    return None
+
+
+def _diverged(event: Event, recorded: Any, now: Any) -> DivergenceError:
+    return DivergenceError(
+        "EXISTENCE_DIFFERS",
+        f"{event.TOPIC} records that what it depends on was {recorded!r:.200}; it comes out as {now!r:.200}.",
+        recorded=recorded,
+        computed=now,
+    )

@@ -1,0 +1,135 @@
+"""Recheck of verdicts: every recorded manifest is read, authenticated and arbitrated again (KP-5a, CARD-replay)."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+from world.errors import DivergenceError, RefusedError
+from world.events.definitions import VerdictGiven
+from world.klis.authentication import channel_fault
+from world.klis.kernel import arbitrate
+from world.klis.ledger import Ledger
+from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
+from world.klis.signature import verify
+from world.model.decision import Ruling
+from world.pipeline.proposal_manifest import manifest_of
+from world.pipeline.unit_of_work import UnitOfWork
+from world.state.realm_state import RealmState
+
+__all__ = ["recheck_channel", "recheck_manifest", "recheck_verdict"]
+
+
+def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> DivergenceError | None:
+    """Give a recorded verdict again, by the ledger as it was before it.
+
+    Args:
+        ledger: the fold of everything before the event.
+        event: the recorded verdict.
+
+    Returns:
+        What differs; None where all is as recorded.
+    """
+    try:
+        triples = _asked_for(ledger, event)
+    except RefusedError as refused:
+        return _diverged(event, {"manifest": {"recorded": event.status, "now": refused.to_dict()}})
+    if triples is None or event.agent_id not in ledger.agents:
+        return _diverged(event, {"request": {"recorded": event.request_id, "now": "nothing of the kind is asked"}})
+    given = arbitrate(
+        ledger, ledger.session(event.agent_id, event.session_id), triples, event.at, queued=event.cause == "queue"
+    )
+    recorded: dict[str, Any] = {
+        "status": event.status,
+        "conflicts": list(event.conflicts),
+        "moreConflicts": event.more_conflicts,
+        "retryAfterMs": event.retry_after_ms,
+        "granted": [[lease["predicate"], lease["resource"]] for lease in event.leases],
+    }
+    granted = triples if given.status == "Granted" else ()
+    now = {
+        "status": given.status,
+        "conflicts": [conflict.to_wire() for conflict in given.conflicts],
+        "moreConflicts": given.more_conflicts,
+        "retryAfterMs": given.retry_after_ms,
+        "granted": [[triple.predicate.value, triple.resource.text] for triple in granted],
+    }
+    differences = {
+        name: {"recorded": recorded[name], "now": now[name]} for name in recorded if recorded[name] != now[name]
+    }
+    return _diverged(event, differences) if differences else None
+
+
+def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None:
+    """Return what the verdict is about: a manifest that is new, or a request that waits."""
+    if event.cause == "queue":
+        request = ledger.requests.get(event.request_id)
+        same = request is not None and (request.session.agent_id, request.session.session_id) == (
+            event.agent_id,
+            event.session_id,
+        )
+        return request.triples if request is not None and same else None
+    if event.manifest is None:
+        return None
+    kind = (event.channel or {}).get("kind")
+    wide = ENGINE_ONLY if kind == "engine" else frozenset[str]()
+    manifest = read_manifest(
+        event.manifest, settings=ledger.in_force, types=ledger.types, wide=wide, on_the_way=kind == "run"
+    )
+    if (manifest.agent_id, manifest.session_id) != (event.agent_id, event.session_id):
+        return None
+    if kind == "signed":
+        keys = [key for key in ledger.keys.values() if key.agent_id == event.agent_id and not key.revoked]
+        verify(manifest, [b64decode(key.public) for key in keys])
+    return manifest.triples
+
+
+def recheck_channel(realm: RealmState, event: VerdictGiven) -> DivergenceError | None:
+    """Authenticate a recorded request again, by the settings, keys, runs and proposals before it (KM-7.1).
+
+    Args:
+        realm: the fold of everything before the event.
+        event: the recorded verdict.
+
+    Returns:
+        What differs; None where the request could be made as recorded.
+    """
+    fault = channel_fault(realm.klis, event, runs=realm.runs, proposals=realm.proposals.keys())
+    if fault is None:
+        return None
+    return _diverged(event, {"channel": {"recorded": event.channel, "now": fault}})
+
+
+def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> DivergenceError | None:
+    """Make the manifest of a proposal again, of its ruling and of what its action declares.
+
+    Args:
+        work: the realm as it was before the event, and the domain at hand.
+        event: the recorded verdict; one that is not about a proposal has no manifest to be made.
+
+    Returns:
+        What differs; None where all is as recorded.
+    """
+    proposal = work.realm.proposals.get(event.request_id)
+    if proposal is None or event.manifest is None:
+        return None
+    if proposal.submitted.schema_hash != work.domain.schema.hash:
+        return None  # its ruling says that it cannot be rechecked
+    ruling = Ruling.from_wire(proposal.ruling or {})
+    try:
+        manifest = manifest_of(work, proposal, ruling.approved_scope)
+        now: Any = None if manifest is None else manifest.to_wire()
+    except RefusedError as refused:
+        now = refused.to_dict()
+    if now == event.manifest:
+        return None
+    return _diverged(event, {"manifest": {"recorded": event.manifest, "now": now}})
+
+
+def _diverged(event: VerdictGiven, differences: dict[str, Any]) -> DivergenceError:
+    return DivergenceError(
+        "VERDICT_DIFFERS",
+        f"Verdict {event.verdict_id} on {event.agent_id!r} comes out differently: {', '.join(differences)}.",
+        verdict_id=event.verdict_id,
+        differences=[{"at": name, **both} for name, both in differences.items()],
+    )

@@ -1,0 +1,64 @@
+"""What a recheck asks about the past, beside what it folds itself; nobody executes anything in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from world.model.immutable_json import FrozenDict
+from world.pipeline.unit_of_work import Earlier
+from world.read_models.archive import Archive
+
+__all__ = ["Nobody", "PastLookup"]
+
+
+@dataclass(frozen=True, slots=True)
+class PastLookup:
+    """Look-ups in what is committed; a case asks only about what came before it (see ``Lookup``)."""
+
+    archive: Archive
+
+    def proposal_of_intent(self, intent_id: str) -> str | None:
+        """Return the proposal that carries an intentId."""
+        rows = self.archive.rows("by_intent", of_intent=intent_id)
+        return str(rows[0][0]) if rows else None
+
+    def attempts(self, intent_key: str) -> int:
+        """Return how many proposals carried an intentKey."""
+        rows = self.archive.rows("attempts", of_key=intent_key)
+        return int(rows[0][0] or 0) if rows else 0
+
+    def count(self, before: int, **conditions: Any) -> int:
+        """Count earlier proposals."""
+        return self.archive.count(before, **conditions)
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        """Return the first of them, in the order of the log."""
+        return self.archive.earlier(before, most, **conditions)
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        """Return the inputs of their intents."""
+        return self.archive.inputs(found)
+
+    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+        """Return a world's outcome and height."""
+        row = self.archive.find_world(world_id)
+        return None if row is None else (row.outcome, row.height)
+
+    def checked_state(self, world_id: str) -> FrozenDict:
+        """Return a world's data after comparing it with the world's snapshotHash."""
+        return self.archive.checked_state(world_id)
+
+
+class Nobody:
+    """No worker: a recheck executes nothing."""
+
+    me = "recheck"
+
+    def is_gone(self, worker: str) -> bool:
+        """Nobody asks."""
+        return False
+
+    def close(self) -> None:
+        """There is nothing to leave."""

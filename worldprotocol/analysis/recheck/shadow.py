@@ -1,0 +1,56 @@
+"""Recheck of shadows: what a second policy said for the record, asked again (design section 6; CARD-replay)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from authority import recheck_ruling
+from authority.policies.policy import TIMED_OUT
+from world.errors import DivergenceError
+from world.events.definitions import ProposalShadowed
+from world.model.decision import Ruling
+from world.pipeline.shadowing import bound_to
+from world.state.ports import Case
+
+
+def recheck_shadow(
+    authority: Any, case: Case, event: ProposalShadowed, steps: Counter[str], *, turned_on: str | None
+) -> Iterator[DivergenceError]:
+    """Yield how a shadow's ruling differs when it is given again.
+
+    Args:
+        authority: one that has the policy as it was; None where nothing has.
+        case: the case as it was judged.
+        event: what was recorded.
+        steps: counts ``shadows`` that were asked again, and as ``notRepeatable`` those that could not be asked then,
+            took too long, or changed after they were turned on, so that the log does not hold their rules.
+        turned_on: hash of the policy as it was when it was turned on, whose description the log holds.
+    """
+    recorded = Ruling.from_wire(event.ruling)
+    if event.policy_hash is None or any(one.reason.startswith(TIMED_OUT) for one in recorded.trace):
+        steps["notRepeatable"] += 1
+        return
+    if authority is None and event.policy_hash != turned_on:
+        steps["notRepeatable"] += 1
+        return
+    if authority is None:
+        yield DivergenceError(
+            "POLICY_NOT_AT_HAND",
+            f"What {event.name!r} said for the record on {case.proposal_id} cannot be rechecked: the policy with the "
+            f"hash {event.policy_hash[:12]} is not at hand, and the log does not hold the code of its rules.",
+            proposal_id=case.proposal_id,
+            authority=recorded.authority,
+            policy_hash=event.policy_hash,
+        )
+        return
+    steps["shadows"] += 1
+    case = replace(case, binding=bound_to(case.binding, event.name))
+    now: Ruling = authority.judge(case)
+    if not recorded.trace and now.trace:  # too large to be recorded as a whole
+        now = replace(now, trace=(), reason=recorded.reason, approved_scope=recorded.approved_scope)
+    difference = None if now == recorded else recheck_ruling(authority, case, recorded)
+    if difference is not None:
+        yield difference

@@ -1,0 +1,107 @@
+"""Forms of keys and passwords in texts, for ``worldctl doctor --secrets``: what is found is named, never shown.
+
+A value is found by its own form (``FORMS``), or by the name that it stands under: under names of passwords any
+literal, under names of tokens and keys what looks random. Hashes in hexadecimal, UUIDs, references
+(``${secret:NAME}``) and what was masked (``***``) are none. The table is small on purpose and finds usual forms, not
+all.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from world.masking import MASK
+from world.model.secret_references import has_reference
+
+__all__ = ["FORMS", "NAMED", "forms_in", "json_findings", "line_findings", "may_hold_secrets"]
+
+_TABLE: Final[Mapping[str, str]] = {
+    "AWS access key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    "GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
+    "GitLab token": r"\bglpat-[A-Za-z0-9_-]{20,}",
+    "Slack token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}|hooks\.slack\.com/services/T\w+/B\w+/[A-Za-z0-9]{16,}",
+    "Google key": r"\bAIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])|\bya29\.[A-Za-z0-9_-]{20,}",
+    "Stripe key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    "sk- key": r"\bsk-(?=[A-Za-z0-9_-]{0,256}[0-9])(?=[A-Za-z0-9_-]{0,256}[A-Z])[A-Za-z0-9_-]{20,}",
+    "npm token": r"\bnpm_[A-Za-z0-9]{36}\b",
+    "JSON Web Token": r"\beyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{8,4096}\.",
+    "private key": r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,5}PRIVATE KEY-----",
+    "password in an address": r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"'?#]{0,256}:(?!\*\*\*@|\$\{)[^\s/@\"'?#]{1,512}@",
+    "Authorization value": r"(?i:\b(?:bearer|basic)) +(?!\*\*\*|\$\{)[A-Za-z0-9._~+/-]{16,}=*",
+}
+FORMS: Final = {name: re.compile(form) for name, form in _TABLE.items()}
+"""The forms of secrets, by what they are."""
+
+NAMED: Final = "value under a secret name"
+"""What a value is that was found by its name alone."""
+
+_PASSWORD: Final = re.compile(r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd)$|Password$")
+_TOKEN: Final = re.compile(
+    r"(?i)(?:^|[_.-])(?:(?:access|auth|refresh|id|api|bearer|secret|private|client)[_-]?)?(?:token|secret)$"
+    r"|(?:api|access|secret|private)[_-]?key$|^authorization$|^(?:set-)?cookie$"
+)
+_NAMED_WORDS: Final = (
+    rb'(?i:pass(?:word|wd|phrase)|pwd|token|secret|(?:api|access|private)[_-]?key|authorization|cookie)"'
+)
+_QUICK: Final = re.compile(b"|".join([*(form.encode() for form in _TABLE.values()), _NAMED_WORDS]))
+_ASSIGNED: Final = re.compile(r"""["']?([A-Za-z0-9_.-]{2,64})["']?\s*[=:]\s*["']?(\$\{secret:[^}]*\}|[^\s"',;}\])]+)""")
+_HARMLESS: Final = re.compile(
+    r"(?i)[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]{64}|[0-9]+"
+)
+_MIN_PASSWORD: Final = 6
+_MIN_TOKEN: Final = 16
+_MIN_BITS: Final = 3.0
+"""Shannon entropy per character from which on a text under the name of a token looks random."""
+
+
+def may_hold_secrets(text: bytes) -> bool:
+    """Return whether a canonical JSON text is worth reading: it has a form, or the name of a secret."""
+    return _QUICK.search(text) is not None
+
+
+def forms_in(text: str) -> Iterator[str]:
+    """Yield what of ``FORMS`` a text holds."""
+    return (name for name, form in FORMS.items() if form.search(text))
+
+
+def json_findings(value: Any, path: str = "$") -> Iterator[tuple[str, str]]:
+    """Yield the path and the form of each secret in a JSON value; a key that is a secret itself is ``***`` in paths."""
+    if isinstance(value, str):
+        yield from ((path, form) for form in forms_in(value))
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            forms = list(forms_in(key))
+            place = f"{path}.{MASK if forms else key}"
+            yield from ((place, form) for form in forms)
+            found = list(json_findings(inner, place))
+            yield from found
+            if not found and isinstance(inner, str) and _is_named(key, inner):
+                yield place, NAMED
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from json_findings(inner, f"{path}[{index}]")
+
+
+def line_findings(line: str) -> Iterator[str]:
+    """Yield the forms of the secrets in a line of a file, values behind ``name =`` and ``name:`` included."""
+    forms = list(forms_in(line))
+    yield from forms
+    if not forms and any(_is_named(name, value) for name, value in _ASSIGNED.findall(line)):
+        yield NAMED
+
+
+def _is_named(name: str, value: str) -> bool:
+    if value.startswith(MASK) or has_reference(value) or _HARMLESS.fullmatch(value):
+        return False
+    if _PASSWORD.search(name):
+        return len(value) >= _MIN_PASSWORD
+    return bool(_TOKEN.search(name)) and len(value) >= _MIN_TOKEN and _bits(value) >= _MIN_BITS
+
+
+def _bits(text: str) -> float:
+    counts = Counter(text)
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in counts.values())

@@ -1,0 +1,177 @@
+"""``Realm.actions``: what an actor may do in a state, for screens, for tools of language models, and why.
+
+It reads the log and asks ``projections.catalog``; it needs no right to act. For façade, bridge and ``worldctl``.
+Source: intent specification 7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Mode, Pruning
+from projections.descriptors import ActionDescriptor, descriptors_of, not_at_hand
+from projections.explaining import Explanation, explain_catalog
+from projections.tools import ToolSet, tools_of
+from world.code.time_limit import TimeLimit
+from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
+from world.errors import RefusedError
+from world.events.definitions import ActorRegistered, DomainAdopted
+from world.limits import Limits
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict
+from world.model.snapshot import SnapshotView
+from world.read_models.archive import Archive, decoded
+from worldprotocol.api.past_values import PastValuesReader
+
+__all__ = ["Actions"]
+
+
+class Actions:
+    """The actions of a realm, seen from one world and by one actor.
+
+    Args:
+        archive: past worlds.
+        domain: the domain at hand; without it, or under another schema, what the log says of its schema counts, and
+            values that Python functions compute are not known.
+        limits: ``max_call_ms`` is the time that one call of a local predicate may take.
+    """
+
+    def __init__(self, archive: Archive, domain: Domain | None = None, limits: Limits | None = None) -> None:
+        """Look at a realm's actions."""
+        self._archive = archive
+        self._domain = domain
+        self._projector = CatalogProjector(TimeLimit((limits or Limits()).max_call_ms))
+
+    def catalog(self, actor_id: str | None = None, **wishes: Any) -> ActionCatalog:
+        """Return the catalog for an actor; arguments and errors as for ``request``."""
+        return self._projector.project_action_catalog(self.request(actor_id, **wishes))
+
+    def tools(self, actor_id: str | None = None, **wishes: Any) -> ToolSet:
+        """Return the catalog as tools of a language model; arguments and errors as for ``request``."""
+        return tools_of(self.catalog(actor_id, **wishes))
+
+    def explain(self, actor_id: str | None = None, **wishes: Any) -> tuple[ActionCatalog, list[Explanation]]:
+        """Return the catalog, and why every action is in it or is not; see ``request``."""
+        return explain_catalog(self.request(actor_id, **wishes), self._projector)
+
+    def request(
+        self,
+        actor_id: str | None = None,
+        *,
+        mode: Mode = "llm",
+        pruning: Pruning | Mapping[str, Any] | None = None,
+        branch: str | None = None,
+        at: str | None = None,
+        upto: int | None = None,
+    ) -> CatalogRequest:
+        """Return what a catalog is made from.
+
+        Args:
+            actor_id: who acts; None is nobody in particular, and what depends on the actor is unknown then.
+            mode: for whom it is shown.
+            pruning: what is left out, as ``Pruning`` or in wire form.
+            branch: whose head to look at; None is the active one's. The actions are those of the schema in force.
+            at: a past world to look at in place of a head, with the actions of its own schema.
+            upto: with ``at``: an event; the actor is taken as registered, and the actions as in force, after it.
+
+        Raises:
+            RefusedError: ``UNKNOWN_ACTOR``, ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``, ``INVALID_VALUE``.
+        """
+        actor = None if actor_id is None else self.actor(actor_id, upto)
+        world, schema_hash = self.place(branch, at)
+        if upto is not None:
+            schema_hash = self._in_force(upto)
+        view = self.view(world, schema_hash) if at is None else self._past_view(world, upto)
+        given = {} if pruning is None else dict(pruning) if isinstance(pruning, Mapping) else pruning
+        options = given if isinstance(given, Pruning) else Pruning.read(given, "$.pruning")
+        return CatalogRequest(schema_hash, view, actor, self._descriptors(schema_hash), mode, options)
+
+    def actor(self, actor_id: str, upto: int | None = None) -> ActorRef:
+        """Return a registered actor, as of now or of after an event; raises ``RefusedError`` ``UNKNOWN_ACTOR``."""
+        if upto is None:
+            known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
+        else:
+            known = None
+            for logged in self._archive.log.read(upto=upto, topics=[ActorRegistered.TOPIC]):
+                event = decoded(logged)
+                if isinstance(event, ActorRegistered) and event.actor["actorId"] == actor_id:
+                    known = event.actor
+        if known is None:
+            then = "" if upto is None else f" up to event {upto}"
+            raise RefusedError("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r}{then}.", actor_id=actor_id)
+        return ActorRef.read(known)
+
+    def place(self, branch: str | None = None, at: str | None = None) -> tuple[str, str]:
+        """Return the world that is looked at, and the schema under which.
+
+        Raises:
+            RefusedError: ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``.
+        """
+        if at is not None:
+            return at, self._archive.sealed(at).schema_hash
+        active, heads, in_force = self._archive.peek(
+            lambda realm: (realm.active, {one.name: one.head for one in realm.branches.values()}, realm.schema_hash)
+        )
+        name = active if branch is None else branch
+        if name not in heads:
+            raise RefusedError(
+                "UNKNOWN_BRANCH", f"There is no branch {name!r}; there is {', '.join(sorted(heads)) or 'none'}."
+            )
+        return heads[name], in_force
+
+    def view(self, world_id: str, schema_hash: str) -> SnapshotView:
+        """Return the data and computed values of a world, as far as they are known here."""
+        data = self._archive.state(world_id)
+        return SnapshotView(data, self.computed(data, schema_hash))
+
+    def _past_view(self, world_id: str, upto: int | None) -> SnapshotView:
+        """Return the data of a past world, and its computed values as far as the code of then is at hand."""
+        data, reader = self._archive.state(world_id), PastValuesReader(self._archive, self._domain)
+        found = reader.of(self._archive.sealed(world_id), data) if upto is None else reader.in_force(upto, data)
+        return SnapshotView(data, found.of_then())
+
+    def computed(self, data: FrozenDict, schema_hash: str) -> FrozenDict:
+        """Return the computed values of data under a schema; without its functions those of expressions alone."""
+        domain = self._at_hand(schema_hash)
+        if domain is not None:
+            return recompute(domain, data)
+        return PastValuesReader(self._archive, None).by_schema(schema_hash, data).values
+
+    def _descriptors(self, schema_hash: str) -> tuple[ActionDescriptor, ...]:
+        domain = self._at_hand(schema_hash)
+        if domain is None:
+            adopted = self._adopted(schema_hash)
+            functions = [name.removeprefix(PREDICATE) for name in adopted.sources if name.startswith(PREDICATE)]
+            local = {action: LocalPredicate(not_at_hand, f"{PREDICATE}{action}") for action in functions}
+            return descriptors_of(unchecked_schema(adopted.schema), local)
+        known = _KNOWN.get(domain)
+        if known is None or known[0] is not domain.schema:
+            known = _KNOWN[domain] = (domain.schema, descriptors_of(domain))
+        return known[1]
+
+    def _in_force(self, upto: int) -> str:
+        """Return the hash of the schema that was in force after an event."""
+        adopted = [decoded(logged) for logged in self._archive.log.read(upto=upto, topics=[DomainAdopted.TOPIC])]
+        last = adopted[-1] if adopted else None
+        if not isinstance(last, DomainAdopted):
+            raise RefusedError("UNKNOWN_WORLD", f"No domain was in force after event {upto}.")
+        return last.schema_hash
+
+    def _at_hand(self, schema_hash: str) -> Domain | None:
+        return self._domain if self._domain is not None and self._domain.schema.hash == schema_hash else None
+
+    def _adopted(self, schema_hash: str) -> DomainAdopted:
+        """Return the last adoption of the schema with this hash."""
+        for adopted in reversed(list(self._archive.adopted_domains())):
+            if adopted.schema_hash == schema_hash:
+                return adopted
+        raise RefusedError("UNKNOWN_WORLD", f"The log holds no schema {schema_hash[:12]}.")
+
+
+PREDICATE: Final = "available:"
+"""How an adoption names the function that tells whether an action is available (``Domain.sources``)."""
+
+_KNOWN: WeakKeyDictionary[Domain, tuple[DomainSchema, tuple[ActionDescriptor, ...]]] = WeakKeyDictionary()
+"""Descriptors of domains as of a schema: to make one is dear, a pydantic model's JSON Schema above all."""

@@ -1,0 +1,161 @@
+"""``RealmReader``: what may be asked of a realm without acting on it; ``World`` adds what acts.
+
+Sources: WP-restore, CARD-audit; design section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from world.core import recompute
+from world.errors import RefusedError
+from world.events.definitions import WorldSealed
+from world.model.immutable_json import FrozenDict
+from world.model.snapshot import ErrorValue, Meta, Snapshot, System
+from world.read_models.archive import Archive, WorldRow, decoded
+from world.read_models.blame import Blame, blame
+from world.state.proposal import Proposal
+from world.state.realm_state import Branch, RealmState
+from worldprotocol.api.actions import Actions
+from worldprotocol.api.bootstrap import Components, EventLog
+from worldprotocol.api.past_values import PastValues, PastValuesReader
+from worldprotocol.api.requests import waiting_in
+
+
+class RealmReader:
+    """A realm as one looks at it: its branches, worlds, proposals, data and events.
+
+    Args:
+        log: an open log.
+        parts: what this process composed; None where the realm is open for looking only.
+        archive: of the log.
+    """
+
+    def __init__(self, log: EventLog, parts: Components | None, archive: Archive) -> None:
+        """Look at an open log."""
+        self._log = log
+        self._parts = parts
+        self._archive = archive
+
+    @property
+    def log(self) -> EventLog:
+        """The log itself."""
+        return self._log
+
+    @property
+    def archive(self) -> Archive:
+        """Past worlds and ended proposals."""
+        return self._archive
+
+    @property
+    def parts(self) -> Components | None:
+        """What this process composed; None when the realm is open for looking only."""
+        return self._parts
+
+    def realm(self) -> RealmState:
+        """Return actors, bindings, policies, branches, open proposals and leases as of now, a copy of one's own.
+
+        The copy costs the more, the more proposals are open and leases held; what reads one thing of the realm asks
+        ``archive.peek`` for that thing alone.
+        """
+        return self._archive.realm()
+
+    def proposal(self, proposal_id: str) -> Proposal:
+        """Return a proposal, open or ended; raises ``RefusedError`` ``UNKNOWN_PROPOSAL``."""
+        return self._archive.proposal(proposal_id)
+
+    def branch(self, name: str | None = None) -> Branch:
+        """Return a branch, a copy of one's own; None is the active one. Raises ``RefusedError`` ``UNKNOWN_BRANCH``."""
+        return self._archive.peek(lambda realm: _branch_of(realm, name))
+
+    def branches(self) -> list[Branch]:
+        """Return all branches in order of creation."""
+        return self._archive.peek(lambda realm: [replace(branch) for branch in realm.branches.values()])
+
+    def sealed(self, world_id: str | None = None) -> WorldSealed:
+        """Return the event that sealed a world; None is the active branch's head."""
+        return self._archive.sealed(world_id or self.branch().head)
+
+    def worlds(self, most: int = 100) -> Iterator[WorldRow]:
+        """Yield the newest worlds first."""
+        for row in self._archive.rows("worlds", most=most):
+            yield WorldRow(*row)
+
+    def data(self, world_id: str | None = None) -> FrozenDict:
+        """Return the data of any world; None is the active branch's head."""
+        return self._archive.state(world_id or self.branch().head)
+
+    def snapshot(self, world_id: str | None = None) -> Snapshot:
+        """Return the snapshot of any world with its computed values.
+
+        The computed values of a branch's head are those of the domain at hand. Those of a past world are those of its
+        own schema, as ``computed`` gives them, without any that code other than that of then evaluates.
+        """
+        sealed = self.sealed(world_id)
+        data = self._archive.state(sealed.world_id)
+        error = None if sealed.error is None else ErrorValue.from_wire(sealed.error)
+        system = System("idle") if error is None else System("error", error, (error,))
+        domain = None if self._parts is None else self._parts.domain
+        heads = self._archive.peek(lambda realm: {one.head for one in realm.branches.values()})
+        computed = (
+            recompute(domain, data)
+            if domain is not None and sealed.world_id in heads
+            else self._past_values().of(sealed, data).of_then()
+        )
+        return Snapshot(data, computed, system, None, Meta(sealed.height, sealed.at, "", sealed.schema_hash))
+
+    def computed(self, world_id: str | None = None) -> PastValues:
+        """Return the computed values of any world by the schema of then; None is the active branch's head.
+
+        Values of Python functions that have changed since are marked (``by_other_code``).
+
+        Raises:
+            RefusedError: ``UNKNOWN_WORLD``, ``UNKNOWN_BRANCH``.
+        """
+        sealed = self.sealed(world_id)
+        return self._past_values().of(sealed, self._archive.state(sealed.world_id))
+
+    def _past_values(self) -> PastValuesReader:
+        parts = self._parts
+        if parts is None:
+            return PastValuesReader(self._archive, None, why_none="the realm was opened without a domain")
+        return PastValuesReader(self._archive, parts.domain, parts.limits)
+
+    def blame(self, path: str, world_id: str | None = None) -> Blame:
+        """Tell who last touched a place in the data, and why it was allowed; None is the active branch's head.
+
+        Raises:
+            RefusedError: ``UNKNOWN_WORLD``, ``INVALID_PATH``.
+        """
+        return blame(self._archive, path, world_id or self.branch().head)
+
+    def events(self, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield ``(position, event)`` in log order."""
+        for logged in self._log.read(after, upto):
+            yield logged.position, decoded(logged)
+
+    def inbox(self) -> list[Proposal]:
+        """Return the proposals that wait for people, oldest first.
+
+        One whose deadline has passed cannot be answered any more: the next thing that acts decides it by its
+        binding's rule, and until then it is listed here.
+        """
+        waiting = self._archive.peek(waiting_in)
+        return sorted(waiting, key=lambda proposal: (proposal.submitted.at, proposal.proposal_id))
+
+    @property
+    def actions(self) -> Actions:
+        """Which actions there are for an actor in a state: catalogs, tools of language models, and why."""
+        parts = self._parts
+        return Actions(self._archive) if parts is None else Actions(self._archive, parts.domain, parts.limits)
+
+
+def _branch_of(realm: RealmState, name: str | None) -> Branch:
+    """Return a copy of a branch; None is the active one. Raises ``RefusedError`` ``UNKNOWN_BRANCH``."""
+    found = realm.branches.get(realm.active if name is None else name)
+    if found is None:
+        known = ("are " if len(realm.branches) > 1 else "is ") + (", ".join(sorted(realm.branches)) or "none")
+        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there {known}.")
+    return replace(found)

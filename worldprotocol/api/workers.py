@@ -1,0 +1,66 @@
+"""This process as a worker, and whether another one is gone (``world.pipeline.unit_of_work.Workers``)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import uuid
+from pathlib import Path
+
+import psutil
+
+_numbers = itertools.count(1)
+_closed: set[str] = set()
+_closing = threading.Lock()
+
+
+class ProcessWorkers:
+    """Names a worker by machine, process id, start time and a number in its process.
+
+    So neither a reused process id nor a second realm in one process is taken for another worker. Processes of another
+    process id space (containers on one host) count as another machine.
+    """
+
+    def __init__(self) -> None:
+        """Take a new name in the current process; a forked child must make its own."""
+        self._machine = f"{uuid.getnode():012x}-{int(psutil.boot_time())}-{_process_space()}"
+        self._process = self._process_of(psutil.Process(os.getpid()))
+        self._name = f"{self._process}:{next(_numbers)}"
+
+    @property
+    def me(self) -> str:
+        """The id of this worker."""
+        return self._name
+
+    def close(self) -> None:
+        """Say that this worker does nothing any more."""
+        with _closing:
+            _closed.add(self._name)
+
+    def is_gone(self, worker: str) -> bool:
+        """Tell whether a worker of this machine does not run any more; of other machines nothing is known."""
+        process, _, _ = worker.rpartition(":")
+        if process == self._process:
+            return worker in _closed
+        machine, _, rest = process.partition(":")
+        number, _, _ = rest.partition(":")
+        if machine != self._machine or not number.isdigit():
+            return False
+        try:
+            found = psutil.Process(int(number))
+            return self._process_of(found) != process or found.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.AccessDenied:
+            return False
+
+    def _process_of(self, process: psutil.Process) -> str:
+        return f"{self._machine}:{process.pid}:{process.create_time():.2f}"
+
+
+def _process_space() -> int:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0

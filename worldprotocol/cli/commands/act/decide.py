@@ -1,0 +1,50 @@
+"""``worldctl decide``: answer a proposal that waits for people."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+
+CHOICES: Final = ("approve", "reject", "narrow", "abstain", "ask", "reply", "delegate", "escalate")
+"""What one may answer."""
+
+SPOKEN: Final = {"ask": "the question", "reply": "the answer to it", "escalate": "why the next step shall decide"}
+"""Answers that need words, and what the words are."""
+
+
+@command("decide")
+@click.argument("proposal")
+@click.argument("choice", type=click.Choice(CHOICES))
+@click.option("--by", required=True, metavar="ID", help="Who answers: a registered actor.")
+@click.option("--scope", multiple=True, metavar="PATTERN", help="For narrow: where it may write; repeat for more.")
+@click.option("--to", metavar="ID", help="For delegate: the registered actor who answers instead.")
+@click.option("--reason", default="", help="Why, for the record; for ask and reply: the question, the answer to it.")
+def decide(
+    desk: CommandContext, proposal: str, choice: Any, by: str, scope: tuple[str, ...], to: str | None, reason: str
+) -> int:
+    """Answer PROPOSAL, named by its id or the unique beginning of it.
+
+    Who votes in a tribunal may abstain. ask sends a question back, and the proposer replies; it goes on waiting.
+    delegate hands the own place on, escalate hands the question up to the next step of the binding.
+    An approved proposal is executed at once. Exit code 1 when its execution failed.
+    """
+    if choice == "narrow" and not scope:
+        raise click.UsageError("narrow needs --scope PATTERN: where the proposal may write.")
+    if choice in SPOKEN and not reason.strip():
+        raise click.UsageError(f'{choice} needs --reason "...": {SPOKEN[choice]}.')
+    if (choice == "delegate") != (to is not None):
+        raise click.UsageError("delegate, and it alone, needs --to ID: who answers instead.")
+    if choice != "narrow" and scope:
+        raise click.UsageError(f"--scope goes with narrow, not with {choice}.")
+    from worldprotocol.cli.support.id_lookup import proposal_id
+    from worldprotocol.cli.support.proposal_output import in_words, result_of
+
+    with desk.open() as world:
+        name = proposal_id(world, proposal, [one.proposal_id for one in world.inbox()])
+        answered = world.decide(name, choice, by=by, scope=scope or None, to=to, reason=reason)
+        result = result_of(world, answered)
+    desk.out.tell(result, *in_words(result))
+    return 1 if result["status"] == "failed" else 0

@@ -1,0 +1,130 @@
+"""``worldctl stuck``, ``resolve`` and ``cancel``: executions that need a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.output import counted
+from worldprotocol.cli.support.point_in_time import at_option, moment
+
+if TYPE_CHECKING:
+    from world.state.proposal import Proposal
+    from worldprotocol.api.realm import Realm
+
+
+@command("stuck")
+@at_option("What was in doubt at this point in the past.")
+def stuck(desk: CommandContext, at: str | None) -> None:
+    """List the effects of which nobody knows whether they happened: they wait for `worldctl resolve`.
+
+    An effect is in doubt where its worker vanished before it could tell, and making it twice could do harm. Whether a
+    worker is still there is not looked into: that an effect is in doubt is found, and recorded, by `worldctl settle`
+    and every command that acts. The idempotency key is what its handler was given: the other side can be asked by it.
+    """
+    from worldprotocol.api.host import in_doubt, under_way
+
+    with desk.look() as world:
+        realm = moment(world, at).realm()
+    found, open_ = in_doubt(realm), under_way(realm)
+    if open_ and at is None:
+        how = "is" if open_ == 1 else "are"
+        desk.out.remark(
+            f"{counted(open_, 'effect')} {how} under way; `worldctl settle` finds out whose worker is gone."
+        )
+    if desk.json:
+        desk.out.document(found)
+        return
+    from worldprotocol.api.proposal_summary import moment as words_of
+
+    heads = ("proposal", "actor", "action", "effect", "since", "idempotency key")
+    rows = [
+        (
+            one["proposalId"],
+            one["actorId"],
+            one["action"],
+            one["effect"],
+            words_of(one["requestedAt"]),
+            one["idempotencyKey"],
+        )
+        for one in found
+    ]
+    desk.out.table(heads, rows, empty="No effect is in doubt.")
+
+
+@command("resolve")
+@click.argument("proposal")
+@click.option("--effect", metavar="ID", help="Which effect, by its id; needed where several are in doubt.")
+@click.option("--happened", is_flag=True, help="It happened; --result is what the action receives.")
+@click.option("--result", metavar="JSON", help="With --happened: what it gave; JSON, @file or -.")
+@click.option("--retry", is_flag=True, help="It did not happen: make it again.")
+@click.option("--fail", is_flag=True, help="Nobody can find out: the action receives EFFECT_IN_DOUBT.")
+@click.option("--by", required=True, metavar="ID", help="Who says so: a registered actor.")
+@click.option("--reason", required=True, metavar="TEXT", help="How it is known; the log keeps it.")
+def resolve(desk: CommandContext, proposal: str, result: str | None, by: str, reason: str, **asked: Any) -> int:
+    """Say what became of an effect in doubt, and let the execution of PROPOSAL go on.
+
+    `worldctl stuck` lists them. Exit code 1 when the execution failed.
+    """
+    chosen = [name for name in ("happened", "retry", "fail") if asked[name]]
+    if len(chosen) != 1:
+        raise click.UsageError("Say what became of it: one of --happened, --retry and --fail.")
+    if result is not None and not asked["happened"]:
+        raise click.UsageError("--result goes with --happened.")
+    from worldprotocol.cli.support.id_lookup import the_one
+    from worldprotocol.cli.support.input_reading import read_argument
+
+    value = None if result is None else read_argument(result, what="--result")
+    with desk.open() as world:
+        doubts = world.host.stuck()
+        name = _named(world, proposal, [one["proposalId"] for one in doubts])
+        effect = asked["effect"]
+        if effect is not None:
+            of_it = [one["requirementId"] for one in doubts if one["proposalId"] == name]
+            effect = the_one(effect, of_it, what="effect")
+        choice: Any = chosen[0]
+        done = world.host.resolve(name, choice, by=by, reason=reason, effect=effect, value=value)
+        return _tell(desk, world, done)
+
+
+@command("cancel")
+@click.argument("proposal")
+@click.option("--by", required=True, metavar="ID", help="Who calls it off, for the record.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; the log keeps it.")
+def cancel(desk: CommandContext, proposal: str, by: str, reason: str) -> int:
+    """Call the approved execution of PROPOSAL off: it fails, and what its effects did to files is undone.
+
+    No further effect is made, and what is under way is given up. Exit code 1 when another end came first.
+    """
+    with desk.open() as world:
+        running = world.archive.peek(
+            lambda realm: [
+                one.proposal_id for one in realm.proposals.values() if one.status in ("approved", "executing")
+            ]
+        )
+        done = world.host.cancel(_named(world, proposal, running), by=by, reason=reason)
+        _tell(desk, world, done)
+    return 1 if done.status == "completed" else 0
+
+
+def _named(world: Realm, given: str, likely: list[str]) -> str:
+    """Return the proposal that begins as given, among the likely ones first, then among all."""
+    from worldprotocol.cli.support.id_lookup import proposal_id
+
+    return proposal_id(world, given, likely)
+
+
+def _tell(desk: CommandContext, world: Realm, proposal: Proposal) -> int:
+    """Tell what became of a proposal; returns 1 where its execution failed."""
+    from worldprotocol.cli.support.proposal_output import in_words, result_of
+
+    told = result_of(world, proposal)
+    doubts = [one for one in world.host.stuck() if one["proposalId"] == proposal.proposal_id]
+    words = in_words(told)
+    if doubts:
+        told["inDoubt"] = doubts
+        words.append(f"{len(doubts)} of its effects are in doubt still: worldctl stuck")
+    desk.out.tell(told, *words)
+    return 1 if told["status"] == "failed" else 0

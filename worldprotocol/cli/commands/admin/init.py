@@ -1,0 +1,173 @@
+"""``worldctl init``: found a realm."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+
+if TYPE_CHECKING:
+    from worldprotocol.api.config import Config
+
+DEFAULT_LOG: Final = "world.db"
+AUTHENTICATION: Final = ("signed", "channel", "open")
+FILES: Final = (".json", ".yaml", ".yml")
+
+
+@command("init")
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False))
+@click.option("--domain", required=True, metavar="REF|FILE", help="module:attribute, file.py:attribute, YAML or JSON.")
+@click.option("--data", metavar="JSON|@FILE", help="Initial data that differs from the domain's defaults.")
+@click.option("--projection", "projections", multiple=True, metavar="REF", help="A projection; repeat for more.")
+@click.option("--policy", "policies", multiple=True, metavar="REF", help="A policy, to be adopted; repeat for more.")
+@click.option("--effects", multiple=True, metavar="REF", help="Effect handlers; repeat for more.")
+@click.option(
+    "--authentication",
+    type=click.Choice(AUTHENTICATION),
+    help="What shows whose manifest it is; channel unless given here (see docs/operator.md, Keys).",
+)
+@click.option("--force", is_flag=True, help="Overwrite a world.toml that is there.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+def init(
+    desk: CommandContext,
+    folder: str,
+    data: str | None,
+    *,
+    authentication: str | None,
+    force: bool,
+    by: str,
+    **references: Any,
+) -> None:
+    """Write world.toml into DIR and found the log that it names.
+
+    The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
+    """
+    from world.errors import RefusedError
+    from world.masking import masked
+    from worldprotocol.api.config import CONFIG_NAME
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.cli.support.opening import workspace_of
+
+    where = Path(folder)
+    target = where / CONFIG_NAME
+    if target.exists() and not force:
+        raise RefusedError("CONFIG_EXISTS", f"{target} is there already; --force overwrites it.", path=str(target))
+    _refuse_missing(references["domain"], where)
+    config = _config(where, desk.log, references, paranoid=desk.paranoid)
+    if authentication is not None:
+        config = config.model_copy(update={"klis": {"authentication": authentication}})
+    config.chosen_limits()
+    initial = None if data is None else _data(data)
+    with made_folder(where), desk.progress("Founding") as progress:
+        try:
+            world = Realm.from_config(
+                config, create=True, data=initial, by=by, progress=progress, workspace=workspace_of(config)
+            )
+        except RefusedError as refused:
+            if refused.code != "ALREADY_FOUNDED":
+                raise
+            shown = masked(config.log_address)
+            why = f"{shown} holds a realm already; nothing was changed. Act on it, or name another --log."
+            raise RefusedError(refused.code, why, log=shown) from None
+    with world:
+        told = {
+            "config": str(target),
+            "log": masked(config.log_address),
+            "worldId": world.branch().head,
+            "schemaHash": world.realm().schema_hash,
+            "policies": sorted(world.realm().policies),
+        }
+    _write_private(target, _toml(config))
+    desk.out.tell(told, f"Founded {told['log']} with world {told['worldId'][:12]}; {target} composes it.")
+
+
+def _write_private(target: Path, text: str) -> None:
+    """Write a file that its owner alone can read: the log's address may hold a password."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o600)  # a file that was there keeps its mode otherwise
+        file.write(text)
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; those that were made are removed again where something fails inside."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # no longer empty: somebody put something there
+            for one in made:
+                one.rmdir()
+        raise
+
+
+def _config(folder: Path, log: str | None, references: dict[str, Any], *, paranoid: bool) -> Config:
+    from worldprotocol.api.config import Config
+
+    def moved(reference: str) -> str:
+        return _from_folder(reference, folder)
+
+    return Config(
+        log=_log_from_folder(log, folder),
+        domain=moved(references["domain"]),
+        projections=[moved(one) for one in references["projections"]],
+        policies=[moved(one) for one in references["policies"]],
+        effects=[moved(one) for one in references["effects"]],
+        paranoid=paranoid,
+        folder=folder,
+    )
+
+
+def _refuse_missing(domain: str, folder: Path) -> None:
+    """Refuse a domain's file that is neither here nor in the realm's folder; other references are loaded later."""
+    from world.errors import RefusedError
+
+    if domain.endswith(FILES) and not Path(domain).exists() and not (folder / domain).exists():
+        raise RefusedError(
+            "FILE_UNREADABLE", f"There is no domain file {domain}, neither here nor in {folder}.", path=domain
+        )
+
+
+def _log_from_folder(log: str | None, folder: Path) -> str:
+    if log is None:
+        return DEFAULT_LOG
+    return log if "://" in log or Path(log).is_absolute() else os.path.relpath(log, folder)
+
+
+def _from_folder(reference: str, folder: Path) -> str:
+    """Write a reference to a file of the current folder as seen from the realm's folder."""
+    is_whole = reference.endswith((*FILES, ".toml", ".cedar"))  # a domain in data, a policy file
+    path, colon, attribute = (reference, "", "") if is_whole else reference.partition(":")
+    is_file = is_whole or path.endswith((*FILES, ".py"))
+    if not is_file or Path(path).is_absolute() or not Path(path).exists():
+        return reference
+    return f"{os.path.relpath(path, folder)}{colon}{attribute}"
+
+
+def _data(given: str) -> dict[str, Any]:
+    from worldprotocol.cli.support.input_reading import STDIN, read_object
+
+    plain = given == STDIN or given.startswith("@") or given.lstrip().startswith("{")
+    return read_object(given if plain else f"@{given}", what="--data")
+
+
+def _toml(config: Config) -> str:
+    told = config.model_dump(exclude={"limits", "klis", "folder", "unsafe_unguarded_projections"}, exclude_none=True)
+    lines = [f"{name} = {_value(value)}" for name, value in told.items()]
+    if config.klis:
+        lines += ["", "[klis]", *(f"{name} = {_value(value)}" for name, value in config.klis.items())]
+    return "# What composes this realm; relative paths start at this file.\n" + "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Write a text, a truth value or a list of texts as TOML, whose texts are JSON's but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,88 @@
+"""``worldctl keys``: the keys that agents sign their manifests with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.point_in_time import at_option, moment
+
+
+@click.group("keys", cls=Group)
+def keys() -> None:
+    """Make, register, revoke and list the keys of agents (Ed25519)."""
+
+
+@keys.command("new")
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@with_desk
+def new(desk: CommandContext, file: Path) -> None:
+    """Make a key pair: the private key goes into a new FILE that only you can read, the public key is printed."""
+    from base64 import b64encode
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    from world.errors import RefusedError
+    from world.klis.signature import key_id
+
+    private = Ed25519PrivateKey.generate()
+    public = private.public_key().public_bytes_raw()
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise RefusedError(
+            "FILE_EXISTS", f"{file} is there already; a key is never overwritten.", path=str(file)
+        ) from None
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    told = {"keyId": key_id(public), "publicKey": b64encode(public).decode(), "file": str(file)}
+    words = f"key {told['keyId']}; `worldctl keys register AGENT {told['publicKey']}` registers it."
+    desk.out.tell(told, told["publicKey"], words)
+
+
+@keys.command("register")
+@click.argument("agent", metavar="AGENT")
+@click.argument("key", metavar="KEY|PEM")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@with_desk
+def register(desk: CommandContext, agent: str, key: str, by: str) -> None:
+    """Register a public key of an agent: base64 of its 32 bytes, or a PEM file."""
+    from worldprotocol.cli.commands.developer.klis import public_key
+
+    with desk.open() as world:
+        name = world.leases.desk.register_key(agent, public_key(key), by=by)
+    desk.out.tell({"keyId": name, "agentId": agent}, f"Key {name} signs for {agent} from now on.")
+
+
+@keys.command("revoke")
+@click.argument("key", metavar="KEY_ID")
+@click.option("--reason", required=True, help="Why; the log keeps it.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@with_desk
+def revoke(desk: CommandContext, key: str, reason: str, by: str) -> None:
+    """Revoke a key for good; what it signed before stays as it is."""
+    with desk.open() as world:
+        world.leases.desk.revoke_key(key, by=by, reason=reason)
+    desk.out.tell({"keyId": key, "revoked": True}, f"Key {key} is revoked.")
+
+
+@keys.command("list")
+@at_option("Those that were known at this point in the past, and which of them were revoked by then.")
+@with_desk
+def list_keys(desk: CommandContext, at: str | None) -> None:
+    """List the public keys of agents, revoked ones too."""
+    with desk.look() as world:
+        known = list(moment(world, at).ledger().keys.values())
+    told: list[dict[str, Any]] = [
+        {"keyId": one.key_id, "agentId": one.agent_id, "publicKey": one.public, "revoked": one.revoked} for one in known
+    ]
+    if desk.json:
+        desk.out.document(told)
+        return
+    rows = [(one["keyId"], one["agentId"], one["publicKey"], "revoked" if one["revoked"] else "") for one in told]
+    desk.out.table(("key", "agent", "public key", ""), rows, empty="No key is registered.")

@@ -1,0 +1,116 @@
+"""``worldctl inbox``: who waits for whom."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.output import counted
+from worldprotocol.cli.support.point_in_time import at_option
+
+ENDINGS: Final = {"reject": "rejected", "approve": "approved", "escalate": "handed up to the next step"}
+"""What becomes of a proposal that nobody answered in time, by its binding's onTimeout."""
+
+
+@command("inbox")
+@click.option("--for", "person", metavar="ID", help="Only what this actor may answer, or reply to.")
+@at_option("What waited at this point in the past; deadlines are judged by then.")
+def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
+    """List the proposals that wait for people, oldest first; `worldctl decide` answers them.
+
+    One whose deadline has passed is overdue: nobody can answer it any more, and the next command that acts decides
+    it as its binding says. `worldctl settle` does that at once.
+    """
+    from worldprotocol.api.proposal_summary import moment
+    from worldprotocol.api.requests import waiting_in
+    from worldprotocol.cli.support.point_in_time import moment as looked_at
+
+    with desk.look() as world:
+        world.archive.check_complete()
+        then = looked_at(world, at)
+        realm = then.realm()
+        asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))
+        told = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
+    waiting = [one for one in told if person is None or not one["overdue"]]
+    overdue = sum(one["overdue"] for one in waiting)
+    if desk.json:
+        desk.out.document(waiting)
+        return
+    rows = [
+        (
+            one["proposalId"],
+            one["actor"]["actorId"],
+            one["wants"]["type"],
+            _short(one["wants"].get("input")),
+            f"nobody: overdue, to be {ENDINGS[one['onTimeout']]}" if one["overdue"] else ", ".join(one["waitsFor"]),
+            moment(one["since"]),
+            moment(one["deadline"]) or "none",
+            one["reason"] if one["rule"] else f"{one['authority']}: {one['reason']}",
+            _questions(one["answers"]),
+        )
+        for one in waiting
+    ]
+    heads = ("proposal", "actor", "wants", "input", "waits for", "since", "deadline", "why", "asked back")
+    desk.out.table(heads, rows, empty="Nothing waits for anybody.")
+    if overdue:
+        are, them = ("is", "it") if overdue == 1 else ("are", "them")
+        desk.out.remark(f"{counted(overdue, 'proposal')} {are} overdue; `worldctl settle` decides {them}.")
+
+
+def _questions(answers: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{one['by']['actorId']}: {one['reason']}" for one in answers if one["choice"] in ("ask", "reply"))
+
+
+def described(proposal: Any, now: int) -> dict[str, Any]:
+    """Return a waiting proposal as the inbox shows it; times, ``now`` too, in milliseconds."""
+    from authority.people.questions import OF_PEOPLE
+
+    ruling = proposal.asked
+    escalated = [outcome.rule for outcome in ruling.trace if outcome.answer == "escalate"]
+    escalated = [rule for rule in escalated if rule not in OF_PEOPLE]
+    return {
+        "proposalId": proposal.proposal_id,
+        "actor": dict(proposal.submitted.actor),
+        "wants": dict(proposal.submitted.intent["body"]),
+        "branch": proposal.branch,
+        "attempt": proposal.submitted.attempt,
+        "waitsFor": list(ruling.ask),
+        "since": proposal.submitted.at,
+        "deadline": proposal.deadline,
+        "overdue": proposal.deadline is not None and proposal.deadline < now,
+        "onTimeout": ruling.on_timeout,
+        "authority": ruling.authority,
+        "rule": ", ".join(escalated) or None,
+        "reason": ruling.reason,
+        "step": ruling.step + 1,
+        "steps": len(proposal.binding.get("then", ())) + 1,
+        "votes": votes(ruling, proposal.submitted.actor["actorId"]),
+        "answers": [dict(answer) for answer in proposal.answers],
+    }
+
+
+def votes(ruling: Any, proposer: str) -> list[dict[str, Any]]:
+    """Return how the votes of a waiting ruling stand, with ``words`` for people; none where one answer decides."""
+    from authority.people.questions import questions_of
+
+    open_ = [one for one in questions_of(ruling, proposer) if one.is_open and one.quorum is not None]
+    return [{**one.to_wire(), "words": one.words} for one in open_]
+
+
+def _may_answer(realm: Any, proposal: Any, person: str) -> bool:
+    known = realm.actors.get(person)
+    asked = proposal.asked.ask
+    if person == proposal.submitted.actor["actorId"]:
+        return bool(proposal.open_questions)
+    if known is None:
+        return False
+    return person in asked or ("*" in asked and known["kind"] == "human")
+
+
+def _short(value: Any, most: int = 60) -> str:
+    from worldprotocol.json_text import as_text
+
+    text = "" if value is None else as_text(value)
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,120 @@
+"""``worldctl report``: what happened in the log, as one HTML file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from world.private_files import open_private
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.point_in_time import AT_METAVAR, point_of
+from worldprotocol.cli.support.redaction import check_position, redact_option, redaction
+
+if TYPE_CHECKING:
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.report.gathering import RealmReport, Window
+
+
+@command("report")
+@click.option("-o", "--out", "file", metavar="FILE", help="Where the page goes; stdout unless told.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option(
+    "--since", metavar="TIME", help="Count what was recorded from then on: ISO 8601, ms since 1970, or 2h ago."
+)
+@click.option("--until", metavar="TIME", help="Tell of the log as it stood then; as --since.")
+@click.option("--at", metavar=AT_METAVAR, help="Tell of the log as it stood at this point in the past.")
+@click.option("--all", "every", is_flag=True, help="List all proposals, not the newest 200 only.")
+@redact_option
+def report(
+    desk: CommandContext, file: str | None, force: bool, every: bool, rules: tuple[str, ...], **wishes: Any
+) -> None:
+    """Write one HTML page about the log: what was decided, refused, violated and waited for.
+
+    The page loads nothing and runs nothing: it can be mailed, archived and printed. With --json its figures are
+    printed, and with FILE also where it is. Events hidden by --redact are counted nowhere.
+    """
+    from worldprotocol.report.gathering import gather
+    from worldprotocol.report.page import render
+
+    path = None if file is None or file == "-" else _target(file, force)
+    hidden = redaction(desk, rules)
+    if hidden and (wishes["since"] or wishes["until"]):
+        raise click.UsageError(
+            "Where in the log a time stands may be hidden; with --redact give --at a position in place of --since and "
+            "--until."
+        )
+    with desk.look() as world, desk.progress("Reading the log") as progress:
+        if hidden:
+            check_position(world, wishes["at"])
+        made = gather(world.archive, _window(world, **wishes), redaction=hidden, every=every, progress=progress)
+        told = made.to_wire()
+        if path is not None:
+            size = _write(path, render(made))
+            told = {"file": str(path), "bytes": size, **told}
+        elif not desk.json:
+            for piece in render(made):
+                sys.stdout.buffer.write(piece.encode())
+            sys.stdout.buffer.flush()
+            return
+    _tell(desk, made, told)
+
+
+def _tell(desk: CommandContext, made: RealmReport, told: dict[str, Any]) -> None:
+    if desk.json and "file" not in told:
+        told["listed"] = list(made.rows())
+    desk.out.tell(told, f"{told.get('file')}: {told['events']['counted']} events up to {made.window.upto}")
+
+
+def _window(world: Realm, *, since: str | None, until: str | None, at: str | None) -> Window:
+    """Return which events are counted.
+
+    Raises:
+        RefusedError: as ``point_of``.
+    """
+    from world.clock import SystemClock
+    from world.read_models.lineage import recorded_by
+    from worldprotocol.cli.commands.look.log import moment_given
+    from worldprotocol.report.gathering import Window
+
+    now = SystemClock().now_ms()
+    begin, end = moment_given(since, now), moment_given(until, now)
+    upto = world.log.head().size if at is None else point_of(world, at).position
+    if end is not None:
+        upto = min(upto, recorded_by(world.archive, end))
+    after = 0 if begin is None else min(upto, recorded_by(world.archive, begin - 1))
+    asked = " and ".join(words for words in (until, at) if words is not None)
+    return Window(after, upto, since, asked or None)
+
+
+def _target(file: str, force: bool) -> Path:
+    from world.errors import RefusedError
+
+    path = Path(file)
+    if path.exists() and not force:
+        raise RefusedError("INVALID_TARGET", f"{file} is there already; --force replaces it.", path=file)
+    return path
+
+
+def _write(path: Path, pieces: Iterable[str]) -> int:
+    """Write a file, or none at all, and return how many bytes it has."""
+    from world.errors import RefusedError
+
+    part = path.with_name(path.name + ".part")
+    try:
+        with open_private(part, replaces=path) as out:
+            for piece in pieces:
+                out.write(piece.encode())
+            out.flush()
+            os.fsync(out.fileno())
+            size = out.tell()
+        part.replace(path)
+    except OSError as error:
+        raise RefusedError("INVALID_TARGET", f"{path} cannot be written: {error.strerror}.", path=str(path)) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return size

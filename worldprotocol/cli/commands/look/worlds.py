@@ -1,0 +1,102 @@
+"""``worldctl worlds``: the lineage of worlds as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.point_in_time import AT_METAVAR, point_of
+
+if TYPE_CHECKING:
+    from world.read_models.archive import WorldRow
+    from world.read_models.lineage import Heads
+    from worldprotocol.api.realm import Realm
+
+
+@command("worlds")
+@click.option("--branch", metavar="NAME", help="Only the line of descent of this branch's head and tip.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest so many worlds.")
+@click.option("--at", metavar=AT_METAVAR, help="As the lineage stood at this point in the past.")
+def worlds(desk: CommandContext, branch: str | None, limit: int, at: str | None) -> int:
+    """Draw worlds below their parents, with heads, tips and failed executions marked."""
+    from world.read_models.archive import WorldRow
+    from world.read_models.lineage import heads_at
+
+    with desk.look() as world:
+        world.archive.check_complete()
+        upto = world.log.head().size if at is None else point_of(world, at).position
+        heads = heads_at(world.archive, upto)
+        if branch is None:
+            rows = [WorldRow(*row) for row in world.archive.rows("worlds_upto", upto=upto, most=limit)]
+        else:
+            rows = list(_line(world, heads, branch, limit))
+        rows.sort(key=lambda row: row.position)
+        told = [_wire(row, heads) for row in rows]
+    if desk.json:
+        for one in told:
+            desk.out.line(one)
+        return 0
+    known = {one["worldId"]: one for one in told}
+    children: dict[str | None, list[dict[str, Any]]] = {}
+    for one in told:
+        children.setdefault(one["parent"] if one["parent"] in known else None, []).append(one)
+    for line in _drawn(children):
+        desk.out.text(line)
+    if len(rows) == limit:
+        desk.out.remark(f"the newest {limit}; --limit shows more")
+    return 0
+
+
+def _line(world: Realm, heads: Heads, branch: str, limit: int) -> Iterator[WorldRow]:
+    """Yield the worlds from a branch's tip and head back to genesis, at most so many."""
+    from world.read_models.lineage import line
+
+    head = heads.head(branch)
+    tip = heads.branches[branch].tip
+    if tip != head:
+        yield world.archive.world(tip)
+        limit -= 1
+    yield from islice(line(world.archive, head), limit)
+
+
+def _wire(row: WorldRow, heads: Heads) -> dict[str, Any]:
+    branches = heads.branches.values()
+    at_head = [branch.name for branch in branches if branch.head == row.world_id]
+    tips = [branch.name for branch in branches if branch.tip == row.world_id != branch.head]
+    return {
+        "worldId": row.world_id,
+        "parent": row.parent,
+        "height": row.height,
+        "position": row.position,
+        "branch": row.branch,
+        "outcome": row.outcome,
+        "heads": at_head,
+        "tips": tips,
+    }
+
+
+def _drawn(children: dict[str | None, list[dict[str, Any]]]) -> Iterator[str]:
+    """Yield the tree line by line; a line of only children goes straight down."""
+    roots = [("", "", root) for root in reversed(children.get(None, []))]
+    while roots:
+        lead, mark, one = roots.pop()
+        yield f"{lead}{mark}{_label(one)}"
+        below = lead + ("" if not mark else "   " if mark.startswith("`") else "|  ")
+        followers = children.get(one["worldId"], [])
+        if len(followers) == 1:
+            roots.append((below, "", followers[0]))
+            continue
+        for at, follower in enumerate(reversed(followers)):
+            roots.append((below, "`- " if at == 0 else "|- ", follower))
+
+
+def _label(one: dict[str, Any]) -> str:
+    marks = [f"head of {name}" for name in one["heads"]] + [f"tip of {name}" for name in one["tips"]]
+    if one["outcome"] == "failed":
+        marks.insert(0, "failed")
+    told = f"  ({', '.join(marks)})" if marks else ""
+    return f"{one['worldId'][:12]}  height {one['height']}, event {one['position']}{told}"

@@ -1,0 +1,119 @@
+"""``worldctl policy ask``: what would be decided about an intent, and why; nothing is recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.point_in_time import at_option, moment
+
+if TYPE_CHECKING:
+    from worldprotocol.cli.support.point_in_time import PointInTime
+    from worldprotocol.policy_tools.hypothetical import HypotheticalRuling, Stand
+
+
+@command("ask")
+@click.option("--actor", required=True, metavar="ID", help="Who would act.")
+@click.option("--intent", "given", required=True, metavar="FILE|-", help='JSON: {"type", "input"?, "scopeProposal"?}.')
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Another value, for this question only.")
+@click.option("--policy", "named", metavar="P", help="Judge by this policy: a name at hand, a file, or a reference.")
+@at_option("Ask as things stood at this point in the past: actors, bindings, state, history, and the time.")
+@click.option("--branch", metavar="NAME", help="On whose head; else the world that --at names, or the active one's.")
+def ask(
+    desk: CommandContext,
+    actor: str,
+    given: str,
+    sets: tuple[str, ...],
+    named: str | None,
+    at: str | None,
+    branch: str | None,
+) -> None:
+    """Say what would be decided about an intent now, rule by rule, as `worldctl explain` says what was decided.
+
+    Nothing is recorded. --set changes what the question is about: a path that begins with actor.kind, actor.name,
+    actor.meta, intent.type, intent.input, base.data or nowMs; the value is JSON, or a text where it is none. What is
+    changed in the state need not obey the schema. Leases are not asked for.
+    """
+    from worldprotocol.analysis.recheck.recheck import open_to_recheck
+    from worldprotocol.cli.support.input_reading import STDIN, read_object
+    from worldprotocol.cli.support.opening import composed
+    from worldprotocol.cli.support.proposal_explanation import ruling_lines
+    from worldprotocol.policy_tools.explain import trace_lines
+    from worldprotocol.policy_tools.hypothetical import ask as asked_of
+    from worldprotocol.policy_tools.hypothetical import policy_named
+
+    body = read_object(given if given == STDIN else f"@{given}", what="--intent")
+    body = body["body"] if isinstance(body.get("body"), dict) else body  # of a whole instance
+    values = [_set(one) for one in sets]
+    config = composed(desk)
+    policy = None if named is None else policy_named(named, config.policies, config.folder)
+    address = desk.log or config.log_address
+    with open_to_recheck(
+        address,
+        domain=config.domain or "",
+        policies=config.policies,
+        folder=config.folder,
+        limits=config.chosen_limits(),
+    ) as world:
+        then = None if at is None else moment(world, at)
+        stand = None if then is None else _stand(then, branch)
+        wire = _wire(asked_of(world, actor, body, branch=branch, stand=stand, sets=values, policy=policy))
+    if desk.json:
+        desk.out.document(wire)
+        return
+    when = "would be decided" if then is None else f"would have been decided after event {then.position}"
+    desk.out.text(f"nothing was submitted: this is what {when}")
+    for line in (*ruling_lines(wire), *trace_lines(wire)):
+        desk.out.text(line)
+    if wire["note"] is not None:
+        desk.out.text(f"  note      {wire['note']}")
+
+
+def _stand(then: PointInTime, branch: str | None) -> Stand:
+    from worldprotocol.policy_tools.hypothetical import Stand
+
+    base = then.world_id(branch)
+    name = branch or then.world.sealed(base).branch
+    return Stand(then.realm(), base, name, then.position, then.now, is_past=True)
+
+
+def _set(given: str) -> tuple[str, Any]:
+    from world.errors import RefusedError
+    from world.model.canonical_json import read_json
+
+    path, sign, text = given.partition("=")
+    if not sign or not path:
+        raise click.UsageError(f"--set {given!r}: write PATH=VALUE, such as intent.input.amount=5.")
+    try:
+        return path, read_json(text)
+    except RefusedError:
+        return path, text
+
+
+def _wire(asked: HypotheticalRuling) -> dict[str, Any]:
+    from worldprotocol.policy_tools.explain import explain_trace
+
+    case, told = asked.case, asked.ruling.to_wire()
+    policy = None
+    if asked.policy is not None:
+        policy = {"name": asked.policy["name"], "hash": asked.policy["hash"], "position": None}
+    return {
+        "kind": "hypothetical",
+        "actor": case.actor.to_wire(),
+        "action": case.intent.body.type,
+        "input": case.intent.body.input,
+        "branch": case.branch,
+        "baseWorld": case.base_world,
+        "submittedAt": case.submitted_at,
+        "verdict": told["verdict"],
+        "authority": told["authority"],
+        "reason": told["reason"],
+        "approvedScope": told.get("approvedScope"),
+        "ask": told.get("ask", []),
+        "policy": policy,
+        "inForce": asked.in_force,
+        "note": asked.note,
+        **explain_trace(told, asked.policy, case, case.intent.body.scope_proposal, at_hand=asked.at_hand),
+    }

@@ -1,0 +1,98 @@
+"""``worldctl policy backtest``: what another policy would have decided about every recorded case of rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+
+if TYPE_CHECKING:
+    from worldprotocol.api.realm import Realm
+
+
+@command("backtest")
+@click.option("--with", "policy", required=True, metavar="POLICY", help="A name at hand, a file, or a reference.")
+@click.option("--of", metavar="NAME", help="Only cases that the policy of this name judged.")
+@click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
+@click.option("--until", metavar="TIME", help="Not after; as --since.")
+@click.option("--branch", metavar="NAME", help="Only cases on this branch.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
+def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any) -> int:
+    """Judge every recorded case of rules again by another policy, as of its own time, and list what flips.
+
+    Each flip names the rules that decided then and now, and the worlds that were built on it. What the log cannot
+    tell, such as what people would answer, is listed as undecided. No byte of the log changes. With --json a line
+    each, and a summary last. Exit code 1 when there are flips.
+    """
+    from world.clock import SystemClock
+    from worldprotocol.analysis.backtest import Backtest, BacktestSetup, CaseSelection
+    from worldprotocol.cli.commands.look.log import moment_given
+    from worldprotocol.cli.support.opening import composed
+
+    now = SystemClock().now_ms()
+    since, until = (moment_given(wishes.pop(name), now) for name in ("since", "until"))
+    config = composed(desk)
+    with desk.look() as world:
+        if wishes["branch"] is not None:
+            world.branch(wishes["branch"])
+        if wishes["of"] is not None:
+            _check_judged(world, wishes["of"])
+    setup = BacktestSetup(
+        address=desk.log or config.log_address,
+        domain=str(config.domain),
+        policy=policy,
+        policies=tuple(config.policies),
+        folder=config.folder,
+        wanted=CaseSelection(since, until, **wishes),
+        limits=config.chosen_limits(),
+    )
+    with desk.progress("Judging again") as progress:
+        running = Backtest(setup, jobs, progress)
+        for line in running.lines():
+            if desk.json:
+                desk.out.line(line)
+            else:
+                desk.out.text(_words(line))
+    names = ("judged", "same", "flips", "undecided", "otherBindings")
+    counts = {name: running.counts[name] for name in names}
+    if desk.json:
+        desk.out.line({"kind": "summary", **counts})
+    else:
+        desk.out.text(
+            f"judged again: {counts['judged']}; the same: {counts['same']}, flips: {counts['flips']}, undecided: "
+            f"{counts['undecided']}; bound otherwise: {counts['otherBindings']}"
+        )
+    return 1 if counts["flips"] else 0
+
+
+def _check_judged(world: Realm, name: str) -> None:
+    """Refuse a policy that cannot have judged anything in a log: it was never adopted, and nobody is bound by it."""
+    from world.errors import RefusedError
+    from world.events.definitions import PolicyAdopted
+    from world.read_models.archive import decoded
+
+    adoptions = (decoded(logged) for logged in world.log.read(topics=[PolicyAdopted.TOPIC]))
+    known = {event.name for event in adoptions if isinstance(event, PolicyAdopted)}
+    known |= {str(bound["policy"]) for bound in world.realm().bindings.values() if "policy" in bound}
+    if name not in known:
+        told = ", ".join(sorted(known)) or "none at all"
+        raise RefusedError(
+            "UNKNOWN_POLICY",
+            f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {told}.",
+            known=sorted(known),
+        )
+
+
+def _words(line: dict[str, Any]) -> str:
+    begin = f"{line['position']}\t{line['kind']}\t{line['proposalId']}\t{line['action']} by {line['actor']}"
+    if "from" not in line:
+        return f"{begin}\t{line['message']}"
+    then, now = (
+        f"{one['verdict']} ({', '.join(one['decidedBy']) or 'by default'})" for one in (line["from"], line["to"])
+    )
+    later = f"\t{line['laterWorlds']} later worlds" if "laterWorlds" in line else ""
+    change = ", within another scope" if line.get("change") == "scope" else ""
+    why = f"\t{line['message']}" if "message" in line else ""
+    return f"{begin}\t{then} -> {now}{change}{later}{why}"

@@ -1,0 +1,121 @@
+"""``worldctl policy shadow``: let a second policy judge beside the one in force, and see where they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.point_in_time import at_option, moment
+
+if TYPE_CHECKING:
+    from world.events.definitions import ShadowConfigured
+    from worldprotocol.analysis.shadow_results import Shadows
+
+BY = click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+
+
+@click.group("shadow", cls=Group)
+def shadow() -> None:
+    """Let a second policy judge beside the one in force, for the record only.
+
+    What it says is recorded with every new proposal, and nothing follows from it.
+    """
+
+
+@shadow.command("on")
+@click.argument("name")
+@click.option("--for", "actors", multiple=True, metavar="ACTOR", help="Only what this actor proposes; may be repeated.")
+@BY
+@with_desk
+def on(desk: CommandContext, name: str, actors: tuple[str, ...], by: str) -> None:
+    """Let the policy NAME judge every new proposal, too, whatever the actor is bound by; it need not be adopted.
+
+    It has to be at hand whenever somebody acts: name it in world.toml. Whoever shadowed before does so no more.
+    """
+    from worldprotocol.cli.support.policy_name import named
+
+    name = named(desk, name)
+    with desk.open() as world:
+        changed = world.shadow(name, actors=actors, by=by)
+        configured = world.realm().shadow
+    words = "shadows now" if changed else "shadowed already"
+    desk.out.tell({**_wire(configured), "changed": changed}, f"{name} {words}: {_in_words(configured)}")
+
+
+@shadow.command("off")
+@BY
+@with_desk
+def off(desk: CommandContext, by: str) -> None:
+    """Let no policy judge for the record any more; what was recorded stays."""
+    with desk.open() as world:
+        changed = world.shadow(None, by=by)
+    words = "No policy shadows any more." if changed else "No policy shadowed."
+    desk.out.tell({**_wire(None), "changed": changed}, words)
+
+
+@shadow.command("show")
+@click.option("--of", metavar="NAME", help="Only what the policy of this name said.")
+@click.option("--check", is_flag=True, help="Exit code 1 where both did not agree on everything.")
+@at_option("What had been said by this point in the past, and who shadowed then.")
+@with_desk
+def show(desk: CommandContext, of: str | None, at: str | None, *, check: bool) -> int:
+    """Say how often both agreed, and list the proposals on which they did not, with both verdicts and what decided.
+
+    Compared is with the first ruling on each proposal: what people answered is told beside it.
+    """
+    from worldprotocol.analysis.shadow_results import shadows_of
+
+    with desk.look() as world:
+        then = moment(world, at)
+        found, configured = shadows_of(world, of, then.position), then.realm().shadow
+    if desk.json:
+        desk.out.document({"configured": _wire(configured), **found.to_wire()})
+    else:
+        _print(desk, found, configured, is_now=at is None)
+    return 1 if check and found.lines else 0
+
+
+def _print(desk: CommandContext, found: Shadows, configured: ShadowConfigured | None, *, is_now: bool) -> None:
+    from worldprotocol.cli.support.output import counted
+
+    state = "nobody" if configured is None else f"{configured.name}: {_in_words(configured)}"
+    desk.out.text(f"shadowing {'now' if is_now else 'then'}: {state}")
+    for line in found.lines:
+        desk.out.text(_line(line))
+    for (name, policy_hash), times in found.policies.items():
+        which = "could not be asked" if policy_hash is None else policy_hash[:12]
+        desk.out.text(f"{name} {which}: {counted(times, 'time')}")
+    counts = found.counts
+    desk.out.text(
+        f"shadowed: {counts['shadowed']}; agree: {counts['agree']}, disagree: {counts['disagree']}, "
+        f"not asked: {counts['notAsked']}"
+    )
+
+
+def _line(line: Mapping[str, Any]) -> str:
+    sides = []
+    for side in ("ruling", "shadow"):
+        told = line[side]
+        by = ", ".join(told["decidedBy"]) or ("by default" if told["policyHash"] else told["authority"])
+        sides.append(f"{told['verdict']} ({by})")
+    begin = f"{line['position']}\t{line['proposalId']}\t{line['action']} by {line['actor']}"
+    if line["kind"] == "notAsked":
+        return f"{begin}\t{sides[0]}, the shadow could not be asked: {line['shadow']['reason']}"
+    more = "" if line["change"] == "verdict" else f", another {line['change']}"
+    decided = f"; {line['decision']} in the end" if "decision" in line else ""
+    return f"{begin}\t{sides[0]}, the shadow {sides[1]}{more}{decided}"
+
+
+def _wire(configured: ShadowConfigured | None) -> dict[str, Any]:
+    if configured is None:
+        return {"name": None, "hash": None, "actors": []}
+    return {"name": configured.name, "hash": configured.policy_hash, "actors": configured.actors}
+
+
+def _in_words(configured: ShadowConfigured | None) -> str:
+    assert configured is not None
+    whose = ", ".join(configured.actors) if configured.actors else "everybody"
+    return f"{(configured.policy_hash or '')[:12]}, for what {whose} propose{'s' if len(configured.actors) < 2 else ''}"

@@ -1,0 +1,138 @@
+"""``worldctl policy show`` and ``diff``: the rules of a policy as they were adopted, and what two differ in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.point_in_time import at_option, moment
+
+if TYPE_CHECKING:
+    from authority import Policy
+    from worldprotocol.policy_tools.history import FoundPolicy, PolicyChange
+
+
+@command("show")
+@click.argument("policy", metavar="NAME[@HASH]")
+@at_option("The one that was in force at this point in the past; for NAME@HASH, among those up to then.")
+def show(desk: CommandContext, policy: str, at: str | None) -> None:
+    """Show the rules of a policy: what each says, where it stands, and its condition.
+
+    NAME is the policy in force; where none of that name is, the one at hand, else the last one that was retired, else
+    the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the one at hand, by the beginning
+    of its hash. A file (rules.toml) or a reference (rules.py:house) is the policy at hand.
+    """
+    from authority.policies.policy_diff import rule_told
+    from worldprotocol.policy_tools.history import changes_of, find_policy
+
+    with desk.look() as world:
+        found = find_policy(policy, changes_of(world, moment(world, at).position), at_hand(desk))
+    described = found.description
+    told = {
+        **found.to_wire(),
+        "version": described.get("version"),
+        "combination": described["combination"],
+        "rules": [rule_told(one) for one in described["rules"]],
+    }
+    if desk.json:
+        desk.out.document(told)
+        return
+    for line in _lines(told, found):
+        desk.out.text(line)
+
+
+@command("diff")
+@click.argument("policies", nargs=-1, metavar="[A [B]]")
+@at_option("Those that were in force at this point in the past; what is at hand is at hand now.")
+def diff(desk: CommandContext, policies: tuple[str, ...], at: str | None) -> int:
+    """Say what two policies differ in, rule by rule; exit code 1 where they do.
+
+    A and B are a name (the policy in force), NAME@HASH (any that was ever adopted or shadowed, by the beginning of its
+    hash), a file or a reference. With A alone, the policy in force under that name is compared with the one at hand;
+    without any, every policy in force is.
+    """
+    from authority.policies.policy_diff import differences, words_of
+    from worldprotocol.policy_tools.history import changes_of, find_policy
+
+    if len(policies) > 2:
+        raise click.UsageError("Name at most two policies.")
+    load = at_hand(desk)
+    with desk.look() as world:
+        changes = changes_of(world, moment(world, at).position)
+        names = list(policies[:1]) or _in_force(changes)
+    told = []
+    for name in names:
+        before = find_policy(name, changes, load)
+        after = find_policy(policies[1], changes, load) if len(policies) == 2 else _present(before, load)
+        found = differences(before.description, after.description)
+        told.append({"from": before.to_wire(), "to": after.to_wire(), "differences": found})
+        if not desk.json:
+            desk.out.text(f"{before.label} ({before.origin}) and {after.label} ({after.origin}): {_counted(found)}")
+            for one in found:
+                for line in words_of(one):
+                    desk.out.text(f"  {line}")
+    if desk.json:
+        desk.out.document(told)
+    elif not told:
+        desk.out.remark("No policy is in force.")
+    return 1 if any(one["differences"] for one in told) else 0
+
+
+def _in_force(changes: Sequence[PolicyChange]) -> list[str]:
+    from worldprotocol.policy_tools.history import last_of
+
+    last = {one.name: last_of(one.name, changes) for one in changes}
+    return sorted(name for name, one in last.items() if one is not None and one.what == "adopted")
+
+
+def at_hand(desk: CommandContext) -> Callable[[str], Policy]:
+    """Return what gives the policy at hand of a name, a file or a reference."""
+    from worldprotocol.cli.support.opening import admit_code
+    from worldprotocol.policy_tools.hypothetical import policy_named
+
+    config = desk.settings()
+    admit_code(desk, config)
+    return lambda given: policy_named(given, config.policies, config.folder)
+
+
+def _present(before: FoundPolicy, load: Callable[[str], Policy]) -> FoundPolicy:
+    from worldprotocol.policy_tools.history import FoundPolicy
+
+    return FoundPolicy(load(str(before.description["name"])).description, "at hand")
+
+
+def _counted(found: list[dict[str, Any]]) -> str:
+    kinds = [one["kind"] for one in found]
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "no difference"
+
+
+def _lines(told: Mapping[str, Any], found: FoundPolicy) -> Iterator[str]:
+    done = "turned on as a shadow" if found.origin == "shadowed" else "adopted"
+    place = "" if found.position is None else f", {done} by event {found.position}"
+    yield f"policy {told['name']}: {found.origin}"
+    yield f"  hash      {told['hash']}{place}"
+    if told["version"] is not None:
+        yield f"  version   {told['version']}"
+    yield f"  combines  {told['combination']}"
+    for number, one in enumerate(told["rules"], 1):
+        effect = f" {one['effect']}" if "effect" in one else f", {one['language']}"
+        yield f"  rule {number:<5}{one['id']}{effect} [{one['source']}]"
+        yield from _parts(one)
+
+
+def _parts(rule: Mapping[str, Any]) -> Iterator[str]:
+    from worldprotocol.json_text import as_text
+
+    if "description" in rule:
+        yield f"              says   {rule['description']}"
+    if "when" in rule:
+        yield f"              when   {rule['when']}"
+    for line in str(rule.get("text", "")).splitlines():
+        yield f"              {line}"
+    shown = {"id", "effect", "source", "language", "description", "when", "text"}
+    for name, value in rule.items():
+        if name not in shown:
+            yield f"              {name:<7}{value if isinstance(value, str) else as_text(value)}"

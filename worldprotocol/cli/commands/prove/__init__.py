@@ -1,0 +1,1 @@
+"""Commands that prove and repair a log."""

@@ -1,0 +1,139 @@
+"""``worldctl prove``: a receipt for one thing in the log, or the proof that the log only grew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.output import counted
+from worldprotocol.cli.support.signing import signed_checkpoint, signing_options, warn_of_names, written
+
+if TYPE_CHECKING:
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.export.proofs.checkpoint import Checkpoint
+    from worldprotocol.export.proofs.receipt import Subject
+
+
+@command("prove")
+@click.argument("named", required=False, metavar="[ID]")
+@click.option("--between", nargs=2, metavar="OLD NEW", help="Two checkpoint files, or numbers of events; no ID then.")
+@click.option("--checkpoint", "kept", metavar="FILE", help="Prove under this checkpoint, with the signatures it has.")
+@signing_options
+@click.option("-o", "--out", "file", metavar="FILE", help="Where it goes; unless given, to stdout.")
+def prove(
+    desk: CommandContext,
+    named: str | None,
+    between: tuple[str, str] | None,
+    kept: str | None,
+    keys: tuple[str, ...],
+    origin: str | None,
+    file: str | None,
+) -> int:
+    """Write a receipt for an event (by position), proposal, intent, decision, world, verdict or run (by its id).
+
+    A receipt is one JSON document that is checked without the log: docs/verify_receipt.py does so, and
+    `worldctl verify FILE`. With --between, the proof that nothing before OLD was changed on the way to NEW.
+    """
+    from worldprotocol.export.proofs.receipt import make_consistency, make_receipt
+
+    if (named is None) is (between is None):
+        raise click.UsageError("Give the ID of what to prove, or --between OLD NEW.")
+    if kept is not None and (keys or origin or between):
+        raise click.UsageError(
+            "--checkpoint brings its own origin and signatures; leave --key, --origin, --between out."
+        )
+    if between is not None and (keys or origin) and not any(_is_size(one) for one in between):
+        raise click.UsageError("The two files bring their own origin and signatures; leave --key and --origin out.")
+    with desk.look() as world:
+        if between is not None:
+            old, new = (_end(desk, world, one, keys, origin) for one in between)
+            data = make_consistency(world.log, old, new)
+            told = {"kind": "consistency", "old": old.head.size, "new": new.head.size}
+            words = f"the first {counted(old.head.size, 'event')} of {new.head.size} are as they were"
+        else:
+            assert named is not None
+            subject = subject_named(world, named)
+            new = _kept(kept) if kept is not None else _fresh(desk, world, None, keys, origin)
+            data = make_receipt(world.log, subject, new)
+            told = {"kind": subject.kind, "id": subject.name, "position": subject.position, "size": new.head.size}
+            words = f"{subject.kind} {subject.name}, event {subject.position} of {new.head.size}"
+    if not new.note.signatures:
+        desk.out.remark("It is not signed: whoever checks it has to know the tree head. --key signs it.")
+    if written(desk, data, file):
+        desk.out.tell({**told, "file": file, "origin": new.origin}, f"{file}: {words}")
+    return 0
+
+
+def subject_named(world: Realm, named: str) -> Subject:
+    """Return what a position or the beginning of an id names, and the event that is the evidence.
+
+    Raises:
+        RefusedError: ``NOT_FOUND``, ``AMBIGUOUS``; ``NOT_PROVABLE`` for a session, which is no single event.
+    """
+    from world.errors import RefusedError
+    from worldprotocol.cli.support.id_lookup import KINDS, as_position, find
+    from worldprotocol.export.proofs.receipt import EVENT, Subject
+
+    position = as_position(world, named)
+    if position is not None and position > 0:
+        return Subject(EVENT, str(position), position)
+    kind, name = find(world, named, [*KINDS, "verdict"])
+    if kind == "verdict":
+        return Subject(kind, name, int(world.archive.rows("verdict", of_verdict=name)[0][0]))
+    if kind == "world":
+        return Subject(kind, name, world.archive.world(name).position)
+    if kind == "run":
+        return Subject(kind, name, world.log.stream(f"run:{name}", limit=1)[0].position)
+    if kind not in ("proposal", "intent", "decision"):
+        raise RefusedError(
+            "NOT_PROVABLE", f"A {kind} is no single event; prove one of its runs, or an event by position."
+        )
+    return _of_proposal(world, kind, name)
+
+
+def _of_proposal(world: Realm, kind: str, proposal_id: str) -> Subject:
+    from world.events.definitions import DecisionMade, ProposalSubmitted
+    from world.read_models.archive import decoded
+    from worldprotocol.export.proofs.receipt import Subject
+
+    for logged in world.log.stream(proposal_id):
+        event = decoded(logged)
+        if kind == "decision" and isinstance(event, DecisionMade):
+            return Subject(kind, event.decision["decisionId"], logged.position)
+        if kind != "decision" and isinstance(event, ProposalSubmitted):
+            name = proposal_id if kind == "proposal" else event.intent["intentId"]
+            return Subject(kind, name, logged.position)
+    raise AssertionError(f"{proposal_id} was found by its {kind}")
+
+
+def _end(desk: CommandContext, world: Realm, given: str, keys: tuple[str, ...], origin: str | None) -> Checkpoint:
+    if _is_size(given):
+        return _fresh(desk, world, int(given), keys, origin)
+    return _kept(given)
+
+
+def _is_size(given: str) -> bool:
+    """Tell whether this is a number of events rather than a file."""
+    return given.isascii() and given.isdigit() and not Path(given).exists()
+
+
+def _kept(file: str) -> Checkpoint:
+    from world.errors import RefusedError
+    from worldprotocol.export.proofs.checkpoint import read_checkpoint
+
+    try:
+        return read_checkpoint(Path(file).read_bytes())
+    except OSError as error:
+        raise RefusedError("FILE_UNREADABLE", f"{file} cannot be read: {error.strerror or error}.", path=file) from None
+
+
+def _fresh(
+    desk: CommandContext, world: Realm, size: int | None, keys: tuple[str, ...], origin: str | None
+) -> Checkpoint:
+    """Return a checkpoint over the first events of the log, signed where there is a key."""
+    made, signers = signed_checkpoint(desk, world, size, keys, origin)
+    warn_of_names(desk, made, signers)
+    return made

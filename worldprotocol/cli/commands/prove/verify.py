@@ -1,0 +1,343 @@
+"""``worldctl verify``: whether a log, an export, a receipt or a consistency proof is what it says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.output import counted
+from worldprotocol.cli.support.signing import trusted, trusting_options
+
+if TYPE_CHECKING:
+    from world.audit.verify import VerificationReport
+    from worldprotocol.api.bootstrap import TreeHead
+    from worldprotocol.export.jsonl import SalvagedFrom
+    from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted
+    from worldprotocol.export.proofs.exports import ExportReport
+    from worldprotocol.export.proofs.note import VerifierKey
+    from worldprotocol.export.proofs.receipt import VerifiedProof
+
+
+@command("verify")
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="SIZE:ROOT|FILE",
+    help="A tree head kept elsewhere, or a file that holds some: a checkpoint, lines of SIZE:ROOT, an export; may be "
+    "given often.",
+)
+@trusting_options
+@click.option(
+    "--old-vkey",
+    "old_vkeys",
+    multiple=True,
+    metavar="KEY",
+    help="Key that has to have signed the older checkpoint of a consistency proof instead of --vkey, where the log has "
+    "another one by now; may be given often.",
+)
+def verify(
+    desk: CommandContext,
+    file: str | None,
+    against: tuple[str, ...],
+    vkeys: tuple[str, ...],
+    origin: str | None,
+    old_vkeys: tuple[str, ...],
+) -> int:
+    """Check the tree, every event's form, references and hashes, and the index; name the first bad event.
+
+    With FILE, an export (also a redacted one), a receipt or a consistency proof is checked, and no log is needed.
+    Checkpoints and proofs have to be signed with every --vkey. Exit code 3 where the log or the export contradicts
+    itself, 1 where only what is derived from its events does not agree with them, or where nothing is proven.
+    """
+    saved = Saved(trusted(vkeys, origin), trusted(old_vkeys, origin) if old_vkeys else None)
+    for given in against:
+        saved.add(given)
+    if file is not None:
+        return _verify_file(desk, file, saved)
+    saved.demand_signatures()
+    from world.audit.verify import verify as check_all
+
+    with desk.look() as world, desk.progress("Verifying") as progress:
+        report = check_all(world.log, against=saved.heads, progress=progress)
+    if desk.json:
+        desk.out.document(report.to_wire() | saved.to_wire())
+    else:
+        _tell_findings(desk, report)
+        parts = ((report.events, "event"), (report.worlds, "world"), (report.proposals, "intent"))
+        what = ", ".join(counted(number, noun) for number, noun in parts) + saved.in_words()
+        _conclude(desk, report, what)
+        _tell_branched(desk, report)
+    saved.remark(desk)
+    return _exit_code(report)
+
+
+class Saved:
+    """The tree heads to compare with, and who vouches for them."""
+
+    def __init__(self, trust: Trusted, earlier: Trusted | None = None) -> None:
+        self.trust = trust
+        self.earlier = earlier
+        self.heads: list[TreeHead] = []
+        self.checkpoints: list[tuple[Checkpoint, tuple[str, ...]]] = []
+        self.unsigned: list[str] = []
+
+    def demand_signatures(self) -> None:
+        """Let nothing stand beside keys that has no signatures, where only checkpoints have some.
+
+        Raises:
+            click.UsageError: a key was given, and no checkpoint, or something else as well; or a key for what only a
+                consistency proof has.
+        """
+        if self.earlier is not None:
+            raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof.")
+        if self.trust.keys and not self.checkpoints:
+            raise click.UsageError("--vkey is about the signatures of a checkpoint: name one with --against.")
+        if self.trust.keys and self.unsigned:
+            raise click.UsageError(
+                f"--vkey asks for signatures, and {', '.join(self.unsigned)} has none: leave it out, or the keys."
+            )
+
+    def add(self, given: str) -> None:
+        """Take ``SIZE:ROOT``, or what a file holds."""
+        from world.errors import RefusedError
+        from worldprotocol.export.jsonl import read_heads
+        from worldprotocol.export.proofs.checkpoint import is_checkpoint, read_checkpoint
+
+        path = Path(given)
+        if not path.is_file():
+            self.unsigned.append(given)
+            if ":" not in given:
+                raise RefusedError(
+                    "INVALID_TREE_HEAD", f"--against takes SIZE:ROOT or a file; there is no file {given}."
+                )
+            self.heads += read_heads([given.encode()])
+            return
+        with path.open("rb") as lines:
+            if is_checkpoint(beginning := lines.read(1 << 20)):
+                checkpoint = read_checkpoint(beginning + lines.read(1))
+                self.checkpoints.append((checkpoint, self.trust.check(checkpoint)))
+                self.heads.append(checkpoint.head)
+                return
+            lines.seek(0)
+            heads = read_heads(lines)
+        self.unsigned.append(given)
+        if not heads:
+            raise RefusedError("INVALID_TREE_HEAD", f"{given} holds no tree head; write one as SIZE:ROOT on a line.")
+        self.heads += heads
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what is known of the checkpoints, as JSON."""
+        if not self.checkpoints:
+            return {}
+        return {"checkpoints": [_checkpoint_wire(one, names, self.trust) for one, names in self.checkpoints]}
+
+    def in_words(self) -> str:
+        """Return what was compared, as the end of a sentence."""
+        if not self.heads:
+            return ""
+        words = f", against {counted(len(self.heads), 'saved tree head')}"
+        if self.checkpoints and self.trust.keys:
+            words += f", {_signed(self.trust, [one for one, _ in self.checkpoints])}"
+        return words
+
+    def remark(self, desk: CommandContext) -> None:
+        """Say plainly whose signatures were not looked at."""
+        unchecked = {name for _, names in self.checkpoints for name in names}
+        if any(not one.note.signatures for one, _ in self.checkpoints):
+            desk.out.remark("A checkpoint is not signed: it is worth what the place is worth where it was kept.")
+        if unchecked:
+            desk.out.remark(
+                f"Not checked: the signatures by {', '.join(sorted(unchecked))}; --vkey names a key to check."
+            )
+
+
+def _verify_file(desk: CommandContext, file: str, saved: Saved) -> int:
+    from world.errors import RefusedError
+    from worldprotocol.export.proofs.exports import check_export, is_export
+
+    path = Path(file)
+    try:
+        with path.open("rb") as source:
+            if not is_export(source.read(4096)):
+                return _verify_proof(desk, path.read_bytes(), saved)
+            saved.demand_signatures()
+            source.seek(0)
+            with desk.progress("Verifying") as progress:
+                report = check_export(source, against=saved.heads, progress=progress)
+    except OSError as error:
+        raise RefusedError("FILE_UNREADABLE", f"{file} cannot be read: {error.strerror or error}.", path=file) from None
+    except RefusedError as refused:
+        if refused.code != "BAD_EXPORT":
+            raise
+        return _bad_export(desk, refused)
+    if desk.json:
+        desk.out.document(report.to_wire() | saved.to_wire())
+    else:
+        _tell_findings(desk, report)
+        hidden = f", {report.hidden} of them hidden" if report.rules else ""
+        _conclude(desk, report, f"{counted(report.events, 'event')} in {file}{hidden}{saved.in_words()}")
+        _tell_limits(desk, report)
+    saved.remark(desk)
+    return 0 if report.ok else 3
+
+
+def _tell_limits(desk: CommandContext, report: ExportReport) -> None:
+    """Say what the check of an export could not look into."""
+    if report.whole is not None:
+        _tell_branched(desk, report.whole)
+    if report.salvaged is not None:
+        desk.out.text(f"salvaged: {salvaged_words(report.salvaged, report.events)}")
+    if report.hidden:
+        spans = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in report.spans[:20])
+        more = ", ..." if len(report.spans) > 20 else ""
+        desk.out.text(f"not looked into: events {spans}{more} (hidden by {', '.join(report.rules)}, as it says)")
+        desk.out.text(
+            "not checked without them: references, states and their hashes, ids of effects, ids that hidden events "
+            "repeat, patches against their scope, the order of steps, leases, runs"
+        )
+
+
+def _tell_branched(desk: CommandContext, report: VerificationReport) -> None:
+    if report.branched is not None:
+        desk.out.text(
+            f"a branch that never was (whatif): all behind event {report.branched} was supposed, and not done"
+        )
+
+
+def salvaged_words(salvaged: SalvagedFrom, events: int) -> str:
+    """Return what a salvaged export says of itself, as a sentence without its end."""
+    heads = {"saved": "under a tree head that was kept elsewhere", "stored": "under a tree head of the damaged log"}
+    under = heads.get(salvaged.vouched, "under no tree head")
+    return f"{counted(events, 'event')} of {salvaged.expected} that a damaged log had, {under}, as it says"
+
+
+def _bad_export(desk: CommandContext, refused: Any) -> int:
+    """Tell of a file that contradicts itself, as of a log that does."""
+    message = refused.message.removesuffix(" Nothing was imported.")
+    position = refused.details.get("position", 0)  # 0 where it is not about an event
+    finding = {"code": refused.code, "position": position, "message": message, "details": dict(refused.details)}
+    desk.out.tell({"kind": "export", "ok": False, "findings": [finding]}, f"{refused.code}\t{message}")
+    return 3
+
+
+def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
+    from world.errors import RefusedError
+    from worldprotocol.export.proofs.receipt import check_proof, proof_kind
+
+    kind, trust = proof_kind(data), saved.trust
+    if kind is None:
+        raise RefusedError("BAD_PROOF", "The file is no export, no receipt and no consistency proof.")
+    if kind == "receipt" and saved.earlier is not None:
+        raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof.")
+    if not trust.keys and not saved.heads:
+        raise click.UsageError("Give a --vkey, or --against a tree head that was kept: a file cannot vouch for itself.")
+    checked = check_proof(data, trust, saved.earlier)
+    known = [one.head for one in checked.checkpoints]
+    if any(head not in known for head in saved.heads):
+        raise RefusedError("BAD_PROOF", "This proves nothing here: its tree head is not the one that was kept.")
+    if not trust.keys and known[-1] not in saved.heads:
+        raise RefusedError(
+            "BAD_PROOF",
+            "This proves nothing here: only its older tree head was kept, and anybody can make a newer one. Give a "
+            "--vkey, or the newer one --against.",
+        )
+    trusts = [saved.earlier or trust, trust][-len(known) :]
+    wire = {
+        "kind": checked.kind,
+        "ok": True,
+        "about": checked.about,
+        "event": checked.event,
+        "checkpoints": [
+            _checkpoint_wire(one, checked.unchecked, by) for one, by in zip(checked.checkpoints, trusts, strict=True)
+        ],
+    }
+    told = {name: value for name, value in wire.items() if value is not None}
+    desk.out.tell(told, f"proven: {_proven(checked, saved)}")
+    if checked.unchecked:
+        desk.out.remark(f"Not checked: the signatures by {', '.join(sorted(set(checked.unchecked)))}.")
+    return 0
+
+
+def _proven(checked: VerifiedProof, saved: Saved) -> str:
+    """Return what is proven, and by whom; without a key nobody says of which log it is."""
+    trust, first, last = saved.trust, checked.checkpoints[0], checked.checkpoints[-1]
+    size = counted(last.head.size, "event")
+    if checked.about is not None and checked.event is not None:
+        what = f"{checked.about['kind']} {checked.about['id']}: event {checked.event['position']}, "
+        words = f"{what}{checked.event['topic']}, in {f'the log {last.origin}' if trust.keys else 'a log'} with {size}"
+    else:
+        log = last.origin if trust.keys else "a log"
+        words = f"the first {counted(first.head.size, 'event')} of {log} are as they were, of {last.head.size} now"
+        if saved.earlier is not None:
+            words += f"; the older ones {_signed(saved.earlier, [first])}"
+            return f"{words}, all {_signed(trust, [last])}" if trust.keys else words
+    if not trust.keys:
+        return f"{words}; under a tree head that was kept"
+    return f"{words}; {_signed(trust, checked.checkpoints)}"
+
+
+def _signed(trust: Trusted, checkpoints: Sequence[Checkpoint]) -> str:
+    """Return whose signatures were checked, and when witnesses made theirs."""
+    times = [dict(_cosigned(one, trust)) for one in checkpoints]
+    names = []
+    for key in trust.keys:
+        told = sorted({when[key] for when in times if key in when})
+        names.append(key.name + (f" at {', '.join(map(_moment, told))}" if told else ""))
+    return f"signed by {', '.join(names)}"
+
+
+def _cosigned(checkpoint: Checkpoint, trust: Trusted) -> Iterator[tuple[VerifierKey, int]]:
+    """Yield the keys of witnesses that signed, and when they did, in seconds since 1970."""
+    from worldprotocol.export.proofs.note import COSIGNATURE
+
+    for key in trust.keys:
+        for one in checkpoint.note.signatures if key.kind == COSIGNATURE else ():
+            if (one.name, one.key_id) == (key.name, key.key_id):
+                yield key, one.seconds
+
+
+def _moment(seconds: int) -> str:
+    """Return a time as text; a witness can sign any."""
+    from datetime import UTC, datetime
+
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds} s after 1970"
+
+
+def _checkpoint_wire(checkpoint: Checkpoint, unchecked: tuple[str, ...], trust: Trusted) -> dict[str, Any]:
+    return {
+        "origin": checkpoint.origin,
+        "size": checkpoint.head.size,
+        "root": checkpoint.head.root_hex,
+        "signedBy": [key.name for key in trust.keys],
+        "cosignedAt": {key.name: seconds for key, seconds in _cosigned(checkpoint, trust)},
+        "unchecked": [one.name for one in checkpoint.note.signatures if one.name in unchecked],
+    }
+
+
+def _tell_findings(desk: CommandContext, report: VerificationReport | ExportReport) -> None:
+    for finding in report.findings:
+        desk.out.text(f"{finding.position}\t{finding.code}\t{finding.message}")
+
+
+def _conclude(desk: CommandContext, report: VerificationReport | ExportReport, what: str) -> None:
+    if report.ok:
+        desk.out.text(f"sound: {what}; tree head {report.head}")
+        return
+    found = counted(len(report.findings), "finding")
+    places = [one.position for one in report.findings if one.position and not one.is_derived]
+    where = f"the first bad event is {min(places)}" if places else "every event is as it was logged"
+    desk.out.text(f"{found} in {what}; {where}")
+
+
+def _exit_code(report: VerificationReport) -> int:
+    if report.ok:
+        return 0
+    return 1 if all(one.is_derived for one in report.findings) else 3

@@ -1,0 +1,124 @@
+"""The commands of ``worldctl``: name, where it is, and its one line of help. A command is imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A command that is not loaded yet.
+
+    Args:
+        where: ``module:attribute`` of the click command, below ``worldprotocol.cli.commands``.
+        short: one line of help for the list of commands.
+    """
+
+    where: str
+    short: str
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, _, attribute = self.where.partition(":")
+        found = getattr(importlib.import_module(f"worldprotocol.cli.commands.{module}"), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+
+SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
+    "Act": {
+        "init": LazyCommand("admin.init:init", "Found a realm: world.toml and a log."),
+        "actor": LazyCommand("admin.actor:actor", "Register actors and bind them to an authority."),
+        "policy": LazyCommand("policy.policy:policy", "Adopt, compare, lint, test, shadow and backtest policies."),
+        "submit": LazyCommand("act.submit:submit", "Submit intents or source events."),
+        "inbox": LazyCommand("look.inbox:inbox", "List the proposals that wait for people."),
+        "decide": LazyCommand("act.decide:decide", "Answer a proposal that waits for people."),
+        "branch": LazyCommand("admin.branch:branch", "List, create and switch branches."),
+        "settle": LazyCommand("act.settle:settle", "Do what is due: time-outs, abandoned executions and runs."),
+        "resolve": LazyCommand("act.stuck:resolve", "Say what became of an effect in doubt."),
+        "cancel": LazyCommand("act.stuck:cancel", "Call an approved execution off."),
+        "adopt": LazyCommand("act.adopt:adopt", "Adopt a changed domain, on purpose."),
+        "lease": LazyCommand("lease.lease:lease", "Acquire, keep, give back, revoke and list leases."),
+        "run": LazyCommand("run.run:run", "Run a command under leases, held to what it declares."),
+        "backups": LazyCommand("run.backups:backups", "List, show, give back and remove backups."),
+        "clock": LazyCommand("admin.clock:clock", "Confirm that this machine's clock is right."),
+        "keys": LazyCommand("lease.keys:keys", "Make, register, revoke and list keys of agents."),
+    },
+    "Look": {
+        "log": LazyCommand("look.log:log", "List events, filtered; --follow waits for new ones."),
+        "show": LazyCommand("look.show:show", "Show an event, intent, proposal, decision, world or run."),
+        "runs": LazyCommand("look.runs:runs", "List the governed runs, newest first."),
+        "stuck": LazyCommand("act.stuck:stuck", "List the effects in doubt, which wait for people."),
+        "actions": LazyCommand("look.actions:actions", "List the actions an actor may take, and why."),
+        "state": LazyCommand("look.state:state", "Print the data at any point in the past, checked."),
+        "diff": LazyCommand("look.diff:diff", "Compare two worlds, and who made each difference, or two logs."),
+        "bisect": LazyCommand("look.bisect:bisect", "Find the first world in which something holds."),
+        "trace": LazyCommand("look.trace:trace", "Draw the way from a source event to its worlds, or back."),
+        "blame": LazyCommand("look.blame:blame", "Say who put every value below a path there, and why."),
+        "waits": LazyCommand("look.waits:waits", "Say who waits for whose leases."),
+        "explain": LazyCommand("look.explain:explain", "Explain a proposal rule by rule, or a verdict about leases."),
+        "worlds": LazyCommand("look.worlds:worlds", "Draw the lineage of worlds as a tree."),
+        "report": LazyCommand("look.report:report", "Write what happened as one HTML page, for the record."),
+    },
+    "Prove": {
+        "replay": LazyCommand("look.replay:replay", "Rebuild the state from the log alone."),
+        "verify": LazyCommand("prove.verify:verify", "Check every hash, id, order and reference of the log."),
+        "recheck": LazyCommand("prove.recheck:recheck", "Perform every recorded step again and compare."),
+        "whatif": LazyCommand("look.whatif:whatif", "Tell what had become of it, had something been otherwise."),
+        "checkpoint": LazyCommand("prove.checkpoint:checkpoint", "Write a signed tree head; keygen makes a key."),
+        "prove": LazyCommand("prove.prove:prove", "Write a receipt for an event, or prove that the log only grew."),
+        "export": LazyCommand("prove.export:export", "Write the log as JSON lines with tree heads."),
+        "import": LazyCommand("prove.import_:import_", "Read an exported log into a new one."),
+        "salvage": LazyCommand("prove.salvage:salvage", "Save what is left of a damaged log."),
+        "doctor": LazyCommand("admin.doctor:doctor", "Check the environment and the log; --rebuild the index."),
+        "simulate": LazyCommand(
+            "developer.simulate:simulate", "Simulate a realm from a seed, and look for what breaks it."
+        ),
+    },
+    "For other implementations": {
+        "id": LazyCommand("developer.id:identity", "Compute keys, hashes and ids from JSON lines."),
+        "eval": LazyCommand("developer.eval:evaluate", "Evaluate expressions from JSON lines."),
+        "klis": LazyCommand("developer.klis:klis", "Manifests: check, sign; run scenarios and sessions of leases."),
+        "flow": LazyCommand("developer.flow:flow", "Compute, apply, validate and run flows from JSON lines."),
+    },
+}
+"""All commands by section, in the order in which --help lists them."""
+
+COMMANDS: Final[Mapping[str, LazyCommand]] = {name: entry for part in SECTIONS.values() for name, entry in part.items()}
+
+
+class LazyGroup(click.Group):
+    """The group of all commands, which imports only the one that is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None when there is no such name."""
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else entry.load()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed without importing the others to suggest one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else " `worldctl --help` lists them."
+            ctx.fail(f"There is no command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by section, from the table alone."""
+        width = max(map(len, COMMANDS))
+        for title, entries in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.short) for name, entry in entries.items()])

@@ -1,0 +1,1 @@
+"""What ``worldctl doctor`` checks."""

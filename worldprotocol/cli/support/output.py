@@ -1,0 +1,135 @@
+"""Printing: JSON for programs, tables for people on a terminal, plain text where the output is piped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from worldprotocol.json_text import as_text
+from worldprotocol.terminal_text import visible
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done and how much there is in all."""
+
+
+class Printer:
+    """Prints results on stdout.
+
+    Args:
+        as_json: print JSON in place of text.
+        quiet: leave remarks out.
+    """
+
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        """Print in one of the two ways."""
+        self.as_json = as_json
+        self.quiet = quiet
+        self.terminal = sys.stdout.isatty()
+
+    def document(self, value: Any) -> None:
+        """Print one JSON document: on one line when piped, indented on a terminal.
+
+        Only where JSON was asked for and is piped, it is printed as it is. Everywhere else somebody may read it: what
+        steers a terminal is written as an escape of JSON, and the document says the same.
+        """
+        print(self._safe(as_text(value, orjson.OPT_INDENT_2 if self.terminal else 0)))  # noqa: T201
+
+    def line(self, value: Any) -> None:
+        """Print one line of a stream of JSON, at once, as ``document`` prints it."""
+        print(self._safe(as_text(value)), flush=True)  # noqa: T201
+
+    def _safe(self, text: str) -> str:
+        return text if self.as_json and not self.terminal else visible(text, "\n")
+
+    def text(self, words: str = "", *, laid_out: bool = False) -> None:
+        """Print a line for people; what others wrote in it begins no line of its own and steers no terminal.
+
+        Args:
+            words: what to print.
+            laid_out: its line breaks are meant; nothing that others wrote may stand in it that could have some.
+        """
+        print(visible(words, "\t\n" if laid_out else "\t"))  # noqa: T201
+
+    def row(self, cells: Iterable[str], *, at_once: bool = False) -> None:
+        """Print a line of columns, separated by tabs; ``at_once`` does not wait for more."""
+        print("\t".join(map(visible, cells)), flush=at_once)  # noqa: T201
+
+    def remark(self, words: str) -> None:
+        """Say something on stderr that is no result; quiet leaves it out."""
+        if not self.quiet:
+            print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
+
+    def warn(self, words: str) -> None:
+        """Say on stderr what went wrong, however quiet."""
+        print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
+
+    def tell(self, value: Any, *lines: str) -> None:
+        """Print a value: as JSON where JSON is wished, else in words."""
+        if self.as_json:
+            self.document(value)
+            return
+        for line in lines:
+            self.text(line)
+
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> None:
+        """Print a table: drawn on a terminal, else columns separated by tabs under one line of heads."""
+        cells = [[shown(cell) for cell in row] for row in rows]
+        if not cells:
+            self.remark(empty)
+        elif self.terminal:
+            self.rich(_drawn(heads, cells))
+        else:
+            for row in (heads, *cells):
+                self.row(row)
+
+    def rich(self, thing: Any) -> None:
+        """Print something that rich draws, such as a tree; use it on a terminal only."""
+        from rich.console import Console
+
+        Console(highlight=False, soft_wrap=True).print(thing)
+
+
+def shown(value: Any) -> str:
+    """Return a cell as text in which nothing begins a line or a column; None is empty."""
+    return "" if value is None else visible(str(value))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 event`` and ``2 events``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _drawn(heads: Sequence[str], rows: list[list[str]]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: what actors wrote is no markup
+    return table
+
+
+@contextmanager
+def progress(description: str, *, shown: bool = True) -> Iterator[Progress]:
+    """Show a progress bar on stderr once something takes longer than a moment, on a terminal only.
+
+    Args:
+        description: what is going on.
+        shown: False shows nothing anyhow.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

@@ -1,0 +1,235 @@
+"""``worldctl explain PROPOSAL``: every rule in order, which one decided, what people and leases had to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from worldprotocol.cli.support.command_context import CommandContext
+
+if TYPE_CHECKING:
+    from authority import Policy
+    from world.core import Domain
+    from world.events.definitions import PolicyAdopted, ProposalJudged
+    from world.state.ports import Case
+    from world.state.proposal import Proposal
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.cli.support.point_in_time import PointInTime
+
+
+_LEFT_OUT: Final = (
+    "what conditions read is left out: some is computed by the domain as adopted then, which is not at hand"
+)
+
+
+def explain_proposal(
+    desk: CommandContext, then: PointInTime, proposal_id: str, lease: Mapping[str, Any] | None, *, redact: bool
+) -> dict[str, Any]:
+    """Return why a proposal was decided as it was, from the record alone.
+
+    Args:
+        desk: for the domain, which is loaded only where a condition reads what it makes.
+        then: up to where it is told: the rulings, answers and adoptions after it are not known yet.
+        proposal_id: the proposal.
+        lease: the last verdict about its leases, None where there was none.
+        redact: leave out the input, scopes, conditions and the values that they read, and what rules and people said
+            in words of their own: all of them may name resources (KM-7.3).
+    """
+    from worldprotocol.policy_tools.explain import explain_trace
+
+    world = then.world
+    proposal = world.archive.proposal(proposal_id, then.position)
+    judged = _first_ruling(then, proposal_id)
+    told = dict(proposal.decision or proposal.ruling or {})
+    before = None if judged is None else judged[0]
+    adopted = None if told.get("policyHash") is None else _adopted(then, told["policyHash"], before)
+    case, at_hand = None, None
+    if judged is not None and adopted is not None and not redact:
+        case, at_hand = _case(desk, world, proposal, judged, adopted[1])
+    left_out = judged is not None and adopted is not None and not redact and case is None
+    wire = {
+        "kind": "proposal",
+        "proposalId": proposal_id,
+        "status": proposal.status,
+        "actor": proposal.submitted.actor,
+        "action": proposal.intent.body.type,
+        "input": proposal.intent.body.input,
+        "branch": proposal.branch,
+        "baseWorld": proposal.submitted.base_world,
+        "submittedAt": proposal.submitted.at,
+        "verdict": told.get("decision", told.get("verdict")),
+        "authority": told.get("authority"),
+        "reason": told.get("reason"),
+        "approvedScope": told.get("approvedScope"),
+        "policy": _policy(told, adopted),
+        **explain_trace(
+            told,
+            None if adopted is None else adopted[1].policy,
+            case,
+            proposal.intent.body.scope_proposal,
+            at_hand=at_hand,
+            proposer=proposal.submitted.actor["actorId"],
+        ),
+        "note": _LEFT_OUT if left_out else None,
+        "answers": [dict(answer) for answer in proposal.answers],
+        "error": proposal.error,
+    }
+    return {**(without_words(wire) if redact else wire), "leases": lease}
+
+
+def without_words(told: Any) -> Any:
+    """Return what is told without scopes, and without texts and values that may hold anything."""
+    if isinstance(told, Mapping):
+        return {name: HIDDEN if name in _WORDS and value else without_words(value) for name, value in told.items()}
+    return [without_words(one) for one in told] if isinstance(told, (list, tuple)) else told
+
+
+HIDDEN: Final = "(hidden)"
+"""What stands in place of words that are not shown."""
+
+_WORDS: Final = frozenset(
+    {"input", "reason", "because", "outside", "description", "when", "scope", "approvedScope", "allowedPaths"}
+    | {"message", "context"}
+)
+
+
+def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]], Iterator[str]]) -> Iterator[str]:
+    """Yield the explanation for people; ``lease`` gives the lines of a verdict."""
+    from worldprotocol.policy_tools.explain import trace_lines
+    from worldprotocol.terminal_text import visible
+
+    yield f"proposal {wire['proposalId']}: {wire['status']}"
+    yield from ruling_lines(wire)
+    yield from trace_lines(wire)
+    if wire["note"] is not None:
+        yield f"  note      {wire['note']}"
+    for answer in wire["answers"]:
+        reason = f": {answer['reason']}" if answer.get("reason") else ""
+        to = f" to {answer['to']}" if "to" in answer else ""
+        yield visible(f"  answer    {answer['choice']}{to} by {answer['by']['actorId']}{reason}")
+    if wire["error"] is not None:
+        yield visible(f"  error     {wire['error']['code']}: {wire['error']['message']}")
+    if wire["leases"] is not None:
+        yield "  leases"
+        yield from (f"    {line}" for line in lease(wire["leases"]))
+
+
+def ruling_lines(wire: Mapping[str, Any]) -> Iterator[str]:
+    """Yield who wanted what, and what came of it in whose words."""
+    from worldprotocol.terminal_text import visible
+
+    yield from map(visible, _ruling(wire))
+
+
+def _ruling(wire: Mapping[str, Any]) -> Iterator[str]:
+    from worldprotocol.api.proposal_summary import moment
+    from worldprotocol.json_text import as_text
+
+    yield f"  who       {wire['actor']['actorId']} ({wire['actor']['kind']})"
+    yield f"  what      {wire['action']} {'' if wire['input'] is None else as_text(wire['input'])}".rstrip()
+    yield f"  when      {moment(wire['submittedAt'])}, on {wire['branch']} at {wire['baseWorld'][:12]}"
+    if wire["verdict"] is None:
+        yield "  ruling    none was given"
+        return
+    yield f"  ruling    {wire['verdict']} by {wire['authority']}: {wire['reason']}"
+    if wire["approvedScope"] is not None:
+        yield f"  within    {as_text(wire['approvedScope'])}"
+    policy = wire["policy"]
+    if policy is not None:
+        place = "" if policy["position"] is None else f", adopted by event {policy['position']}"
+        yield f"  policy    {policy['name']} {policy['hash'][:12]}{place}"
+
+
+def _policy(told: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] | None) -> dict[str, Any] | None:
+    if told.get("policyHash") is None:
+        return None
+    name = str(told["authority"]).partition(":")[2]
+    return {"name": name, "hash": told["policyHash"], "position": None if adopted is None else adopted[0]}
+
+
+def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJudged] | None:
+    """Return the ruling of the rules, with its position; later ones come of people's answers."""
+    from world.events.definitions import ProposalJudged
+    from world.read_models.archive import decoded
+
+    for logged in then.world.log.stream(proposal_id):
+        if logged.position > then.position:
+            return None
+        event = decoded(logged)
+        if isinstance(event, ProposalJudged):
+            return logged.position, event
+    return None
+
+
+def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
+    """Return the adoption by which a policy was in force then; without a position where it came only later."""
+    from world.events.definitions import PolicyAdopted
+    from world.read_models.archive import decoded
+
+    found: tuple[int | None, PolicyAdopted] | None = None
+    for logged in then.world.log.read(upto=then.position, topics=[PolicyAdopted.TOPIC]):
+        event = decoded(logged)
+        if isinstance(event, PolicyAdopted) and event.policy_hash == policy_hash:
+            if before is None or logged.position < before:
+                found = (logged.position, event)
+            elif found is None:
+                return None, event
+    return found
+
+
+def _case(
+    desk: CommandContext, world: Realm, proposal: Proposal, judged: tuple[int, ProposalJudged], adopted: PolicyAdopted
+) -> tuple[Case | None, Policy | None]:
+    """Return the case, None where only a domain that is not at hand could make it.
+
+    With it comes the policy itself, where it is at hand, has rules in code, and the case is whole.
+    """
+    from worldprotocol.policy_tools.explain import reads_computed
+    from worldprotocol.policy_tools.recorded_cases import Cases
+
+    policy = _at_hand(desk, adopted)
+    domain = None
+    if policy is not None or reads_computed(adopted.policy):
+        domain = _domain(desk)
+        if domain is None or not _is_of_then(world, domain, proposal, judged[0]):
+            domain, policy = None, None
+            if reads_computed(adopted.policy):
+                return None, None
+    position, event = judged
+    return Cases(world.archive, domain).past(proposal, event.binding, position), policy
+
+
+def _is_of_then(world: Realm, domain: Domain, proposal: Proposal, position: int) -> bool:
+    """Tell whether computed values made by the domain at hand are those that were read then."""
+    from worldprotocol.api.code_fingerprints import CodeThen
+
+    is_same = domain.schema.hash == proposal.submitted.schema_hash
+    return is_same and not CodeThen(world.archive, domain).changed(position)
+
+
+def _at_hand(desk: CommandContext, adopted: PolicyAdopted) -> Policy | None:
+    """Return the policy that was adopted, where it is at hand as it was and has rules in code."""
+    from world.errors import RefusedError
+    from worldprotocol.cli.support.opening import composed
+    from worldprotocol.policy_tools.hypothetical import policy_named
+
+    if all(one.get("language") != "python" for one in adopted.policy.get("rules", ())):
+        return None
+    try:
+        config = composed(desk)
+        policy = policy_named(adopted.name, config.policies, config.folder)
+    except RefusedError:
+        return None
+    return policy if policy.hash == adopted.policy_hash else None
+
+
+def _domain(desk: CommandContext) -> Domain | None:
+    from world.errors import RefusedError
+    from worldprotocol.api.bootstrap import load_any_domain
+    from worldprotocol.cli.support.opening import composed
+
+    try:
+        config = composed(desk)
+        return load_any_domain(config.domain or "", base=config.folder)
+    except RefusedError:
+        return None

@@ -1,0 +1,167 @@
+"""The option ``--redact``: rules for the commands that show events, digests for those that show resources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext
+
+if TYPE_CHECKING:
+    from world.read_models.leases import Shown
+    from worldprotocol.api.bootstrap import LoggedEvent
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.export.redaction import Redaction
+
+KEY_BYTES: Final = 32
+"""Bytes of a key that digests of resources are made with."""
+
+
+def shown_resources(desk: CommandContext, *, redact: bool) -> Shown:
+    """Return how resources are shown: as they are, or by digests under the configured key, else one of this output.
+
+    Raises:
+        RefusedError: ``NO_CONFIG``, ``INVALID_CONFIG``, ``FILE_UNREADABLE``, ``INVALID_KEY``.
+    """
+    if not redact:
+        return str
+    import secrets
+
+    from world.read_models.leases import digests
+
+    config = desk.settings()
+    if config.digests is None:
+        return digests(secrets.token_bytes(KEY_BYTES))
+    return digests(_digest_key(config.folder / Path(config.digests.key).expanduser()))
+
+
+def _digest_key(path: Path) -> bytes:
+    """Read a key, which nobody else may be able to read."""
+    import os
+
+    from world.errors import RefusedError
+
+    try:
+        with path.open("rb") as file:
+            mode, told = os.fstat(file.fileno()).st_mode, file.read()
+    except OSError as error:
+        raise RefusedError(
+            "FILE_UNREADABLE", f"{path} cannot be read: {error.strerror or error}.", path=str(path)
+        ) from None
+    if os.name == "posix" and mode & 0o077:
+        raise RefusedError("INVALID_KEY", f"Others can read or change the key {path}: chmod 600 it.", path=str(path))
+    try:
+        key = bytes.fromhex(told.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        wanted = f"{KEY_BYTES} random bytes, written as {2 * KEY_BYTES} hex digits"
+        raise RefusedError("INVALID_KEY", f"{path} holds no key for digests: {wanted}.", path=str(path))
+    return key
+
+
+def redact_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--redact``; it is handed the rules."""
+    return click.option(
+        "--redact",
+        "rules",
+        multiple=True,
+        metavar="RULE",
+        help="Hide events (KM-7.3), each behind its leaf hash: resources, inputs, actors, actor=ID, topic=GLOB, "
+        "stream=GLOB, or role=NAME as world.toml has it; may be given often.",
+    )(function)
+
+
+def redaction(desk: CommandContext, rules: Iterable[str]) -> Redaction:
+    """Return the rules that were given; without any nothing is hidden.
+
+    Raises:
+        RefusedError: ``INVALID_REDACTION``, ``NO_CONFIG``, ``INVALID_CONFIG``.
+    """
+    from worldprotocol.export.redaction import Redaction
+
+    given = tuple(rules)
+    roles = desk.settings().redact if any(rule.startswith("role=") for rule in given) else None
+    return Redaction(given, roles)
+
+
+def check_position(world: Realm, at: str | None) -> None:
+    """Take only a position for a point in the past where events are hidden: where others stand tells of these.
+
+    Raises:
+        click.UsageError: it is a world, a proposal, a branch or a time.
+    """
+    from worldprotocol.cli.support.id_lookup import as_position
+
+    if at is not None and as_position(world, at) is None:
+        told = "Where in the log a world, a proposal or a time stands may be hidden"
+        raise click.UsageError(f"{told}; with --redact give --at a position.")
+
+
+@contextmanager
+def unlisted(hidden: Redaction) -> Iterator[None]:
+    """Let an error about a text that names several things list none of them, where events are hidden.
+
+    Raises:
+        RefusedError: ``AMBIGUOUS`` without candidates.
+    """
+    from world.errors import RefusedError
+
+    try:
+        yield
+    except RefusedError as refused:
+        if not hidden or refused.code != "AMBIGUOUS":
+            raise
+        told = "This could be several things; write more of it. They are not listed, because events are hidden."
+        raise RefusedError("AMBIGUOUS", told) from None
+
+
+def withheld(
+    world: Realm, hidden: Redaction, kind: str, name: str, upto: int
+) -> tuple[dict[str, Any], list[str]] | None:
+    """Return what may be told of a thing that is made of hidden events: which they are; None where none is hidden.
+
+    Args:
+        world: where it is.
+        hidden: the rules.
+        kind: ``event``, ``world``, ``proposal``, ``intent``, ``decision``, ``run`` or ``session``.
+        name: its id, or an event's position; of an intent or a decision, its proposal's id.
+        upto: the last event that is told of.
+    """
+    hidden.learn(world.log)
+    found = _events_behind(world, kind, name) if hidden else ()
+    behind = {event.position: event for event in found if event.position <= upto}
+    told = [shown for _, event in sorted(behind.items()) if (shown := hidden.shown(event)) is not None]
+    if not told:
+        return None
+    wire = {"kind": kind, "redacted": True, "hidden": told, "events": sorted(behind)}
+    lines = [f"redacted: {len(told)} of the {len(behind)} events behind this are hidden by {', '.join(hidden.kinds)}"]
+    return wire, lines + [f"  event {one['position']}  leaf {one['leaf']}" for one in told]
+
+
+def _events_behind(world: Realm, kind: str, name: str) -> Iterator[LoggedEvent]:
+    if kind == "event":
+        yield world.log.event_at(int(name))
+    elif kind == "run":
+        yield from world.log.stream(f"run:{name}")
+    elif kind == "session":
+        from worldprotocol.runs.verification import runs_of
+
+        for run in runs_of(world.archive, name):
+            yield from world.log.stream(f"run:{run}")
+    elif kind == "world":
+        yield world.log.event_at(world.archive.world(name).position)
+        maker = world.sealed(name).created_by
+        if maker is not None:
+            yield from _events_behind(world, "proposal", maker)
+    else:
+        own = world.log.stream(name)
+        yield from own
+        yield from world.log.stream(f"run:{name}")
+        for event in world.log.read(own[0].position, topics=["verdict.given"]):
+            if b'"requestId":"%b"' % name.encode() in event.state:
+                yield event

@@ -1,0 +1,1 @@
+"""Commands for other implementations of the specifications."""

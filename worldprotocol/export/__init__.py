@@ -1,0 +1,1 @@
+"""Exports of a log: JSON lines, redaction, proofs, salvage."""

@@ -1,0 +1,262 @@
+"""Checks of exports: a file of JSON lines, without the log it came from.
+
+A whole export is read into a scratch log and verified like any other. Of a redacted one, all leaves, heads and
+positions are checked, and every event that is shown: that it is what its leaf says, stands in its place in its stream,
+has a known topic and canonical text, has the hashes that follow from what it says itself (of worlds, schemas, policies
+and intents), and brings in no id that another event has that is shown. What needs the hidden events (the state
+machines, references, states) is told as not looked into.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+from world.audit.event_checks import is_canonical, stream_of
+from world.audit.unique_ids import Repeats
+from world.audit.verify import VerificationReport, verify
+from world.errors import DamagedLogError, RefusedError
+from world.events.definitions import (
+    DomainAdopted,
+    Event,
+    PolicyAdopted,
+    ProposalSubmitted,
+    ShadowConfigured,
+    WorldSealed,
+    decode_event,
+)
+from world.log import LogFinding, LoggedEvent, TreeHead, open_log
+from world.log.merkle import Frontier
+from world.model.identity import content_id, intent_key, policy_hash, schema_hash, world_id
+from worldprotocol.export.jsonl import ExportHeader, Hidden, SalvagedFrom, header_line, import_log, read_items
+
+__all__ = ["MAX_SPANS", "ExportReport", "check_export", "is_export"]
+
+MAX_SPANS: Final = 1_000
+"""Most spans of hidden events that are told one by one."""
+
+MAX_FINDINGS: Final = 100
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What the check of an export found.
+
+    Args:
+        name: of the log, where it was exported.
+        head: the tree head at the end of the file.
+        findings: empty for a sound file.
+        events: how many lines of events there are, hidden ones included.
+        hidden: how many of them are hidden.
+        spans: first and last position of each run of hidden events, as far as ``MAX_SPANS``.
+        rules: by what kinds of rules they were hidden.
+        whole: the verification of all that a whole export says; None for a redacted one.
+        salvaged: what the file tells of the damaged log that it was salvaged from.
+    """
+
+    name: str
+    head: TreeHead
+    findings: tuple[LogFinding, ...]
+    events: int
+    hidden: int = 0
+    spans: tuple[tuple[int, int], ...] = ()
+    rules: tuple[str, ...] = ()
+    whole: VerificationReport | None = None
+    salvaged: SalvagedFrom | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        told: dict[str, Any] = {} if self.whole is None else self.whole.to_wire()
+        return {
+            **told,
+            "kind": "export",
+            "name": self.name,
+            "ok": self.ok,
+            "head": {"size": self.head.size, "root": self.head.root_hex},
+            "events": self.events,
+            "hidden": self.hidden,
+            "hiddenSpans": [list(span) for span in self.spans],
+            "redacted": list(self.rules),
+            **({} if self.salvaged is None else {"salvaged": msgspec.to_builtins(self.salvaged)}),
+            "findings": [
+                {"code": f.code, "position": f.position, "message": f.message, "details": dict(f.details)}
+                for f in self.findings
+            ],
+        }
+
+
+def is_export(data: bytes) -> bool:
+    """Tell whether a file that begins like this is an export of a log."""
+    return data.startswith(b'{"format":') and b'"worldProtocol":"log"' in data.partition(b"\n")[0]
+
+
+def check_export(
+    source: IO[bytes], *, against: Sequence[TreeHead] = (), progress: Progress | None = None
+) -> ExportReport:
+    """Check an export.
+
+    Args:
+        source: the file; it is read twice.
+        against: tree heads saved elsewhere, of which the events must be a continuation.
+        progress: called with what is done and what there is in all.
+
+    Raises:
+        RefusedError: ``BAD_EXPORT`` where the file is cut off or no export at all, ``LOG_FORMAT``.
+    """
+    header = next(read_items(source, lambda _: None), (0, None))[1]
+    source.seek(0)
+    if not isinstance(header, ExportHeader) or not header.redacted:
+        return _whole(source, against, progress)
+    report = _ExportPass(header, tuple(against)).over(source, progress)
+    if report.hidden or report.findings:
+        return report
+    with tempfile.TemporaryFile() as shown:  # it says that something may be hidden, and nothing is
+        source.seek(0)
+        source.readline()
+        shown.write(header_line(msgspec.structs.replace(header, redacted=[])))
+        shutil.copyfileobj(source, shown)
+        shown.seek(0)
+        return replace(_whole(shown, against, progress), rules=report.rules)
+
+
+def _whole(source: IO[bytes], against: Sequence[TreeHead], progress: Progress | None) -> ExportReport:
+    """Check an export that hides nothing, as the log that it is of."""
+    with tempfile.TemporaryDirectory(prefix="export-") as folder:
+        address = str(Path(folder, "scratch.db"))
+        done = import_log(source, address, progress=progress)
+        with open_log(address, read_only=True) as log:
+            report = verify(log, against=against, progress=progress)
+    return ExportReport(done.name, report.head, report.findings, report.events, whole=report, salvaged=done.salvaged)
+
+
+@dataclass(slots=True)
+class _ExportPass:
+    """One pass over a redacted export."""
+
+    header: ExportHeader
+    against: tuple[TreeHead, ...]
+    frontier: Frontier = field(default_factory=Frontier)
+    hidden: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    findings: list[LogFinding] = field(default_factory=list)
+    repeats: Repeats = field(default_factory=lambda: Repeats(is_whole=False))
+    streams: dict[str, tuple[int, int]] = field(default_factory=dict)  # last version, and how much was hidden by then
+
+    def over(self, source: IO[bytes], progress: Progress | None) -> ExportReport:
+        size = source.seek(0, 2)
+        source.seek(0)
+        tell = (lambda _: None) if progress is None else (lambda done: progress(done, max(size, 1)))
+        last: TreeHead | None = None
+        saved = sorted(self.against, key=lambda head: head.size)
+        for number, item in read_items(source, tell):
+            last = None
+            while saved and saved[0].size == self.frontier.size:
+                self._compare(saved.pop(0))
+            if isinstance(item, TreeHead):
+                last = item
+                if item != TreeHead(self.frontier.size, self.frontier.root()):
+                    why = f"the tree head {item.size} is not that of the events before it"
+                    raise _bad(number, why, self.frontier.size)
+            elif not isinstance(item, ExportHeader):
+                self._take(number, item)
+        if last is None:
+            raise RefusedError(
+                "BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again."
+            )
+        for head in saved:
+            self._compare(head)
+        for position, message in self.repeats.found(lambda: _shown(source)):
+            self._find("DUPLICATE_ID", position, f"Event {position}: {message}.")
+        report = tuple(sorted(self.findings, key=lambda finding: finding.position))
+        rules, events = tuple(self.header.redacted), self.frontier.size
+        return ExportReport(
+            self.header.name, last, report, events, self.hidden, tuple(self.spans), rules, salvaged=self.header.salvaged
+        )
+
+    def _take(self, number: int, item: LoggedEvent | Hidden) -> None:
+        if item.position != self.frontier.size + 1:
+            raise _bad(number, f"event {item.position} follows event {self.frontier.size}", self.frontier.size + 1)
+        self.frontier = self.frontier.extended([item.leaf])
+        if isinstance(item, LoggedEvent):
+            for code, message in self._faults(item):
+                self._find(code, item.position, f"Event {item.position}: {message}.")
+            self.streams[item.stream] = item.version, self.hidden
+            return
+        self.hidden += 1
+        if self.spans and self.spans[-1][1] == item.position - 1:
+            self.spans[-1] = self.spans[-1][0], item.position
+        elif len(self.spans) < MAX_SPANS:
+            self.spans.append((item.position, item.position))
+
+    def _faults(self, item: LoggedEvent) -> Iterator[tuple[str, str]]:
+        version, hidden = self.streams.get(item.stream, (0, 0))
+        if not version < item.version <= version + 1 + self.hidden - hidden:
+            yield "STREAM_DISORDER", f"version {item.version} of the stream {item.stream!r} is out of order"
+        try:
+            event = decode_event(item.topic, item.schema_version, item.state, item.position)
+        except DamagedLogError as damage:
+            yield damage.code, damage.message.rstrip(".")
+            return
+        self.repeats.take(event)
+        if stream_of(event) != item.stream:
+            yield "WRONG_STREAM", f"it stands in the stream {item.stream!r} and belongs to {stream_of(event)!r}"
+        if not is_canonical(item.state):
+            yield "NOT_CANONICAL", "its state is no canonical JSON"
+            return
+        for what, told, found in _hashes(event):
+            if told != found:
+                yield "WRONG_HASH", f"the {what} is {found}, not {told}"
+
+    def _compare(self, head: TreeHead) -> None:
+        if head.size > self.frontier.size:
+            message = f"The head {head} covers {head.size} events; the file has {self.frontier.size}."
+            self._find("LOG_TRUNCATED", self.frontier.size + 1, message)
+        elif head.root != self.frontier.root():
+            self._find("SAVED_HEAD_MISMATCH", head.size, f"The first {head.size} events are not those under {head}.")
+
+    def _find(self, code: str, position: int, message: str) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(LogFinding(code, position, message))
+
+
+def _hashes(event: Event) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the hashes that follow from the rest of an event: what each is, as it stands, and as it has to be."""
+    if isinstance(event, WorldSealed):
+        yield "contentId", event.content_id, content_id(event.schema_hash, event.snapshot_hash)
+        yield "worldId", event.world_id, world_id(event.schema_hash, event.snapshot_hash, event.parent)
+    elif isinstance(event, DomainAdopted):
+        yield "schemaHash of the schema", event.schema_hash, schema_hash(event.schema)
+    elif isinstance(event, PolicyAdopted | ShadowConfigured) and event.policy is not None:
+        yield "hash in the policy", event.policy_hash, event.policy["hash"]
+        yield "policyHash of the policy", event.policy_hash, policy_hash(event.policy)
+    elif isinstance(event, ProposalSubmitted):
+        body = event.intent["body"]
+        found = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
+        yield "intentKey of the intent", event.intent["intentKey"], found
+
+
+def _shown(source: IO[bytes]) -> Iterator[tuple[int, Event]]:
+    """Read the events once more that are shown, as far as they can be read."""
+    source.seek(0)
+    for _, item in read_items(source, lambda _: None):
+        if isinstance(item, LoggedEvent):
+            with suppress(DamagedLogError):
+                yield item.position, decode_event(item.topic, item.schema_version, item.state, item.position)
+
+
+def _bad(number: int, why: str, position: int) -> RefusedError:
+    return RefusedError("BAD_EXPORT", f"Line {number}: {why}.", line=number, position=position)

@@ -1,0 +1,319 @@
+"""Receipts: one event of a log with all that is needed to check that it is there, and for what it is the evidence.
+
+A receipt holds the event's text as it was hashed, its place in the tree, the path to the root (RFC 9162 section 2.1.3)
+and a checkpoint; a consistency proof holds two checkpoints and the path between them (2.1.4). Both are one line of
+canonical JSON, so that there is one way to write each, and a change of any byte is a change of what it says.
+
+A receipt proves that the log whose key signed the checkpoint held exactly this event at this position, and that the
+event says of itself that it is about this id. It does not prove that what the event says was right: that the rules
+were kept is what ``verify`` and ``recheck`` find in the whole log. docs/verify_receipt.py checks both without this
+project. Source: CARD-audit; design section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.errors import DamagedLogError, RefusedError
+from world.log import EventLog, LoggedEvent, TreeHead, event_leaf, is_intact, verify_consistency, verify_inclusion
+from world.log.merkle import EMPTY_ROOT, HASH_BYTES
+from world.log.values import check_name
+from world.model.canonical_json import canonical_bytes, canonical_text, read_json
+from world.model.identity import content_id, world_id
+from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, read_checkpoint
+
+__all__ = [
+    "FORMAT",
+    "SUBJECTS",
+    "Subject",
+    "VerifiedProof",
+    "check_proof",
+    "make_consistency",
+    "make_receipt",
+    "proof_kind",
+]
+
+FORMAT: Final = 1
+"""Version of the form of receipts and consistency proofs."""
+
+SUBJECTS: Final[Mapping[str, tuple[str, str]]] = {
+    "proposal": ("proposal.submitted", "proposalId"),
+    "intent": ("proposal.submitted", "intent.intentId"),
+    "decision": ("decision.made", "decision.decisionId"),
+    "world": ("world.sealed", "worldId"),
+    "verdict": ("verdict.given", "verdictId"),
+    "run": ("run.opened", "runId"),
+}
+"""For what an event can be the evidence: the topic, and the field of the state that holds the id."""
+
+EVENT: Final = "event"
+"""The kind of a receipt that is about a position and nothing else."""
+
+_MOST_NODES: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a receipt is about.
+
+    Args:
+        kind: a key of ``SUBJECTS``, or ``EVENT``.
+        name: the id; of an event, its position in digits.
+        position: of the event that is the evidence.
+    """
+
+    kind: str
+    name: str
+    position: int
+
+    @property
+    def field(self) -> str:
+        """Where in the receipt's event the id stands."""
+        return "position" if self.kind == EVENT else f"state.{SUBJECTS[self.kind][1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedProof:
+    """What a check of a receipt or a consistency proof has established.
+
+    Args:
+        kind: ``receipt`` or ``consistency``.
+        checkpoints: the one of a receipt; the old and the new one.
+        unchecked: names in signature lines of keys that were not given.
+        about: kind, id and field, of a receipt.
+        event: position, topic and state, of a receipt.
+    """
+
+    kind: str
+    checkpoints: tuple[Checkpoint, ...]
+    unchecked: tuple[str, ...]
+    about: Mapping[str, str] | None = None
+    event: Mapping[str, Any] | None = None
+
+
+def make_receipt(log: EventLog, subject: Subject, checkpoint: Checkpoint) -> bytes:
+    """Return the receipt for an event.
+
+    Args:
+        log: where the event is.
+        subject: which event, and for what it is the evidence.
+        checkpoint: of this log, at or after the event.
+
+    Raises:
+        RefusedError: ``NO_SUCH_EVENT`` where the checkpoint is from before the event, or the log is shorter than it.
+        DamagedLogError: ``SAVED_HEAD_MISMATCH`` where the checkpoint is not of this log's events; ``EVENT_CHANGED``,
+            ``TREE_DAMAGED`` where the log proves nothing.
+    """
+    event = log.event_at(subject.position)
+    proof = log.prove_inclusion(subject.position, checkpoint.head.size)
+    _check_head(proof.head, checkpoint)
+    if event.leaf != proof.leaf or not is_intact(event):
+        raise _changed(event.position)
+    wire = {
+        "worldProtocol": "receipt",
+        "format": FORMAT,
+        "about": {"kind": subject.kind, "id": subject.name, "field": subject.field},
+        "origin": checkpoint.origin,
+        "event": {"position": event.position, "leaf": event.leaf.hex(), "content": _content(event)},
+        "inclusion": _proof(index=event.position - 1, size=checkpoint.head.size, path=proof.path),
+        "checkpoint": checkpoint.to_text(),
+    }
+    return _checked(canonical_bytes(wire) + b"\n")
+
+
+def _content(event: LoggedEvent) -> str:
+    """Return the text that the leaf of an event is the hash of."""
+    try:
+        state, stream, topic = event.state.decode(), canonical_text(event.stream), canonical_text(event.topic)
+    except UnicodeDecodeError:
+        raise _changed(event.position) from None
+    parts = f'"schemaVersion":{event.schema_version},"state":{state},"stream":{stream},"topic":{topic}'
+    return f'{{{parts},"version":{event.version}}}'
+
+
+def _changed(position: int) -> DamagedLogError:
+    return DamagedLogError(
+        "EVENT_CHANGED", f"Event {position} is not what its leaf hash says; run `worldctl verify`.", position=position
+    )
+
+
+def make_consistency(log: EventLog, old: Checkpoint, new: Checkpoint) -> bytes:
+    """Return the proof that the log grew from one checkpoint to the other and changed nothing.
+
+    Raises:
+        RefusedError: ``WRONG_ORIGIN`` where the two are of different logs, ``INVALID_INPUT`` where the old one is
+            larger, ``NO_SUCH_EVENT`` where the log is shorter.
+        DamagedLogError: ``SAVED_HEAD_MISMATCH``, ``TREE_DAMAGED``: there is no such proof.
+    """
+    if old.origin != new.origin:
+        raise RefusedError("WRONG_ORIGIN", f"The checkpoints are of two logs: {old.origin!r} and {new.origin!r}.")
+    proof = log.prove_consistency(old.head.size, new.head.size)
+    for found, checkpoint in ((proof.first, old), (proof.second, new)):
+        _check_head(found, checkpoint)
+    wire = {
+        "worldProtocol": "consistency",
+        "format": FORMAT,
+        "origin": old.origin,
+        "old": old.to_text(),
+        "new": new.to_text(),
+        "path": [node.hex() for node in proof.path],
+    }
+    return _checked(canonical_bytes(wire) + b"\n")
+
+
+def proof_kind(data: bytes) -> str | None:
+    """Return ``receipt`` or ``consistency`` for a file that says it is one, None for any other."""
+    for kind in ("receipt", "consistency"):
+        if data.rstrip().endswith(b'"worldProtocol":"%b"}' % kind.encode()):
+            return kind
+    return None
+
+
+def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -> VerifiedProof:
+    """Check a receipt or a consistency proof; nothing else is looked at.
+
+    Args:
+        data: the file.
+        trusted: whose signatures it has to have.
+        earlier: the same for the older checkpoint of a consistency proof, where the log had another key then.
+
+    Raises:
+        RefusedError: ``BAD_PROOF`` for anything that is not proven; ``INVALID_CHECKPOINT``, ``INVALID_NOTE``,
+            ``WRONG_ORIGIN``, ``NOT_SIGNED``, ``BAD_SIGNATURE``.
+    """
+    kind = proof_kind(data)
+    try:
+        told = read_json(data)
+        if kind is None or canonical_bytes(told) + b"\n" != data:
+            raise _bad("is not one line of canonical JSON")
+        if type(told["format"]) is not int or told["format"] != FORMAT:
+            raise _bad(f"has the format {told['format']!r}; this program knows {FORMAT}")
+        return _receipt(told, trusted) if kind == "receipt" else _consistency(told, earlier or trusted, trusted)
+    except RefusedError as refused:
+        if refused.code in ("MALFORMED_JSON", "NOT_CANONICAL", "INVALID_EVENT"):
+            raise _bad(f"holds what cannot be: {refused.message}") from None
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _bad(f"lacks something or has it in another form ({error})") from None
+
+
+def _receipt(told: dict[str, Any], trusted: Trusted) -> VerifiedProof:
+    about, event, inclusion = told["about"], told["event"], told["inclusion"]
+    _exactly(told, "about", "checkpoint", "event", "format", "inclusion", "origin", "worldProtocol")
+    _exactly(about, "field", "id", "kind")
+    _exactly(event, "content", "leaf", "position")
+    _exactly(inclusion, "index", "path", "size")
+    checkpoint, unchecked = _checkpoint(told["checkpoint"], told["origin"], trusted)
+    content = read_json(_text(event["content"]))
+    _exactly(content, "schemaVersion", "state", "stream", "topic", "version")
+    if _number(content["version"]) < 1 or _number(content["schemaVersion"]) < 1:
+        raise _bad("holds an event without a version")
+    check_name("stream", content["stream"])
+    check_name("topic", content["topic"])
+    leaf = event_leaf(
+        content["stream"],
+        content["version"],
+        content["topic"],
+        content["schemaVersion"],
+        canonical_bytes(content["state"]),
+    )
+    if canonical_bytes(content).decode() != event["content"] or leaf.hex() != event["leaf"]:
+        raise _bad("holds another event than its leaf hash says")
+    index, size = _number(inclusion["index"]), _number(inclusion["size"])
+    if size != checkpoint.head.size or _number(event["position"]) != index + 1:
+        raise _bad("is of another position or size than its checkpoint")
+    if not verify_inclusion(leaf, index, size, _nodes(inclusion["path"]), checkpoint.head.root):
+        raise _bad("does not lead from the event to the checkpoint")
+    _check_subject(about, content, index + 1)
+    seen = {"position": index + 1, **content}
+    return VerifiedProof("receipt", (checkpoint,), unchecked, about, seen)
+
+
+def _consistency(told: dict[str, Any], earlier: Trusted, trusted: Trusted) -> VerifiedProof:
+    _exactly(told, "format", "new", "old", "origin", "path", "worldProtocol")
+    old, unknown = _checkpoint(told["old"], told["origin"], earlier)
+    new, more = _checkpoint(told["new"], told["origin"], trusted)
+    path = _nodes(told["path"])
+    if not verify_consistency(old.head.size, new.head.size, old.head.root, new.head.root, path):
+        raise _bad("does not lead from the old checkpoint to the new one")
+    return VerifiedProof("consistency", (old, new), (*unknown, *more))
+
+
+def _check_subject(about: dict[str, Any], content: dict[str, Any], position: int) -> None:
+    """Check that the event is about what the receipt says it is about."""
+    subject = Subject(about["kind"], about["id"], position)
+    if subject.kind == EVENT:
+        topic, found = content["topic"], str(position)
+    else:
+        topic, field = SUBJECTS[subject.kind]
+        found = content["state"]
+        for name in field.split("."):
+            found = found[name]
+    if (content["topic"], found, subject.field) != (topic, subject.name, about["field"]):
+        raise _bad(f"has an event that is not about the {subject.kind} {subject.name}")
+    state = content["state"]
+    if subject.kind == "world":
+        parent, hashes = state.get("parent"), (state["schemaHash"], state["snapshotHash"])
+        _nodes([*hashes] if parent is None else [*hashes, parent])
+        if (world_id(*hashes, parent), content_id(*hashes)) != (state["worldId"], state["contentId"]):
+            raise _bad("has a worldId or contentId that does not follow from its hashes")
+
+
+def _checkpoint(text: str, origin: str, trusted: Trusted) -> tuple[Checkpoint, tuple[str, ...]]:
+    checkpoint = read_checkpoint(_text(text).encode())
+    if checkpoint.origin != origin:
+        raise _bad("names another origin than its checkpoint")
+    if checkpoint.head.size == 0 and checkpoint.head.root != EMPTY_ROOT:
+        raise _bad("has a checkpoint of no events with the root of some")
+    return checkpoint, trusted.check(checkpoint)
+
+
+def _exactly(told: Any, *names: str) -> None:
+    if not isinstance(told, dict) or sorted(told) != sorted(names):
+        raise _bad(f"has not exactly the fields {', '.join(names)} where they belong")
+
+
+def _text(told: Any) -> str:
+    if not isinstance(told, str):
+        raise _bad("has a text that is none")
+    return told
+
+
+def _number(told: Any) -> int:
+    if type(told) is not int:
+        raise _bad("has a number that is none")
+    return told
+
+
+def _nodes(told: Any) -> list[bytes]:
+    nodes = [bytes.fromhex(node) for node in told]
+    if len(nodes) > _MOST_NODES or any(len(node) != HASH_BYTES for node in nodes):
+        raise _bad("has a hash or a path that is none")
+    if [node.hex() for node in nodes] != told:
+        raise _bad("has a hash that is written in another way")
+    return nodes
+
+
+def _proof(*, index: int, size: int, path: tuple[bytes, ...]) -> dict[str, Any]:
+    return {"index": index, "size": size, "path": [node.hex() for node in path]}
+
+
+def _checked(data: bytes) -> bytes:
+    """Return a proof that was just made, after checking it as its reader will."""
+    check_proof(data, Trusted())
+    return data
+
+
+def _check_head(found: TreeHead, checkpoint: Checkpoint) -> None:
+    if found != checkpoint.head:
+        raise DamagedLogError(
+            "SAVED_HEAD_MISMATCH",
+            f"The first {found.size} events of this log are not those under the checkpoint of {checkpoint.origin!r}.",
+            position=found.size,
+        )
+
+
+def _bad(clause: str) -> RefusedError:
+    return RefusedError("BAD_PROOF", f"This proves nothing: it {clause}.")

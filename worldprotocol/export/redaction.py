@@ -1,0 +1,197 @@
+"""Redaction: which events of a log are hidden from whom (KM-7.3). A hidden event is replaced by its leaf hash, whole.
+
+What is shown is what was hashed, and what is hidden gives away its position and its leaf hash and nothing else: not
+its topic, stream, time or length. So every tree head, proof and checkpoint of the whole log stays checkable on what is
+left.
+
+A rule hides an event rather than too little of it. It looks at the event alone, at its members and at all its texts:
+
+resources        names a resource or a path of a scope, or is of a governed run
+inputs           holds what actors put in, or what was computed from it: sources, intents, effects, states, errors
+actors           names an actor: in a field of its own, or in any text
+actor=ID         names this actor, anywhere
+topic=GLOB       has this topic
+stream=GLOB      stands in this stream
+role=NAME        the rules that ``[redact]`` in world.toml lists for this role
+
+A leaf hash is not salted: who can guess an event whole, down to its ids, can confirm the guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import orjson
+
+from world.errors import RefusedError
+from world.events.definitions import ActorRegistered, AgentRegistered, KlisConfigured, decode_event
+from world.klis.resources.resource import STANDARD
+from worldprotocol.api.bootstrap import EventLog, LoggedEvent
+
+__all__ = ["RULES", "Redaction"]
+
+RULES: Final = ("resources", "inputs", "actors", "actor=ID", "topic=GLOB", "stream=GLOB", "role=NAME")
+"""The rules there are, as they are written."""
+
+_RESOURCE_FIELD: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)|"scope":\[(?!\])')
+_RESOURCE: Final = re.compile(r"\b[A-Z][A-Z0-9_]*:\S")
+"""One in the middle of a text, such as FILE:/plan."""
+
+_ANY_CASE: Final = r"\b(?i:{}):\S"
+"""The same of types that are known, in whatever case: file:/plan names the same."""
+
+_ESCAPE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+"""A character within a text of JSON that is itself within a text."""
+
+_ACTOR: Final = re.compile(rb'"(?:actor|actorId|agentId|agent_id|ask|by|holder|team)":(?!null)')
+_WORD: Final = re.compile(r"\w+")
+
+_INPUTS: Final = ("proposal.submitted", "proposal.failed", "projection.recorded", "world.sealed", "effect.*")
+_ACTORS: Final = ("actor.*", "agent.*", "key.*")
+_RUNS: Final = "run.*"
+
+_Test = Callable[[LoggedEvent], bool]
+
+
+class Redaction:
+    """The rules that are in force for one reader."""
+
+    def __init__(self, rules: Iterable[str], roles: Mapping[str, Iterable[str]] | None = None) -> None:
+        """Take rules as they are written.
+
+        Args:
+            rules: any number; an event is hidden when one of them hides it.
+            roles: what ``role=NAME`` stands for.
+
+        Raises:
+            RefusedError: ``INVALID_REDACTION``.
+        """
+        told = [one for rule in rules for one in _expanded(rule, roles or {})]
+        self.kinds: Final = tuple(sorted({rule.partition("=")[0] for rule in told}))
+        """What the rules are about, without the names in them."""
+        self._names: dict[str, set[str]] = {}  # by the word they begin with
+        self._odd: set[str] = set()  # those that begin with no word
+        self._follows: Final = _learned_from(told)
+        self._types: dict[str, None] = dict.fromkeys(STANDARD)
+        self._known = self._of_types()
+        self._tests = [self._test(rule) for rule in told]
+
+    def __bool__(self) -> bool:
+        return bool(self._tests)
+
+    def learn(self, log: EventLog) -> None:
+        """Learn the names of all actors and of all types of resources of a log, which may stand in any text."""
+        for event in log.read(topics=self._follows) if self._follows else ():
+            self._take(event)
+
+    def hides(self, event: LoggedEvent) -> bool:
+        """Tell whether an event is hidden."""
+        if event.topic in self._follows:
+            self._take(event)
+        return any(test(event) for test in self._tests)
+
+    def shown(self, event: LoggedEvent) -> dict[str, Any] | None:
+        """Return what is left of a hidden event, as JSON; None where it is not hidden."""
+        if not self.hides(event):
+            return None
+        return {"position": event.position, "leaf": event.leaf.hex(), "redacted": True}
+
+    def _test(self, rule: str) -> _Test:
+        kind, _, value = rule.partition("=")
+        if kind == "resources":
+            return self._names_a_resource
+        if kind == "inputs":
+            return lambda event: any(fnmatchcase(event.topic, glob) for glob in _INPUTS)
+        if kind == "actors":
+            return self._names_an_actor
+        if kind == "topic":
+            return lambda event: fnmatchcase(event.topic, value)
+        if kind == "stream":
+            return lambda event: fnmatchcase(event.stream, value)
+        named = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+        return lambda event: bool(named.search(_texts(event)) or named.search(event.stream))
+
+    def _names_an_actor(self, event: LoggedEvent) -> bool:
+        if any(fnmatchcase(event.topic, glob) for glob in _ACTORS) or _ACTOR.search(event.state):
+            return True
+        text = _texts(event)
+        for word in _WORD.finditer(text):
+            for name in self._names.get(word[0], ()):
+                end = word.start() + len(name)
+                if text.startswith(name, word.start()) and not _WORD.match(text[end : end + 1]):
+                    return True
+        return any(name in text for name in self._odd)
+
+    def _names_a_resource(self, event: LoggedEvent) -> bool:
+        if fnmatchcase(event.topic, _RUNS) or _RESOURCE_FIELD.search(event.state):
+            return True
+        text = _texts(event)
+        return bool(_RESOURCE.search(text) or self._known.search(text))
+
+    def _of_types(self) -> re.Pattern[str]:
+        return re.compile(_ANY_CASE.format("|".join(map(re.escape, self._types))))
+
+    def _take(self, logged: LoggedEvent) -> None:
+        event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+        if isinstance(event, KlisConfigured):
+            if not event.types.keys() <= self._types.keys():
+                self._types |= dict.fromkeys(event.types)
+                self._known = self._of_types()
+            return
+        if isinstance(event, ActorRegistered):
+            names = [event.actor["actorId"], event.actor.get("name")]
+        else:
+            names = [getattr(event, "agent_id", None)]
+        for name in names:
+            if name:
+                first = _WORD.match(name)
+                (self._odd if first is None else self._names.setdefault(first[0], set())).add(name)
+
+
+def _learned_from(rules: Iterable[str]) -> tuple[str, ...]:
+    """Return the topics of the events from which rules learn names."""
+    given = {"actors": (ActorRegistered.TOPIC, AgentRegistered.TOPIC), "resources": (KlisConfigured.TOPIC,)}
+    return tuple(topic for rule, topics in given.items() if rule in rules for topic in topics)
+
+
+def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
+    kind, sign, value = rule.partition("=")
+    if kind == "role" and value in roles:
+        return [one for inner in roles[value] for one in _expanded(inner, {})]
+    if kind == "role":
+        known = ", ".join(sorted(roles)) or "none"
+        raise RefusedError(
+            "INVALID_REDACTION", f"[redact] in world.toml lists no role {value!r} here; there is {known}."
+        )
+    if (kind in ("resources", "inputs", "actors") and not sign) or (kind in ("actor", "topic", "stream") and value):
+        return [rule]
+    raise RefusedError("INVALID_REDACTION", f"There is no rule {rule!r} to redact by; there are {', '.join(RULES)}.")
+
+
+def _texts(event: LoggedEvent) -> str:
+    """Return all texts in the state of an event, keys too, each on a line of its own; texts within texts once more."""
+    try:
+        text = "\n".join(_texts_in(orjson.loads(event.state)))
+    except ValueError:  # a damaged event is looked at as it is
+        text = event.state.decode("utf-8", "replace")
+    return text if "\\" not in text else f"{text}\n{_ESCAPE.sub(_unescaped, text)}"
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting += one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else " "

@@ -1,0 +1,354 @@
+"""Salvage of a damaged log: its longest sound prefix as an export, and beside it whatever else is intact.
+
+The prefix is what `worldctl import` takes and `worldctl verify` finds sound; it ends under the largest tree head that
+agrees with all before it. What else is intact stands in a second file, each event with what proves it. The log itself
+is read only. Sources: RFC 9162 section 2.1; CARD-audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from world.errors import DamagedLogError, RefusedError
+from world.log import TreeHead, parse_address
+from world.log.merkle import Frontier
+from world.log.url import MEMORY
+from world.model.canonical_json import canonical_bytes
+from world.private_files import open_private
+from worldprotocol.export.jsonl import FORMAT, HEAD_EVERY, ExportHeader, SalvagedFrom, head_line, header_line
+from worldprotocol.export.proofs.exports import check_export, is_export
+from worldprotocol.export.salvage.judging import ProvenEvents, judge
+from worldprotocol.export.salvage.scratch import EventVersion, ScratchStore
+from worldprotocol.export.salvage.server import read_server
+from worldprotocol.export.salvage.sources import read_export, read_file
+
+__all__ = ["Salvaged", "Spans", "is_source", "salvage"]
+
+MAX_SPANS: Final = 1_000
+"""Most spans of positions that are told one by one."""
+
+MAX_LINES: Final = 1_000
+_LOOK_AT: Final = 1 << 16
+_SQLITE: Final = b"SQLite format 3\x00"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Spans:
+    """Positions in a row, and how many there are in all."""
+
+    count: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, first: int, last: int) -> None:
+        """Take in the positions from the first to the last, which come in order."""
+        if last < first:
+            return
+        self.count += last - first + 1
+        if self.spans and self.spans[-1][1] == first - 1:
+            self.spans[-1] = self.spans[-1][0], last
+        elif len(self.spans) < MAX_SPANS:
+            self.spans.append((first, last))
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What a salvage came to.
+
+    Args:
+        name: of the log.
+        expected: how many events there should be, as the tree heads say.
+        head: the tree head at the end of the prefix; its size is how many events were written there.
+        vouched: what the prefix stands under: ``saved``, ``stored``, or ``none``.
+        rest: events that are intact behind the prefix, by what proves them: ``saved``, ``stored``, ``none``.
+        lost: positions of which nothing was found.
+        changed: positions where something else stands than was committed.
+        unreadable: positions of which only the leaf hash was found, such as hidden ones.
+        contradicted: tree heads saved elsewhere that the events contradict.
+        bad_lines: lines of an export that say nothing.
+        cut: what verification said of a longer prefix, which was therefore not taken.
+        before: what an export says of the damaged log that it was salvaged from itself.
+    """
+
+    name: str
+    expected: int = 0
+    head: TreeHead = field(default_factory=lambda: TreeHead(0, Frontier().root()))
+    vouched: str = "none"
+    rest: dict[str, int] = field(default_factory=lambda: {"saved": 0, "stored": 0, "none": 0})
+    lost: Spans = field(default_factory=Spans)
+    changed: Spans = field(default_factory=Spans)
+    unreadable: Spans = field(default_factory=Spans)
+    contradicted: list[TreeHead] = field(default_factory=list)
+    bad_lines: list[int] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    before: SalvagedFrom | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything there was is in the prefix, under a tree head."""
+        told = self.lost.count or self.changed.count or self.unreadable.count or self.contradicted or self.bad_lines
+        return self.vouched != "none" and self.head.size == self.expected and not (told or any(self.rest.values()))
+
+    @property
+    def beginning(self) -> int:
+        """How many events from the first on are what their own leaf hashes say, under a tree head or not."""
+        gaps = [spans.spans[0][0] for spans in (self.lost, self.changed, self.unreadable) if spans.spans]
+        return min(gaps, default=self.expected + 1) - 1
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        return {
+            "name": self.name,
+            "whole": self.is_whole,
+            "expected": self.expected,
+            "events": self.head.size,
+            "head": {"size": self.head.size, "root": self.head.root_hex},
+            "vouched": self.vouched,
+            "rest": self.rest,
+            **{
+                name: {"count": told.count, "spans": [list(span) for span in told.spans]}
+                for name, told in (("lost", self.lost), ("changed", self.changed), ("unreadable", self.unreadable))
+            },
+            "contradicted": [str(head) for head in self.contradicted],
+            "badLines": self.bad_lines[:MAX_LINES],
+            "cut": self.cut,
+        }
+
+
+def salvage(
+    source: str,
+    out: Path,
+    rest: Path,
+    *,
+    against: Sequence[TreeHead] = (),
+    unproven: bool = False,
+    progress: Progress | None = None,
+) -> Salvaged:
+    """Write what is left of a log.
+
+    Args:
+        source: the address of a log, or the path of an export.
+        out: where the longest sound prefix goes, as an export; not written where there is none.
+        rest: where everything else goes that is intact; not written where there is nothing.
+        against: tree heads saved elsewhere, which prove more than those in the log.
+        unproven: let the prefix go on behind the last tree head that agrees, as far as every event is what its own leaf
+            hash says; it may end in the middle of a commit then.
+        progress: called with positions judged and positions in all.
+
+    Raises:
+        DamagedLogError: ``NOTHING_TO_SALVAGE`` where no intact event was found.
+        RefusedError: ``LOG_NOT_FOUND``, ``INVALID_ADDRESS``, ``FILE_UNREADABLE``.
+        OSError: a file cannot be written.
+    """
+    with ScratchStore() as scratch:
+        done = Salvaged("main")
+        log = _read(source, scratch, done)
+        for head in against:
+            scratch.add_head(log, head, saved=True)
+        judged = judge(scratch, log, progress)
+        done.expected, done.contradicted = scratch.extent(log), judged.contradicted
+        if done.before is not None:
+            done.expected = max(done.expected, done.before.expected)
+        _write_prefix(scratch, log, judged, done, out, by_heads=judged.has_heads and not unproven)
+        _write_rest(scratch, log, judged, done, rest)
+    return done
+
+
+def is_source(target: Path, source: str) -> bool:
+    """Tell whether a file is the very one that a log is in, or would be taken by SQLite for a part of it."""
+    path = parse_address(source).path
+    if not path:
+        return False
+    own = [Path(path + part) for part in ("", "-wal", "-shm", "-journal")]
+    return any(
+        target.resolve() == one.resolve() or (one.exists() and target.exists() and target.samefile(one)) for one in own
+    )
+
+
+def _read(source: str, scratch: ScratchStore, done: Salvaged) -> int:
+    """Take in everything that is found; return which of the logs is meant."""
+    address = parse_address(source)
+    if address.path == MEMORY:
+        raise RefusedError("INVALID_ADDRESS", f"{source!r} is a log in memory; name a file or a server.")
+    done.name = address.name
+    if address.backend != "sqlite":
+        known = read_server(source, scratch)
+        log = _which(scratch, address.store(), address.name) if known is None else known
+    elif _looks_like_export(address.path):
+        with open(address.path, "rb") as lines:
+            log, header = read_export(lines, scratch, done.bad_lines)
+        done.name = address.name if header is None else header.name or address.name
+        done.before = None if header is None else header.salvaged
+    else:
+        read_file(address.path, scratch)
+        log = _which(scratch, address.path, address.name)
+    if not scratch.logs().get(log):
+        raise DamagedLogError(
+            "NOTHING_TO_SALVAGE", f"No intact event was found in {address.store()}. Restore it from a copy."
+        )
+    return log
+
+
+def _looks_like_export(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            beginning = file.read(_LOOK_AT)
+    except FileNotFoundError:
+        raise RefusedError("LOG_NOT_FOUND", f"There is no file {path}. Check the path.") from None
+    except OSError as error:
+        raise RefusedError("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror}.", path=path) from None
+    return is_export(beginning) or (not beginning.startswith(_SQLITE) and b'\n{"leaf":"' in beginning)
+
+
+def _which(scratch: ScratchStore, path: str, name: str) -> int:
+    logs = scratch.logs()
+    wanted = scratch.named(name) & logs.keys()
+    if name.isascii() and name.isdigit() and int(name) in logs:
+        wanted = {int(name)}
+    if not wanted and len(logs) <= 1:
+        wanted = set(logs)
+    if len(wanted) == 1:
+        return wanted.pop()
+    if not logs:
+        return 0
+    numbers = ", ".join(f"{path}#{number} ({count} events)" for number, count in logs.items())
+    raise RefusedError(
+        "LOG_NOT_FOUND",
+        f"{path} holds several logs, and the name {name!r} does not tell which is meant. Name one by its number: "
+        f"{numbers}.",
+        numbers=list(logs),
+    )
+
+
+def _sound(scratch: ScratchStore, log: int, judged: ProvenEvents, by_heads: bool) -> int:
+    """Return up to where every event is what it was, and, if so wished, the tree proves it."""
+    position = 0
+    for position, versions in scratch.events(log):
+        one = judged.choose(versions)
+        if one is None or (by_heads and judged.proof(position) == "none"):
+            return _gapless(scratch, log, position - 1)
+    return _gapless(scratch, log, position)
+
+
+def _gapless(scratch: ScratchStore, log: int, upto: int) -> int:
+    expected = 0
+    for expected, (position, _) in enumerate(scratch.events(log, 0, upto), 1):
+        if position != expected:
+            return expected - 1
+    return expected
+
+
+def _write_prefix(
+    scratch: ScratchStore, log: int, judged: ProvenEvents, done: Salvaged, out: Path, *, by_heads: bool
+) -> None:
+    """Write the longest prefix that is sound to the end, and take in what it is."""
+    size = _sound(scratch, log, judged, by_heads)
+    if any(head.size > judged.by_saved for head in judged.contradicted):
+        size = min(size, judged.by_saved)
+    part = out.with_name(out.name + ".part")
+    try:
+        while size := judged.last_agreed(size) if by_heads else size:
+            vouched = judged.proof(size)
+            if vouched == "stored" and done.before is not None:
+                vouched = done.before.vouched  # the tree heads in such a file were made when it was salvaged
+            with open_private(part, replaces=out) as file:
+                done.head = _write(scratch, log, judged, _header(done, size, vouched), size, file)
+            bad, why = _first_bad(part)
+            if bad is None:
+                part.replace(out)
+                done.vouched = vouched
+                return
+            done.cut.append(why)
+            size = min(bad, size) - 1
+        done.head = TreeHead(0, Frontier().root())
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _header(done: Salvaged, size: int, vouched: str) -> ExportHeader:
+    """Return the first line of a prefix, which says where it is less than the log was, or under no tree head."""
+    is_whole = size == done.expected and vouched != "none"
+    return ExportHeader("log", FORMAT, done.name, salvaged=None if is_whole else SalvagedFrom(done.expected, vouched))
+
+
+def _write(
+    scratch: ScratchStore, log: int, judged: ProvenEvents, header: ExportHeader, size: int, file: IO[bytes]
+) -> TreeHead:
+    """Write the first events as an export; tree heads stand where some were found, or at least at the end."""
+    file.write(header_line(header))
+    frontier, written = Frontier(), 0
+    for position, leaf, line in _chosen(scratch, log, judged, size):
+        file.write(line)
+        frontier = frontier.extended([leaf])
+        is_boundary = not judged.has_heads or judged.last_agreed(position) == position
+        if position - written >= HEAD_EVERY and is_boundary and position < size:
+            file.write(head_line(TreeHead(position, frontier.root())))
+            written = position
+    head = TreeHead(size, frontier.root())
+    file.write(head_line(head))
+    return head
+
+
+def _chosen(scratch: ScratchStore, log: int, judged: ProvenEvents, size: int) -> Iterator[tuple[int, bytes, bytes]]:
+    for position, versions in scratch.events(log, 0, size):
+        one = judged.choose(versions)
+        assert one is not None  # the prefix is sound
+        assert one.line is not None
+        assert one.computed is not None
+        yield position, one.computed, one.line
+
+
+def _first_bad(part: Path) -> tuple[int | None, str]:
+    """Return the first event of an export with which it cannot be read in, or is not sound; None for a sound one."""
+    with part.open("rb") as source:
+        try:
+            report = check_export(source)
+        except RefusedError as refused:
+            return int(refused.details.get("position") or _position_of(part, refused.details["line"])), refused.message
+    if report.ok:
+        return None, ""
+    found = report.findings[0]
+    return max(found.position, 1), found.message
+
+
+def _position_of(part: Path, line: int) -> int:
+    """Return how many events stand in a file up to a line."""
+    with part.open("rb") as lines:
+        return sum(number <= line and text.startswith(b'{"leaf":') for number, text in enumerate(lines, 1))
+
+
+def _write_rest(scratch: ScratchStore, log: int, judged: ProvenEvents, done: Salvaged, rest: Path) -> None:
+    """Write what is intact behind the prefix, and take in what is not."""
+    part, file, expected = rest.with_name(rest.name + ".part"), None, done.head.size + 1
+    try:
+        for position, versions in scratch.events(log, done.head.size):
+            done.lost.add(expected, position - 1)
+            expected = position + 1
+            one = judged.choose(versions)
+            if one is None or one.line is None:
+                told = done.unreadable if all(found.line is None for found in versions) else done.changed
+                told.add(position, position)
+                continue
+            if file is None:
+                file = open_private(part, replaces=rest)
+                file.write(canonical_bytes({"worldProtocol": "salvage", "format": FORMAT, "name": done.name}) + b"\n")
+            proof = judged.proof(position)
+            done.rest[proof] += 1
+            file.write(_with_proof(one, proof))
+        done.lost.add(expected, done.expected)
+        if file is not None:
+            file.close()
+            part.replace(rest)
+    finally:
+        if file is not None:
+            file.close()
+        part.unlink(missing_ok=True)
+
+
+def _with_proof(one: EventVersion, proof: str) -> bytes:
+    assert one.line is not None
+    return one.line.replace(b',"schemaVersion":', b',"proof":"%b","schemaVersion":' % proof.encode(), 1)

@@ -1,0 +1,1 @@
+"""Tools for policy authors: explain, cases, hypothetical rulings, lint, history."""

@@ -1,0 +1,279 @@
+"""Cases of a policy in a file: who wants what in which state, and what is to be decided.
+
+``rules.toml`` is tested by the cases in ``rules.cases.toml`` beside it. A file is read strictly and as a whole: all its
+faults are told together, each with its path and line. ``worldprotocol.testing`` makes cases for an Authority of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, model_validator
+
+from authority.policies.policy_text import Place, Written, read_file, read_text
+from world.errors import RefusedError
+from world.model.actor import ActorKind, JsonObject
+from world.model.canonical_json import read_json
+from world.model.decision import RuleAnswer
+from world.model.value import Identifier, Json, Text, Value, refused_value
+from worldprotocol.api.time_parsing import milliseconds, moment_of
+
+MAX_CASES: Final = 10_000
+"""Cases in one file."""
+
+MAX_TIMES: Final = 1_000_000
+"""Earlier proposals for which one entry of a history may stand."""
+
+SUFFIXES: Final = (".toml", ".yaml", ".yml", ".json")
+"""How the names of files of cases end, after ``.cases``."""
+
+UNRESTRICTED: Final = "unrestricted"
+"""Stands for the scope of an approval that names no restriction."""
+
+_JSON: Final = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\],]|\n|[^\s{}\[\],:"]+')
+
+DEFAULT_NOW_MS: Final = 1_767_225_600_000
+"""When a case plays that does not say so: the beginning of 2026, in ms since 1970."""
+
+
+def _moment(value: Any) -> int | str:
+    if isinstance(value, datetime):
+        return milliseconds(value)
+    if isinstance(value, str):
+        moment_of(value, DEFAULT_NOW_MS)
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("a time is a text such as 2026-01-31T12:00:00Z, or a whole number of ms since 1970")
+
+
+Moment = Annotated[int | str, PlainValidator(_moment)]
+"""A time: a text that ``moment_of`` takes, or ms since 1970."""
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Names = Annotated[list[Identifier], BeforeValidator(_listed)]
+"""Several names, or one."""
+
+
+class ActorEntry(Value):
+    """Who wants something; a text is the id of an agent."""
+
+    id: Identifier
+    kind: ActorKind = "agent"
+    name: Text | None = None
+    meta: JsonObject | None = None
+
+
+class IntentEntry(Value):
+    """What is wanted; ``scope`` holds the patterns that it proposes."""
+
+    type: Identifier
+    input: Json = None
+    scope: list[Identifier] | None = None
+
+
+class BaseEntry(Value):
+    """The state in which it is wanted; ``computed`` by names without the prefix, made by the domain unless given."""
+
+    data: JsonObject = Field(default_factory=dict)
+    computed: JsonObject | None = None
+
+
+class PastEntry(Value):
+    """Earlier proposals that were alike; ``times`` says how many."""
+
+    actor: Identifier
+    action: Identifier
+    input: Json = None
+    scope: list[Identifier] | None = None
+    intent_key: Identifier | None = None
+    decision: Literal["approved", "rejected"] | None = None
+    outcome: Literal["completed", "failed"] | None = None
+    at: Moment | None = None
+    times: Annotated[int, Field(ge=1, le=MAX_TIMES)] = 1
+
+    @model_validator(mode="after")
+    def _only_what_was_approved_ends(self) -> Self:
+        if self.outcome is not None and self.decision == "rejected":
+            raise ValueError("what was rejected was not executed, so it has no outcome")
+        return self
+
+
+class CaseExpectation(Value):
+    """What is to come of a case; what is left out may be anything.
+
+    ``reject`` is a refusal by a rule or by default; where a rule fails, which refuses too, the decision is ``error``.
+    """
+
+    decision: Literal["approve", "reject", "wait", "error"]
+    decided_by: Names | None = None
+    scope: Annotated[list[Identifier], BeforeValidator(_listed)] | None = None
+    asks: Names | None = None
+    reason: Text | None = None
+    rules: dict[Identifier, RuleAnswer] = Field(default_factory=dict)
+
+
+def _actor(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
+class CaseDefaults(Value):
+    """What cases have in common, as far as they say nothing else."""
+
+    actor: Annotated[ActorEntry, BeforeValidator(_actor)] | None = None
+    base: BaseEntry | None = None
+    manifest: list[JsonObject] | None = None
+    history: list[PastEntry] | None = None
+    now: Moment | None = None
+    branch: Identifier | None = None
+    binding: JsonObject | None = None
+
+
+class CaseEntry(CaseDefaults):
+    """One case: who, what, in which state, with which history, at which time; and what is expected."""
+
+    name: Identifier
+    intent: IntentEntry
+    expected: CaseExpectation | None = None
+
+
+class TestedEntry(CaseEntry):
+    """A case in a file, where something is expected."""
+
+    expected: CaseExpectation
+
+
+class CaseFile(Value):
+    """A file of cases.
+
+    ``policy`` and ``domain`` are references, as in world.toml; relative ones start at the file.
+    """
+
+    policy: Identifier | None = None
+    domain: Identifier | None = None
+    given: CaseDefaults = Field(default_factory=CaseDefaults)
+    cases: Annotated[list[TestedEntry], Field(min_length=1, max_length=MAX_CASES)]
+
+
+class Placed(CaseFile):
+    """A file of cases that was read, with the lines on which its cases begin."""
+
+    path: Path
+    lines: list[int]
+
+
+def is_case_file(name: str) -> bool:
+    """Tell whether a file is called as files of cases are: ``rules.cases.toml``."""
+    return any(name.endswith(f".cases{suffix}") for suffix in SUFFIXES)
+
+
+def read_cases(path: Path) -> Placed:
+    """Return what a file of cases says.
+
+    Raises:
+        RefusedError: ``NOT_LOADED`` where it cannot be read; ``INVALID_CASES`` with ``details["faults"]``, each
+            ``{"path", "message", "line"}``.
+    """
+    try:
+        text = written(read_file(path), path.suffix)
+    except RefusedError as refused:
+        if refused.code == "NOT_LOADED":
+            raise
+        found = re.search(r"line (\d+)", refused.message)
+        raise _invalid(path, [_fault("$", refused.message, int(found[1]) if found else 1)]) from None
+    faults = list(_contradictions(text))
+    try:
+        file = CaseFile.model_validate(text.data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        told = refused_value(error, what="file of cases").details["faults"]
+        places = [one["loc"] for one in error.errors(include_url=False, include_input=False)]
+        faults += [
+            _fault(one["path"], one["message"], text.line(place)) for one, place in zip(told, places, strict=True)
+        ]
+        raise _invalid(path, sorted(faults, key=lambda fault: int(fault["line"]))) from None
+    if faults:
+        raise _invalid(path, faults)
+    lines = [text.line(("cases", at)) for at in range(len(file.cases))]
+    return Placed.model_construct(
+        **{name: getattr(file, name) for name in CaseFile.model_fields}, path=path, lines=lines
+    )
+
+
+def written(text: str, suffix: str) -> Written:
+    """Return what the text of a file of cases says, and on which lines.
+
+    Raises:
+        RefusedError: ``INVALID_POLICY``, ``MALFORMED_JSON``, ``NOT_CANONICAL`` where it is no TOML, YAML or JSON.
+    """
+    if suffix != ".json":
+        return read_text(text, is_toml=suffix == ".toml")
+    return Written(read_json(text), _json_lines(text))
+
+
+def _json_lines(text: str) -> dict[Place, int]:
+    """Return the line of every part of a text that is known to be JSON."""
+    lines: dict[Place, int] = {}
+    place: list[str | int] = []
+    opened, line, is_key = "", 1, False
+    for piece in _JSON.findall(text):
+        if piece == "\n":
+            line += 1
+        elif piece in ("}", "]"):
+            opened, is_key = opened[:-1], False
+            place.pop()
+        elif piece == ",":
+            is_key = opened[-1] == "{"
+            if not is_key:
+                place[-1] = int(place[-1]) + 1
+        else:
+            if is_key:
+                place[-1], is_key = json.loads(piece), False
+            lines.setdefault(tuple(place), line)
+            if piece in ("{", "["):
+                opened, is_key = opened + piece, piece == "{"
+                place.append(0)
+    return lines
+
+
+def _contradictions(text: Written) -> Iterator[dict[str, Any]]:
+    """Yield what does not go together, whatever else is wrong with the file: parts of another type are passed over."""
+    told = _mapping(text.data)
+    given_actor = _mapping(told.get("given")).get("actor")
+    cases = told.get("cases")
+    known: dict[str, int] = {}
+    for at, one in enumerate(cases if isinstance(cases, list) else ()):
+        place: Place = ("cases", at)
+        case = _mapping(one)
+        if case and case.get("actor") is None and given_actor is None:
+            yield _fault(f"$.cases[{at}]", "it has no actor, and none is given for all cases", text.line(place))
+        name = case.get("name")
+        if not isinstance(name, str):
+            continue
+        if name in known:
+            words = f"the case $.cases[{known[name]}] is called {name!r:.80}, too"
+            yield _fault(f"$.cases[{at}].name", words, text.line((*place, "name")))
+        known.setdefault(name, at)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _fault(path: str, message: str, line: int) -> dict[str, Any]:
+    return {"path": path, "message": message, "line": line}
+
+
+def _invalid(path: Path, faults: list[dict[str, Any]]) -> RefusedError:
+    words = "; ".join(f"line {fault['line']}, {fault['path']}: {fault['message']}" for fault in faults)
+    return RefusedError(
+        "INVALID_CASES", f"{path.name} is no valid file of cases: {words.rstrip('.')}.", faults=faults, file=str(path)
+    )

@@ -1,0 +1,181 @@
+"""Which policies were in force or shadowed when: all that the log holds of them, and policies by name and hash.
+
+The policy commands import this. Source: design section 6; CARD-policy, CARD-audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from authority import Policy
+from world.errors import RefusedError
+from world.events.definitions import PolicyAdopted, PolicyRetired, ShadowConfigured
+from world.read_models.archive import decoded
+from worldprotocol.api.realm import Realm
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A policy came into force, left it, or began to shadow.
+
+    Args:
+        position: of the event.
+        at: when, ms since 1970.
+        what: which of these.
+        name: of the policy.
+        policy_hash: of the policy.
+        replaced: for an adoption: the hash of the one that was in force under that name, None where there was none.
+        by: whom the record names.
+        reason: of a retirement.
+        policy: the policy's description; None for a retirement.
+    """
+
+    position: int
+    at: int
+    what: Literal["adopted", "retired", "shadowed"]
+    name: str
+    policy_hash: str
+    replaced: str | None
+    by: str
+    reason: str
+    policy: Mapping[str, Any] | None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the change as JSON, without the rules."""
+        wire: dict[str, Any] = {
+            "position": self.position,
+            "at": self.at,
+            "event": self.what,
+            "name": self.name,
+            "hash": self.policy_hash,
+            "by": self.by,
+        }
+        optional = {"replaced": self.replaced, "reason": self.reason or None}
+        return wire | {name: value for name, value in optional.items() if value is not None}
+
+
+def changes_of(world: Realm, upto: int | None = None) -> list[PolicyChange]:
+    """Return all adoptions and retirements, and which policies were turned on as shadows, in the order of the log.
+
+    Args:
+        world: an open realm.
+        upto: up to this event; None is up to now.
+    """
+    found: list[PolicyChange] = []
+    in_force: dict[str, str] = {}
+    topics = [PolicyAdopted.TOPIC, PolicyRetired.TOPIC, ShadowConfigured.TOPIC]
+    for logged in world.log.read(upto=upto, topics=topics):
+        event = decoded(logged)
+        told = (logged.position, event.at)
+        if isinstance(event, PolicyAdopted):
+            replaced = in_force.get(event.name)  # logs did not always say it themselves
+            found.append(
+                PolicyChange(*told, "adopted", event.name, event.policy_hash, replaced, event.by, "", event.policy),
+            )
+            in_force[event.name] = event.policy_hash
+        elif isinstance(event, PolicyRetired):
+            found.append(
+                PolicyChange(*told, "retired", event.name, event.policy_hash, None, event.by, event.reason, None)
+            )
+            in_force.pop(event.name, None)
+        elif isinstance(event, ShadowConfigured) and event.name is not None and event.policy_hash is not None:
+            found.append(
+                PolicyChange(*told, "shadowed", event.name, event.policy_hash, None, event.by, "", event.policy)
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPolicy:
+    """A policy that somebody named.
+
+    Args:
+        description: name, hash and rules, as an adoption records them.
+        origin: ``in force``, ``adopted`` (and not in force any more), ``shadowed`` (and never adopted), or ``at hand``.
+        position: of the event that holds it, None for one at hand.
+    """
+
+    description: Mapping[str, Any]
+    origin: Literal["in force", "adopted", "shadowed", "at hand"]
+    position: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called: its name and the beginning of its hash."""
+        return f"{self.description['name']}@{self.description['hash'][:12]}"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it is, without the rules."""
+        told = {"name": self.description["name"], "hash": self.description["hash"], "origin": self.origin}
+        return told if self.position is None else {**told, "position": self.position}
+
+
+def find_policy(given: str, changes: Sequence[PolicyChange], at_hand: Callable[[str], Policy]) -> FoundPolicy:
+    """Return the policy that a text names: the one in force, else the one at hand, else the last one in the log.
+
+    Args:
+        given: a name, ``NAME@HASHPREFIX``, a policy file or a reference.
+        changes: of the log.
+        at_hand: returns a policy by its name, file or reference, or refuses.
+
+    Raises:
+        RefusedError: ``UNKNOWN_POLICY``, ``AMBIGUOUS``, and what loading a policy refuses.
+    """
+    name, sign, prefix = given.partition("@")
+    if sign:
+        return _by_hash(name, prefix, changes, at_hand)
+    last = last_of(given, changes)
+    if last is not None and last.what == "adopted":
+        return _recorded(last, changes)
+    try:
+        return FoundPolicy(at_hand(given).description, "at hand")
+    except RefusedError as refused:
+        known = [one for one in changes if one.name == given and one.policy is not None]
+        if not known or refused.code != "UNKNOWN_POLICY":
+            raise
+        adopted = [one for one in known if one.what == "adopted"]
+        return _recorded((adopted or known)[-1], changes)
+
+
+def last_of(name: str, changes: Sequence[PolicyChange]) -> PolicyChange | None:
+    """Return the last adoption or retirement of a policy, None where it never was in force."""
+    return next((one for one in reversed(changes) if one.name == name and one.what != "shadowed"), None)
+
+
+def _by_hash(name: str, prefix: str, changes: Sequence[PolicyChange], at_hand: Callable[[str], Policy]) -> FoundPolicy:
+    recorded = [one for one in changes if one.policy is not None and one.name == name]
+    hashes = {one.policy_hash for one in recorded}
+    try:
+        present: Mapping[str, Any] | None = at_hand(name).description
+    except RefusedError:
+        present = None
+    known = hashes | ({str(present["hash"])} if present is not None else set())
+    fitting = sorted(one for one in known if one.startswith(prefix))
+    if len(fitting) > 1:
+        some = ", ".join(one[:12] for one in fitting)
+        raise RefusedError("AMBIGUOUS", f"{name}@{prefix} fits several policies ({some}); write more of the hash.")
+    if not fitting:
+        some = ", ".join(f"{name}@{one[:12]}" for one in sorted(known)) or "none of that name"
+        raise RefusedError(
+            "UNKNOWN_POLICY",
+            f"There is no policy {name}@{prefix} in the log or at hand; there is {some} "
+            "(`worldctl policy list --all`).",
+            policy=name,
+            known=sorted(known),
+        )
+    if fitting[0] in hashes:
+        fits = [one for one in recorded if one.policy_hash == fitting[0]]
+        adopted = [one for one in fits if one.what == "adopted"]
+        return _recorded((adopted or fits)[-1], changes)
+    assert present is not None
+    return FoundPolicy(present, "at hand")
+
+
+def _recorded(change: PolicyChange, changes: Sequence[PolicyChange]) -> FoundPolicy:
+    assert change.policy is not None
+    if change.what == "shadowed":
+        return FoundPolicy(change.policy, "shadowed", change.position)
+    is_last = last_of(change.name, changes) is change
+    return FoundPolicy(change.policy, "in force" if is_last else "adopted", change.position)

@@ -1,0 +1,267 @@
+"""Asking an authority about a case that nobody submitted: what would be decided, and why.
+
+Nothing is recorded: the realm is open for looking only. ``worldctl policy ask`` imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
+from authority.policies.loading import policy_from_reference
+from world.clock import SystemClock
+from world.code.time_limit import TimeLimit
+from world.errors import RefusedError
+from world.model.actor import ActorRef
+from world.model.decision import Ruling
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.intent import IntentBody
+from world.model.patch import Patch, apply_patches
+from world.pipeline.shadowing import bound_to
+from world.state.ports import Case
+from world.state.realm_state import RealmState
+from worldprotocol.api.realm import Realm
+from worldprotocol.policy_tools.recorded_cases import Cases
+
+HYPOTHETICAL: Final = "hypothetical"
+"""What stands for the id of a proposal that there is not."""
+
+SETTABLE: Final = ("actor.kind", "actor.name", "actor.meta", "intent.type", "intent.input", "base.data", "nowMs")
+"""Where a path begins that may be set for the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class HypotheticalRuling:
+    """A question and what the authority says to it.
+
+    Args:
+        case: as the authority saw it.
+        ruling: its ruling.
+        policy: the description of the policy that judged, None where none did.
+        in_force: whether that policy is the adopted one.
+        at_hand: that policy itself.
+        note: what would become of a real proposal, where that is something else; None where it is the same.
+    """
+
+    case: Case
+    ruling: Ruling
+    policy: Mapping[str, Any] | None
+    in_force: bool
+    at_hand: Policy | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a question is asked: how everything stood, and on which world.
+
+    Args:
+        realm: actors, bindings, policies and branches.
+        base_world: the world that the intent would build on.
+        branch: the branch it would be put forward on.
+        position: the last event that had happened.
+        now_ms: ms since 1970.
+        is_past: whether that was in the past.
+    """
+
+    realm: RealmState
+    base_world: str
+    branch: str
+    position: int
+    now_ms: int
+    is_past: bool = False
+
+
+def ask(
+    world: Realm,
+    actor_id: str,
+    body: Mapping[str, Any],
+    *,
+    branch: str | None = None,
+    stand: Stand | None = None,
+    sets: Sequence[tuple[str, Any]] = (),
+    policy: Policy | None = None,
+) -> HypotheticalRuling:
+    """Ask what would be decided about an intent on the head of a branch now, or as everything stood once.
+
+    Args:
+        world: a realm that was opened with a domain and policies, for looking is enough.
+        actor_id: a registered actor.
+        body: the intent's body in wire form.
+        branch: whose head; None is the active one.
+        stand: in place of now and a branch's head: how everything stood, and the world that is built on.
+        sets: paths (see ``SETTABLE``) and the values that are to stand there for this question.
+        policy: judge by this policy in place of the actor's binding; whom it asks is left as it is bound.
+
+    Raises:
+        RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``UNKNOWN_ACTION``, ``UNKNOWN_BRANCH``, ``INVALID_PATH``,
+            ``PATH_NOT_FOUND``, ``TYPE_MISMATCH``, ``INVALID_VALUE``, ``SCHEMA_MISMATCH``, ``LOG_READ_ONLY``.
+    """
+    stand = stand or _present(world, branch)
+    realm = stand.realm
+    case = _case(world, actor_id, body, stand, sets)
+    bound = realm.bindings.get(actor_id)
+    if policy is not None:
+        bound = bound_to(bound or {}, policy.name)
+    if bound is None:
+        raise RefusedError(
+            "ACTOR_NOT_BOUND",
+            f"{actor_id!r} has no authority binding; bind it first (`worldctl actor bind`), or name a policy.",
+            actor_id=actor_id,
+        )
+    case = replace(case, binding=freeze(bound))
+    parts = _parts(world)
+    registry = parts.policies if policy is None else PolicyRegistry([policy])
+    ruling = StandardAuthority(registry, time_limit=TimeLimit(parts.limits.max_call_ms)).judge(case)
+    if ruling.policy_hash is None:
+        return HypotheticalRuling(case, ruling, None, in_force=True)
+    name = str(bound["policy"])
+    adopted = realm.policies.get(name)
+    in_force = adopted is not None and adopted.policy_hash == ruling.policy_hash
+    own = realm.bindings.get(actor_id)
+    note = _note(world, stand, own, bound, policy_hash=ruling.policy_hash)
+    return HypotheticalRuling(case, ruling, registry.describe(name), in_force, registry.get(name), note)
+
+
+def _present(world: Realm, branch: str | None) -> Stand:
+    head = world.branch(branch)
+    return Stand(world.realm(), head.head, head.name, world.log.head().size, SystemClock().now_ms())
+
+
+def _note(
+    world: Realm, stand: Stand, own: Mapping[str, Any] | None, asked: Mapping[str, Any], *, policy_hash: str
+) -> str | None:
+    """Return what a proposal would meet in place of the policy that was asked."""
+    if stand.is_past:
+        adopted = stand.realm.policies.get(str(asked["policy"]))
+        if adopted is None or adopted.policy_hash != policy_hash:
+            return "the policy at hand judged, which is not the one that was in force then"
+        return None
+    if own is None:
+        return "nobody bound the actor, so a proposal is refused until that is done (`worldctl actor bind`)"
+    if own.get("kind") != "policy_rules":
+        return f"a proposal would be judged by the actor's own binding, {own.get('kind')}"
+    name = str(own["policy"])
+    adopted = stand.realm.policies.get(name)
+    try:
+        at_hand = _parts(world).policies.get(name).hash
+    except RefusedError:
+        at_hand = None
+    if adopted is None or adopted.policy_hash != at_hand:
+        return (
+            f"a proposal is rejected: {name} at hand is not as adopted; adopt it (`worldctl policy adopt {name}`) "
+            "or bring the adopted one back"
+        )
+    if name != asked["policy"] or at_hand != policy_hash:
+        return f"a proposal would be judged by the actor's own policy, {name} as it was adopted"
+    return None
+
+
+def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
+    """Return a policy by its name, or by a reference to it.
+
+    Args:
+        given: the name of a policy at hand; a policy file; or ``module:attribute``, ``file.py:attribute``.
+        references: what ``world.toml`` names.
+        folder: where those start; what is given starts at the current folder, or there where that has no such file.
+
+    Raises:
+        RefusedError: ``UNKNOWN_POLICY``, and what loading it refuses.
+    """
+    base = folder if not Path(given.partition(".py:")[0]).exists() and (folder / given).exists() else None
+    if is_policy_file(given):
+        return policy_from_reference(given, base=base)
+    registry = PolicyRegistry.installed()
+    for reference in references:
+        registry.load(reference, base=folder)
+    if given not in registry.names() and ":" in given:
+        return policy_from_reference(given, base=None if ".py:" in given else folder)
+    return registry.get(given)
+
+
+def _parts(world: Realm) -> Any:
+    if world.parts is None:
+        raise RefusedError("LOG_READ_ONLY", "To ask, open the realm with its domain and policies.")
+    return world.parts
+
+
+def _case(
+    world: Realm,
+    actor_id: str,
+    body: Mapping[str, Any],
+    stand: Stand,
+    sets: Sequence[tuple[str, Any]],
+) -> Case:
+    parts, realm = _parts(world), stand.realm
+    if realm.schema_hash != parts.domain.schema.hash:
+        raise RefusedError(
+            "SCHEMA_MISMATCH",
+            f"The log goes on under schema {realm.schema_hash[:12]}, the domain at hand has "
+            f"{parts.domain.schema.hash[:12]}; ask with the domain in force.",
+            in_force=realm.schema_hash,
+            at_hand=parts.domain.schema.hash,
+        )
+    if actor_id not in realm.actors:
+        raise RefusedError("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
+    cases = Cases(world.archive, parts.domain)
+    told = _changed(
+        {
+            "actor": realm.actors[actor_id],
+            "intent": {"type": body.get("type"), "input": body.get("input")},
+            "base": {"data": world.data(stand.base_world)},
+            "nowMs": stand.now_ms,
+        },
+        sets,
+    )
+    wanted = IntentBody.read({**body, **told["intent"]})
+    known = sorted(parts.domain.schema.actions)
+    if wanted.type not in known:
+        raise RefusedError("UNKNOWN_ACTION", f"The domain has no action {wanted.type!r}; it has {', '.join(known)}.")
+    actor = ActorRef.read(told["actor"])
+    intent = parts.issue(actor, wanted, realm.schema_hash)
+    return cases.made(
+        intent,
+        actor,
+        {},
+        proposal_id=HYPOTHETICAL,
+        base_world=stand.base_world,
+        view=cases.seen(told["base"]["data"]),
+        schema_hash=realm.schema_hash,
+        branch=stand.branch,
+        submitted_at=_moment(told["nowMs"]),
+        earlier_attempts=_attempts(world, intent.intent_key, stand),
+        before=stand.position + 1,
+    )
+
+
+def _attempts(world: Realm, intent_key: str, stand: Stand) -> int:
+    """Return how often an intent with this key had been put forward."""
+    if not stand.is_past:
+        rows = world.archive.rows("attempts", of_key=intent_key)
+        return int(rows[0][0] or 0) if rows else 0
+    names = [str(name) for (name,) in world.archive.rows("proposals_by_key", of_key=intent_key)]
+    return sum(world.log.stream(name, limit=1)[0].position <= stand.position for name in names)
+
+
+def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:
+    """Return what the question is about, with the values that were set."""
+    document: FrozenDict = freeze(dict(told))
+    for path, value in sets:
+        if "[" in path or not any(path == root or path.startswith(f"{root}.") for root in SETTABLE):
+            raise RefusedError(
+                "INVALID_PATH",
+                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}, and goes on with dots.",
+                path=path,
+                known=list(SETTABLE),
+            )
+        document = apply_patches(document, [Patch.from_wire({"op": "set", "path": path, "value": freeze(value)})])
+    return document
+
+
+def _moment(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise RefusedError("INVALID_VALUE", f"nowMs is a number of milliseconds since 1970, not {value!r:.60}.")
+    return value

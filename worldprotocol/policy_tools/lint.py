@@ -1,0 +1,56 @@
+"""Linting policies against a realm: its domain's schema, its actors, and whom its bindings ask.
+
+``worldctl policy lint`` imports this. Source: design section 6; CARD-policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from authority import Policy
+from authority.lint.lint import LintFinding, Surroundings, lint
+from world.core import DomainSchema
+from world.errors import RefusedError
+from world.state.realm_state import RealmState
+
+
+@dataclass(frozen=True, slots=True)
+class Linting:
+    """What policies are held against.
+
+    Args:
+        load: returns a policy by its name, file or reference, or refuses.
+        schema: of the domain; None leaves out what needs it.
+        realm: for actors and bindings; None leaves out what needs them.
+    """
+
+    load: Callable[[str], Policy]
+    schema: DomainSchema | None
+    realm: RealmState | None
+
+    def findings(self, given: str) -> list[LintFinding]:
+        """Return what is wrong with a policy; one that cannot be read has its faults, each with its line."""
+        try:
+            policy = self.load(given)
+        except RefusedError as refused:
+            return unreadable(given, refused)
+        return lint(policy, self._around(policy.name))
+
+    def _around(self, name: str) -> Surroundings:
+        if self.realm is None:
+            return Surroundings(self.schema)
+        kinds = {actor_id: str(actor["kind"]) for actor_id, actor in self.realm.actors.items()}
+        bound = [one for one in self.realm.bindings.values() if one.get("policy") == name]
+        asks = list(dict.fromkeys(actor_id for one in bound for actor_id in one.get("ask", ())))
+        return Surroundings(self.schema, kinds, asks) if asks else Surroundings(self.schema, kinds)
+
+
+def unreadable(given: str, refused: RefusedError) -> list[LintFinding]:
+    """Return the findings for a policy that cannot be read."""
+    file = str(refused.details.get("reference", given))
+    faults: Sequence[dict[str, object]] = refused.details.get("faults", ())
+    return [
+        LintFinding("error", "unreadable", f"{fault['path']}: {fault['message']}", file, int(str(fault["line"])))
+        for fault in faults
+    ] or [LintFinding("error", "unreadable", refused.message, file)]

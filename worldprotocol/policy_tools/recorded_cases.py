@@ -1,0 +1,173 @@
+"""Cases made again: what an Authority saw of a past proposal, or would see of one that nobody submitted.
+
+The policy tools import this. Nothing is recorded here and no byte of a log changes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from world.core import Domain, recompute
+from world.core.resource_declarations import declared_scope
+from world.errors import RefusedError
+from world.events.definitions import ProposalSubmitted, WorldSealed
+from world.model.actor import ActorRef
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.intent import IntentInstance
+from world.model.patch import Patch, apply_patches
+from world.model.snapshot import SnapshotView
+from world.pipeline.unit_of_work import Earlier, Lookup, PastAt
+from world.read_models.archive import Archive
+from world.read_models.counting import Counts
+from world.state.ports import Case
+from world.state.proposal import Proposal
+
+MAX_VIEWS: Final = 64
+"""States of worlds kept ready."""
+
+MAX_ACTORS: Final = 1_024
+"""Actors kept read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Makes cases from a log.
+
+    Args:
+        archive: of the log.
+        domain: for computed values and what actions are like; None leaves both out.
+        counts: for counting earlier proposals of many cases; None asks the index for each.
+    """
+
+    archive: Archive
+    domain: Domain | None
+    counts: Counts | None = None
+    _views: OrderedDict[str, SnapshotView] = field(default_factory=OrderedDict, repr=False, compare=False)
+    _actors: dict[str, tuple[Mapping[str, Any], ActorRef]] = field(default_factory=dict, repr=False, compare=False)
+
+    def past(self, proposal: Proposal, binding: Mapping[str, Any], before: int) -> Case:
+        """Return the case of a recorded proposal as of its own time.
+
+        Args:
+            proposal: the proposal.
+            binding: by which it was judged.
+            before: the position of the ruling; what came before it is the case's history.
+
+        Raises:
+            Refused, DamagedLogError: where the base world cannot be read.
+        """
+        told = proposal.submitted
+        return self.made(
+            proposal.intent,
+            self._actor(told.actor),
+            binding,
+            proposal_id=told.proposal_id,
+            lookup=None if self.counts is None else cast(Lookup, _CountedHistory(self.archive, self.counts, told)),
+            base_world=told.base_world,
+            view=self.view(told.base_world),
+            schema_hash=told.schema_hash,
+            branch=told.branch,
+            submitted_at=told.at,
+            earlier_attempts=told.attempt - 1,
+            before=before,
+            scope_rules=proposal.scope_rules,
+        )
+
+    def made(
+        self,
+        intent: IntentInstance,
+        actor: ActorRef,
+        binding: Mapping[str, Any],
+        *,
+        proposal_id: str,
+        view: SnapshotView,
+        before: int,
+        lookup: Lookup | None = None,
+        **told: Any,
+    ) -> Case:
+        """Return a case; ``told`` is what else ``world.state.ports.Case`` has; ``lookup`` finds earlier proposals."""
+        spec = None if self.domain is None else self.domain.schema.actions.get(intent.body.type)
+        return Case(
+            proposal_id=proposal_id,
+            intent=intent,
+            actor=actor,
+            binding=freeze(binding),
+            action=None if spec is None else spec.spec,
+            view=view,
+            history=PastAt(
+                lookup or cast(Lookup, self.archive), before, proposal_id
+            ),  # it asks only about earlier ones
+            manifest=declared_of(self.domain, intent, view),
+            **told,
+        )
+
+    def view(self, world_id: str) -> SnapshotView:
+        """Return what rules see of a world.
+
+        Raises:
+            RefusedError: ``UNKNOWN_WORLD``.
+        """
+        known = self._views.get(world_id)
+        return self._keep(world_id, self.archive.state(world_id)) if known is None else known
+
+    def follow(self, sealed: WorldSealed) -> None:
+        """Keep the state of a world that comes by in the order of the log, where its parent's is kept: no look-ups."""
+        parent = self._views.get(sealed.parent or "")
+        if sealed.data is None and parent is not None:
+            self._keep(sealed.world_id, apply_patches(parent.data, map(Patch.from_wire, sealed.patches)), parent)
+
+    def _keep(self, world_id: str, data: FrozenDict, parent: SnapshotView | None = None) -> SnapshotView:
+        view = self._views[world_id] = self.seen(data, parent)
+        if len(self._views) > MAX_VIEWS:
+            self._views.popitem(last=False)
+        return view
+
+    def seen(self, data: FrozenDict, earlier: SnapshotView | None = None) -> SnapshotView:
+        """Return what rules see of a state, its computed values included; those of an earlier one are shared."""
+        if self.domain is None:
+            return SnapshotView(data, FrozenDict())
+        known = (None, None) if earlier is None else (earlier.data, earlier.computed)
+        return SnapshotView(data, recompute(self.domain, data, *known))
+
+    def _actor(self, told: Mapping[str, Any]) -> ActorRef:
+        """Return an actor; it is read once for as long as it stays the same."""
+        known = self._actors.get(told["actorId"])
+        if known is None or known[0] != told:
+            if len(self._actors) >= MAX_ACTORS:
+                self._actors.clear()
+            known = self._actors[told["actorId"]] = told, ActorRef.read(told)
+        return known[1]
+
+
+def declared_of(domain: Domain | None, intent: IntentInstance, view: SnapshotView) -> FrozenDict | None:
+    """Return what an intent's action declares to touch, None where that cannot be told, as when it is judged."""
+    action = None if domain is None else domain.schema.actions.get(intent.body.type)
+    if action is None or not action.touches:
+        return None
+    try:
+        scope = declared_scope(action.touches, action=intent.body.type, given=intent.body.input, view=view)
+    except RefusedError:
+        return None
+    declared: FrozenDict = freeze({"scope": scope})
+    return declared
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedHistory:
+    """Finds the proposals before one that was submitted; of a look-up its history asks no more than this."""
+
+    archive: Archive
+    counts: Counts
+    own: ProposalSubmitted
+
+    def count(self, before: int, *, other_than: str, **conditions: Any) -> int:
+        return self.counts.count(before, self.own, **conditions)
+
+    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+        return self.archive.earlier(before, most, **conditions)
+
+    def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
+        return self.archive.inputs(found)

@@ -1,0 +1,278 @@
+"""What would have to change for a ruling to approve: which rules would have to answer otherwise, and when they would.
+
+Which rules it is follows from the trace alone, by ``authority.policies.combine`` itself. Of rules in policy files it is
+also told which parts of their conditions stand in the way, with the values of then. What a rule in code would take is
+not guessed. ``worldprotocol.policy_tools.explain`` imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from authority.cel.conditions import Condition
+from authority.people.questions import ANYBODY, APPROVALS, OF_PEOPLE, TIME_LIMIT, Question, asked_at, questions_of
+from authority.policies.combine import combine
+from authority.policies.opinions import Approve, Escalate, Heard, Narrow, Reject, RuleFault
+from authority.policies.policy_file import FileRule
+from world.errors import RefusedError
+from world.model.decision import ENGINE, HUMAN_ANSWER, RuleOutcome, Ruling
+from world.model.intent import IntentScope
+from world.state.ports import Case
+
+_APPROVED: Final = frozenset({"approve", "approved"})
+_AGREED: Final = frozenset({"approve", "narrow"})
+
+Rules = Mapping[str, FileRule]
+
+
+def changes(
+    told: Mapping[str, Any],
+    proposed: IntentScope | None,
+    rules: Rules,
+    case: Case | None,
+    forbidding: Collection[str] = (),
+    proposer: str = "",
+) -> dict[str, Any] | None:
+    """Return what would have to be otherwise.
+
+    Args:
+        told: a ruling or a decision, in wire form.
+        proposed: the scope that the intent proposed.
+        rules: the rules of policy files among those of the trace, by name.
+        case: for the values of then; None leaves out what conditions need.
+        forbidding: names of further rules of which it is known that they approve nothing.
+        proposer: the id of the actor whose proposal it is, who has no vote about it.
+
+    Returns:
+        None where it was approved. Else ``silence``: rules that all would have to fall silent; ``silenceOneOf``:
+        narrowings of which one would; ``matchOneOf``: rules of which one would have to approve; ``people``: for each
+        question how many (``needed``) ``of`` whom would have to approve; ``outside``: why it was rejected although
+        the rules did not. Rules have what their conditions ``need``.
+    """
+    if told.get("verdict", told.get("decision")) in _APPROVED:
+        return None
+    trace = [RuleOutcome.from_wire(one) for one in told.get("trace", ())]
+    outcomes = [one for one in trace if one.rule != ENGINE]
+    is_overruled = len(outcomes) < len(trace)
+    people = [one for one in outcomes if one.rule in OF_PEOPLE]
+    asked = [one for one in outcomes if one.rule not in OF_PEOPLE]
+    heard = [heard_of(one) for one in asked]
+    combined = combine(heard, proposed)
+    silent = [at for at, one in enumerate(asked) if one.answer in ("reject", "error")]
+    is_waiting = told.get("verdict") == "wait"
+    reason = str(told.get("reason", ""))
+    if is_overruled and (people or combined.verdict != "reject"):
+        return {"outside": reason}
+    if combined.verdict == "wait" and not is_waiting and not people:  # nobody could answer
+        silent = [at for at, one in enumerate(asked) if one.decisive]
+
+    def otherwise(at: int, *, holds: bool) -> dict[str, Any]:
+        return _otherwise(asked[at], rules.get(asked[at].rule), case, holds=holds)
+
+    silent, one_of, left = _in_the_way(heard, silent, proposed)
+    after = combine(left, proposed)
+    found: dict[str, Any] = {
+        "silence": [otherwise(at, holds=False) for at in silent],
+        "silenceOneOf": [otherwise(at, holds=False) for at in one_of],
+    }
+    if after.answer == "none" and (asked or told.get("policyHash") is not None):
+        approving = _approving(asked, left, proposed, rules)
+        found["matchOneOf"] = [otherwise(at, holds=True) for at in approving if asked[at].rule not in forbidding]
+    if people or is_waiting:
+        found |= _of_people(told, outcomes, proposer)
+    elif after.verdict == "wait":
+        found["people"] = [
+            {"rule": one.rule, **_missing(Question.put(one.to, one.quorum, proposer))}
+            for one in asked
+            if one.answer == "escalate"
+        ]
+    is_of_rules = bool(asked) or told.get("policyHash") is not None
+    if is_overruled or not (people or is_waiting or is_of_rules):
+        found["outside"] = reason
+    return {name: value for name, value in found.items() if value or name == "matchOneOf"}
+
+
+def _in_the_way(
+    heard: list[Heard], silent: list[int], proposed: IntentScope | None
+) -> tuple[list[int], list[int], list[Heard]]:
+    """Return what would have to fall silent, narrowings of which one would, and what is heard then."""
+    left = _without(heard, silent)
+    after = combine(left, proposed)
+    if not after.is_empty:
+        return silent, [], left
+    one_of = [at for at in after.decisive if not combine(_without(left, [at]), proposed).is_empty]
+    more = [] if one_of else list(after.decisive)
+    return [*silent, *more], one_of, _without(left, one_of[:1] or after.decisive)
+
+
+def heard_of(outcome: RuleOutcome) -> Heard:
+    """Return what a rule said, from its outcome in a trace."""
+    if outcome.answer == "approve":
+        return Approve(outcome.reason)
+    if outcome.answer == "reject":
+        return Reject(outcome.reason)
+    if outcome.answer == "escalate":
+        return Escalate(outcome.to, outcome.reason)
+    if outcome.answer == "narrow" and outcome.scope is not None:
+        return Narrow(outcome.scope, outcome.reason)
+    return None if outcome.answer == "none" else RuleFault(outcome.reason)
+
+
+def _without(heard: Sequence[Heard], silent: Sequence[int]) -> list[Heard]:
+    return [None if at in silent else one for at, one in enumerate(heard)]
+
+
+def _approving(
+    asked: Sequence[RuleOutcome], left: Sequence[Heard], proposed: IntentScope | None, rules: Rules
+) -> Iterator[int]:
+    """Yield the silent rules that would bring the approval, if they matched; of code nobody knows, so it may."""
+    for at, one in enumerate(asked):
+        if one.answer != "none":
+            continue
+        rule = rules.get(one.rule)
+        opinion: Heard = Approve()
+        if rule is not None:
+            if rule.entry.verdict not in _AGREED:
+                continue
+            opinion = Narrow(rule.entry.scope) if rule.entry.scope else opinion
+        if (
+            combine([opinion if place == at else heard for place, heard in enumerate(left)], proposed).verdict
+            == "approve"
+        ):
+            yield at
+
+
+def _otherwise(outcome: RuleOutcome, rule: FileRule | None, case: Case | None, *, holds: bool) -> dict[str, Any]:
+    """Return a rule that would have to answer otherwise, and what that takes where it is known."""
+    found: dict[str, Any] = {"rule": outcome.rule, "source": outcome.source, "was": outcome.answer}
+    if rule is None or case is None:
+        return found
+    if not rule.is_for(case):
+        found["target"] = {
+            name: list(value)
+            for name, value in (("actions", rule.entry.actions), ("actors", rule.entry.actors))
+            if value
+        }
+    if rule.condition is not None:
+        needed = needs(rule.condition, case, wanted=holds)
+        if needed is not None:
+            found["needs"] = needed
+    elif not holds:
+        found["always"] = True
+    return found
+
+
+def needs(condition: Condition, case: Case, *, wanted: bool) -> dict[str, Any] | None:
+    """Return what would have to be otherwise for a condition to hold, or not to hold; None where it is so.
+
+    Returns:
+        ``{"part", "was", "wanted"}`` for a part that is not divided further, where ``was`` is true, false, or null for
+        one that failed, with ``why``; ``{"allOf": [...]}`` or ``{"oneOf": [...]}`` for several.
+    """
+    was, why = _state(condition, case)
+    if was is wanted:
+        return None
+    joint, parts = condition.parts()
+    if condition.is_too_large(case):
+        parts = []
+    if (joint == "&&") is not wanted:  # one part is enough, unless one that was asked before it fails for good
+        end = next((at for at, part in enumerate(parts) if part.fails_for_good(case)), len(parts))
+        parts = parts[: end + 1]
+    open_ = [one for part in parts if (one := needs(part, case, wanted=wanted)) is not None]
+    if not open_:
+        told = {"part": condition.text, "was": was, "wanted": wanted}
+        return {**told, "why": why} if why else told
+    if len(open_) == 1:
+        return open_[0]
+    return {"allOf" if (joint == "&&") is wanted else "oneOf": open_}
+
+
+def _state(condition: Condition, case: Case) -> tuple[bool | None, str]:
+    try:
+        return condition.holds(case), ""
+    except (RefusedError, OverflowError) as error:
+        return None, str(error)
+
+
+def _of_people(told: Mapping[str, Any], outcomes: Sequence[RuleOutcome], proposer: str) -> dict[str, Any]:
+    """Return whose approval is missing, by the questions that were put last: votes on earlier ones do not count."""
+    late = next((one for one in outcomes[-1:] if one.rule == TIME_LIMIT), None)
+    trace = tuple(one for one in outcomes if one.rule != TIME_LIMIT)
+    questions = questions_of(Ruling("wait", "", "", trace=trace, ask=tuple(told.get("ask", ()))), proposer)
+    if told.get("verdict") == "wait":
+        return {"people": [_missing(one) for one in questions if one.is_open]}
+    if late is not None:
+        known = [{**_missing(one), "inTime": True} for one in questions if one.is_open and one.seats]
+        return {"people": known or [{"needed": 1, "of": [], "inTime": True, "reason": late.reason}]}
+    if all(one.decided != "lost" for one in questions):
+        return {"outside": str(told.get("reason", ""))}
+    answers = [one for one in trace[asked_at(trace) or 0 :] if one.rule == HUMAN_ANSWER]
+    return {"people": [_missing(one, answers) for one in questions if one.decided != "approved"]}
+
+
+def _missing(question: Question, answers: Sequence[RuleOutcome] = ()) -> dict[str, Any]:
+    """Return how many more would have to approve, and of whom; with what those said who did not."""
+    of = question.pending if question.is_open else [one.holder for one in question.seats if one.vote not in APPROVALS]
+    told: dict[str, Any] = {"needed": question.needed - len(question.approved_by), "of": list(of)}
+    said = [
+        {"source": one.source, "was": one.answer}
+        for one in answers
+        if one.answer in ("reject", "abstain") and (ANYBODY in of or one.source.partition(":")[2] in of)
+    ]
+    return {**told, "said": said} if said else told
+
+
+def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the words for people."""
+    if found is None:
+        return
+    if "outside" in found:
+        yield f"  change    it is not the rules that are in the way, but: {found['outside']}"
+    if found.get("silence"):
+        yield "  change    to be approved, each of these would have to say nothing:"
+        yield from _rules(found["silence"])
+    if found.get("silenceOneOf"):
+        yield "  change    one of these would have to say nothing, or leave something to write:"
+        yield from _rules(found["silenceOneOf"])
+    if "matchOneOf" in found:
+        if found["matchOneOf"]:
+            yield "  change    one of these would have to approve:"
+            yield from _rules(found["matchOneOf"])
+        else:
+            yield "  change    no rule of the policy approves anything like it"
+    for one in found.get("people", ()):
+        yield f"  change    {_missing_words(one)}"
+
+
+def _missing_words(one: Mapping[str, Any]) -> str:
+    if not one["of"]:  # a binding asked, and nobody said anything
+        return f"an approval would have had to come in time; {one['reason']}"
+    who = ", ".join("any human" if name == ANYBODY else name for name in one["of"])
+    few = "" if one["needed"] == len(one["of"]) else f"{'one' if one['needed'] == 1 else one['needed']} of "
+    words = f"{few}{who} would have to approve"
+    if one.get("inTime"):
+        words = f"{few}{who} would have had to approve in time"
+    said = ", ".join(f"{answer['source']} said {answer['was']}" for answer in one.get("said", ()))
+    return f"{words}; {said}" if said else words
+
+
+def _rules(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for one in found:
+        always = ": it says so of every such case" if one.get("always") else ""
+        yield f"            - {one['rule']} [{one['source']}]{always}"
+        for name, patterns in one.get("target", {}).items():
+            yield f"                it is for {name} {', '.join(patterns)}"
+        if "needs" in one:
+            yield from _needs(one["needs"], "                ")
+
+
+def _needs(needed: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, words in (("allOf", "all of:"), ("oneOf", "one of:")):
+        if name in needed:
+            yield f"{indent}{words}"
+            for one in needed[name]:
+                yield from _needs(one, f"{indent}  ")
+    if "part" in needed:
+        state = f"failed: {needed['why']}" if needed["was"] is None else f"was {str(needed['was']).lower()}"
+        yield f"{indent}{needed['part']} would be {str(needed['wanted']).lower()} ({state})"
