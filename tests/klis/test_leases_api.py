@@ -350,6 +350,7 @@ def test_a_cancelled_block_gives_back_what_it_holds(world: Realm) -> None:
     assert not world.realm().klis.leases
 
 
+@pytest.mark.slow
 def test_however_many_wait_the_holder_can_give_back_and_each_has_its_turn(world: Realm) -> None:
     number, tokens = 40, []
     world.leases.desk.register_agent("holder", by="test", priority=1_000)

@@ -78,6 +78,7 @@ def refused_as_ahead(world: Realm) -> RefusedError:
 
 
 @pytest.mark.requirement("KP-4c")
+@pytest.mark.slow
 def test_a_process_ten_years_ahead_records_nothing_and_a_lease_of_500_ms_ends_now(shared_log_url: str) -> None:
     founded(shared_log_url).close()
     refused = said(child(shared_log_url, TEN_YEARS, "lease", "bob", "FILE:/b"))
@@ -94,6 +95,7 @@ def test_a_process_ten_years_ahead_records_nothing_and_a_lease_of_500_ms_ends_no
 
 
 @pytest.mark.requirement("KP-4c")
+@pytest.mark.slow
 def test_an_operator_confirms_a_clock_and_the_log_says_who_and_why(shared_log_url: str) -> None:
     founded(shared_log_url).close()
     confirmed = said(child(shared_log_url, 2 * DAY, "confirm", "the other clocks were slow"))
@@ -108,6 +110,7 @@ def test_an_operator_confirms_a_clock_and_the_log_says_who_and_why(shared_log_ur
         assert recheck(world).ok
 
 
+@pytest.mark.slow
 def test_processes_whose_clocks_differ_by_less_than_the_limit_work_side_by_side(shared_log_url: str) -> None:
     founded(shared_log_url).close()
     children = [child(shared_log_url, off, "many", name, "10") for off, name in ((-120_000, "ann"), (120_000, "bob"))]

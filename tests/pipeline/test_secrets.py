@@ -161,6 +161,7 @@ def test_the_recorded_course_is_rechecked_without_any_secret(address: str, echo:
         ("a b", "SECRET_REFERENCE_INVALID", ["${secret:NAME}"]),
     ],
 )
+@pytest.mark.slow
 def test_a_secret_that_cannot_be_used_fails_the_effect_before_anything_is_sent(
     realm: Realm, echo: Echo, name: str, code: str, words: list[str]
 ) -> None:
