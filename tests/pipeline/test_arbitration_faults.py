@@ -135,7 +135,7 @@ def test_what_could_not_be_read_again_is_not_recorded(tmp_path: Path, by: Any) -
             lambda: world.register("x", "agent", by=by),
             lambda: world.create_branch("b", by=by),
             lambda: world.leases.desk.register_agent("x", by=by),
-            lambda: world.act("old", "add", {"name": "a", "amount": 1}, execution_key=5),
+            lambda: world.act("old", "add", {"name": "a", "amount": 1}, execution_key=5),  # type: ignore[arg-type]
         ):
             with pytest.raises(RefusedError) as refused:
                 wrong()

@@ -236,7 +236,7 @@ def test_a_log_from_before_there_were_leases_holds_effects_to_no_manifest_until_
             world.leases.desk.configure(by="ann")
         return {"paid": 1}
 
-    parts = {"policies": [golden.rules], "projections": [golden.sensor]}
+    parts: dict[str, Any] = {"policies": [golden.rules], "projections": [golden.sensor]}
     with Realm.open(address, domain=golden.garden, effects=[buy], **parts) as world:
         assert world.act("cron", "order", {"seeds": ["kale"]}).status == "completed"
         underway = world.act("cron", "order", {"seeds": ["peas", "leek"]})

@@ -90,7 +90,7 @@ def test_a_rollback_that_its_process_did_not_finish_is_finished_by_the_next(
             world.act("ann", "run", plan)
         name = running(world)
         assert contents(root)["b.txt"] == "bb"
-    given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("later")}
+    given: dict[str, Any] = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("later")}
     with Realm.open(address, domain=workshop, workspace=root, **given) as world:
         assert contents(root) == BEFORE
         ended = world.proposal(name)
@@ -136,7 +136,7 @@ def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it
             world.act("ann", "run", plan)
         name = running(world)
     for seed in ("second", "third"):
-        given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(seed), "effects": [crash]}
+        given: dict[str, Any] = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(seed), "effects": [crash]}
         with Realm.open(address, domain=workshop, workspace=root, **given) as world:
             assert len(world.host.stuck()) == 1
             assert contents(root)["b.txt"] == "half"  # a person may want to look

@@ -34,6 +34,7 @@ from worldprotocol.analysis.counterfactual.stand_ins import (
     Thinking,
 )
 from worldprotocol.api.bootstrap import Components, EventLog, compose, load_any_domain
+from worldprotocol.api.options import ComponentOptions
 
 __all__ = ["Stage", "prepared"]
 
@@ -115,14 +116,14 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         RefusedError: see ``what_if``.
     """
     clock = RecordedClock(decoded(source.event_at(question.start)).at)
-    parts = compose(
-        domain=question.domain,
+    options = ComponentOptions(
         folder=question.folder,
         policies=question.at_hand,
         limits=question.limits,
         ids=SequentialIds(f"whatif {source.root_at(question.start).root_hex}"),
         clock=clock,
     )
+    parts = compose(domain=question.domain, options=options)
     others = [load_any_domain(given, base=question.folder) for given in question.domains]
     domains, time_limit = Domains([parts.domain, *others]), TimeLimit(question.limits.max_call_ms)
     realm = Archive(scratch).realm()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Unpack, cast
 
 from authority import PolicyRegistry, StandardAuthority, rebuilt_policy, recheck_ruling
 from authority.policies.policy import TIMED_OUT
@@ -71,6 +71,7 @@ from worldprotocol.analysis.recheck.shadow import recheck_shadow
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.bootstrap import compose, open_for_reading
 from worldprotocol.api.code_fingerprints import changed_versions, is_whole
+from worldprotocol.api.options import ComponentOptions
 from worldprotocol.api.realm import Realm
 
 __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
@@ -110,18 +111,18 @@ def recheck(
     return done
 
 
-def open_to_recheck(address: str, *, domain: Domain | str | Path, **parts: Any) -> Realm:
+def open_to_recheck(address: str, *, domain: Domain | str | Path, **options: Unpack[ComponentOptions]) -> Realm:
     """Open a realm for looking only, with the code to check its steps with; no byte of the log changes.
 
     Args:
         address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
         domain: a domain, a reference to one, or a file.
-        **parts: ``projections``, ``policies``, ``folder`` as for ``RealmState.open``.
+        **options: ``projections``, ``policies``, ``folder``; see ``ComponentOptions``.
 
     Raises:
-        RefusedError: what cannot be loaded, and see ``RealmState.look``.
+        RefusedError: what cannot be loaded, and see ``Realm.open_read_only``.
     """
-    composed = compose(domain=domain, **parts)
+    composed = compose(domain=domain, options=options)
     return Realm(open_for_reading(address), composed, None)
 
 
