@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.read_models.archive import decoded
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.config import read_config

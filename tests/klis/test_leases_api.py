@@ -297,7 +297,8 @@ def test_who_dies_of_one_that_is_not_spelt_out_is_told_nothing_wrong(tmp_path: P
         with pytest.raises(RefusedError) as refused:
             world.leases.acquire(agent="young", resources=["FILE:/a", "FILE:/b"])
     assert refused.value.message.startswith(
-        "'youngest' holds MUTATES on FILE:/a, and another conflicting agent that is not listed here is older, so 'young' must"
+        "'youngest' holds MUTATES on FILE:/a, and another conflicting agent that is not listed here is older, so "
+        "'young' must"
     )
 
 

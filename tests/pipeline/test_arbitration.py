@@ -17,7 +17,9 @@ from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
 from world.core import ActionContext, Domain
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import LeasesReleased, ProposalCompleted, ProposalFailed, VerdictGiven, WorldSealed
+from world.events.lease_events import LeasesReleased, VerdictGiven
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import WorldSealed
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.read_models.archive import decoded

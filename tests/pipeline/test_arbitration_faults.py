@@ -15,7 +15,8 @@ from world.audit.verify import verify
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect
 from world.errors import RefusedError
-from world.events.definitions import LeasesExpired, ProposalCompleted
+from world.events.lease_events import LeasesExpired
+from world.events.proposal_events import ProposalCompleted
 from world.klis.resources.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits

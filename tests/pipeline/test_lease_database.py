@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.klis.lease_game import AGENTS, SETTINGS, Ask, Game, Move, contended_moves, fingerprint, moves
 from tests.pipeline.shop import shop
 from world.clock import ManualClock
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import KLIS_EVENTS
 from world.klis.manifest import Manifest

@@ -21,13 +21,9 @@ from tests.second_implementation import verify as second
 from world.audit.verify import verify
 from world.clock import Boot, ManualClock, SystemClock, boot_of
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import (
-    ClockConfirmed,
-    EffectRequested,
-    EffectRetried,
-    ProposalRescheduled,
-    ProposalSubmitted,
-)
+from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.execution_events import EffectRequested, EffectRetried
+from world.events.proposal_events import ProposalSubmitted
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from world.klis.signature import sign

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.events.definitions import WorldSealed
+from world.events.realm_events import WorldSealed
 from world.log import open_log
 from world.model.immutable_json import freeze
 from world.model.snapshot import Requirement

@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, EffectFailedError, effect, set_
-from world.events.definitions import Event
+from world.events.base import Event
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.read_models.archive import decoded

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import Event
+from world.events.base import Event
 from world.read_models.archive import Archive, decoded
 
 Reaction = Callable[[], None]

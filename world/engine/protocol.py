@@ -20,7 +20,8 @@ from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
 from world.errors import RefusedError
-from world.events.definitions import Event, WorldSealed
+from world.events.base import Event
+from world.events.realm_events import WorldSealed
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource import STANDARD, ResourceTypes
 from world.limits import Limits

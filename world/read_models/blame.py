@@ -13,7 +13,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded, WorldSealed
+from world.events.proposal_events import ProjectionRecorded
+from world.events.realm_events import WorldSealed
 from world.model.decision import DecisionRecord
 from world.model.intent import IntentInstance
 from world.model.patch import Patch, Place, touched_paths

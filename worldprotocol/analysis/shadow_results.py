@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import DecisionMade, ProposalJudged, ProposalShadowed, ProposalSubmitted, ShadowConfigured
+from world.events.policy_events import ProposalShadowed, ShadowConfigured
+from world.events.proposal_events import DecisionMade, ProposalJudged, ProposalSubmitted
 from world.model.decision import Ruling
 from world.read_models.archive import decoded
 from worldprotocol.analysis.ruling_trace import as_ruled

@@ -17,7 +17,7 @@ from projections.tools import ToolSet, tools_of
 from world.code.time_limit import TimeLimit
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
 from world.errors import RefusedError
-from world.events.definitions import ActorRegistered, DomainAdopted
+from world.events.realm_events import ActorRegistered, DomainAdopted
 from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict

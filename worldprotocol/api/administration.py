@@ -8,7 +8,7 @@ from typing import Any
 from world.engine.administration import bind, register, retire_policy
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import ClockConfirmed
+from world.events.clock_events import ClockConfirmed
 from world.model.actor import ActorKind, ActorRef
 from world.pipeline.shadowing import configure_shadow
 from world.pipeline.unit_of_work import UnitOfWork

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from world.core import Domain
-from world.events.definitions import DomainAdopted
+from world.events.realm_events import DomainAdopted
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView

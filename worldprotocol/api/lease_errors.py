@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from world.errors import RefusedError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.session import Rank
 
 __all__ = ["cancelled", "died", "timed_out"]

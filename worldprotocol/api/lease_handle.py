@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from world.engine.lease_commands import LeaseCommands
 from world.errors import RefusedError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.read_models.archive import Archive
 
 __all__ = ["LOST", "LeaseHandle"]

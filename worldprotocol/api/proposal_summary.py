@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from world.errors import RefusedError
-from world.events.definitions import HumanAnswered, HumanTimedOut
+from world.events.proposal_events import HumanAnswered, HumanTimedOut
 from world.read_models.archive import Archive, decoded
 from world.state.proposal import Proposal
 

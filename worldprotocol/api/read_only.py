@@ -11,7 +11,7 @@ from typing import Any
 
 from world.core import recompute
 from world.errors import RefusedError
-from world.events.definitions import WorldSealed
+from world.events.realm_events import WorldSealed
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import ErrorValue, Meta, Snapshot, System
 from world.read_models.archive import Archive, WorldRow, decoded

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import LogFounded
+from world.events.realm_events import LogFounded
 from world.read_models.archive import Archive, decoded
 from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.export.redaction import Redaction

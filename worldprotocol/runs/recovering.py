@@ -18,7 +18,7 @@ from host.confinement.private import remove_left
 from host.environment import HostEnvironment
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import RunClosed, RunOpened, RunRolledBack
+from world.events.run_events import RunClosed, RunOpened, RunRolledBack
 from world.pipeline.unit_of_work import UnitOfWork
 from world.private_files import open_private
 from world.state.realm_state import RealmState

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from world.errors import RefusedError
-from world.events.definitions import (
-    Event,
+from world.events.base import Event
+from world.events.run_events import (
     RunAmended,
     RunClosed,
     RunCompared,

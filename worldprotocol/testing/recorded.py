@@ -10,9 +10,9 @@ from typing import Any, Final
 from authority import Policy
 from world.core import Domain
 from world.errors import RefusedError
-from world.events.definitions import (
+from world.events.base import Event
+from world.events.proposal_events import (
     DecisionMade,
-    Event,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,

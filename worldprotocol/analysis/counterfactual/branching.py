@@ -8,7 +8,9 @@ from itertools import islice
 from typing import Final
 
 from world.errors import RefusedError
-from world.events.definitions import BranchCreated, Event, ProjectionRecorded, ProposalSubmitted
+from world.events.base import Event
+from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
+from world.events.realm_events import BranchCreated
 from world.read_models.archive import Archive, decoded
 from world.read_models.index import WorldIndex
 from worldprotocol.analysis.counterfactual.asked import WhatIf

@@ -10,7 +10,7 @@ from host import Host
 from world.clock import SequentialIds
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
-from world.events.definitions import DomainAdopted
+from world.events.realm_events import DomainAdopted
 from world.klis.resources.resource import ResourceTypes
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody

@@ -10,7 +10,7 @@ import click
 
 from world.clock import SystemClock
 from world.errors import RefusedError
-from world.events.definitions import DecisionMade
+from world.events.proposal_events import DecisionMade
 from world.model.branch_names import HEAD
 from world.pipeline.unit_of_work import KLIS_STREAM
 from world.read_models.archive import decoded

@@ -23,15 +23,11 @@ from world.audit.event_checks import is_canonical, stream_of
 from world.audit.unique_ids import Repeats
 from world.audit.verify import VerificationReport, verify
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import (
-    DomainAdopted,
-    Event,
-    PolicyAdopted,
-    ProposalSubmitted,
-    ShadowConfigured,
-    WorldSealed,
-    decode_event,
-)
+from world.events.base import Event
+from world.events.codec import decode_event
+from world.events.policy_events import PolicyAdopted, ShadowConfigured
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import DomainAdopted, WorldSealed
 from world.log import LogFinding, LoggedEvent, TreeHead, open_log
 from world.log.merkle import Frontier
 from world.model.identity import content_id, intent_key, policy_hash, schema_hash, world_id

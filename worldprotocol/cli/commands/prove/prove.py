@@ -95,7 +95,7 @@ def subject_named(world: Realm, named: str) -> Subject:
 
 
 def _of_proposal(world: Realm, kind: str, proposal_id: str) -> Subject:
-    from world.events.definitions import DecisionMade, ProposalSubmitted
+    from world.events.proposal_events import DecisionMade, ProposalSubmitted
     from world.read_models.archive import decoded
     from worldprotocol.export.proofs.receipt import Subject
 
