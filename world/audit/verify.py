@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from world.audit.event_checks import Checks, is_canonical, is_of_proposal, stream_of
+from world.audit.event_checks import Checks
+from world.audit.event_form import is_canonical, is_of_proposal, stream_of
 from world.audit.index_checks import IndexAudit, table_faults
 from world.audit.replay import (
     ForgottenWorldError,
