@@ -20,7 +20,7 @@ from world.events.proposal_events import ProposalCompleted
 from world.klis.resources.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
 

@@ -19,7 +19,7 @@ from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import KLIS_EVENTS
 from world.klis.manifest import Manifest
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol import Realm
 
 LIMITS = Limits(klis=SETTINGS)

@@ -30,8 +30,8 @@ from world.klis.signature import sign
 from world.limits import Limits
 from world.pipeline.clock_confirmation import later_times
 from world.pipeline.recorded_time import MAX_REST_MS, Evidence
-from world.read_models.archive import decoded
 from world.read_models.clock_jumps import clock_jumps
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal, fold_proposal
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck

@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from world.errors import RefusedError
 from world.events.base import Event
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 
 Reaction = Callable[[], None]
 Schedule = Callable[[Reaction], None]

@@ -35,7 +35,8 @@ from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.recover import recover
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
 from world.pipeline.unit_of_work import MAX_SNAPSHOTS, Task, UnitOfWork, WorkerRegistry
-from world.read_models.archive import Archive, known
+from world.read_models.archive import Archive
+from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import Authority, Executor

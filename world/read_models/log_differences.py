@@ -36,7 +36,8 @@ from world.events.realm_events import (
     WorldSealed,
 )
 from world.log import EventLog, LoggedEvent
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.diff import ValueChange, changes
 
 Progress = Callable[[int, int], None]

@@ -35,7 +35,8 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import WorldSealed
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.lineage import index_damaged, number
 from world.read_models.provenance import projection_before
 

@@ -21,8 +21,9 @@ from world.events.proposal_events import ProposalJudged, ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.model.decision import Ruling
 from world.model.immutable_json import FrozenDict, freeze
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
 from world.read_models.counting import Counts
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.code_fingerprints import CodeThen, watched

@@ -22,7 +22,8 @@ from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from worldprotocol.api.options import CatalogOptions, check_names
 from worldprotocol.api.past_values import PastValuesReader
 

@@ -26,7 +26,7 @@ from world.errors import RefusedError, WorldProtocolError
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.manifest import read_manifest
 from world.klis.session import Rank
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from world.state.ports import BackupService
 from worldprotocol.api.async_calls import in_thread, run_to_end, wait_for_end
 from worldprotocol.api.bootstrap import Follower, LoggedEvent

@@ -17,7 +17,8 @@ from world.errors import RefusedError
 from world.events.realm_events import DomainAdopted, WorldSealed
 from world.limits import Limits
 from world.model.immutable_json import FrozenDict
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from worldprotocol.api.code_fingerprints import changed_computed
 
 __all__ = ["PastValues", "PastValuesReader"]

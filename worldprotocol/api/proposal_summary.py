@@ -7,7 +7,8 @@ from typing import Any
 
 from world.errors import RefusedError
 from world.events.proposal_events import HumanAnswered, HumanTimedOut
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
 
 

@@ -14,8 +14,9 @@ from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import ErrorValue, Meta, Snapshot, System
-from world.read_models.archive import Archive, WorldRow, decoded
+from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
 from world.state.realm_state import Branch, RealmState
 from worldprotocol.api.actions import Actions

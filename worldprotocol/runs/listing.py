@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.events.run_events import RunClosed, RunOpened
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.lineage import index_damaged, number
 
 __all__ = ["RunLine", "list_runs"]

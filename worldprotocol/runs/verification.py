@@ -19,7 +19,8 @@ from world.events.run_events import (
 )
 from world.klis.observation import Declaration, Seen
 from world.klis.triple import Triple, read_triple
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.lineage import number
 
 __all__ = ["VerificationLog", "read_verification", "runs_of"]

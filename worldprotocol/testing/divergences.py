@@ -18,7 +18,7 @@ from world.events.policy_events import PolicyAdopted
 from world.events.proposal_events import ProjectionRecorded
 from world.events.realm_events import WorldSealed
 from world.model.immutable_json import thaw
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from world.read_models.diff import Absent, changes
 from worldprotocol.analysis.recheck.recheck import Divergence, recheck
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection

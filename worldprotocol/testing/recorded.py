@@ -19,7 +19,8 @@ from world.events.proposal_events import (
     ProposalSubmitted,
 )
 from world.model.decision import ENGINE, Ruling
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.ports import Case, History
 from world.state.proposal import Proposal
 from worldprotocol.analysis.ruling_trace import as_ruled

@@ -19,7 +19,7 @@ from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.events.proposal_events import DecisionMade, ProposalFailed
 from world.model.decision import ENGINE, DecisionRecord, Ruling
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.api.bootstrap import EventLog
 
 __all__ = ["Foreseen", "foresee"]

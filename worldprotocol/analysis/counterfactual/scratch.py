@@ -16,7 +16,7 @@ from world.events.proposal_events import HumanAnswered, ProjectionRecorded, Prop
 from world.events.realm_events import BranchCreated, BranchSwitched, DomainAdopted, LogBranched
 from world.log import EventLog, LoggedEvent, NewEvent, is_intact, open_log
 from world.pipeline.unit_of_work import REALM_STREAM
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from world.read_models.index import WorldIndex
 from worldprotocol.analysis.counterfactual.asked import WHATIF
 

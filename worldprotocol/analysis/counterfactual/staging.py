@@ -16,7 +16,8 @@ from world.model.actor import ActorRef
 from world.model.intent import IntentBody
 from world.pipeline.shadowing import configure_shadow
 from world.pipeline.submit import Submission
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.ports import Enforcement
 from world.state.realm_state import RealmState
 from worldprotocol.analysis.counterfactual.asked import WHATIF, Insertion, WhatIf
