@@ -1,14 +1,17 @@
 """The documentation as data: its blocks, its command lines, the codes in the source, and the table of modules.
 
-``python -m tests.documents`` writes anew what pages have from the code: the table of modules in
-``docs/architecture.md`` from their docstrings, and the tables of topics and their parts in
-``docs/reference/log-format.md`` from the events.
+``python -m tests.documents`` regenerates what pages take from the code: the layers of ``docs/architecture.md`` from the
+import contracts, ``docs/reference/modules.md`` and ``docs/reference/api.md`` from the docstrings, and the tables of
+topics and their parts in ``docs/reference/log-format.md`` from the events.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +33,14 @@ WRITTEN = tuple(page for page in PAGES if page.name != "conformance.md")
 """The pages that people write; the other one is made by the tests."""
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
+API_PACKAGES = ("worldprotocol", "projections", "authority", "host", "world.core")
+"""The packages whose ``__all__`` is documented in the API reference."""
+
+API_CLASSES = frozenset({"Realm", "ActionContext", "Domain"})
+"""Classes whose methods are listed too."""
+
+API = ROOT / "docs" / "reference" / "api.md"
+MODULES = ROOT / "docs" / "reference" / "modules.md"
 LOG_FORMAT = ROOT / "docs" / "reference" / "log-format.md"
 
 _FENCE = re.compile(
@@ -119,7 +130,8 @@ def mentions(page: Path) -> Iterator[str]:
     yield from re.findall(r"`(worldctl [^`]+)`", prose(page).replace("\n", " "))
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
+def product_modules() -> Iterator[tuple[str, ast.Module]]:
+    """Yield every module of the five packages: its path and its syntax tree."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
@@ -129,7 +141,7 @@ def _modules() -> Iterator[tuple[str, ast.Module]]:
 def codes_in_source() -> dict[str, str]:
     """Return every error code that the packages can give, with one place where it stands."""
     found: dict[str, str] = {}
-    for path, tree in _modules():
+    for path, tree in product_modules():
         if path in _LISTS:
             continue
         unread = {id(inner) for node in ast.walk(tree) if _is_dunder_all(node) for inner in ast.walk(node)}
@@ -158,11 +170,109 @@ def _is_no_code(text: str) -> bool:
 def module_table() -> str:
     """Return the table of all modules, each with the first sentence of its docstring."""
     lines = ["| module | is |", "|---|---|"]
-    for path, tree in _modules():
-        said = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].replace("``", "`").split())
-        sentence = re.split(r"(?<=[a-z\d)`])\. ", said)[0].rstrip(".:").replace("|", "\\|")
-        lines.append(f"| `{path}` | {sentence} |")
+    for path, tree in product_modules():
+        lines.append(f"| `{path}` | {sentence(ast.get_docstring(tree) or '')} |")
     return "\n".join(lines) + "\n"
+
+
+def layer_tables() -> str:
+    """Return the layers of each package, from the highest to the lowest, as the import contracts state them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    docstrings = {path: ast.get_docstring(tree) or "" for path, tree in product_modules()}
+    lines = []
+    for contract in contracts:
+        for container in contract.get("containers", ()):
+            lines += ["", f"### {container}", "", "| layer | package | contents |", "|---|---|---|"]
+            for number, layer in enumerate(reversed(contract["layers"]), 1):
+                for name in re.split(r" [|:] ", layer):
+                    path = f"{container}/{name}"
+                    said = docstrings.get(f"{path}.py", docstrings.get(f"{path}/__init__.py", ""))
+                    shown = f"{number}*" if ":" in layer else str(number)
+                    lines.append(f"| {shown} | `{name}` | {re.split(r'[:;]| [(]', sentence(said))[0]} |")
+    return "\n".join(lines[1:]) + "\n"
+
+
+def sentence(docstring: str) -> str:
+    """Return the first sentence of a docstring, for a cell of a table."""
+    said = " ".join(docstring.partition("\n\n")[0].replace("``", "`").split())
+    return re.split(r"(?<=[a-z\d)`])\. ", said)[0].rstrip(".:").replace("|", "\\|")
+
+
+def public_names() -> Iterator[tuple[str, str]]:
+    """Yield every package that has public names, with each of them."""
+    for package in API_PACKAGES:
+        for name in importlib.import_module(package).__all__:
+            yield package, name
+
+
+def api_reference() -> str:
+    """Return every public name with its signature and the first sentence of its docstring."""
+    lines: list[str] = []
+    for package, name in public_names():
+        if f"## {package}" not in lines:
+            lines += ["", f"## {package}", ""]
+        value = getattr(importlib.import_module(package), name)
+        if not callable(value) or get_origin(value) is not None:
+            lines.append(f"- `{name}`: {_constant_text(value)}")
+            continue
+        lines.append(f"- `{name}{_signature(value)}`: {sentence(inspect.getdoc(value) or '')}.")
+        if name in API_CLASSES:
+            lines += _methods(value)
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _methods(kind: type) -> list[str]:
+    lines = []
+    for base in kind.__mro__[:-1]:
+        for name in vars(base):
+            if name.startswith("_") or any(line.startswith(f"  - `{name}") for line in lines):
+                continue
+            called = getattr(kind, name)
+            shown = name if not callable(called) else f"{name}{_signature(called)}"
+            lines.append(f"  - `{shown}`: {sentence(inspect.getdoc(called) or '')}.")
+    return sorted(lines)
+
+
+def _constant_text(value: Any) -> str:
+    if isinstance(value, (str, int, tuple)):
+        return f"constant, `{value!r}`."
+    return f"type alias, `{_without_modules(str(value))}`." if get_origin(value) else f"`{type(value).__name__}`."
+
+
+def _signature(called: Any) -> str:
+    """Return the parameters of a callable, with their types as the source writes them."""
+    if getattr(called, "_is_protocol", False):
+        return ""
+    fields = {} if not hasattr(called, "model_fields") else _written_types(called)
+    shown, last = [], None
+    for one in inspect.signature(called, follow_wrapped=not inspect.isclass(called)).parameters.values():
+        if one.name == "self" or one.name.startswith("_"):
+            continue
+        if one.kind is one.KEYWORD_ONLY and last not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL):
+            shown.append("*")
+        kind = fields.get(one.name, one.annotation)
+        kind = kind if isinstance(kind, str) else inspect.formatannotation(kind)
+        type_ = "" if one.annotation is one.empty else f": {_without_modules(kind)}"
+        written = "..." if repr(one.default).startswith("<") or " at 0x" in repr(one.default) else repr(one.default)
+        default = "" if one.default is one.empty else f" = {written}" if type_ else f"={written}"
+        star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        shown.append(f"{star}{one.name}{type_}{default}")
+        last = one.kind
+    return f"({', '.join(shown)})"
+
+
+def _written_types(model: Any) -> dict[str, Any]:
+    """Return the types of a pydantic model's fields, by alias, as the source writes them."""
+    written = {
+        name: kind for base in reversed(model.__mro__) for name, kind in vars(base).get("__annotations__", {}).items()
+    }
+    return {field.alias or name: written[name] for name, field in model.model_fields.items()}
+
+
+def _without_modules(text: str) -> str:
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", text)
 
 
 def topic_table() -> str:
@@ -244,7 +354,9 @@ def _type_name(kind: Any) -> str:
 
 
 GENERATED = {
-    (ARCHITECTURE, "modules"): module_table,
+    (ARCHITECTURE, "layers"): layer_tables,
+    (MODULES, "modules"): module_table,
+    (API, "api"): api_reference,
     (LOG_FORMAT, "topics"): topic_table,
     (LOG_FORMAT, "parts"): parts_table,
 }

@@ -66,7 +66,7 @@ _Text = Annotated[str, Field(min_length=1)]
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
 
 
-class _Intent(TypedDict):
+class _ManifestIntent(TypedDict):
     __pydantic_config__ = _STRICT  # type: ignore[misc]  # where pydantic looks for it
 
     predicate: str
@@ -81,7 +81,7 @@ class _Document(TypedDict):
     ver: Annotated[str, Field(pattern=r"^1\.[0-9]{1,9}$")]
     session_id: _Name
     agent_id: _Name
-    scope: Annotated[list[_Intent], Field(min_length=1)]
+    scope: Annotated[list[_ManifestIntent], Field(min_length=1)]
     priority_timestamp: NotRequired[_Ms]
     ordered: NotRequired[bool]
     issued_at: NotRequired[_Ms]
@@ -90,7 +90,7 @@ class _Document(TypedDict):
 
 
 _DOCUMENT: Final = TypeAdapter[_Document](_Document)
-_FIELDS: Final = frozenset(_Document.__annotations__) | frozenset(_Intent.__annotations__)
+_FIELDS: Final = frozenset(_Document.__annotations__) | frozenset(_ManifestIntent.__annotations__)
 
 
 ENGINE_ONLY: Final = frozenset({"STATE"})
@@ -285,7 +285,7 @@ def _known(location: Sequence[int | str]) -> Iterator[int | str]:
     return (step for step in location if isinstance(step, int) or step in _FIELDS)
 
 
-def _claims(scope: Sequence[_Intent], types: ResourceTypes, settings: KlisSettings) -> Iterator[Claim]:
+def _claims(scope: Sequence[_ManifestIntent], types: ResourceTypes, settings: KlisSettings) -> Iterator[Claim]:
     predicates = [
         read_predicate(intent["predicate"], f"$.scope[{index}].predicate") for index, intent in enumerate(scope)
     ]
