@@ -212,8 +212,7 @@ def manifest_schema(settings: KlisSettings | None = None) -> dict[str, Any]:
     """
     limits = settings or KlisSettings()
     schema = _DOCUMENT.json_schema()
-    definitions = {name.lstrip("_"): told for name, told in schema.pop("$defs").items()}
-    intent = definitions["Intent"]
+    [intent] = schema.pop("$defs").values()
     intent["title"] = "Intent"
     fields = intent["properties"]
     fields["predicate"] = {"title": "Predicate", "enum": list(Predicate)}
@@ -225,7 +224,7 @@ def manifest_schema(settings: KlisSettings | None = None) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": "Intent manifest",
-        "$defs": definitions,
+        "$defs": {"Intent": intent},
     }
 
 
