@@ -172,8 +172,8 @@ def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
         if dotted in topics or dotted.endswith(GROUPS_AND_FILES):
             continue  # a topic of the log, a file, a group of entry points
         assert exists(dotted), f"{shown.name}: {dotted}"
-    for name in re.findall(r"`World\.(\w+)", prose(shown)):
-        assert hasattr(worldprotocol.Realm, name), f"{shown.name}: World.{name}"
+    for name in re.findall(r"`Realm\.(\w+)", prose(shown)):
+        assert hasattr(worldprotocol.Realm, name), f"{shown.name}: Realm.{name}"
 
 
 def test_the_facade_is_documented_name_by_name() -> None:
