@@ -269,7 +269,7 @@ def test_the_whole_configuration_is_documented() -> None:
 
 
 def test_every_topic_is_explained_to_auditors() -> None:
-    assert set(first_cells(section(page("auditor.md"), "## Who, what, when, why"))) == set(TOPICS)
+    assert set(first_cells(section(page("auditor.md"), "## What happened, when and why"))) == set(TOPICS)
 
 
 def test_every_field_of_a_case_is_explained_to_policy_authors() -> None:
