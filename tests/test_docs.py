@@ -1,4 +1,4 @@
-"""Documentation is a test: examples run, links lead somewhere, commands and codes and names exist, tables are whole."""
+"""Documentation is a test: examples run, links resolve, commands, codes and names exist, tables are complete."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def page(name: str) -> str:
 
 
 def first_cells(text: str) -> list[str]:
-    """Return what stands between backticks in the first cells of the tables."""
+    """Return the texts between backticks in the first cells of the tables."""
     return [
         name
         for row in re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE)
