@@ -31,6 +31,9 @@ from world.model.canonical_json import canonical_bytes
 ADDRESS_KEY: Final = "WORLD_LOG"
 """The environment variable with the log's address."""
 
+READ_ONLY_KEY: Final = "WORLD_LOG_READ_ONLY"
+"""The environment variable that opens the log read-only."""
+
 
 class CanonicalTranscoder(JSONTranscoder):
     """The library's JSON transcoder, writing canonical JSON (RFC 8785)."""
@@ -82,7 +85,8 @@ class RecordedEventMapper(Mapper[str]):
 class LogFactory(InfrastructureFactory[TrackingRecorder]):
     """Factory of the library's infrastructure over the log whose address is in ``WORLD_LOG``.
 
-    ``CREATE_TABLE`` (default: yes) creates the store and the log where they are missing. A log stores no tracking
+    ``CREATE_TABLE`` (default: yes) creates the store and the log where they are missing; ``WORLD_LOG_READ_ONLY``
+    (default: no) opens the log without changing a byte, and creates nothing. A log stores no tracking
     records: a consumer of its events stores its own position, beside what it made of the events.
     """
 
@@ -120,9 +124,10 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
             OperationalError: the log cannot be opened.
         """
         if self._log is None:
-            create = strtobool(self.env.get("CREATE_TABLE") or "yes")
+            read_only = bool(strtobool(self.env.get(READ_ONLY_KEY) or "no"))
+            create = not read_only and bool(strtobool(self.env.get("CREATE_TABLE") or "yes"))
             with persistence_errors():
-                self._log = open_log(cast("str", self._address), create=bool(create))
+                self._log = open_log(cast("str", self._address), create=create, read_only=read_only)
         return self._log
 
     def tracking_recorder(self, tracking_recorder_class: type[TrackingRecorder] | None = None) -> TrackingRecorder:
