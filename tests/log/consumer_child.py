@@ -1,7 +1,7 @@
 """An event consumer in a process of its own, which waits at a place where a test kills it.
 
-``consumer_child.py ADDRESS MODE STOP_AT``, with the settings of the view's database in the environment. It prints the position
-of every event, and at the event number STOP_AT (counted from 1; 0 is never) prints ``waiting`` and does nothing more:
+``consumer_child.py ADDRESS MODE STOP_AT``, with the settings of the view's database in the environment. It prints the
+position of every event, and at the event number STOP_AT (counted from 1; 0 is never) prints ``waiting`` and waits:
 
 - ``after``: after the transaction that stores the event and its position;
 - ``inside``: within that transaction, with everything written and nothing committed;
