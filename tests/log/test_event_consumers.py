@@ -25,7 +25,8 @@ from sqlalchemy import make_url
 from tests.patience import PATIENCE_S
 from tests.plugins.backends import fresh_address
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import DecisionMade, WorldSealed
+from world.events.proposal_events import DecisionMade
+from world.events.realm_events import WorldSealed
 from world.log import NewEvent, open_log
 from worldprotocol import ActionContext, Domain, Realm, set_
 from worldprotocol.api.consumers import run_consumer

@@ -21,9 +21,10 @@ from eventsourcing.projection import Projection, ProjectionRunner
 from eventsourcing.utils import EnvType
 
 from world.errors import RefusedError
-from world.events.definitions import Event, LogFounded
+from world.events.base import Event
+from world.events.realm_events import LogFounded
 from world.log import EventLog, LoggedEvent, LogNotification, open_log
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 
 V = TypeVar("V", bound=TrackingRecorder)
 
