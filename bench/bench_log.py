@@ -18,10 +18,9 @@ from typing import Any
 
 import orjson
 
-from world.log import EventLog, GroupCommit, NewEvent, Pending, open_log
+from world.log import Durability, EventLog, GroupCommit, NewEvent, Pending, open_log
 from world.log.audit import verify_tree
 from world.log.merkle import Frontier
-from world.log.store import Durability
 
 COMMITS = 1_500
 STATE = orjson.dumps({"kind": "measured", "text": "x" * 560}, option=orjson.OPT_SORT_KEYS)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.realms import shelf
-from world.log.store import Durability
+from world.log import Durability
 from worldprotocol import Realm
 
 HELD = (10_000,)

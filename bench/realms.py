@@ -9,8 +9,7 @@ from host import EffectRegistry, Host
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, Patch, set_
 from world.engine.protocol import WorldProtocol
-from world.log import EventLog, open_log
-from world.log.store import Durability
+from world.log import Durability, EventLog, open_log
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance
 from world.pipeline.submit import Submission, submit

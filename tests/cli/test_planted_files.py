@@ -29,7 +29,7 @@ MODULES = (
 PACKAGES = ("tomllib", "decimal", "greenlet")
 """Folders without ``__init__.py``, whose modules are planted, too."""
 
-GROUPS = ("projections", "rules", "effects", "resource_types")
+GROUPS = ("projections", "rules", "effects", "resource_types", "storage")
 SALE = '{"type": "sell", "input": {"item": "tea"}}'
 
 ARGUMENTS = {
@@ -129,7 +129,7 @@ class Site:
             "Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n"
         )
         points = "".join(f"[worldprotocol.{group}]\nplanted = planted:all\n" for group in GROUPS)
-        (folder / "planted-1.0.dist-info" / "entry_points.txt").write_text(points)
+        (folder / "planted-1.0.dist-info" / "entry_points.txt").write_text(points + "sqlite = planted:all\n")
 
     def executed(self) -> list[str]:
         """Return which planted modules ran."""

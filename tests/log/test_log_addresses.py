@@ -21,13 +21,13 @@ from world.log.values import TreeHead
 )
 def test_a_path_or_a_sqlite_url_names_a_file(text: str, path: str, name: str) -> None:
     address = parse_address(text)
-    assert (address.backend, address.path, address.name) == ("sqlite", path, name)
+    assert (address.scheme, address.path, address.name) == ("sqlite", path, name)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_a_postgres_url_is_read_by_psycopg(scheme: str) -> None:
     address = parse_address(f"{scheme}://user:secret@host:5433/base?sslmode=require#audit")
-    assert (address.backend, address.name) == ("postgresql", "audit")
+    assert (address.scheme, address.name) == ("postgresql", "audit")
     assert address.url is not None
     assert address.url.drivername == "postgresql+psycopg"
     assert address.url.query["sslmode"] == "require"

@@ -46,7 +46,7 @@ def said_of(address: str) -> str:
         said += f"{parsed} {parsed.store()} {parsed!r}"
     except WorldProtocolError as error:
         return said + f"{error} {error.details} {error!r}"
-    if parsed.backend == "sqlite":
+    if parsed.scheme == "sqlite":
         try:
             open_log(address).close()
         except WorldProtocolError as error:

@@ -93,7 +93,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def sql(address: str, statements: str) -> None:
     """Change the database behind the engine's back."""
     where = parse_address(address)
-    if where.backend == "sqlite":
+    if where.scheme == "sqlite":
         with closing(sqlite3.connect(where.path)) as database:
             database.executescript(statements)
         return
@@ -132,7 +132,7 @@ def test_tables_that_differ_are_named_and_a_rebuild_puts_the_index_right(address
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.slow
 def test_what_differs_in_the_tables_of_the_log_is_named_with_a_way_out(address: str) -> None:
-    changes = [*FOR_GOOD, *(ON_SQLITE if parse_address(address).backend == "sqlite" else ON_POSTGRES)]
+    changes = [*FOR_GOOD, *(ON_SQLITE if parse_address(address).scheme == "sqlite" else ON_POSTGRES)]
     for statements, _ in changes:
         sql(address, statements)
     found = told(address)

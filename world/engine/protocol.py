@@ -413,9 +413,8 @@ class WorldProtocol(Commands):
     def _write(self, transaction: Transaction, work: UnitOfWork, rows: IndexRows, boot: Boot | None) -> None:
         self._add_checkpoints(work, rows)
         self._keep_ledger(work, rows)
-        transaction.append(
-            [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
-        )
+        events = [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
+        self._log.insert_events(events, transaction=transaction)
         rows.write(transaction.cursor())
         if boot is not None:
             transaction.note_clocks(boot, work.at)

@@ -1,35 +1,53 @@
 """The append-only log: events with a Merkle tree over them, in SQLite or PostgreSQL (design section 2).
 
-``open_log`` opens one; ``EventLog.write`` is the only way to append. ``world.log.audit`` checks a stored log,
-``world.log.group_commit`` lets many callers share a commit, ``world.log.persistence`` serves the tools of
-``eventsourcing``.
+``open_log`` opens one. ``EventLog`` is an application recorder of the ``eventsourcing`` library, and its
+``insert_events`` is the way to append. ``world.log.audit`` checks a stored log, ``world.log.group_commit`` lets many
+callers share a commit, ``world.log.persistence`` makes the library's applications find a log, and
+``world.log.backends`` has the databases that store logs.
 """
 
+from world.log.backends.registry import Durability
+from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.following import Follower
 from world.log.group_commit import GroupCommit, Pending
 from world.log.log import EventLog, list_logs, open_log, rebuild_view
 from world.log.merkle import verify_consistency, verify_inclusion
+from world.log.recorder import LogNotification
 from world.log.tables import SqlStatement, compiled
 from world.log.transaction import Transaction
 from world.log.tree import ConsistencyProof, InclusionProof
 from world.log.url import LogAddress, parse_address
-from world.log.values import MAX_EVENT_BYTES, LogFinding, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact
+from world.log.values import (
+    MAX_EVENT_BYTES,
+    NEXT_VERSION,
+    LogFinding,
+    LoggedEvent,
+    NewEvent,
+    TreeHead,
+    event_leaf,
+    is_intact,
+)
 from world.log.views import PersistedView, ViewCursor, ViewState
 
 __all__ = [
     "MAX_EVENT_BYTES",
+    "NEXT_VERSION",
     "ConsistencyProof",
+    "Durability",
     "EventLog",
     "Follower",
     "GroupCommit",
     "InclusionProof",
+    "InvalidEventError",
     "LogAddress",
     "LogFinding",
+    "LogNotification",
     "LoggedEvent",
     "NewEvent",
     "Pending",
     "PersistedView",
     "SqlStatement",
+    "StreamConflictError",
     "Transaction",
     "TreeHead",
     "ViewCursor",

@@ -9,17 +9,21 @@ none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+from eventsourcing.persistence import StoredEvent
 
 from world.errors import RefusedError
-from world.extras import missing_extra
+from world.log.backends.registry import Durability, StoreOptions, storage_backend
 from world.log.migration import find_log, log_names, make_derived_tables
-from world.log.reading import BATCH_BYTES, READ_BATCH, LogReader, next_limit
-from world.log.store import BUSY_TIMEOUT_MS, Durability, Opening, Store
+from world.log.reading import BATCH_BYTES, READ_BATCH, next_limit
+from world.log.recorder import NotificationReader, new_event, persistence_errors
+from world.log.store import BUSY_TIMEOUT_MS, Opening, Store
 from world.log.transaction import Memory, Transaction
 from world.log.url import LogAddress, parse_address
-from world.log.values import MAX_EVENT_BYTES
+from world.log.values import MAX_EVENT_BYTES, NewEvent
 from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_view
 
 __all__ = [
@@ -141,27 +145,15 @@ def open_store(
     where: LogAddress, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int
 ) -> Store:
     """Connect to the database of an address; see ``open_log``."""
-    if where.backend == "sqlite":
-        from world.log.backends.sqlite import SqliteStore
-
-        return SqliteStore(
-            where.path,
-            read_only=read_only,
-            create=create,
-            durability=durability,
-            busy_timeout_ms=busy_timeout_ms,
-        )
-    try:
-        from world.log.backends.postgres import PostgresStore
-    except ImportError:
-        raise missing_extra("Logs on PostgreSQL", "psycopg", "postgres") from None
-
-    assert where.url is not None
-    return PostgresStore(where.url, read_only=read_only, durability=durability, busy_timeout_ms=busy_timeout_ms)
+    options = StoreOptions(read_only=read_only, create=create, durability=durability, busy_timeout_ms=busy_timeout_ms)
+    return storage_backend(where.scheme).open(where, options)
 
 
-class EventLog(LogReader):
-    """An open log; safe to use from many threads. Close it, or use it as a context manager."""
+class EventLog(NotificationReader):
+    """An open log, and an application recorder of the ``eventsourcing`` library.
+
+    Safe to use from many threads. Close it, or use it as a context manager.
+    """
 
     def __init__(
         self,
@@ -204,6 +196,35 @@ class EventLog(LogReader):
                 opening = self._begin()
             with self._transaction(opening) as transaction:
                 yield transaction
+
+    def insert_events(
+        self, stored_events: Sequence[StoredEvent], *, transaction: Transaction | None = None, **_: Any
+    ) -> list[int]:
+        """Append events and return their positions.
+
+        Args:
+            stored_events: in order. Of a ``NewEvent`` the state is taken to be canonical; that of any other stored
+                event is checked, and gets schema version 1.
+            transaction: of ``write``, which commits the events and whose caller applies them to the view; None
+                commits them, with the view, before this method returns.
+
+        Raises:
+            StreamConflictError: ``STREAM_CONFLICT`` (the library's ``IntegrityError``); nothing was appended.
+            InvalidEventError: ``INVALID_EVENT``, ``EVENT_TOO_LARGE`` (the library's ``DataError``).
+            OperationalError: without a transaction, in place of whatever else ``write`` raises, which is its cause.
+
+        Source: docs/architecture.md, "The log".
+        """
+        events = [event if isinstance(event, NewEvent) else new_event(event) for event in stored_events]
+        if transaction is not None:
+            return [logged.position for logged in transaction.append(events)]
+        if not events:
+            return []
+        with persistence_errors(), self.write() as own:
+            logged = own.append(events)
+            if self._view is not None:
+                self._view.apply(own.cursor(), logged)
+        return [event.position for event in logged]
 
     def catch_up_view(self, progress: Progress | None = None) -> None:
         """Apply to the view all events it has not seen, in several transactions; what is done stays done.

@@ -12,15 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 from world.errors import DamagedLogError, RefusedError
+from world.log.errors import StreamConflictError
 from world.log.statements import Statements, statements
 from world.log.tables import FORMAT, FORMAT_VERSION, LOG_SHIFT, SqlStatement
 from world.log.url import Backend
-
-Durability = Literal["full", "normal"]
-"""``full``: a commit survives the loss of power; ``normal``: the last commits may be lost, none is torn."""
 
 Row = tuple[Any, ...]
 
@@ -142,7 +140,7 @@ class Store(ABC):
         """Write the rows and commit.
 
         Raises:
-            RefusedError: ``STREAM_CONFLICT``; nothing was committed.
+            StreamConflictError: ``STREAM_CONFLICT``; nothing was committed.
             WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement was lost, so that both may be;
                 ``LOG_MOVED`` when a file that was opened is not the one under its name.
         """
@@ -294,7 +292,7 @@ def not_found(where: str, name: str, names: Sequence[str]) -> RefusedError:
 def conflict(constraint: str) -> Exception:
     """Return the error for a broken constraint of the events' table."""
     if re.search(r"wp_event[._]stream", constraint):
-        return RefusedError(
+        return StreamConflictError(
             "STREAM_CONFLICT",
             "Another event already has this version in its stream; load the stream again and decide anew.",
         )

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.clock import Boot
-from world.errors import DamagedLogError, RefusedError
+from world.errors import DamagedLogError
+from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.merkle import Chunk, Frontier
 from world.log.statements import events_query
 from world.log.store import Batch, Opening, Store, check_covered, key_range
 from world.log.tables import LOG_SHIFT
 from world.log.tree import gap
-from world.log.values import LoggedEvent, NewEvent, TreeHead, check_event, event_leaf
+from world.log.values import NEXT_VERSION, LoggedEvent, NewEvent, TreeHead, check_event, event_leaf
 from world.log.views import ViewCursor
 
 MAX_STREAMS_REMEMBERED: Final = 65_536
@@ -61,9 +62,9 @@ class Memory:
 
 
 class Transaction:
-    """A write under the log's lock; ``EventLog.write`` gives it and commits it.
+    """A write under the log's lock; ``EventLog.write`` returns it and commits it.
 
-    What is appended is written when the block ends. Nothing that happens in the block is seen by others
+    ``EventLog.insert_events`` appends to it. What is appended is written when the block ends; no reader sees it
     before.
     """
 
@@ -113,11 +114,12 @@ class Transaction:
         """Append events and return them as they will be logged.
 
         Args:
-            events: in order; a ``version`` given must be the next of its stream.
+            events: in order; a version other than ``NEXT_VERSION`` must be the next of its stream.
 
         Raises:
-            RefusedError: ``EVENT_TOO_LARGE``, ``INVALID_EVENT``, or ``STREAM_CONFLICT`` when a given version is
-                not the next one. A version that was not looked up is checked at commit.
+            InvalidEventError: ``EVENT_TOO_LARGE``, ``INVALID_EVENT``.
+            StreamConflictError: ``STREAM_CONFLICT`` when a given version is not the next one. A version that was not
+                looked up is checked at commit.
         """
         position = self.head.size + len(self._appended)
         versions = dict(self._versions)
@@ -125,11 +127,10 @@ class Transaction:
         for event in events:
             check_event(event, self._max_event_bytes)
             position += 1
-            version = versions[event.stream] = self._next_version(event, versions)
-            leaf = event_leaf(event.stream, version, event.topic, event.schema_version, event.state)
-            logged.append(
-                LoggedEvent(position, event.stream, version, event.topic, event.schema_version, event.state, leaf)
-            )
+            stream = event.originator_id
+            version = versions[stream] = self._next_version(event, versions)
+            leaf = event_leaf(stream, version, event.topic, event.schema_version, event.state)
+            logged.append(LoggedEvent(position, stream, version, event.topic, event.schema_version, event.state, leaf))
         self._versions = versions
         self._appended += logged
         return logged
@@ -143,22 +144,23 @@ class Transaction:
         return ViewCursor(self._store.cursor(), self._log_id, self._store.backend)
 
     def _next_version(self, event: NewEvent, versions: dict[str, int]) -> int:
-        last = versions.get(event.stream)
+        stream, expected = event.originator_id, event.originator_version
+        last = versions.get(stream)
         if last is None:
-            last = self._memory.versions.get(event.stream)
+            last = self._memory.versions.get(stream)
         if last is None:
-            if event.version == 1:
+            if expected == 1:
                 return 1  # a new stream, says the caller; the unique constraint contradicts if it is not
-            rows = self._store.within(self._store.sql.version, log_id=self._log_id, stream=event.stream)
+            rows = self._store.within(self._store.sql.version, log_id=self._log_id, stream=stream)
             last = rows[0][0] or 0
-        if event.version not in (None, last + 1):
-            raise RefusedError(
+        if expected not in (NEXT_VERSION, last + 1):
+            raise StreamConflictError(
                 "STREAM_CONFLICT",
-                f"The stream {event.stream} is at version {last}, so the next event is {last + 1} and not "
-                f"{event.version}; load the stream again and decide anew.",
-                stream=event.stream,
+                f"The stream {stream} is at version {last}, so the next event is {last + 1} and not {expected}; load "
+                "the stream again and decide anew.",
+                stream=stream,
                 found=last,
-                given=event.version,
+                given=expected,
             )
         return last + 1
 
@@ -250,7 +252,7 @@ def _event_row(log_id: int, base: int, event: LoggedEvent) -> tuple[Any, ...]:
     try:
         state = event.state.decode()
     except UnicodeDecodeError as error:
-        raise RefusedError("INVALID_EVENT", f"The state of {event.topic} is no UTF-8: {error}.") from None
+        raise InvalidEventError("INVALID_EVENT", f"The state of {event.topic} is no UTF-8: {error}.") from None
     return (
         base + event.position,
         log_id,

@@ -1,5 +1,7 @@
 """Addresses of logs: a SQLAlchemy URL, or the path of a SQLite file, with an optional ``#name``.
 
+The scheme of the URL names the storage back end (``world.log.backends.registry``), which reads the rest of it.
+
 Examples: ``world.db``, ``sqlite:///data/world.db#audit``, ``sqlite:///:memory:``,
 ``postgresql://user@host/db#main``. The name is what follows the last ``#``; without one it is ``main``.
 
@@ -17,16 +19,16 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from world.errors import RefusedError
+from world.log.backends.registry import storage_backend
 from world.masking import URL_START, masked
 
 DEFAULT_NAME: Final = "main"
 MEMORY: Final = ":memory:"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_SQLITE = ("sqlite", "sqlite+pysqlite")
-_POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
 Backend = Literal["sqlite", "postgresql"]
+"""Dialects of SQL that stores understand."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,13 +36,13 @@ class LogAddress:
     """Where a log is kept.
 
     Args:
-        backend: the kind of database.
+        scheme: the storage back end, as it is registered.
         name: the log's name in its store.
-        path: the SQLite file, or ``:memory:``; empty for a server.
-        url: the server's URL; None for SQLite.
+        path: the file of the store, or ``:memory:``; empty for a server.
+        url: the store's URL; None for SQLite, whose path says it all.
     """
 
-    backend: Backend
+    scheme: str
     name: str
     path: str = ""
     url: URL | None = None
@@ -60,7 +62,8 @@ def parse_address(text: str) -> LogAddress:
     """Read a log's address.
 
     Raises:
-        RefusedError: ``INVALID_ADDRESS`` for malformed text, an unknown kind of database, or an invalid name.
+        RefusedError: ``INVALID_ADDRESS`` for malformed text, a scheme without a storage back end, or an invalid name;
+            ``NOT_LOADED`` when the back end cannot be loaded.
     """
     base, mark, name = text.rpartition("#")
     if not mark:
@@ -79,21 +82,10 @@ def parse_address(text: str) -> LogAddress:
         url = make_url(base)
     except (ArgumentError, ValueError):
         raise _invalid(text, "it is no database URL") from None
-    return _from_url(url, name, text)
-
-
-def _from_url(url: URL, name: str, text: str) -> LogAddress:
-    if url.drivername in _SQLITE:
-        if url.host or url.query:
-            raise _invalid(text, "a SQLite URL is sqlite:///path, with neither host nor options")
-        return LogAddress("sqlite", name, path=url.database or MEMORY)
-    if url.drivername in _POSTGRES:
-        if "@" in (url.host or ""):
-            raise _invalid(text, "its server's name has an '@' in it; write %40 for an @ in a password")
-        if re.search("[;=]", url.database or ""):
-            raise _invalid(text, "its database's name has a ';' or '=' in it; options follow a '?'")
-        return LogAddress("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
-    raise _invalid(text, f"logs are kept in SQLite (sqlite) or PostgreSQL (postgresql), not {url.drivername}")
+    try:
+        return storage_backend(url.get_backend_name()).parse(url, name)
+    except (LookupError, ValueError) as error:
+        raise _invalid(text, str(error)) from None
 
 
 def _invalid(text: str, reason: str) -> RefusedError:

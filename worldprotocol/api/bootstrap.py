@@ -40,9 +40,8 @@ from world.events.proposal_events import ProjectionRecorded
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import ResourceTypes
 from world.limits import Limits
-from world.log import EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
+from world.log import Durability, EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
 from world.log.following import Follower
-from world.log.store import Durability
 from world.log.url import MEMORY, parse_address
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
@@ -278,7 +277,7 @@ def log_files(address: str | None) -> list[str]:
     if address is None:
         return []
     place = parse_address(address)
-    if place.backend != "sqlite" or place.path == MEMORY:
+    if place.path in ("", MEMORY):
         return []
     return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal", KEY_ENDING)]
 

@@ -302,11 +302,12 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
                         raise RefusedError(
                             "LOG_NOT_EMPTY", "Somebody appended to the log meanwhile; import into a new one."
                         )
-                    logged = transaction.append(
+                    copies = [
                         NewEvent(event.stream, event.topic, event.schema_version, event.state, event.version)
                         for event in batch
-                    )
-                    view.apply(transaction.cursor(), logged)
+                    ]
+                    log.insert_events(copies, transaction=transaction)
+                    view.apply(transaction.cursor(), transaction.appended)
                 added, size, batch = added + len(batch), item.size, []
                 if log.head() != item:
                     raise DamagedLogError(

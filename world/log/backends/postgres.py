@@ -23,8 +23,9 @@ from psycopg.pq.abc import PGconn
 from sqlalchemy import URL
 
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
+from world.log.backends.registry import Durability
 from world.log.statements import events_query
-from world.log.store import Batch, Cursor, Durability, Opening, Row, Store, conflict, key_range, newest
+from world.log.store import Batch, Cursor, Opening, Row, Store, conflict, key_range, newest
 from world.log.tables import SqlStatement, dialect
 from world.masking import masked
 

@@ -19,12 +19,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
+from world.log.backends.opened_files import OpenedFiles, identity
+from world.log.backends.registry import Durability
 from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
-from world.log.opened_files import OpenedFiles, identity
 from world.log.store import (
     Batch,
     Cursor,
-    Durability,
     Opening,
     Row,
     Store,

@@ -138,14 +138,15 @@ def _mark(scratch: EventLog, view: WorldIndex, at: int) -> None:
     head = scratch.head()
     marked = LogBranched(at=at, size=head.size, root=head.root_hex, by=WHATIF)
     with scratch.write() as transaction:
-        state = encode_event(marked)
-        logged = transaction.append([NewEvent(REALM_STREAM, LogBranched.TOPIC, LogBranched.VERSION, state)])
-        view.apply(transaction.cursor(), logged)
+        event = NewEvent(REALM_STREAM, LogBranched.TOPIC, LogBranched.VERSION, encode_event(marked))
+        scratch.insert_events([event], transaction=transaction)
+        view.apply(transaction.cursor(), transaction.appended)
 
 
 def _append(scratch: EventLog, view: WorldIndex, batch: list[LoggedEvent]) -> None:
     with scratch.write() as transaction:
-        logged = transaction.append(
+        copies = [
             NewEvent(event.stream, event.topic, event.schema_version, event.state, event.version) for event in batch
-        )
-        view.apply(transaction.cursor(), logged)
+        ]
+        scratch.insert_events(copies, transaction=transaction)
+        view.apply(transaction.cursor(), transaction.appended)

@@ -175,7 +175,7 @@ def _read(source: str, scratch: ScratchStore, done: Salvaged) -> int:
     if address.path == MEMORY:
         raise RefusedError("INVALID_ADDRESS", f"{source!r} is a log in memory; name a file or a server.")
     done.name = address.name
-    if address.backend != "sqlite":
+    if address.scheme != "sqlite":
         known = read_server(source, scratch)
         log = _which(scratch, address.store(), address.name) if known is None else known
     elif _looks_like_export(address.path):

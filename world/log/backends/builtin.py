@@ -1,0 +1,79 @@
+"""The storage back ends of this distribution: SQLite files and PostgreSQL servers.
+
+This module imports neither driver; a store's module is imported when a log is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sqlalchemy import URL
+
+from world.extras import missing_extra
+from world.log.backends.registry import StoreOptions
+from world.log.store import Store
+from world.log.url import MEMORY, LogAddress
+
+_POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
+
+
+class SqliteBackend:
+    """Logs in a SQLite file, or in memory."""
+
+    def parse(self, url: URL, name: str) -> LogAddress:
+        """See ``StorageBackend.parse``."""
+        if url.drivername not in ("sqlite", "sqlite+pysqlite"):
+            raise ValueError(f"SQLite is opened by pysqlite (sqlite), not {url.drivername}")
+        if url.host or url.query:
+            raise ValueError("a SQLite URL is sqlite:///path, with neither host nor options")
+        return LogAddress("sqlite", name, path=url.database or MEMORY)
+
+    def open(self, address: LogAddress, options: StoreOptions) -> Store:
+        """See ``StorageBackend.open``."""
+        from world.log.backends.sqlite import SqliteStore
+
+        return SqliteStore(
+            address.path,
+            read_only=options.read_only,
+            create=options.create,
+            durability=options.durability,
+            busy_timeout_ms=options.busy_timeout_ms,
+        )
+
+
+class PostgresBackend:
+    """Logs on a PostgreSQL server, reached by psycopg."""
+
+    def parse(self, url: URL, name: str) -> LogAddress:
+        """See ``StorageBackend.parse``."""
+        if url.drivername not in _POSTGRES:
+            raise ValueError(f"PostgreSQL is reached by psycopg (postgresql), not {url.drivername}")
+        if "@" in (url.host or ""):
+            raise ValueError("its server's name has an '@' in it; write %40 for an @ in a password")
+        if re.search("[;=]", url.database or ""):
+            raise ValueError("its database's name has a ';' or '=' in it; options follow a '?'")
+        return LogAddress("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
+
+    def open(self, address: LogAddress, options: StoreOptions) -> Store:
+        """See ``StorageBackend.open``.
+
+        Raises:
+            RefusedError: ``MISSING_EXTRA`` where psycopg is not installed, and what ``PostgresStore`` raises.
+        """
+        try:
+            from world.log.backends.postgres import PostgresStore
+        except ImportError:
+            raise missing_extra("Logs on PostgreSQL", "psycopg", "postgres") from None
+
+        assert address.url is not None
+        return PostgresStore(
+            address.url,
+            read_only=options.read_only,
+            durability=options.durability,
+            busy_timeout_ms=options.busy_timeout_ms,
+        )
+
+
+SQLITE: Final = SqliteBackend()
+POSTGRESQL: Final = PostgresBackend()
