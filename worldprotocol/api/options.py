@@ -12,7 +12,7 @@ from projections import Pruning
 from projections.catalog import Mode
 from world.clock import Clock, IdSource
 from world.limits import Limits
-from world.log.store import Durability
+from world.log.backends.registry import Durability
 from world.pipeline.unit_of_work import WorkerRegistry
 from world.state.ports import Enforcement
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
