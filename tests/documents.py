@@ -24,7 +24,7 @@ from world.events.shapes import SHAPES
 from world.state.proposal import PROPOSAL_EVENTS
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("world", "projections", "authority", "host", "worldprotocol")
+PACKAGES = ("world", "projections", "authority", "host", "worldprotocol", "conformance")
 PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 WRITTEN = tuple(page for page in PAGES if page.name != "conformance.md")
 """The pages that people write; the other one is made by the tests."""

@@ -47,6 +47,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "run": LazyCommand("run.run:run", "Run a command under leases, held to what it declares."),
         "backups": LazyCommand("run.backups:backups", "List, show, give back and remove backups."),
         "clock": LazyCommand("admin.clock:clock", "Confirm that this machine's clock is right."),
+        "klis": LazyCommand("lease.klis:klis", "Check and sign manifests; bring lease settings into force."),
         "keys": LazyCommand("lease.keys:keys", "Make, register, revoke and list keys of agents."),
     },
     "Look": {
@@ -77,14 +78,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "salvage": LazyCommand("prove.salvage:salvage", "Save what is left of a damaged log."),
         "doctor": LazyCommand("admin.doctor:doctor", "Check the environment and the log; --rebuild the index."),
         "simulate": LazyCommand(
-            "developer.simulate:simulate", "Simulate a realm from a seed, and look for what breaks it."
+            "prove.simulate:simulate", "Simulate a realm from a seed, and look for what breaks it."
         ),
-    },
-    "For other implementations": {
-        "id": LazyCommand("developer.id:identity", "Compute keys, hashes and ids from JSON lines."),
-        "eval": LazyCommand("developer.eval:evaluate", "Evaluate expressions from JSON lines."),
-        "klis": LazyCommand("developer.klis:klis", "Manifests: check, sign; run scenarios and sessions of leases."),
-        "flow": LazyCommand("developer.flow:flow", "Compute, apply, validate and run flows from JSON lines."),
     },
 }
 """All commands by section, in the order in which --help lists them."""

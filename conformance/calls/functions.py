@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from world.klis.calls.commands import argument_list, shell
-from world.klis.calls.literals import UNKNOWN, Flags, ParsedCall, read_calls
-from world.klis.calls.place import CallLocation, Name, malformed
-from world.klis.calls.pure import HANDLES, PURE, PURE_MODULES
+from conformance.calls.commands import argument_list, shell
+from conformance.calls.literals import UNKNOWN, Flags, ParsedCall, read_calls
+from conformance.calls.place import CallLocation, Name, malformed
+from conformance.calls.pure import HANDLES, PURE, PURE_MODULES
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 

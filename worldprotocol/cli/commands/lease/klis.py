@@ -1,4 +1,4 @@
-"""``worldctl klis``: manifests, scenarios and sessions, without a log."""
+"""``worldctl klis``: manifests by hand, and the settings of leases of a log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
 
 if TYPE_CHECKING:
     from world.errors import RefusedError
     from world.klis.manifest import Manifest
-    from worldprotocol.conformance.klis_sessions import Totals
 
 _YAML = click.option(
     "--yaml", is_flag=True, help="Read YAML, also where the file's name or its first character says JSON."
@@ -23,7 +21,7 @@ _YAML = click.option(
 
 @click.group("klis", cls=Group)
 def klis() -> None:
-    """Check and sign intent manifests; run scenarios and sessions of leases on an empty ledger."""
+    """Check and sign intent manifests; bring the settings of [klis] into force."""
 
 
 @klis.command("schema")
@@ -126,94 +124,6 @@ def configure(desk: CommandContext, by: str) -> None:
         settings = world.realm().klis.settings
     told = {"changed": changed, "settings": None if settings is None else settings.to_wire()}
     desk.out.tell(told, "They are in force from now on." if changed else "They are in force already.")
-
-
-@klis.command("run")
-@click.argument("source", metavar="[FILE|-]", default="-")
-@with_desk
-def run(desk: CommandContext, source: str) -> int:
-    r"""Run a scenario on an empty ledger and print the result of each operation, a JSON line each.
-
-    FILE is one case, {"ops": [...]}; a list of cases; {"cases": [...]}; or JSON lines of cases. One case gives bare
-    results; several give {"case", "op", "result"}, where case is its id and op counts from 0. Times are each
-    operation's own t, in ms.
-
-    \b
-    register      agent, priority                            "OK"
-    acquire       agent, session, predicate, resource, ttl?, as?
-                                                             "GRANTED", "WAIT", "DIE" or "REJECT"
-    declare       agent, session, intents                    {verdict, conflicts} or {reject}
-    heartbeat     lease, ttl?                                true where it is in force
-    release       lease                                      true where it was in force
-    revoke        lease, reason                              true where it was in force
-    evict                                                    leases expired since the last evict
-    active                                                   ["agent/session PREDICATE resource"]
-    distinct_ids  leases                                     whether all are leases, and different
-    compat        held, requested                            whether both may stand
-    canonicalize  resource                                   its canonical form or {error}
-    validate      manifest, channel?                         "ACCEPT", {accept: {effective}} or {reject}
-    register_key  agent, key                                 "OK"
-    observe       agent, session, call, declared?, mode?, cwd?, exists?
-                                                             {observed, decision, session, error?}
-    backup_exists lease, dir                                 whether it was backed up before its lease
-
-    An operation that makes no sense gives {"error", "message"}, and exit code 1 at the end.
-    """
-    from worldprotocol.conformance.klis_scenario import LedgerScenario, read_cases
-
-    cases, alone = read_cases(_content(source))
-    wrong = False
-    for case in cases:
-        for number, result in enumerate(LedgerScenario().run(case.ops)):
-            wrong = wrong or (isinstance(result, dict) and "message" in result)
-            desk.out.line(result if alone else {"case": case.name, "op": number, "result": result})
-    return 1 if wrong else 0
-
-
-@klis.command("sessions")
-@click.argument("source", metavar="[FILE|-]", default="-")
-@click.option("--svg", metavar="FILE", help="Draw who held, and who waited for whom and what.")
-@click.option("--rows", type=click.IntRange(min=1), default=40, show_default=True, help="Sessions drawn at most.")
-@click.option("--from", "start", type=click.IntRange(min=0), metavar="MS", help="Draw from this time on.")
-@click.option("--to", "end", type=click.IntRange(min=0), metavar="MS", help="Draw up to this time.")
-@with_desk
-def sessions(desk: CommandContext, source: str, svg: str | None, rows: int, start: int | None, end: int | None) -> None:
-    """Run concurrent sessions in virtual time and print what came of them.
-
-    Each line is {session, agent, start_ms, end_ms, scope}. At start_ms the session asks for the leases of its scope;
-    once granted it holds them for end_ms - start_ms. One that waits stays in the queue, one that dies asks again when
-    its verdict says. At equal times releases come first, then waiting requests, oldest first, then requests by session
-    id. An agent's priority is the time of its first request.
-    """
-    from worldprotocol.cli.support.input_reading import read_lines
-    from worldprotocol.conformance.klis_sessions import read_sessions, run_sessions
-
-    if start is not None and end is not None and end <= start:
-        raise click.UsageError("--to must be later than --from.")
-    plans = read_sessions(read_lines(source))
-    with desk.progress("Running the sessions") as progress:
-        totals, courses = run_sessions(plans, progress=progress)
-    if svg is not None:
-        from worldprotocol.analysis.timeline import draw
-
-        name = "sessions" if source == "-" else Path(source).name
-        with open_private(svg) as file:
-            file.write(draw(courses, title=f"Leases of {name}", rows=rows, start=start, end=end).encode())
-    if desk.json:
-        desk.out.document(totals.to_wire())
-    else:
-        desk.out.table(("total", "value"), _rows(totals))
-
-
-def _rows(totals: Totals) -> list[tuple[str, str]]:
-    from worldprotocol.analysis.timeline import duration
-
-    told = totals.to_wire()
-    verdicts = told.pop("verdicts")
-    rows = [(name.replace("_", " "), f"{value}") for name, value in told.items() if not name.endswith("_ms")]
-    times = {name: told[f"{name}_ms"] for name in ("total_wait", "max_wait")}
-    rows += [(name.replace("_", " "), f"{ms} ms ({duration(ms)})") for name, ms in times.items()]
-    return rows + [(f"verdicts {status}", f"{count}") for status, count in verdicts.items()]
 
 
 def _content(source: str) -> bytes:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from worldprotocol.conformance.klis_observing import GIVEN_UP, ScratchWorkspace
-from worldprotocol.conformance.klis_scenario import LedgerScenario
+from conformance.klis_observing import GIVEN_UP, ScratchWorkspace
+from conformance.klis_scenario import LedgerScenario
 
 
 def observe(call: str, **more: Any) -> dict[str, Any]:

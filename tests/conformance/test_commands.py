@@ -1,4 +1,4 @@
-"""``worldctl id``, ``eval`` and ``flow`` answer the vectors, each file in one process."""
+"""``python -m conformance id``, ``eval`` and ``flow`` answer the vectors, each file in one process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from conformance.vectors import marked, read_expression_case, unmarked
 from tests.cli.realm import CliRealm
 from tests.core.test_expression_vectors import same
 from tests.core.test_flow_vectors import DEVIATIONS
 from world.model.canonical_json import canonical_text
 from world.model.identity import content_id, snapshot_hash, world_id
-from worldprotocol.conformance.vectors import marked, read_expression_case, unmarked
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
@@ -31,7 +31,7 @@ def lines_of(given: list[dict[str, Any]]) -> str:
     ("kind", "name"), [("intent-key", "intent_key"), ("catalog", "catalog_hash"), ("snapshot", "snapshot_hash")]
 )
 def test_ids_are_as_the_vectors_say(tmp_path, kind, name):
-    said = CliRealm(tmp_path)("id", kind, given=lines_of(cases(name)))
+    said = CliRealm(tmp_path, "conformance")("id", kind, given=lines_of(cases(name)))
     assert said.lines == [case["expected"] for case in cases(name)]
 
 
@@ -44,7 +44,7 @@ def test_a_world_id_follows_from_schema_snapshot_and_parent(tmp_path):
         {"schemaHash": schema, "snapshot": snapshot, "parentWorldId": parent},
     ]
     (tmp_path / "worlds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in given))
-    said = CliRealm(tmp_path)("id", "world", "worlds.jsonl")
+    said = CliRealm(tmp_path, "conformance")("id", "world", "worlds.jsonl")
     assert [one["worldId"] for one in said.lines] == [world_id(schema, hashed, above) for above in (None, parent)]
     assert {one["contentId"] for one in said.lines} == {content_id(schema, hashed)}
 
@@ -62,7 +62,9 @@ def test_a_bad_line_gives_an_error_in_its_place_and_exit_code_1_at_the_end(tmp_p
         '{"schemaHash": "x", "schemaHash": "y", "body": {"type": "a"}}',
         "\x00",
     ]
-    said = CliRealm(tmp_path)("id", "intent-key", given="\n".join(wrong) + "\n" + lines_of([good]), code=1)
+    said = CliRealm(tmp_path, "conformance")(
+        "id", "intent-key", given="\n".join(wrong) + "\n" + lines_of([good]), code=1
+    )
     assert [one["error"]["code"] for one in said.lines[:-1]] == [
         "MALFORMED_JSON", "INVALID_VALUE", "INVALID_VALUE", "NOT_CANONICAL", "INVALID_VALUE", "INVALID_VALUE",
         "NOT_CANONICAL", "MALFORMED_JSON", "MALFORMED_JSON",
@@ -73,7 +75,7 @@ def test_a_bad_line_gives_an_error_in_its_place_and_exit_code_1_at_the_end(tmp_p
 
 @pytest.mark.requirement("HC-flow")
 def test_expressions_have_the_values_of_their_vectors(tmp_path):
-    out = CliRealm(tmp_path)("eval", given=lines_of(cases("expression"))).out.splitlines()
+    out = CliRealm(tmp_path, "conformance")("eval", given=lines_of(cases("expression"))).out.splitlines()
     answers = [read_expression_case(line) for line in out]
     expected = read_expression_case((VECTORS / "expression.json").read_text())["cases"]
     wrong = [case["name"] for case, answer in zip(expected, answers, strict=True) if not same(answer, case["expected"])]
@@ -81,7 +83,7 @@ def test_expressions_have_the_values_of_their_vectors(tmp_path):
 
 
 def test_an_expression_reads_what_its_line_or_the_named_context_gives_and_nothing_else(tmp_path):
-    realm = CliRealm(tmp_path)
+    realm = CliRealm(tmp_path, "conformance")
     (tmp_path / "mine.json").write_text('{"data": {"a": {"$vec": "2.5"}}}')
     get = '{"expr": {"kind": "get", "path": "a"}}\n'
     assert realm("eval", given=get).json == {"ok": True, "value": None}
@@ -108,7 +110,7 @@ def test_an_expression_reads_what_its_line_or_the_named_context_gives_and_nothin
 )
 def test_a_line_with_surroundings_of_the_wrong_type_is_refused_by_name(tmp_path, given, message):
     line = json.dumps({"expr": {"kind": "get", "path": "a"}, **given})
-    said = CliRealm(tmp_path)("eval", given=line + "\n", code=1)
+    said = CliRealm(tmp_path, "conformance")("eval", given=line + "\n", code=1)
     error = said.json["error"]
     assert (error["code"], error["line"]) == ("INVALID_VALUE", 1)
     assert error["message"].startswith(message)
@@ -117,17 +119,22 @@ def test_a_line_with_surroundings_of_the_wrong_type_is_refused_by_name(tmp_path,
 
 def test_a_context_file_with_surroundings_of_the_wrong_type_is_refused_before_any_line(tmp_path):
     (tmp_path / "mine.json").write_text('{"data": [1]}')
-    said = CliRealm(tmp_path)("eval", "--context", "mine.json", given='{"expr": {"kind": "lit", "value": 1}}\n', code=2)
+    said = CliRealm(tmp_path, "conformance")(
+        "eval", "--context", "mine.json", given='{"expr": {"kind": "lit", "value": 1}}\n', code=2
+    )
     assert "INVALID_VALUE" in said.err
     assert '--context: "data" must be an object, not an array' in said.err
     (tmp_path / "list.json").write_text("[1]")
-    assert "must be a JSON object" in CliRealm(tmp_path)("eval", "--context", "list.json", given="", code=2).err
+    assert (
+        "must be a JSON object"
+        in CliRealm(tmp_path, "conformance")("eval", "--context", "list.json", given="", code=2).err
+    )
 
 
 @pytest.mark.requirement("HC-flow", "HC-compute")
 def test_flows_end_as_their_vectors_say_but_for_the_listed_deviations(tmp_path):
     given = cases("flow")
-    answers = CliRealm(tmp_path)("flow", given=lines_of(given)).lines
+    answers = CliRealm(tmp_path, "conformance")("flow", given=lines_of(given)).lines
     differ = set()
     for case, answer in zip(given, answers, strict=True):
         if canonical_text(answer) != canonical_text(case["expected"]):
@@ -137,8 +144,18 @@ def test_flows_end_as_their_vectors_say_but_for_the_listed_deviations(tmp_path):
 
 def test_a_flow_line_that_makes_no_sense_is_an_error_and_no_crash(tmp_path):
     given = '{"op": "dance"}\n{"op": "compute"}\n{"op": ["x"]}\n{"op": "compute", "schema": {}, "snapshot": 1}\n'
-    said = CliRealm(tmp_path)("flow", given=given, code=1)
+    said = CliRealm(tmp_path, "conformance")("flow", given=given, code=1)
     assert [set(one) for one in said.lines] == [{"error"}] * 4
+
+
+def test_patches_are_applied_with_the_context_of_the_line_and_no_other(tmp_path):
+    given = next(case for case in cases("flow") if case["input"]["op"] == "apply")
+    bare = {**given, "input": {name: value for name, value in given["input"].items() if name != "context"}}
+    said = CliRealm(tmp_path, "conformance")("flow", given=lines_of([given, bare]), code=1).lines
+    assert canonical_text(said[0]) == canonical_text(given["expected"])
+    assert said[1]["error"] == {
+        "code": "INVALID_VALUE", "message": "The line lacks 'context'.", "details": {}, "line": 2,
+    }  # fmt: skip
 
 
 def test_numbers_that_json_cannot_carry_are_marked_and_read_back():

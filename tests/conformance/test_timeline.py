@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldprotocol.analysis.timeline import draw, duration, select
-from worldprotocol.conformance.klis_sessions import SessionTimes, read_sessions, run_sessions
+from conformance.klis_sessions import SessionTimes, read_sessions, run_sessions
+from conformance.timeline import draw, select
+from worldprotocol.duration_text import duration
 
 SVG = "{http://www.w3.org/2000/svg}"
 

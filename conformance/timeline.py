@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from worldprotocol.conformance.klis_sessions import Phase, SessionTimes
+from conformance.klis_sessions import Phase, SessionTimes
+from worldprotocol.duration_text import duration
 
-__all__ = ["draw", "duration", "select"]
+__all__ = ["draw", "select"]
 
 _LEFT, _PLOT, _RIGHT = 250, 760, 360
 _TOP, _ROW, _BOTTOM = 88, 18, 44
@@ -27,22 +28,7 @@ _STEPS: Final = (
     *(base * _HOUR for base in (1, 2, 3, 6, 12)),
     *(base * _DAY * 10**power for power in range(12) for base in (1, 2, 5)),
 )
-_UNITS: Final = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_SECOND, "s"), (1, "ms"))
 _NO_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def duration(ms: int) -> str:
-    """Return a time span in its two largest units, such as ``1 d 23 h``."""
-    parts = []
-    for size, unit in _UNITS:
-        count, ms = divmod(ms, size)
-        if count:
-            parts.append(f"{count} {unit}")
-        elif parts:
-            break
-        if len(parts) == 2:
-            break
-    return " ".join(parts) or "0"
 
 
 def select(

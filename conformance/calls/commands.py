@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from world.klis.calls.options import Arguments, arguments
-from world.klis.calls.place import CallLocation, Name, malformed
-from world.klis.calls.sed import touches_more
-from world.klis.calls.transfers import curl, wget
-from world.klis.calls.words import Redirect, ShellCommand, commands
+from conformance.calls.options import Arguments, arguments
+from conformance.calls.place import CallLocation, Name, malformed
+from conformance.calls.sed import touches_more
+from conformance.calls.transfers import curl, wget
+from conformance.calls.words import Redirect, ShellCommand, commands
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from world.klis.calls.place import Name
+from conformance.calls.place import Name
 
 __all__ = ["Arguments", "arguments"]
 

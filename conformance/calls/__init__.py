@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from world.klis.calls.commands import shell
-from world.klis.calls.functions import functions
-from world.klis.calls.place import CallLocation, malformed
+from conformance.calls.commands import shell
+from conformance.calls.functions import functions
+from conformance.calls.place import CallLocation, malformed
 from world.klis.observation import Seen
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import STANDARD, ResourceTypes

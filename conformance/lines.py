@@ -1,4 +1,4 @@
-"""What ``id``, ``eval`` and ``flow`` share: a JSON line in, a JSON line out."""
+"""JSON lines in, JSON lines out: what the commands ``id``, ``eval`` and ``flow`` share."""
 
 from __future__ import annotations
 

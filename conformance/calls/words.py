@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from world.klis.calls.place import Name, malformed
+from conformance.calls.place import Name, malformed
 
 __all__ = ["Redirect", "ShellCommand", "commands"]
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.klis_scenario import OPS, LedgerScenario, read_cases
 from tests.cli.realm import CliRealm
 from world.errors import RefusedError
-from worldprotocol.conformance.klis_scenario import OPS, LedgerScenario, read_cases
 
 TEXT: Final = (Path(__file__).resolve().parents[1] / "vectors" / "klis.json").read_bytes()
 CASES: Final[list[dict[str, Any]]] = json.loads(TEXT)["cases"]
@@ -69,7 +69,7 @@ def test_every_group_is_there():
 @pytest.mark.requirement("KP-5a", "KP-2a", "KM-6.1")
 def test_the_command_line_gives_the_same_results_for_all_cases_at_once(tmp_path):
     (tmp_path / "cases.json").write_text(json.dumps({"cases": CASES}))
-    lines = CliRealm(tmp_path)("klis", "run", "cases.json").lines
+    lines = CliRealm(tmp_path, "conformance")("klis-run", "cases.json").lines
     results: dict[str, list[Any]] = {}
     for line in lines:
         assert set(line) == {"case", "op", "result"}
@@ -79,12 +79,12 @@ def test_the_command_line_gives_the_same_results_for_all_cases_at_once(tmp_path)
 
 
 def test_one_case_gives_bare_results_and_several_are_read_in_each_form(tmp_path):
-    realm = CliRealm(tmp_path)
+    realm = CliRealm(tmp_path, "conformance")
     one = next(case for case in CASES if case["id"] == "IDENTITY-011")
-    assert realm("klis", "run", "-", given=json.dumps(one)).lines == one["expect"]
+    assert realm("klis-run", "-", given=json.dumps(one)).lines == one["expect"]
     two = CASES[:2]
     forms = (json.dumps(two), json.dumps({"cases": two}), "".join(json.dumps(case) + "\n" for case in two))
-    told = [realm("klis", "run", given=form).lines for form in forms]
+    told = [realm("klis-run", given=form).lines for form in forms]
     assert told[0] == told[1] == told[2]
     assert {line["case"] for line in told[0]} == {case["id"] for case in two}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from world.klis.calls.place import malformed
+from conformance.calls.place import malformed
 
 __all__ = ["UNKNOWN", "Flags", "ParsedCall", "Unknown", "read_calls"]
 

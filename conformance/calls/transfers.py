@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from world.klis.calls.options import Arguments, arguments
-from world.klis.calls.place import CallLocation, Name, malformed
+from conformance.calls.options import Arguments, arguments
+from conformance.calls.place import CallLocation, Name, malformed
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.calls import MAX_CALL_CHARS, read_call
 from world.errors import RefusedError
-from world.klis.calls import MAX_CALL_CHARS, read_call
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
 from world.klis.resources.names import NameComparison

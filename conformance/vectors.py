@@ -260,7 +260,7 @@ def run_compute(given: Given) -> dict[str, Any]:
         domain,
         Snapshot.from_wire(given["snapshot"]),
         _invocation(given["intent"]),
-        ComputeContext(given["context"]["now"], given["context"]["randomSeed"]),
+        _context(given["context"]),
     )
     patches = [patch.to_wire() for patch in done.patches] if _has_run(done) else None
     return {"status": done.status, "patches": patches, "terminatedBy": None} | outcome(done.snapshot)
@@ -274,7 +274,7 @@ def run_apply(given: Given) -> dict[str, Any]:
     """Apply patches to a snapshot."""
     domain = Domain.of_schema(unchecked_schema(given["schema"]))
     patches = [Patch.from_wire(patch) for patch in given["patches"]]
-    return outcome(apply(domain, Snapshot.from_wire(given["snapshot"]), patches, ComputeContext(2000, "seed")))
+    return outcome(apply(domain, Snapshot.from_wire(given["snapshot"]), patches, _context(given["context"])))
 
 
 def run_validate(given: Given) -> dict[str, Any]:
@@ -319,6 +319,10 @@ def _run_intent(
             journal[requirement.id] = EffectAnswer(patches=tuple(map(Patch.from_wire, answer["patches"])))
         done = compute(domain, snapshot, _invocation(intent), context, journal)
     return done.status, done.snapshot
+
+
+def _context(given: Given) -> ComputeContext:
+    return ComputeContext(given["now"], given["randomSeed"])
 
 
 def _invocation(intent: Given) -> Invocation:

@@ -2,7 +2,7 @@
 
 An operation gives one plain value; a refusal is a value too (``{"reject": CODE}``), and only an operation that makes no
 sense in itself is told as ``{"error": CODE, "message"}``. Nothing here has rules of its own: manifests are read by
-``world.klis.manifest``, leases are the lease desk's, calls are read by ``world.klis.calls`` and held against what was
+``world.klis.manifest``, leases are the lease desk's, calls are read by ``conformance.calls`` and held against what was
 declared by the watch of the host.
 """
 
@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from conformance.calls import read_call
+from conformance.klis_observing import Observing, ScratchWorkspace, lease_wire, read_declared
 from world.errors import RefusedError
 from world.events.definitions import Event, LeasesExpired, VerdictGiven
-from world.klis.calls import read_call
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -28,7 +29,6 @@ from world.klis.session import Lease, Session
 from world.klis.settings import KlisSettings
 from world.klis.signature import key_id, verify
 from world.klis.triple import Triple, read_triple
-from worldprotocol.conformance.klis_observing import Observing, ScratchWorkspace, lease_wire, read_declared
 
 __all__ = ["OPS", "LedgerScenario", "ScenarioCase", "read_cases"]
 

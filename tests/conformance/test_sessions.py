@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
+from conformance.klis_sessions import SessionPlan, SessionTimes, read_sessions, run_sessions
 from world.errors import RefusedError
 from world.events.definitions import Event, VerdictGiven
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from worldprotocol.cli.support.input_reading import read_lines
-from worldprotocol.conformance.klis_sessions import SessionPlan, SessionTimes, read_sessions, run_sessions
 
 WORKLOAD: Final = Path(__file__).resolve().parents[2] / "examples" / "repository" / "sessions.jsonl"
 
