@@ -48,7 +48,17 @@ from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.exit_codes import exit_code_of
 
 README = ROOT / "README.md"
-GROUPS_AND_FILES = (".db", ".toml", ".rules", ".effects", ".projections", ".resource_types")
+GROUPS_AND_FILES = (
+    ".db",
+    ".toml",
+    ".rules",
+    ".effects",
+    ".projections",
+    ".resource_types",
+    ".bindings",
+    ".views",
+    ".commands",
+)
 EXAMPLE = "example: tests run this block"
 RUN = [page for page in WRITTEN if any(block.language in ("python", "console") for block in blocks(page))]
 
