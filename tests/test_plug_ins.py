@@ -1,7 +1,10 @@
-"""What installed packages plug in by entry points: each kind of thing is one class in a package outside of the product."""
+"""What installed packages plug in by entry points: each thing is one class or function outside of the product."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,46 @@ class LimitBinding(AnyOneBinding):
         if count > self.most:
             return ask_people(case, self.asking, self.label)
         return Ruling("approve", self.label, f"{count} of at most {self.most}", case.intent.body.scope_proposal)
+'''
+
+VIEW: Final = '''
+"""A view: how many events each topic has."""
+
+from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, delete, insert, update
+
+from world.log import compiled
+
+
+class Topics:
+    name = "topics"
+    version = 1
+    metadata = MetaData()
+    table = Table(
+        "acme_topics",
+        metadata,
+        Column("log_id", Integer, primary_key=True, autoincrement=False),
+        Column("topic", Text, primary_key=True),
+        Column("events", Integer, nullable=False),
+    )
+
+    def clear(self, cursor):
+        mine = self.table.c.log_id == bindparam("log_id")
+        cursor.run(compiled(delete(self.table).where(mine), cursor.backend), log_id=cursor.log_id)
+
+    def apply(self, cursor, events):
+        here = (self.table.c.log_id == bindparam("of_log"), self.table.c.topic == bindparam("of_topic"))
+        more = update(self.table).values(events=self.table.c.events + 1).where(*here).returning(self.table.c.events)
+        for event in events:
+            cursor.run(compiled(more, cursor.backend), of_log=cursor.log_id, of_topic=event.topic)
+            if cursor.fetchone() is None:
+                row = {"log_id": cursor.log_id, "topic": event.topic, "events": 1}
+                cursor.run(compiled(insert(self.table), cursor.backend), **row)
+            if event.topic == FAILS_AT:
+                raise ValueError(f"no {event.topic} here")
+
+
+FAILS_AT = None
+view = Topics()
 '''
 
 
@@ -89,3 +132,54 @@ def test_without_the_package_its_bindings_reject_and_the_log_is_replayed_all_the
     rejected = bare("submit", "--intents", "-", "--json", given=sale("bot"), code=1).json
     assert rejected["decision"]["reason"].startswith("A binding is an object whose kind is one of auto_approve, ")
     assert "'limit'" in rejected["decision"]["reason"]
+
+
+def counted(realm: RealmWithPackages) -> dict[str, int]:
+    """Return what the view of the package holds."""
+    with closing(sqlite3.connect(realm.folder / "world.db")) as database:
+        return dict(database.execute("SELECT topic, events FROM acme_topics").fetchall())
+
+
+def topics(realm: RealmWithPackages) -> dict[str, int]:
+    """Return what it should hold."""
+    return dict(Counter(event["topic"] for event in realm("log", "--json").lines))
+
+
+def health(realm: RealmWithPackages, code: int = 0) -> tuple[bool, str]:
+    [check] = [one for one in realm("doctor", "--json", code=code).json["checks"] if one["check"] == "view topics"]
+    return check["ok"], check["found"]
+
+
+@pytest.mark.requirement("CARD-log")
+def test_a_package_adds_a_view_that_is_kept_with_every_commit(realm, site):
+    install(site, "acme_topics", VIEW, {"worldprotocol.views": "topics = view"})
+    submitted(realm, "ann", 1)
+    assert counted(realm) == topics(realm)
+    size = sum(counted(realm).values())
+    assert health(realm) == (True, f"version 1, up to event {size}")
+    submitted(without_packages(realm), "ann", 1)
+    assert sum(counted(realm).values()) == size
+    assert health(realm, code=1) == (False, f"version 1, up to event {size}")
+    submitted(realm, "ann", 1)
+    assert counted(realm) == topics(realm)
+    with closing(sqlite3.connect(realm.folder / "world.db")) as database, database:
+        database.execute("UPDATE acme_topics SET events = 7")
+    realm("doctor", "--rebuild")
+    assert counted(realm) == topics(realm)
+    realm("verify")
+
+
+@pytest.mark.requirement("CARD-log")
+def test_a_view_that_fails_keeps_no_commit_from_being_made(realm, site):
+    failing = VIEW.replace("FAILS_AT = None", 'FAILS_AT = "proposal.completed"')
+    install(site, "acme_topics", failing, {"worldprotocol.views": "topics = view"})
+    before = topics(realm)
+    submitted(realm, "ann", 1)
+    assert counted(realm) == before
+    assert topics(realm)["proposal.completed"] == 1
+    assert health(realm, code=1) == (False, f"version 1, up to event {sum(before.values())}")
+    said = realm("doctor", "--rebuild", code=1).err
+    assert "The view topics could not be kept: ValueError: no proposal.completed here." in said
+    (site / "acme_topics.py").write_text(VIEW)
+    realm("doctor", "--rebuild")
+    assert counted(realm) == topics(realm)

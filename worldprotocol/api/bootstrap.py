@@ -52,6 +52,7 @@ from world.model.snapshot import Snapshot
 from world.model.source import SourceEvent
 from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.index import WorldIndex
+from world.read_models.packaged_views import PackagedViews
 from world.state.ports import Enforcement
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
 from worldprotocol.api.ticker import Ticker
@@ -224,7 +225,13 @@ def bootstrap(
         clock=clock,
     )
     log = _opened_log(address, parts.limits, create=create, durability=durability, progress=progress)
-    protocol = _protocol(log, parts, clock or SystemClock(), workers or ProcessWorkers())
+    try:
+        views = PackagedViews.installed(time_limit=TimeLimit(parts.limits.max_call_ms))
+        views.catch_up(log, progress)
+    except BaseException:
+        log.close()
+        raise
+    protocol = _protocol(log, parts, clock or SystemClock(), workers or ProcessWorkers(), views)
     if clock is None:  # a clock of the caller's own passes as the caller says
         protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
     return log, parts, protocol
@@ -359,7 +366,9 @@ def secrets_of(told: SecretsConfig | None, address: str | None, folder: Path | N
     return Secrets([made[name] for name in told.order if name in made], key=Path(key), uses=told.uses)
 
 
-def _protocol(log: EventLog, parts: Components, clock: Clock, workers: WorkerRegistry) -> WorldProtocol:
+def _protocol(
+    log: EventLog, parts: Components, clock: Clock, workers: WorkerRegistry, views: PackagedViews
+) -> WorldProtocol:
     return WorldProtocol(
         log,
         domain=parts.domain,
@@ -370,19 +379,26 @@ def _protocol(log: EventLog, parts: Components, clock: Clock, workers: WorkerReg
         workers=workers,
         limits=parts.limits,
         types=ResourceTypes.installed(),
+        views=views,
     )
 
 
 def rebuild_index(
     address: str, limits: Limits | None = None, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Build a log's index anew and return how many events it covers; no domain is needed.
+    """Build a log's index and the views of packages anew and return how many events they cover; no domain is needed.
 
     Raises:
-        RefusedError: what opening the log refuses.
+        RefusedError: what opening the log refuses; ``VIEW_FAILED`` and what else the views of packages refuse.
         DamagedLogError: the events themselves are damaged.
     """
-    return rebuild_view(address, WorldIndex(checkpoint_every=(limits or Limits()).checkpoint_every), progress=progress)
+    index = WorldIndex(checkpoint_every=(limits or Limits()).checkpoint_every)
+    size = rebuild_view(address, index, progress=progress)
+    views = PackagedViews.installed()
+    if views.names:
+        with open_log(address, view=index) as log:
+            views.rebuild(log, progress)
+    return size
 
 
 def open_for_reading(address: str) -> EventLog:
