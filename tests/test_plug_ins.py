@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.cli.realm import FOUND, sale
+from tests.cli.realm import COUNTER, FOUND, sale
 from tests.outside import RealmWithPackages, install
 
 BINDING: Final = '''
@@ -73,6 +73,45 @@ class Topics:
 
 FAILS_AT = None
 view = Topics()
+'''
+
+EFFECT: Final = '''
+"""A handler of an effect."""
+
+from worldprotocol import handler
+
+
+@handler("bank.charge")
+def bank(params, call):
+    return {"receipt": f"package-{params['amount']}"}
+'''
+
+COMMAND: Final = '''
+"""A command: how many items were sold."""
+
+import click
+
+from worldprotocol.cli.support.command_context import command
+
+
+@command("sold")
+@click.option("--double", is_flag=True, help="Count everything twice.")
+def sold(desk, double):
+    """Print how many items were sold."""
+    with desk.look() as world:
+        count = world.data()["sold"] * (2 if double else 1)
+    desk.out.tell({"sold": count}, f"{count} items were sold.")
+
+
+nothing = "no command"
+'''
+
+RESOURCE_TYPE: Final = '''
+"""A type of resources: topics of a message broker, whose names are a hierarchy."""
+
+from world.klis.resources.resource import ResourceType
+
+topic = ResourceType("TOPIC", "opaque", separator=".")
 '''
 
 
@@ -183,3 +222,44 @@ def test_a_view_that_fails_keeps_no_commit_from_being_made(realm, site):
     (site / "acme_topics.py").write_text(VIEW)
     realm("doctor", "--rebuild")
     assert counted(realm) == topics(realm)
+
+
+@pytest.mark.requirement("CARD-log")
+def test_a_package_adds_a_handler_of_effects(tmp_path, site):
+    install(site, "acme_bank", EFFECT, {"worldprotocol.effects": "bank = bank"})
+    realm = RealmWithPackages(tmp_path, site=site)
+    realm("init", "--domain", f"{COUNTER}:counter")
+    realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
+    realm("submit", "charge", "--actor", "ann", "--input", '{"amount": 5}')
+    assert realm("state", "--json").json["data"]["receipts"] == ["package-5"]
+    realm("recheck")
+
+
+def test_a_package_adds_a_command_that_no_other_one_imports(realm, site):
+    offers = "sold = sold\nverify = sold\nbroken = nothing\nNot-A-Name = sold"
+    install(site, "acme_sales", COMMAND, {"worldprotocol.commands": offers})
+    submitted(realm, "ann", 3)
+    assert realm("sold", "--json").json == {"sold": 3}
+    assert realm("sold", "--double").out == "6 items were sold.\n"
+    listed = realm("--help").out.partition("From packages:\n")[2].split("\n")
+    assert [line.split()[0] for line in listed if line] == ["broken", "sold"]
+    assert "From the installed package acme_sales." in listed[1]
+    assert "Count everything twice." in realm("sold", "--help").out
+    assert realm("verify", "--json").json.get("sold") is None  # a package replaces no command
+    assert "Did you mean 'sold'?" in realm("soldd", code=2).err
+    assert realm("broken", "--json", code=2).json["error"]["code"] == "NOT_LOADED"
+    (site / "acme_sales.py").write_text("raise SystemExit('imported')")
+    for words in (["--help"], ["verify"], ["verify", "--help"]):
+        assert "imported" not in realm(*words).err
+    assert realm("sold", "--json", code=2).json["error"]["code"] == "NOT_LOADED"
+
+
+@pytest.mark.requirement("KP-6", "CARD-replay")
+def test_a_package_adds_a_type_of_resources_and_the_log_is_replayed_without_it(realm, site):
+    install(site, "acme_broker", RESOURCE_TYPE, {"worldprotocol.resource_types": "topic = topic"})
+    acquire = ("lease", "acquire", "--agent", "bot", "--session", "s", "--json")
+    [held] = realm(*acquire, "TOPIC:orders.*").json["leases"]
+    assert held["resource"] == "TOPIC:orders.*"
+    bare = without_packages(realm)
+    for command in ("replay", "verify", "recheck"):
+        assert bare(command, "--json").json == realm(command, "--json").json
