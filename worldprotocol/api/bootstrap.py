@@ -225,16 +225,23 @@ def bootstrap(
         clock=clock,
     )
     log = _opened_log(address, parts.limits, create=create, durability=durability, progress=progress)
+    protocol = _protocol(
+        log, parts, clock or SystemClock(), workers or ProcessWorkers(), _packaged_views(log, parts.limits, progress)
+    )
+    if clock is None:  # a clock of the caller's own passes as the caller says
+        protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
+    return log, parts, protocol
+
+
+def _packaged_views(log: EventLog, limits: Limits, progress: Callable[[int, int], None] | None) -> PackagedViews:
+    """Return the views of the installed packages, brought up to date; closes the log where they are refused."""
     try:
-        views = PackagedViews.installed(time_limit=TimeLimit(parts.limits.max_call_ms))
+        views = PackagedViews.installed(time_limit=TimeLimit(limits.max_call_ms))
         views.catch_up(log, progress)
     except BaseException:
         log.close()
         raise
-    protocol = _protocol(log, parts, clock or SystemClock(), workers or ProcessWorkers(), views)
-    if clock is None:  # a clock of the caller's own passes as the caller says
-        protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
-    return log, parts, protocol
+    return views
 
 
 def _opened_log(address: str, limits: Limits, **options: Any) -> EventLog:
