@@ -18,7 +18,8 @@ from typing import Any, Final
 from conformance.calls import read_call
 from conformance.klis_observing import Observing, ScratchWorkspace, lease_wire, read_declared
 from world.errors import RefusedError
-from world.events.definitions import Event, LeasesExpired, VerdictGiven
+from world.events.base import Event
+from world.events.lease_events import LeasesExpired, VerdictGiven
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from conformance.klis_sessions import SessionPlan, SessionTimes, read_sessions, run_sessions
 from world.errors import RefusedError
-from world.events.definitions import Event, VerdictGiven
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from worldprotocol.cli.support.input_reading import read_lines
