@@ -6,7 +6,7 @@
 VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-CODE   := $(wildcard world projections authority host worldprotocol tests bench examples)
+CODE   := $(wildcard world projections authority host worldprotocol conformance tests bench examples)
 
 # How many test processes run at once, and further arguments for pytest (`make test ARGS="-k lease"`).
 WORKERS ?= 2

@@ -18,14 +18,12 @@ WP-bind, WP-decision, CARD-policy, INT-13; design section 6.
 """
 
 from authority.authority import StandardAuthority
-from authority.bindings.binding import (
-    AutoApproveBinding,
-    Binding,
-    HitlBinding,
-    PolicyRulesBinding,
-    TribunalBinding,
-    read_binding,
-)
+from authority.bindings.auto_approve import AutoApproveBinding
+from authority.bindings.binding import Binding, JudgingContext
+from authority.bindings.hitl import HitlBinding
+from authority.bindings.policy_rules import PolicyRulesBinding
+from authority.bindings.registry import BindingRegistry, read_binding
+from authority.bindings.tribunal import TribunalBinding
 from authority.people.answers import QuestionSettings
 from authority.policies.combine import COMBINATION, combine
 from authority.policies.loading import policy_from_file
@@ -48,8 +46,10 @@ __all__ = [
     "Approve",
     "AutoApproveBinding",
     "Binding",
+    "BindingRegistry",
     "Escalate",
     "HitlBinding",
+    "JudgingContext",
     "Narrow",
     "Opinion",
     "Policy",

@@ -1,4 +1,4 @@
-"""The Authority of this engine: it judges by the actor's binding.
+"""The Authority of this engine: it reads the actor's binding, and the kind of the binding gives the ruling.
 
 Judging is a pure function of the case and the policies at hand, and never raises for what a case contains:
 whatever cannot be judged is rejected, with the reason. No effect is ever made here (WP-bind).
@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from authority.bindings.binding import AutoApproveBinding, Binding, PolicyRulesBinding, read_binding
+from authority.bindings.binding import Binding, JudgingContext
+from authority.bindings.foreign import foreign_ruling
+from authority.bindings.registry import BUILT_IN, BindingRegistry
 from authority.bounded_text import told
-from authority.people.answers import QuestionSettings, answered, ask_people, expired
+from authority.people.answers import QuestionSettings, answered, expired
 from authority.policies.registry import PolicyRegistry
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
@@ -24,6 +26,9 @@ from world.state.ports import Case
 MAX_KNOWN_BINDINGS: Final = 1_024
 """Bindings that are kept read; there are rarely more than a few different ones."""
 
+UNREAD: Final = "none"
+"""The authority of a ruling on a case whose binding cannot be read."""
+
 
 class StandardAuthority:
     """Implements ``world.state.ports.Authority`` over a registry of policies.
@@ -31,21 +36,31 @@ class StandardAuthority:
     Args:
         policies: the policies at hand.
         time_limit: for each rule that is asked.
+        bindings: the kinds of bindings at hand; None is the built-in ones and those of the installed packages.
     """
 
-    def __init__(self, policies: PolicyRegistry, *, time_limit: TimeLimit | None = None) -> None:
+    def __init__(
+        self,
+        policies: PolicyRegistry,
+        *,
+        time_limit: TimeLimit | None = None,
+        bindings: BindingRegistry | None = None,
+    ) -> None:
         self._policies = policies
-        self._time_limit = time_limit or TimeLimit()
+        self._context = JudgingContext(policies, time_limit or TimeLimit())
+        self._bindings = bindings or BindingRegistry()
         self._known: dict[bytes, Binding] = {}
 
     def judge(self, case: Case) -> Ruling:
         """Return the ruling on a proposal; what cannot be judged is rejected."""
-        authority = "none"
+        authority = UNREAD
         try:
             case = _sealed(case)
             binding = self._read(case.binding)
-            authority = _label(binding)
-            return self._judge(case, binding)
+            authority = binding.label
+            if BUILT_IN.get(binding.kind) is type(binding):
+                return binding.judge(case, self._context)
+            return foreign_ruling(binding, case, self._context)
         except RefusedError as refused:
             return Ruling("reject", authority, refused.message)
         except Exception as error:  # noqa: BLE001 - no case may stop the engine, and no failure approves
@@ -73,12 +88,11 @@ class StandardAuthority:
         """Return the binding in its full form, defaults filled in.
 
         Raises:
-            RefusedError: ``UNKNOWN_BINDING``, ``INVALID_VALUE``; ``UNKNOWN_POLICY``, and whatever is wrong with the
-                policy that it names.
+            RefusedError: what ``authority.bindings.registry.BindingRegistry.read`` refuses; ``UNKNOWN_POLICY``, and
+                whatever else is wrong with what it names.
         """
-        read = read_binding(binding)
-        if isinstance(read, PolicyRulesBinding):
-            self._policies.get(read.policy)
+        read = self._bindings.read(binding)
+        read.check(self._policies)
         return FrozenDict(read.to_wire())
 
     def describe_policy(self, name: str) -> Mapping[str, Any]:
@@ -89,31 +103,18 @@ class StandardAuthority:
         """
         return self._policies.describe(name)
 
-    def _judge(self, case: Case, binding: Binding) -> Ruling:
-        if isinstance(binding, AutoApproveBinding):
-            reason = "the actor's binding approves every proposal"
-            return Ruling("approve", binding.kind, reason, case.intent.body.scope_proposal)
-        if isinstance(binding, PolicyRulesBinding):
-            return self._policies.get(binding.policy).evaluate(case, binding.asking, self._time_limit)
-        return ask_people(case, binding.asking, binding.kind)
-
     def _asking(self, case: Case) -> QuestionSettings | None:
-        binding = self._read(case.binding)
-        return None if isinstance(binding, AutoApproveBinding) else binding.asking
+        return self._read(case.binding).asking
 
     def _read(self, wire: Mapping[str, Any]) -> Binding:
         text = canonical_bytes(wire)
         known = self._known.get(text)
         if known is None:
-            known = read_binding(wire)
+            known = self._bindings.read(wire)
             if len(self._known) >= MAX_KNOWN_BINDINGS:
                 self._known.clear()
             self._known[text] = known
         return known
-
-
-def _label(binding: Binding) -> str:
-    return f"{binding.kind}:{binding.policy}" if isinstance(binding, PolicyRulesBinding) else binding.kind
 
 
 def _sealed(case: Case) -> Case:

@@ -7,11 +7,15 @@ pure function of its case, or that the record was changed. Source: CARD-replay; 
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Final
 
+from authority.authority import UNREAD
 from world.errors import DivergenceError, RefusedError
 from world.model.decision import HumanAnswer, RuleOutcome, Ruling
 from world.state.ports import Authority, Case
+
+_NO_BINDING: Final = frozenset({"UNKNOWN_BINDING", "NOT_LOADED", "DUPLICATE_NAME"})
+"""Codes of a binding whose kind cannot be read."""
 
 
 def recheck_ruling(
@@ -33,12 +37,14 @@ def recheck_ruling(
 
     Returns:
         None where both are equal, else the difference: ``POLICY_NOT_AT_HAND`` where the policy that judged is
-        missing, ``RULING_DIVERGED`` otherwise, with ``details["differences"]``, each ``{"at", "recorded",
-        "now"}``.
+        missing, ``BINDING_NOT_AT_HAND`` where the kind of the binding is, ``RULING_DIVERGED`` otherwise, with
+        ``details["differences"]``, each ``{"at", "recorded", "now"}``.
     """
     try:
         now = _again(authority, case, asked, answer)
     except RefusedError as refused:
+        if refused.code in _NO_BINDING:
+            return _binding_missing(case, recorded, refused.message)
         difference = {"at": "verdict", "recorded": recorded.verdict, "now": f"refused: {refused.message}"}
         return _diverged(case, recorded, [difference])
     if now == recorded:
@@ -51,7 +57,18 @@ def recheck_ruling(
             authority=recorded.authority,
             policy_hash=recorded.policy_hash,
         )
+    if now.authority == UNREAD and recorded.authority != UNREAD:
+        return _binding_missing(case, recorded, now.reason)
     return _diverged(case, recorded, _differences(recorded, now))
+
+
+def _binding_missing(case: Case, recorded: Ruling, why: str) -> DivergenceError:
+    return DivergenceError(
+        "BINDING_NOT_AT_HAND",
+        f"The ruling on {case.proposal_id} cannot be rechecked, its binding {recorded.authority} is not at hand: {why}",
+        proposal_id=case.proposal_id,
+        authority=recorded.authority,
+    )
 
 
 def _again(authority: Authority, case: Case, asked: Ruling | None, answer: HumanAnswer | None) -> Ruling:

@@ -1,7 +1,8 @@
 """Runs one page of the documentation: ``python -m tests.run_page PAGE``, in an empty folder.
 
 Its blocks are taken in order. A block marked ``<!-- file: NAME -->`` is written to that file; other ``python`` blocks
-are executed, all in one namespace. In ``console`` blocks every line that begins with ``$ worldctl`` is run, and what it
+are executed, all in one namespace. In ``console`` blocks every line that begins with ``$ worldctl`` or ``$ python -m
+conformance`` is run, and what it
 prints is compared with the lines below it, where ``...`` stands for anything; a plain block of nothing but ``worldctl``
 lines is run, too. ``print(...)  # text`` has to print the text, or its part before a colon. A command's own comment may
 end in ``exit N``; without one it has to end with 0. Where a command says ``ID``, ``WORLD``, ``SIZE:ROOT`` or
@@ -22,13 +23,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from conformance.commands import root as conformance
 from tests.documents import Block, blocks
 from worldprotocol.cli.commands.run.run import REFUSED
-from worldprotocol.cli.program import run
+from worldprotocol.cli.program import root, run
 from worldprotocol.runs.command import confinement
 
 _PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 _EXIT = re.compile(r"#.*\bexit (\d+)$")
+PROGRAMS = {("worldctl",): root, ("python", "-m", "conformance"): conformance}
+"""What a command line begins with, and the commands that it runs."""
+
 _CONFINED = "where commands can be confined"
 _MEANT = {
     "ID": re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
@@ -93,11 +98,13 @@ def _refused(block: Block, meant: dict[str, str]) -> list[str]:
 
 
 def _command(where: str, command: str, wanted: str, meant: dict[str, str]) -> list[str]:
-    name, *arguments = shlex.split(command, comments=True)
-    if name != "worldctl":
-        return [f"{where}: {name} cannot be run here; show it in a block of another kind"]
+    words = shlex.split(command, comments=True)
+    start = next((start for start in PROGRAMS if words[: len(start)] == list(start)), None)
+    if start is None:
+        return [f"{where}: {words[0]} cannot be run here; show it in a block of another kind"]
+    arguments = words[len(start) :]
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
-        code = run([meant.get(argument, argument) for argument in arguments])
+        code = run([meant.get(argument, argument) for argument in arguments], PROGRAMS[start])
     meant.update({name: found[-1] for name, pattern in _MEANT.items() if (found := pattern.findall(said.getvalue()))})
     told = _EXIT.search(command)
     if code != (int(told[1]) if told else 0):

@@ -52,7 +52,18 @@ from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.exit_codes import exit_code_of
 
 README = ROOT / "README.md"
-GROUPS_AND_FILES = (".db", ".toml", ".rules", ".effects", ".projections", ".resource_types", ".storage")
+GROUPS_AND_FILES = (
+    ".db",
+    ".toml",
+    ".rules",
+    ".effects",
+    ".projections",
+    ".resource_types",
+    ".storage",
+    ".bindings",
+    ".views",
+    ".commands",
+)
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 ADR_SECTIONS = ["Context", "Decision", "Consequences", "Alternatives considered"]
 EXAMPLE = "example: tests run this block"

@@ -16,7 +16,8 @@ ROOMS = ("projections", "authority", "host")
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
     """Return which of our modules imports which, and which library."""
-    return grimp.build_graph("world", *ROOMS, "worldprotocol", include_external_packages=True, cache_dir=None)
+    packages = ("world", *ROOMS, "worldprotocol", "conformance")
+    return grimp.build_graph(*packages, include_external_packages=True, cache_dir=None)
 
 
 def packages_imported_by(package: str, graph: grimp.ImportGraph) -> set[str]:
@@ -35,15 +36,20 @@ def test_every_contract_about_imports_is_kept(monkeypatch, capsys):
 def test_the_world_imports_nothing_of_the_host_nor_of_any_other_room(graph):
     imported = packages_imported_by("world", graph)
     assert "pydantic" in imported or "msgspec" in imported  # the graph sees imports at all
-    assert imported.isdisjoint({*ROOMS, "worldprotocol"})
+    assert imported.isdisjoint({*ROOMS, "worldprotocol", "conformance"})
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_the_floor_and_no_other_room(graph, room):
-    assert packages_imported_by(room, graph).isdisjoint({*ROOMS, "worldprotocol"} - {room})
+    assert packages_imported_by(room, graph).isdisjoint({*ROOMS, "worldprotocol", "conformance"} - {room})
 
 
-def test_the_contracts_name_every_package_that_ships():
+def test_the_product_imports_nothing_of_the_programs_for_other_implementations(graph):
+    assert "worldprotocol" in packages_imported_by("conformance", graph)
+    assert "conformance" not in packages_imported_by("worldprotocol", graph)
+
+
+def test_the_contracts_name_every_package_that_ships_and_the_programs_beside_them():
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     shipped = pyproject["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert sorted(shipped) == sorted(pyproject["importlinter"]["root_packages"])
+    assert sorted([*shipped, "conformance"]) == sorted(pyproject["importlinter"]["root_packages"])

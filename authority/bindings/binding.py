@@ -1,232 +1,80 @@
 """Bindings: by which authority an actor's proposals are judged; every actor has exactly one (WP-bind).
 
-======================  ==========================================================================
-``auto_approve``        every proposal is approved as proposed; an Authority too (INT-4.1)
-``policy_rules``        a policy's rules judge; ``ask``, ``timeoutMs`` and ``onTimeout`` say how
-                        people are asked where a rule escalates
-``hitl``                people decide, any one of them: ``ask``, ``timeoutMs``, ``onTimeout``
-``tribunal``            ``members`` vote by a ``rule``: ``unanimous``, ``majority``, ``threshold``
-======================  ==========================================================================
-
-All but the first may have further steps in ``then``: whom to ask next, where the time is over and ``onTimeout`` is
-``escalate``, or somebody hands the question up. A binding is a closed record: unknown kinds, fields and values are
-refused. Bindings can be shared: nothing in them names the actor.
+A binding is a closed record ``{"kind": ..., ...}`` in the log: unknown fields and values are refused. Each kind is
+one module with its class, which reads the record, gives the ruling on a case, and says how people are asked. Bindings
+can be shared: nothing in them names the actor. Kinds are found in ``authority.bindings.registry``.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from dataclasses import dataclass
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from authority.people.answers import QuestionSettings
+from authority.policies.registry import PolicyRegistry
+from world.code.time_limit import TimeLimit
+from world.model.decision import Ruling
+from world.model.value import Value
+from world.state.ports import Case
 
-from authority.people.answers import MAX_STEPS, QuestionSettings
-from authority.people.questions import ANYBODY
-from authority.policies.opinions import MAX_ASKED
-from world.errors import RefusedError
-from world.model.decision import OnTimeout, Quorum, VoteRule
-from world.model.value import Identifier, Value
-
-DAY_MS: Final = 86_400_000
-"""How long people are waited for where a binding says nothing else, in milliseconds: one day."""
-
-MAX_TIMEOUT_MS: Final = 3_650 * DAY_MS
-"""Longest time to wait, in milliseconds: ten years; null waits for ever."""
+__all__ = ["Binding", "JudgingContext"]
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+@dataclass(frozen=True, slots=True)
+class JudgingContext:
+    """What an authority has at hand when it judges.
 
-
-def _distinct(ids: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(ids)) < len(ids):
-        raise ValueError("names an actor twice")
-    return ids
-
-
-def _named(ids: tuple[str, ...]) -> tuple[str, ...]:
-    if ANYBODY in ids:
-        raise ValueError("members are named; * is nobody in particular")
-    return ids
-
-
-Asked = Annotated[
-    tuple[Identifier, ...],
-    BeforeValidator(_as_tuple),
-    Field(min_length=1, max_length=MAX_ASKED),
-    AfterValidator(_distinct),
-]
-"""Ids of actors who may answer, at least one; ``*`` is any human."""
-
-Members = Annotated[Asked, AfterValidator(_named)]
-"""Ids of registered actors who vote, at least one."""
-
-TimeoutMs = Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] | None
-
-
-class AutoApproveBinding(Value):
-    """Every proposal is approved as proposed."""
-
-    kind: Literal["auto_approve"]
-
-
-class _Asking(Value):
-    """What bindings and steps share that ask people; what happens after the time is decided by where it stands."""
-
-    timeout_ms: TimeoutMs = DAY_MS
-    on_timeout: OnTimeout | None = None
-
-    @property
-    @abstractmethod
-    def people(self) -> tuple[tuple[str, ...], Quorum | None]:
-        """Who is asked, and how many of them must approve; None is any one."""
-
-    def end(self, *, is_last: bool) -> OnTimeout:
-        """Return what happens when the time is over."""
-        return self.on_timeout or ("reject" if is_last else "escalate")
-
-    def told(self, *, is_last: bool) -> dict[str, Any]:
-        """Return the full form; a ``timeoutMs`` of null is told, because it is not the default."""
-        wire = super().to_wire() | {"timeoutMs": self.timeout_ms, "onTimeout": self.end(is_last=is_last)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in wire.items()}
-
-
-def _quorum(rule: VoteRule, threshold: int | None, members: tuple[str, ...]) -> Quorum:
-    if (rule == "threshold") != (threshold is not None):
-        raise ValueError("a threshold goes with the rule threshold, and with no other")
-    if threshold is not None and threshold > len(members):
-        raise ValueError(f"{threshold} of {len(members)} can never approve; lower the threshold or name more members")
-    return Quorum(rule, threshold)
-
-
-class ChainStep(_Asking):
-    """A further step: any one of ``ask``, or a vote of ``members``."""
-
-    ask: Asked | None = None
-    members: Members | None = None
-    rule: VoteRule | None = None
-    threshold: Annotated[int, Field(ge=1)] | None = None
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
-        if (self.ask is None) == (self.members is None):
-            raise ValueError("a step names either ask or members")
-        if self.ask is not None and (self.rule or self.threshold) is not None:
-            raise ValueError("rule and threshold go with members")
-        _ = self.people
-        return self
-
-    @property
-    def people(self) -> tuple[tuple[str, ...], Quorum | None]:
-        """Who is asked, and how many of them must approve."""
-        if self.members is None:
-            return self.ask or (), None
-        return self.members, _quorum(self.rule or "majority", self.threshold, self.members)
-
-    def told(self, *, is_last: bool) -> dict[str, Any]:
-        """Return the full form."""
-        rule = {} if self.members is None else {"rule": self.rule or "majority"}
-        return super().told(is_last=is_last) | rule
-
-
-class _AskingBinding(_Asking):
-    """What bindings share that may ask people."""
-
-    then: Annotated[tuple[ChainStep, ...], BeforeValidator(_as_tuple), Field(max_length=MAX_STEPS)] = ()
-
-    @model_validator(mode="after")
-    def _ends(self) -> Self:
-        last = self.then[-1] if self.then else self
-        if last.on_timeout == "escalate":
-            raise ValueError("onTimeout is approve or reject where no further step follows")
-        _ = self.people
-        return self
-
-    @property
-    def asking(self) -> QuestionSettings:
-        """How people are asked."""
-        steps = tuple(
-            QuestionSettings(*_first(one), one.end(is_last=one is self.then[-1]), one.people[1]) for one in self.then
-        )
-        return QuestionSettings(*_first(self), self.end(is_last=not self.then), self.people[1], steps)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the full form, the further steps where there are any."""
-        wire = self.told(is_last=not self.then)
-        del wire["then"]
-        if self.then:
-            wire["then"] = [one.told(is_last=one is self.then[-1]) for one in self.then]
-        return wire
-
-
-def _first(one: _Asking) -> tuple[tuple[str, ...], int | None]:
-    return one.people[0], one.timeout_ms
-
-
-class _AnyBinding(_AskingBinding):
-    """What bindings share where any one of those who are asked answers."""
-
-    ask: Asked = (ANYBODY,)
-
-    @property
-    def people(self) -> tuple[tuple[str, ...], Quorum | None]:
-        """Who is asked; any one of them answers."""
-        return self.ask, None
-
-
-class PolicyRulesBinding(_AnyBinding):
-    """The rules of a policy judge."""
-
-    kind: Literal["policy_rules"]
-    policy: Identifier
-
-
-class HitlBinding(_AnyBinding):
-    """People decide."""
-
-    kind: Literal["hitl"]
-
-
-class TribunalBinding(_AskingBinding):
-    """Members vote."""
-
-    kind: Literal["tribunal"]
-    members: Members
-    rule: VoteRule = "majority"
-    threshold: Annotated[int, Field(ge=1)] | None = None
-
-    @property
-    def people(self) -> tuple[tuple[str, ...], Quorum | None]:
-        """Who votes, and how many of them must approve."""
-        return self.members, _quorum(self.rule, self.threshold, self.members)
-
-
-Binding = AutoApproveBinding | PolicyRulesBinding | HitlBinding | TribunalBinding
-
-KINDS: Final[
-    Mapping[str, type[AutoApproveBinding] | type[PolicyRulesBinding] | type[HitlBinding] | type[TribunalBinding]]
-] = {
-    "auto_approve": AutoApproveBinding,
-    "policy_rules": PolicyRulesBinding,
-    "hitl": HitlBinding,
-    "tribunal": TribunalBinding,
-}
-
-
-def read_binding(wire: Mapping[str, Any]) -> Binding:
-    """Return the binding in wire form, defaults filled in.
-
-    Raises:
-        RefusedError: ``UNKNOWN_BINDING`` for a kind that is none, ``INVALID_VALUE`` for wrong or unknown fields.
+    Args:
+        policies: the policies by name.
+        time_limit: for each rule.
     """
-    kind = wire.get("kind") if isinstance(wire, Mapping) else None
-    reader = KINDS.get(kind) if isinstance(kind, str) else None
-    if reader is not None:
-        return reader.read(wire)
-    known = ", ".join(KINDS)
-    raise RefusedError(
-        "UNKNOWN_BINDING",
-        f"A binding is an object whose kind is one of {known}, not {kind!r:.80}.",
-        known=list(KINDS),
-    )
+
+    policies: PolicyRegistry
+    time_limit: TimeLimit
+
+
+class Binding(Value):
+    """Base of all kinds; a subclass declares ``kind: Literal["..."]`` and the fields of its record.
+
+    The fields ``policy`` (name of a policy that has to be adopted), ``members`` and ``then`` have the same meaning in
+    every kind: the protocol checks what they name.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def judge(self, case: Case, context: JudgingContext) -> Ruling:
+        """Return the ruling on a new case: a pure function of the binding, the case and the policies.
+
+        Args:
+            case: all that an authority sees of the proposal.
+            context: policies and time limit at hand.
+
+        Raises:
+            RefusedError: the case cannot be judged; it is rejected with this reason.
+        """
+
+    @property
+    def label(self) -> str:
+        """``Ruling.authority`` of every ruling by this binding."""
+        return self.kind
+
+    @property
+    def asking(self) -> QuestionSettings | None:
+        """How people are asked; None where this kind never asks."""
+        return None
+
+    @property
+    def words(self) -> str:
+        """The binding in a few words."""
+        return self.label
+
+    def check(self, policies: PolicyRegistry) -> None:
+        """Refuse a binding that names what is not at hand; called before it is recorded.
+
+        Args:
+            policies: the policies at hand.
+
+        Raises:
+            RefusedError: such as ``UNKNOWN_POLICY``.
+        """

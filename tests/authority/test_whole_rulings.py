@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from authority import AllOf, AnyOf, Approve, Escalate, Narrow, Policy, PythonRule, QuestionSettings, Reject
-from authority.bindings.binding import DAY_MS, KINDS, MAX_TIMEOUT_MS, AutoApproveBinding, read_binding
+from authority.bindings.asking import DAY_MS, MAX_TIMEOUT_MS
+from authority.bindings.auto_approve import AutoApproveBinding
+from authority.bindings.registry import BUILT_IN, read_binding
 from authority.bounded_text import MAX_WORDS, bounded, told
 from authority.policies.combine import Combined, combine, reasons
 from authority.policies.opinions import MAX_ASKED, RuleFault
@@ -306,14 +308,14 @@ def test_what_is_no_binding_is_refused(given: Any, code: str) -> None:
 
 @pytest.mark.requirement("WP-bind")
 def test_the_limits_of_a_binding_are_taken_at_their_values() -> None:
-    assert (DAY_MS, list(KINDS)) == (86_400_000, ["auto_approve", "policy_rules", "hitl", "tribunal"])
+    assert (DAY_MS, list(BUILT_IN)) == (86_400_000, ["auto_approve", "policy_rules", "hitl", "tribunal"])
     for given in (
         {"kind": "hitl", "timeoutMs": 1}, {"kind": "hitl", "timeoutMs": MAX_TIMEOUT_MS},
         {"kind": "hitl", "ask": [f"a{at}" for at in range(MAX_ASKED)]},
         {"kind": "hitl", "then": [{"ask": ["ann"]}] * 8},
         {"kind": "tribunal", "members": ["ann"], "rule": "threshold", "threshold": 1},
     ):  # fmt: skip
-        assert read_binding(given).kind in KINDS
+        assert read_binding(given).kind in BUILT_IN
 
 
 @pytest.mark.requirement("INT-13.3", "INT-5.3")

@@ -1,4 +1,4 @@
-"""Runs ``worldctl`` quickly: as a process of its own, forked from one that has imported everything already.
+"""Runs ``worldctl`` or ``conformance`` quickly: a process of its own, forked from one that has imported everything.
 
 Most of a half second of a command goes into imports. Arguments, folder, environment, streams and exit code are those of
 any process; what depends on how the interpreter starts (``--help`` in time, locales, signals at once) is tested with a
@@ -30,14 +30,20 @@ AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 
 
 def run(
-    words: list[str], folder: Path, environment: dict[str, str], given: bytes = b"", time_limit: float = 120
+    words: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    given: bytes = b"",
+    time_limit: float = 120,
+    program: str = "worldprotocol",
 ) -> tuple[int, bytes, bytes]:
-    """Run ``worldctl`` and return its exit code, what it wrote to stdout, and to stderr."""
+    """Run ``python -m PROGRAM`` and return its exit code, what it wrote to stdout, and to stderr."""
     server = _server(tuple(sorted((name, value) for name, value in environment.items() if name.startswith(AT_START))))
     with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         typed.write(given)
         typed.seek(0)
-        code = server.ask([words, str(folder), environment], [typed.fileno(), out.fileno(), err.fileno()], time_limit)
+        request = [[program, *words], str(folder), environment]
+        code = server.ask(request, [typed.fileno(), out.fileno(), err.fileno()], time_limit)
         out.seek(0)
         err.seek(0)
         return code, out.read(), err.read()
@@ -131,9 +137,11 @@ def _watched(asked: socket.socket, files: list[int]) -> list[str]:
 
 
 def _import_all() -> None:
+    import conformance
     import worldprotocol.cli
 
-    for module in pkgutil.walk_packages(worldprotocol.__path__, "worldprotocol."):
+    packages = [(package.__path__, f"{package.__name__}.") for package in (worldprotocol, conformance)]
+    for module in (module for paths, prefix in packages for module in pkgutil.walk_packages(paths, prefix)):
         if "pytest" not in module.name and "testing" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 
@@ -141,8 +149,6 @@ def _import_all() -> None:
 if __name__ == "__main__":
     _import_all()
     gc.freeze()  # so that no child copies what it never changes, only to collect it when it ends
-    typed = _serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.argv[:] = ["worldctl", *typed]
-    from worldprotocol.cli.main import main
-
-    main()
+    program, *typed = _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.argv[:] = [program, *typed]
+    importlib.import_module(f"{program}.__main__").main()

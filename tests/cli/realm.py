@@ -1,4 +1,4 @@
-"""Runs ``worldctl`` as a process of its own in a folder of its own."""
+"""Runs ``worldctl``, or another program of this project, as a process of its own in a folder of its own."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ class Said:
 
 @dataclass(frozen=True)
 class CliRealm:
-    """A folder in which ``worldctl`` runs."""
+    """A folder in which ``worldctl`` runs, or the program that is named (``python -m PROGRAM``)."""
 
     folder: Path
+    program: str = "worldprotocol"
 
     def __call__(self, *arguments: str, given: str | bytes = b"", code: int = 0, **variables: str) -> Said:
         """Run ``worldctl`` and check its exit code; no run may show a traceback."""
         typed = given.encode() if isinstance(given, str) else given
-        ended, out, err = run(list(arguments), self.folder, environment() | variables, typed)
+        ended, out, err = run(list(arguments), self.folder, environment() | variables, typed, program=self.program)
         said = Said(ended, out.decode(), err.decode())
         assert "Traceback" not in said.err, said.err
         assert said.code == code, (said.code, said.out, said.err)

@@ -149,7 +149,14 @@ def test_init_takes_a_policy_file_from_the_current_folder(tmp_path):
         (["submit", "sell"], 2, "USAGE"),
         (["submit"], 2, "USAGE"),
         (["submit", "sell", "--actor", "ann", "--intents", "-"], 2, "USAGE"),
-        (["submit", "--actor", "ann", "--source", "{}"], 2, "INVALID_VALUE"),
+        (["project", "{}", "--actor", "ann"], 2, "INVALID_VALUE"),
+        (["project", "[]", "--actor", "ann"], 2, "The source event must be a JSON object"),
+        (["project", "{}"], 2, "USAGE"),
+        (["project"], 2, "USAGE"),
+        (["project", "{}", "--actor", "ann", "--events", "-"], 2, "USAGE"),
+        (["project", "{}", "--actor", "ann", "--base", "HEAD"], 2, "name it with --branch"),
+        (["project", "--events", "-", "--branch", "main", "--base", "HEAD"], 2, "make a branch and name it"),
+        (["submit", "sell", "--actor", "ann", "--source", "{}"], 2, "USAGE"),
         (["submit", "steal", "--actor", "ann"], 1, "UNKNOWN_ACTION"),
         (["submit", "sell", "--actor", "nobody"], 1, "UNKNOWN_ACTOR"),
         (["submit", "sell", "--actor", "ann", "--branch", "nowhere"], 1, "UNKNOWN_BRANCH"),
@@ -224,12 +231,12 @@ def test_source_events_go_through_the_projections(realm):
         ) + "\n"  # fmt: skip
 
     given = event(1, {"item": "tea"}) + event(2, {}) + event(3, {"item": "gin"}) + '{"actor": "ann"}\n'
-    told = realm("submit", "--event", "-", "--paranoid", given=given, code=1).lines
+    told = realm("project", "--events", "-", "--paranoid", given=given, code=1).lines
     assert [one["status"] for one in told] == ["completed", "none", "failed", "refused"]
     assert told[0]["projection"] == "orders"
     assert told[1]["why"] == "nothing was ordered"
     source = json.loads(event(4, {"item": "tea"}))["source"]
-    assert realm("submit", "--actor", "ann", "--source", json.dumps(source), "--json").json["status"] == "completed"
+    assert realm("project", json.dumps(source), "--actor", "ann", "--json").json["status"] == "completed"
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_the_catalog_is_printed_as_json_and_its_hash_is_the_same_in_every_mode(r
     assert light["debug"]["availability"]["reason"] == "the predicate is false (lit is true)"
     named = [{"type": one["type"], **one["availability"]} for one in shown["llm"]["actions"]]
     line = {"schemaHash": shown["llm"]["schemaHash"], "actions": named, "pruning": {"policy": "mark_only"}}
-    again = realm("id", "catalog", given=json.dumps(line)).json
+    again = CliRealm(realm.folder, "conformance")("id", "catalog", given=json.dumps(line)).json
     assert again["catalogHash"] == shown["llm"]["catalogHash"]
 
 

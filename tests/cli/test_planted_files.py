@@ -29,7 +29,7 @@ MODULES = (
 PACKAGES = ("tomllib", "decimal", "greenlet")
 """Folders without ``__init__.py``, whose modules are planted, too."""
 
-GROUPS = ("projections", "rules", "effects", "resource_types", "storage")
+GROUPS = ("projections", "rules", "effects", "resource_types", "storage", "bindings", "views", "commands")
 SALE = '{"type": "sell", "input": {"item": "tea"}}'
 
 ARGUMENTS = {
@@ -43,6 +43,7 @@ ARGUMENTS = {
     "policy adopt": "house",
     "policy retire": "house --reason tried",
     "submit": 'sell --actor bot --input \'{"item": "tea"}\'',
+    "project": '\'{"kind": "ui", "eventId": "e1"}\' --actor bot',
     "decide": "{proposal} approve --by ann",
     "branch create": "trial",
     "branch switch": "trial",
@@ -72,7 +73,6 @@ ARGUMENTS = {
     "import": "exported.jsonl",
     "salvage": "-o saved.db",
     "simulate": "--steps 20",
-    "id": "intent-key",
     "klis sign": "--key bot.key",
     "klis verify": "--public bot.key.pub",
 }

@@ -28,7 +28,8 @@ def listed(text: str) -> list[str]:
 ACTING: Final = frozenset(
     listed(
         """
-        init, actor add, actor bind, policy adopt, policy retire, policy shadow on, policy shadow off, submit, decide,
+        init, actor add, actor bind, policy adopt, policy retire, policy shadow on, policy shadow off, submit, project,
+        decide,
         branch create, branch switch, settle, resolve, cancel, adopt, lease acquire, lease heartbeat, lease release,
         lease revoke, run, backups restore, backups prune, keys new, keys register, keys revoke, checkpoint keygen,
         import, klis configure, clock confirm
@@ -40,8 +41,7 @@ ACTING: Final = frozenset(
 WITHOUT_A_LOG: Final = frozenset(
     listed(
         """
-        id, eval, flow, simulate, policy lint, policy test, klis schema, klis validate, klis sign, klis verify,
-        klis run, klis sessions
+        simulate, policy lint, policy test, klis schema, klis validate, klis sign, klis verify
         """
     )
 )

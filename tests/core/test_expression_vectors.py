@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from conformance.vectors import evaluation_of, read_expression_case, unmarked
 from world.core.expressions.expression import KINDS
 from world.core.expressions.expression_ast import check_expression
-from worldprotocol.conformance.vectors import evaluation_of, read_expression_case, unmarked
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 CASES = read_expression_case((VECTORS / "expression.json").read_text())["cases"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from conformance.vectors import flow_of
 from world.model.canonical_json import canonical_text
-from worldprotocol.conformance.vectors import flow_of
 
 CASES = json.loads((Path(__file__).parent.parent / "vectors" / "flow.json").read_text())["cases"]
 

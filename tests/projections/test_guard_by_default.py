@@ -305,7 +305,7 @@ def test_a_log_with_a_refusal_replays_verifies_and_rechecks(tmp_path: Path) -> N
         "\n".join('projections = ["luck.py:luck"]' if line.startswith("projections") else line for line in lines) + "\n"
     )
     events = [{"actor": "ann", "source": {"kind": "ui", "eventId": str(n), "payload": n}} for n in (None, 1)]
-    said = realm("submit", "--event", "-", given="".join(json.dumps(one) + "\n" for one in events), code=1)
+    said = realm("project", "--events", "-", given="".join(json.dumps(one) + "\n" for one in events), code=1)
     assert [line.get("error", {}).get("code", line["status"]) for line in said.lines] == [
         "completed",
         "PROJECTION_IMPURE",

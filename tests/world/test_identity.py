@@ -12,6 +12,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.vectors import unmarked
 from world.errors import RefusedError
 from world.model.canonical_json import read_json
 from world.model.identity import (
@@ -26,7 +27,6 @@ from world.model.identity import (
 )
 from world.model.immutable_json import freeze
 from world.model.intent import IntentBody
-from worldprotocol.conformance.vectors import unmarked
 from worldprotocol.testing import strategies as wp
 
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -211,11 +211,7 @@ def retire_policy(work: UnitOfWork, name: str, by: str, reason: str) -> str:
             policy=name,
             known=in_force,
         )
-    bound = sorted(
-        actor_id
-        for actor_id, binding in work.realm.bindings.items()
-        if binding["kind"] == "policy_rules" and binding.get("policy") == name
-    )
+    bound = sorted(actor_id for actor_id, binding in work.realm.bindings.items() if binding.get("policy") == name)
     if bound:
         some = ", ".join(bound[:10]) + (f" and {len(bound) - 10} more" if len(bound) > 10 else "")
         raise RefusedError(

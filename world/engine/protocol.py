@@ -38,6 +38,7 @@ from world.pipeline.unit_of_work import MAX_SNAPSHOTS, Task, UnitOfWork, WorkerR
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
+from world.read_models.packaged_views import PackagedViews
 from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState, apply_event
@@ -93,9 +94,12 @@ class WorldProtocol(Commands):
         workers: WorkerRegistry,
         limits: Limits | None = None,
         types: ResourceTypes = STANDARD,
+        views: PackagedViews | None = None,
         stopwatch: Callable[[], float] = time.monotonic,
     ) -> None:
         """Work on an open, writable log whose view is ``world.read_models.index.Index``.
+
+        ``views`` are those of packages, kept in each commit; None keeps none.
 
         ``stopwatch`` gives the seconds of a monotonic clock, for ``max_unit_ms``; nothing recorded depends on it.
 
@@ -112,6 +116,7 @@ class WorldProtocol(Commands):
         self._workers = workers
         self._limits = limits or Limits()
         self._types = types
+        self._views = views or PackagedViews()
         self._stopwatch = stopwatch
         self._is_unfinished = False
         self._units_left = 0
@@ -416,6 +421,7 @@ class WorldProtocol(Commands):
         events = [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
         self._log.insert_events(events, transaction=transaction)
         rows.write(transaction.cursor())
+        self._views.apply(transaction, transaction.appended)
         if boot is not None:
             transaction.note_clocks(boot, work.at)
         self._recorded_ms = work.emitted[-1].event.at  # forgotten with the realm, should the commit fail

@@ -51,6 +51,7 @@ from world.model.snapshot import Snapshot
 from world.model.source import SourceEvent
 from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.index import WorldIndex
+from world.read_models.packaged_views import PackagedViews
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
 from worldprotocol.api.options import ComponentOptions, EngineOptions, check_names
 from worldprotocol.api.ticker import Ticker
@@ -187,10 +188,22 @@ def bootstrap(
         durability=durability,
         progress=progress,
     )
-    protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers())
+    views = _packaged_views(log, components.limits, progress)
+    protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if clock is None:  # a clock that the caller gave advances as the caller decides
         protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
     return log, components, protocol
+
+
+def _packaged_views(log: EventLog, limits: Limits, progress: Callable[[int, int], None] | None) -> PackagedViews:
+    """Return the views of installed packages, brought up to date; the log is closed if one is refused."""
+    try:
+        views = PackagedViews.installed(time_limit=TimeLimit(limits.max_call_ms))
+        views.catch_up(log, progress)
+    except BaseException:
+        log.close()
+        raise
+    return views
 
 
 def compose(
@@ -305,7 +318,9 @@ def secrets_of(told: SecretsConfig | None, address: str | None, folder: Path | N
     return Secrets([made[name] for name in told.order if name in made], key=Path(key), uses=told.uses)
 
 
-def _protocol(log: EventLog, parts: Components, clock: Clock, workers: WorkerRegistry) -> WorldProtocol:
+def _protocol(
+    log: EventLog, parts: Components, clock: Clock, workers: WorkerRegistry, views: PackagedViews
+) -> WorldProtocol:
     return WorldProtocol(
         log,
         domain=parts.domain,
@@ -316,19 +331,26 @@ def _protocol(log: EventLog, parts: Components, clock: Clock, workers: WorkerReg
         workers=workers,
         limits=parts.limits,
         types=ResourceTypes.installed(),
+        views=views,
     )
 
 
 def rebuild_index(
     address: str, limits: Limits | None = None, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Build a log's index anew and return how many events it covers; no domain is needed.
+    """Build a log's index and the views of packages anew and return how many events they cover; no domain is needed.
 
     Raises:
-        RefusedError: what opening the log refuses.
+        RefusedError: what opening the log refuses; ``VIEW_FAILED`` and what else the views of packages refuse.
         DamagedLogError: the events themselves are damaged.
     """
-    return rebuild_view(address, WorldIndex(checkpoint_every=(limits or Limits()).checkpoint_every), progress=progress)
+    index = WorldIndex(checkpoint_every=(limits or Limits()).checkpoint_every)
+    size = rebuild_view(address, index, progress=progress)
+    views = PackagedViews.installed()
+    if views.names:
+        with open_log(address, view=index) as log:
+            views.rebuild(log, progress)
+    return size
 
 
 def open_for_reading(address: str) -> EventLog:

@@ -46,12 +46,17 @@ root.params.append(
 )
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run ``worldctl`` with arguments and return its exit code."""
+def run(arguments: Sequence[str], program: click.Group = root) -> int:
+    """Run a command of a program and return its exit code.
+
+    Args:
+        arguments: the words after the program's name.
+        program: the group of its commands; its name is the program's in messages.
+    """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     desk = CommandContext(json="--json" in own)
     try:
-        told = _invoke(list(arguments), desk)
+        told = _invoke(list(arguments), desk, program)
         sys.stdout.flush()
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -89,12 +94,12 @@ def _is_utf8(word: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
-def _invoke(arguments: list[str], desk: CommandContext) -> object:
+def _invoke(arguments: list[str], desk: CommandContext, program: click.Group) -> object:
     """Run the command; click's own ``main`` would turn Ctrl-C and a closed pipe into something else on the way."""
     if "_WORLDCTL_COMPLETE" in os.environ:  # a shell asks how a word goes on
         root.main(arguments, prog_name="worldctl", obj=desk)
-    with root.make_context("worldctl", arguments, obj=desk) as ctx:
-        return root.invoke(ctx)
+    with program.make_context(program.name, arguments, obj=desk) as ctx:
+        return program.invoke(ctx)
 
 
 def report_error(

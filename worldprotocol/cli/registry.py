@@ -1,4 +1,7 @@
-"""The commands of ``worldctl``: name, where it is, and its one line of help. A command is imported when it is used."""
+"""The commands of ``worldctl``: name, where it is, and its one line of help. A command is imported when it is used.
+
+Installed packages add commands (``worldprotocol.cli.support.packaged_commands``); none takes the place of one of these.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import click
+
+from worldprotocol.cli.support.packaged_commands import PackagedCommand, packaged_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "init": LazyCommand("admin.init:init", "Found a realm: world.toml and a log."),
         "actor": LazyCommand("admin.actor:actor", "Register actors and bind them to an authority."),
         "policy": LazyCommand("policy.policy:policy", "Adopt, compare, lint, test, shadow and backtest policies."),
-        "submit": LazyCommand("act.submit:submit", "Submit intents or source events."),
+        "submit": LazyCommand("act.submit:submit", "Submit intents."),
+        "project": LazyCommand("act.project:project", "Hand source events to the projections, which select intents."),
         "inbox": LazyCommand("look.inbox:inbox", "List the proposals that wait for people."),
         "decide": LazyCommand("act.decide:decide", "Answer a proposal that waits for people."),
         "branch": LazyCommand("admin.branch:branch", "List, create and switch branches."),
@@ -47,6 +53,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "run": LazyCommand("run.run:run", "Run a command under leases, held to what it declares."),
         "backups": LazyCommand("run.backups:backups", "List, show, give back and remove backups."),
         "clock": LazyCommand("admin.clock:clock", "Confirm that this machine's clock is right."),
+        "klis": LazyCommand("lease.klis:klis", "Check and sign manifests; bring lease settings into force."),
         "keys": LazyCommand("lease.keys:keys", "Make, register, revoke and list keys of agents."),
     },
     "Look": {
@@ -77,14 +84,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "salvage": LazyCommand("prove.salvage:salvage", "Save what is left of a damaged log."),
         "doctor": LazyCommand("admin.doctor:doctor", "Check the environment and the log; --rebuild the index."),
         "simulate": LazyCommand(
-            "developer.simulate:simulate", "Simulate a realm from a seed, and look for what breaks it."
+            "prove.simulate:simulate", "Simulate a realm from a seed, and look for what breaks it."
         ),
-    },
-    "For other implementations": {
-        "id": LazyCommand("developer.id:identity", "Compute keys, hashes and ids from JSON lines."),
-        "eval": LazyCommand("developer.eval:evaluate", "Evaluate expressions from JSON lines."),
-        "klis": LazyCommand("developer.klis:klis", "Manifests: check, sign; run scenarios and sessions of leases."),
-        "flow": LazyCommand("developer.flow:flow", "Compute, apply, validate and run flows from JSON lines."),
     },
 }
 """All commands by section, in the order in which --help lists them."""
@@ -97,28 +98,37 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return list(COMMANDS)
+        return [*COMMANDS, *_packaged()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command; None when there is no such name."""
-        entry = COMMANDS.get(cmd_name)
+        entry = COMMANDS.get(cmd_name) or _packaged().get(cmd_name)
         return None if entry is None else entry.load()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was typed without importing the others to suggest one."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and args[0] not in _packaged():
             import difflib
 
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else " `worldctl --help` lists them."
             ctx.fail(f"There is no command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by section, from the table alone."""
-        width = max(map(len, COMMANDS))
-        for title, entries in SECTIONS.items():
+        """List the commands by section, from the table and the names that packages offer."""
+        packaged = _packaged()
+        width = max(map(len, [*COMMANDS, *packaged]))
+        sections: dict[str, Mapping[str, LazyCommand | PackagedCommand]] = {**SECTIONS}
+        if packaged:
+            sections["From packages"] = packaged
+        for title, entries in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), entry.short) for name, entry in entries.items()])
+
+
+def _packaged() -> dict[str, PackagedCommand]:
+    """Return the commands of packages under names of their own."""
+    return {name: one for name, one in packaged_commands().items() if name not in COMMANDS}

@@ -16,8 +16,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from world.extras import missing_extra
-from worldprotocol.analysis.timeline import duration
 from worldprotocol.api.proposal_summary import moment
+from worldprotocol.duration_text import duration
 from worldprotocol.report.gathering import RealmReport
 from worldprotocol.report.picture import HEIGHT, LEFT, PLOT, WIDTH, chart, sheets
 from worldprotocol.terminal_text import visible

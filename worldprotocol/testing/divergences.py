@@ -28,7 +28,7 @@ from worldprotocol.json_text import as_text
 CHANGED: Final = ("CODE_CHANGED", "POLICY_CHANGED")
 """Codes of drift that by itself is no divergence: what came of it is looked at."""
 
-NOT_AT_HAND: Final = ("POLICY_NOT_AT_HAND", "CANNOT_RECHECK")
+NOT_AT_HAND: Final = ("POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND", "CANNOT_RECHECK")
 """Codes of drift for which nothing could be performed again, so that nothing is proven."""
 
 DAMAGED: Final = "LOG_DAMAGED"

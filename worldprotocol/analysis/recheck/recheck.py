@@ -221,7 +221,10 @@ class Rechecking:
         """Tell of each drift once; how many steps it kept from being rechecked is counted."""
         if difference.code not in DRIFT:
             return True
-        if difference.code in ("CANNOT_RECHECK", "POLICY_NOT_AT_HAND") and "policy" not in difference.details:
+        if (
+            difference.code in ("CANNOT_RECHECK", "POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND")
+            and "policy" not in difference.details
+        ):
             self._steps["notRechecked"] += 1
         key = drift_key(difference)
         if key in self._drifts:

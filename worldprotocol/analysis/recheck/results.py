@@ -10,7 +10,9 @@ from world.errors import DivergenceError
 
 __all__ = ["DRIFT", "Changed", "Divergence", "Rechecked", "drift_key"]
 
-DRIFT: Final = frozenset({"CODE_CHANGED", "POLICY_CHANGED", "POLICY_NOT_AT_HAND", "CANNOT_RECHECK"})
+DRIFT: Final = frozenset(
+    {"CODE_CHANGED", "POLICY_CHANGED", "POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND", "CANNOT_RECHECK"}
+)
 """Codes that say that the code is another one, and not that a step came out differently."""
 
 
@@ -131,4 +133,5 @@ def drift_key(difference: DivergenceError) -> tuple[str, str]:
     """Return what two drifts have in common that are told only once."""
     told = difference.details
     of_policy = told.get("policy_hash") or (told.get("recorded") if "policy" in told else None)
-    return ("", of_policy) if of_policy else (difference.code, str(told.get("projection") or told.get("recorded")))
+    of_other = told.get("projection") or told.get("recorded") or told.get("authority")
+    return ("", of_policy) if of_policy else (difference.code, str(of_other))

@@ -60,21 +60,26 @@ class Interruption:
         self.asked = True
 
 
-def run_batch(desk: CommandContext, told: Mapping[str, Any], *, stop_on_error: bool) -> int:
-    """Submit the lines of a file or of stdin; see ``worldctl submit``.
+def run_batch(desk: CommandContext, source: str, take: Take, *, wait: float, stop_on_error: bool) -> int:
+    """Submit the lines of a file or of stdin; see ``worldctl submit`` and ``worldctl project``.
+
+    Args:
+        desk: the realm, and where to print.
+        source: a file, or ``-``.
+        take: submits one line; see ``intent_taker`` and ``event_taker``.
+        wait: seconds to wait at most for what has not ended.
+        stop_on_error: stop at the first line that is refused, rejected or failed.
 
     Raises:
         KeyboardInterrupt: saying how many lines were done.
         StorageFullError: after which no line could be better.
     """
-    source = told["intents"] if told["events"] is None else told["events"]
-    take = _intent_taker(told) if told["events"] is None else _event_taker(told)
     done: Counter[str] = Counter()
     interruption = Interruption()
     total = count_lines(source)
     try:
         with desk.open() as world, interruption.heard(), desk.progress("Submitting") as progress:
-            printer = _Lines(desk.out, world, done, waits=told["wait"] > 0)
+            printer = _Lines(desk.out, world, done, waits=wait > 0)
             try:
                 for number, line in read_lines(source):
                     with interruption.busy():
@@ -86,7 +91,7 @@ def run_batch(desk: CommandContext, told: Mapping[str, Any], *, stop_on_error: b
                     if stop_on_error and result["status"] in FINDINGS:
                         desk.out.remark(f"Stopped at line {number}.")
                         break
-                printer.stay(told["wait"])
+                printer.stay(wait)
             finally:
                 printer.tell_the_rest()
     except KeyboardInterrupt:
@@ -151,7 +156,9 @@ def _result(world: Realm, take: Take, line: bytes | RefusedError) -> dict[str, A
         return told
 
 
-def _intent_taker(told: Mapping[str, Any]) -> Take:
+def intent_taker(told: Mapping[str, Any]) -> Take:
+    """Return what submits a line of ``worldctl submit --intents``, with the options ``branch`` and ``actor``."""
+
     def take(world: Realm, wire: Mapping[str, Any]) -> dict[str, Any]:
         if "body" in wire or "intentId" in wire:
             return result_of(world, world.submit(wire, branch=told["branch"]))
@@ -164,7 +171,9 @@ def _intent_taker(told: Mapping[str, Any]) -> Take:
     return take
 
 
-def _event_taker(told: Mapping[str, Any]) -> Take:
+def event_taker(told: Mapping[str, Any]) -> Take:
+    """Return what projects a line of ``worldctl project --events``, with the options ``branch`` and ``actor``."""
+
     def take(world: Realm, wire: Mapping[str, Any]) -> dict[str, Any]:
         _only(wire, "actor", "source")
         came = world.project(_needed(wire, "source"), _actor(wire, told), branch=told["branch"])

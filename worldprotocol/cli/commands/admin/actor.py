@@ -144,16 +144,11 @@ def _described(realm: Any, actor_id: str) -> dict[str, Any]:
 
 
 def _in_words(binding: Any) -> str:
-    from worldprotocol.cli.support.output import counted
+    """Return a recorded binding in a few words: its kind alone where that is not at hand."""
+    from authority import read_binding
+    from world.errors import RefusedError
 
-    words = str(binding["kind"])
-    if "policy" in binding:
-        words += f" {binding['policy']}"
-    if binding["kind"] == "hitl":
-        words += f" asking {', '.join(binding['ask'])}"
-    if binding["kind"] == "tribunal":
-        words += f" of {', '.join(binding['members'])}, {binding['rule']}"
-        words += f" {binding['threshold']}" if "threshold" in binding else ""
-    if binding.get("then"):
-        words += f", and {counted(len(binding['then']), 'further step')}"
-    return words
+    try:
+        return read_binding(binding).words
+    except RefusedError:
+        return str(binding["kind"])

@@ -52,7 +52,7 @@ def new(desk: CommandContext, file: Path) -> None:
 @with_desk
 def register(desk: CommandContext, agent: str, key: str, by: str) -> None:
     """Register a public key of an agent: base64 of its 32 bytes, or a PEM file."""
-    from worldprotocol.cli.commands.developer.klis import public_key
+    from worldprotocol.cli.commands.lease.klis import public_key
 
     with desk.open() as world:
         name = world.leases.desk.register_key(agent, public_key(key), by=by)

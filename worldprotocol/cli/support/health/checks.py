@@ -19,6 +19,7 @@ from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import VIEW_NAME, VIEW_VERSION
 from world.read_models.leases import Lack, lacks
+from world.read_models.packaged_views import PackagedViews
 from world.state.realm_state import RealmState
 from worldprotocol.api.config import Config
 from worldprotocol.api.realm import Realm
@@ -123,6 +124,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
         yield _head(world)
         index = _index(world)
         yield index
+        yield from _views(world)
         if index.is_lost:
             return  # what follows is read from it
         realm = world.realm()
@@ -208,6 +210,14 @@ def _index(world: Realm) -> Check:
         if lost is not None:
             return Check("index", False, f"it cannot be read: {lost}", advice, is_lost=True)
     return Check("index", ok, f"version {state.version}, {'live' if state.live else 'behind'}", "" if ok else advice)
+
+
+def _views(world: Realm) -> Iterator[Check]:
+    """Check that each view that a package offers covers all events."""
+    for name, state, is_whole in PackagedViews.installed().behind(world.log):
+        at = "there is none" if state is None else f"version {state.version}, up to event {state.position}"
+        advice = "" if is_whole else "run `worldctl doctor --rebuild`; it reports what keeps the view back"
+        yield Check(f"view {name}", is_whole, at, advice)
 
 
 def _unsettled(realm: RealmState) -> Check:

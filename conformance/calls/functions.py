@@ -1,0 +1,457 @@
+"""What functions of Node and Python do to files, hosts and processes, by their names and arguments.
+
+A function that is not known is an opaque tool (KLIS-6 section 5; KO-5.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from conformance.calls.commands import argument_list, shell
+from conformance.calls.literals import UNKNOWN, Flags, ParsedCall, read_calls
+from conformance.calls.place import CallLocation, Name, malformed
+from conformance.calls.pure import HANDLES, PURE, PURE_MODULES
+from world.klis.observation import Seen
+from world.klis.predicate import Predicate
+
+__all__ = ["functions"]
+
+Reader = Callable[[ParsedCall, CallLocation], Iterator[Seen]]
+
+_MODULES: Final = {
+    **dict.fromkeys(["fs.promises", "fsPromises", "fsp", "fse", "fs-extra", "fs_extra", "Deno", "Bun"], "fs"),
+    **dict.fromkeys(["cp", "childProcess"], "child_process"),
+}
+_WRITING: Final = frozenset({"WRONLY", "RDWR", "CREAT", "TRUNC", "APPEND", "TMPFILE"})
+_VERBS: Final = frozenset({"get", "head", "options", "post", "put", "patch", "delete"})
+
+
+def functions(text: str, place: CallLocation) -> Iterator[Seen]:
+    """Yield what the calls in a text attempt.
+
+    Raises:
+        RefusedError: ``INVALID_CALL``.
+    """
+    calls = read_calls(text)
+    names = re.findall(r"\b(?:process\.env\.(\w+)|(?:process\.env|os\.environ)\[\s*['\"](\w+)['\"]\s*\])", text)
+    for one, other in names:
+        yield place.resource(Predicate.CONSUMES, f"ENV:{one or other}")
+    if not calls and not names:
+        malformed(f"{text!r:.200} is no call.")
+    for call in calls:
+        yield from _one(call, place)
+
+
+def _one(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    if call.receiver is not None:
+        yield from _method(call, place)
+        return
+    name = _known_name(call.name)
+    reader = FUNCTIONS.get(name)
+    last = name.rpartition(".")[2]
+    if reader is not None:
+        yield from reader(call, place)
+    elif name in PURE or name.partition(".")[0] in PURE_MODULES:
+        return
+    elif last in _VERBS and call.args and isinstance(call.args[0], str) and re.match(r"(?:https?:/)?/", call.args[0]):
+        yield from _verb(call, place)
+    elif last == "open" and len(call.args) > 1 and str(call.args[0]).upper() == str(call.args[0]) and call.args[0]:
+        yield from place.request(str(call.args[0]), call.args[1])
+    else:
+        yield from place.opaque(call.name)
+
+
+def _known_name(name: str) -> str:
+    """Return the name under which a function is known: one module of several names, no ``Sync``."""
+    module, _, last = name.removeprefix("node:").rpartition(".")
+    module = _MODULES.get(module, module)
+    if module in {"fs", "child_process", ""} and last.endswith("Sync") and last != "Sync":
+        last = last.removesuffix("Sync")
+    full = f"{module}.{last}" if module else last
+    return _BARE.get(full, full)
+
+
+def _method(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read a method of a value: of a path, a request, or of what is open already."""
+    receiver, last = call.receiver, call.name.rpartition(".")[2]
+    path = _path_of(receiver)
+    if path is not None and f"path.{last}" in FUNCTIONS:
+        yield from FUNCTIONS[f"path.{last}"](replace(call, args=(path, *call.args)), place)
+    elif last == "connect" and isinstance(receiver, ParsedCall):
+        yield from _socket(call, place)
+    elif not (last in HANDLES or isinstance(receiver, str) or f"path.{last}" in PURE):
+        yield from place.opaque(call.name)
+
+
+def _path_of(value: Any) -> Any:
+    """Return the path that a value names, None where it names none."""
+    if isinstance(value, ParsedCall) and _known_name(value.name) == "pathlib.Path" and value.receiver is None:
+        return _joined(value)
+    if isinstance(value, ParsedCall) and value.name.rpartition(".")[2] in {"resolve", "absolute"}:
+        return _path_of(value.receiver)
+    return None
+
+
+def _joined(call: ParsedCall) -> Any:
+    if not call.args:
+        return "."
+    if not all(isinstance(part, str) for part in call.args):
+        return UNKNOWN
+    path = ""
+    for part in call.args:
+        path = part if part.startswith("/") or not path else f"{path.rstrip('/')}/{part}"
+    return path
+
+
+def _file(value: Any) -> Any:
+    """Return the name of a file: a text, an open descriptor, a path or URL that is put together, or what is unknown."""
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return value.removeprefix("file://") if isinstance(value, str) and value.startswith("file:///") else value
+    if isinstance(value, ParsedCall):
+        last = value.name.rpartition(".")[2]
+        if value.receiver is None and value.name in {"path.join", "path.resolve", "os.path.join", "os.fspath"}:
+            return _joined(value)
+        if last in {"URL", "from", "encode", "fileURLToPath", "abspath", "normpath", "str", "String"} and value.args:
+            return _file(value.args[0])
+        path = _path_of(value)
+        return UNKNOWN if path is None else path
+    return UNKNOWN
+
+
+def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool = False, looks: bool = False) -> Reader:
+    """Make the reader of a function that does one thing to the file it is given; no predicate is a write."""
+    may_be_whole = predicate is Predicate.DELETES and "options" in names
+
+    def read(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+        given = call.arg(index, *names, "path", "file", "filename", "name", "src", "dst")
+        if given is None and len(call.args) <= index:
+            if index or names:
+                malformed(f"{place.call!r:.200} says no file.")
+            given = "." if looks or tree else malformed(f"{place.call!r:.200} says no file.")
+        whole = tree or call.is_set("recursive") or (may_be_whole and call.arg(index + 1) is UNKNOWN)
+        name = _file(given)
+        if predicate is None:
+            yield from place.write(name)
+        elif predicate in {Predicate.PROVIDES, Predicate.MUTATES}:
+            yield from place.file(predicate, name, tree=tree)
+        else:
+            yield from place.file(predicate, name, tree=whole, looks=looks and not whole)
+
+    return read
+
+
+def _then(*readers: Reader) -> Reader:
+    def read(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+        for reader in readers:
+            yield from reader(call, place)
+
+    return read
+
+
+def _copied(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    tree = call.is_set("recursive") or call.name.endswith("copytree")
+    yield from place.file(Predicate.CONSUMES, _file(call.arg(0, "src", "source")), tree=tree)
+    yield from place.write(_file(call.arg(1, "dst", "dest", "target")), tree=tree)
+
+
+def _opened(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read ``open``: its mode is a text or flags; what is unknown could write."""
+    options = call.option("flags")
+    mode = options if options is not None else call.arg(1, "mode", "flags")
+    name = _file(call.arg(0, "path", "file", "name"))
+    if isinstance(mode, dict) or mode is None:
+        mode = "r"
+    if isinstance(mode, int) and not isinstance(mode, bool):
+        writes, makes = mode & 3 != 0 or mode & 0o100 != 0, mode & 0o300 == 0o300
+    elif isinstance(mode, Flags):
+        writes, makes = not _WRITING.isdisjoint(mode), "EXCL" in mode
+    elif isinstance(mode, str):
+        writes, makes = not set("wax+").isdisjoint(mode), "x" in mode
+    else:
+        writes, makes = True, False
+    if makes:
+        yield from place.file(Predicate.PROVIDES, name)
+    elif writes:
+        yield from place.write(name)
+    else:
+        yield from place.file(Predicate.CONSUMES, name)
+
+
+def _stream(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    flags = call.option("flags")
+    if isinstance(flags, str) and "x" in flags:
+        yield from place.file(Predicate.PROVIDES, _file(call.arg(0)))
+    else:
+        yield from place.write(_file(call.arg(0)))
+
+
+def _temporary(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read what makes a name by chance: it is somewhere in the folder that is named."""
+    prefix = _file(call.arg(0, "prefix") if call.name.startswith("fs") else call.option("dir") or "/tmp")
+    if isinstance(prefix, str):
+        folder = (
+            prefix.rpartition("/")[0] or ("/" if prefix.startswith("/") else ".")
+            if call.name.startswith("fs")
+            else prefix
+        )
+        yield from place.file(Predicate.PROVIDES, folder, tree=True)
+    else:
+        yield from place.file(Predicate.PROVIDES, UNKNOWN)
+
+
+def _globbed(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    pattern = _file(call.arg(0, "pathname", "pattern"))
+    found = re.search(r"[*?\[{]", pattern) if isinstance(pattern, str) else None
+    yield from place.file(Predicate.CONSUMES, Name(pattern, found.start()) if found else pattern)
+
+
+def _path_globbed(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    yield from place.file(Predicate.CONSUMES, _file(call.arg(0)), tree=True)
+
+
+def _database(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    name = _file(call.arg(0, "database"))
+    if name not in {":memory:", ""} if isinstance(name, str) else True:
+        yield from place.write(name)
+
+
+# Processes
+
+
+def _system(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read what hands a command line to a shell."""
+    yield from _started_line(call.arg(0, "command", "cmd", "args"), place.at(_file_or_none(call.option("cwd"))))
+
+
+def _started(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read what starts a program with a list of arguments, or with a shell where it is asked to."""
+    place = place.at(_file_or_none(call.option("cwd")))
+    program = call.arg(0, "args", "file", "command")
+    listed = program if isinstance(program, list) else None
+    if listed is None:
+        following = call.args[1:]
+        listed = [program, *(following[0] if following and isinstance(following[0], list) else _texts(following))]
+    if call.is_set("shell") and all(isinstance(one, str) for one in listed):
+        yield from _started_line(" ".join(listed), place)
+    elif not listed or not isinstance(listed[0], str) or not listed[0]:
+        yield from place.opaque(None)
+    else:
+        words = [Name(one) if isinstance(one, str) else Name("", known=False) for one in listed]
+        yield from _with_process(argument_list(words, place), place.process(words[0]))
+
+
+def _texts(values: tuple[Any, ...]) -> Iterator[Any]:
+    return (value for value in values if isinstance(value, str))
+
+
+def _file_or_none(value: Any) -> Any:
+    return None if value is None else _file(value)
+
+
+def _started_line(line: Any, place: CallLocation) -> Iterator[Seen]:
+    if not isinstance(line, str):
+        yield from place.opaque("sh")
+        return
+    attempts = list(shell(line, replace(place, depth=place.depth + 1)))
+    words = line.split()
+    yield from _with_process(attempts, place.process(words[0] if words else "sh"))
+
+
+def _with_process(attempts: Any, process: Seen) -> Iterator[Seen]:
+    """Yield that a process is started, and what it does; an opaque one says so already."""
+    found = list(attempts)
+    if not any(one.resource == process.resource for one in found):
+        yield process
+    yield from found
+
+
+def _forked(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    yield from place.at(_file_or_none(call.option("cwd"))).opaque("node")
+
+
+def _opaque(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    given = call.arg(0, "path", "file", "command", "name")
+    if isinstance(given, list) and given:
+        given = given[0]
+    program = given.split()[0] if isinstance(given, str) and given.strip() else call.name
+    yield from place.at(_file_or_none(call.option("cwd"))).opaque(program)
+
+
+# Hosts
+
+
+def _verb(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    yield from place.request(call.name.rpartition(".")[2], _url(call.arg(0, "url")))
+
+
+def _url(value: Any) -> Any:
+    if isinstance(value, ParsedCall) and value.name in {"URL", "Request", "urllib.request.Request"} and value.args:
+        return _url(value.args[0])
+    return value
+
+
+def _fetched(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read a request whose method is an option; an object in place of the URL holds both."""
+    first = call.arg(0, "url")
+    method = call.option("method")
+    if method is None and isinstance(first, ParsedCall):
+        method = first.option("method")
+    if isinstance(first, dict):
+        first = first.get("url", UNKNOWN)
+    if method is not None and not isinstance(method, str):
+        yield from place.opaque(call.name)
+    else:
+        yield from place.request(method or "GET", _url(first))
+
+
+def _asked(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read ``request(method, url)``."""
+    method = call.arg(0, "method")
+    if isinstance(method, str):
+        yield from place.request(method, _url(call.arg(1, "url")))
+    else:
+        yield from place.opaque(call.name)
+
+
+def _url_opened(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    first = call.arg(0, "url")
+    data = call.arg(1, "data")
+    if data is None and isinstance(first, ParsedCall):
+        data = first.arg(1, "data")
+    method = first.option("method") if isinstance(first, ParsedCall) else None
+    yield from place.request(method if isinstance(method, str) else "POST" if data is not None else "GET", _url(first))
+
+
+def _retrieved(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    yield from place.request("GET", _url(call.arg(0, "url")))
+    target = call.arg(1, "filename")
+    yield from place.write(_file(target)) if target is not None else _temporary(call, place)
+
+
+def _socket(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
+    """Read a connection: ``(host, port)``, ``(port, host)``, an object of both, ``host:port`` or a local socket."""
+    values: list[Any] = []
+    for one in call.args:
+        values += (
+            one
+            if isinstance(one, list)
+            else [one.get("host", "localhost"), one.get("port")]
+            if isinstance(one, dict)
+            else [one]
+        )
+    texts = [one for one in values if isinstance(one, str) and one not in {"tcp", "tcp4", "tcp6", "udp"}]
+    port = next((one for one in values if isinstance(one, int)), None)
+    if texts and port is None and (found := re.fullmatch(r"(.+):(\d+)", texts[0])):
+        yield from place.connect(found[1], found[2])
+    elif texts and port is None and texts[0].startswith("/"):
+        yield from place.file(Predicate.MUTATES, texts[0])
+    else:
+        yield from place.connect(texts[0] if texts else UNKNOWN if UNKNOWN in values else "localhost", port)
+
+
+_READ: Final = _each(Predicate.CONSUMES)
+_WRITE: Final = _each(None)
+_CHANGE: Final = _each(Predicate.MUTATES)
+_MAKE: Final = _each(Predicate.PROVIDES)
+_REMOVE: Final = _each(Predicate.DELETES)
+_REMOVE_TREE: Final = _each(Predicate.DELETES, tree=True)
+_LIST: Final = _each(Predicate.CONSUMES, looks=True)
+_WALK: Final = _each(Predicate.CONSUMES, tree=True)
+_RENAME: Final = _then(_each(Predicate.RENAMES), _each(Predicate.PROVIDES, 1, "dst", "dest", "target"))
+_SYMLINK: Final = _each(Predicate.PROVIDES, 1, "dst", "target")
+_LINK: Final = _then(_CHANGE, _SYMLINK)
+
+
+def _named(module: str, names: str, reader: Reader) -> dict[str, Reader]:
+    return {f"{module}.{name}" if module else name: reader for name in names.split()}
+
+
+FUNCTIONS: Final[dict[str, Reader]] = {
+    **_named(
+        "fs", "readFile createReadStream access exists stat lstat statfs realpath readlink watch watchFile", _READ
+    ),
+    **_named("fs", "openAsBlob readTextFile readJson readJSON pathExists", _READ),
+    **_named("fs", "writeFile appendFile writeTextFile outputFile outputJson writeJson writeJSON ensureFile", _WRITE),
+    **_named("fs", "chmod lchmod chown lchown utimes lutimes truncate utime", _CHANGE),
+    **_named("fs", "mkdir ensureDir mkdirp mkdirs", _MAKE),
+    **_named("fs", "unlink", _REMOVE),
+    **_named("fs", "rm rmdir", _each(Predicate.DELETES, 0, "options")),
+    **_named("fs", "remove emptyDir rimraf", _REMOVE_TREE),
+    **_named("fs", "readdir opendir readDir", _LIST),
+    **_named("fs", "copyFile cp copy", _copied),
+    **_named("fs", "rename move", _RENAME),
+    **_named("fs", "link", _LINK),
+    **_named("fs", "symlink", _SYMLINK),
+    **_named("fs", "mkdtemp mkdtempDisposable", _temporary),
+    "fs.createWriteStream": _stream,
+    "fs.open": _opened,
+    "rimraf": _REMOVE_TREE,
+    **_named("", "open io.open codecs.open os.open gzip.open bz2.open lzma.open tarfile.open zipfile.ZipFile", _opened),
+    **_named("os", "remove unlink rmdir removedirs", _REMOVE),
+    **_named("os", "stat lstat access readlink path.exists path.isfile path.isdir path.islink path.lexists", _READ),
+    **_named("os", "path.getsize path.getmtime path.getctime path.realpath getxattr listxattr statvfs", _READ),
+    **_named("os", "listdir scandir", _LIST),
+    **_named("os", "walk fwalk", _WALK),
+    **_named("os", "mkdir makedirs mkfifo mknod", _MAKE),
+    **_named("os", "chmod chown lchown lchmod utime truncate setxattr removexattr chflags", _CHANGE),
+    **_named("os", "rename renames replace", _RENAME),
+    **_named("os", "link", _LINK),
+    **_named("os", "symlink", _SYMLINK),
+    **_named("shutil", "rmtree", _REMOVE_TREE),
+    **_named("shutil", "copy copy2 copyfile copytree", _copied),
+    **_named("shutil", "move", _RENAME),
+    **_named("shutil", "copymode copystat", _then(_READ, _each(Predicate.MUTATES, 1, "dst"))),
+    **_named("shutil", "chown", _CHANGE),
+    **_named("glob", "glob iglob", _globbed),
+    **_named("tempfile", "mkstemp mkdtemp NamedTemporaryFile TemporaryFile TemporaryDirectory", _temporary),
+    **_named("path", "read_text read_bytes stat lstat exists is_file is_dir is_symlink readlink owner group", _READ),
+    **_named("path", "write_text write_bytes touch", _WRITE),
+    **_named("path", "unlink rmdir", _REMOVE),
+    **_named("path", "mkdir", _MAKE),
+    **_named("path", "iterdir", _LIST),
+    **_named("path", "glob rglob walk", _path_globbed),
+    **_named("path", "chmod lchmod", _CHANGE),
+    **_named("path", "rename replace", _RENAME),
+    **_named("path", "open", _opened),
+    "path.symlink_to": _each(Predicate.PROVIDES),
+    "path.hardlink_to": _then(_each(Predicate.MUTATES, 1, "target"), _MAKE),
+    "sqlite3.connect": _database,
+    **_named("child_process", "exec", _system),
+    **_named("child_process", "execFile spawn", _started),
+    "child_process.fork": _forked,
+    **_named("", "os.system os.popen subprocess.getoutput subprocess.getstatusoutput", _system),
+    **_named("", "asyncio.create_subprocess_shell", _system),
+    **_named("subprocess", "run call check_call check_output Popen", _started),
+    **_named("", "asyncio.create_subprocess_exec os.execv os.execvp os.execl os.execlp execa execaSync", _started),
+    **_named("", "run_command execute_command execute_binary run_binary", _opaque),
+    **_named("", "fetch axios axios.request got http.request https.request", _fetched),
+    **_named("", "http.get https.get", _verb),
+    **_named("", "requests.request httpx.request httpx.stream", _asked),
+    "urllib.request.urlopen": _url_opened,
+    "urlopen": _url_opened,
+    "urllib.request.urlretrieve": _retrieved,
+    **_named("", "net.connect net.createConnection tls.connect net.Dial socket.create_connection", _socket),
+    **_named("", "socket.connect sock.connect client.connect s.connect asyncio.open_connection dial connect", _socket),
+    **_named("", "WebSocket EventSource", lambda call, place: place.request("GET", call.arg(0, "url"))),
+}
+"""The functions that are known; methods of a path stand under ``path``."""
+
+_OWN_NAMES: Final = {
+    "fs": "readFile createReadStream lstat realpath readlink writeFile appendFile createWriteStream chmod chown utimes "
+    "truncate mkdir unlink rm rmdir readdir opendir copyFile rename symlink mkdtemp readTextFile writeTextFile statfs "
+    "lchown lutimes outputFile outputJson writeJson readJson ensureDir ensureFile emptyDir pathExists stat exists "
+    "access",
+    "child_process": "exec execFile spawn fork",
+    "os": "listdir scandir makedirs removedirs",
+    "shutil": "rmtree copytree copyfile copy2",
+    "subprocess": "check_call check_output Popen getoutput",
+    "glob": "glob iglob",
+    "urllib.request": "urlretrieve",
+}
+_BARE: Final = {name: f"{module}.{name}" for module, names in _OWN_NAMES.items() for name in names.split()} | {
+    "Path": "pathlib.Path"
+}
+"""Names that are told without their module."""

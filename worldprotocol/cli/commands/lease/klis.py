@@ -1,0 +1,184 @@
+"""``worldctl klis``: manifests by hand, and the settings of leases of a log."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+
+if TYPE_CHECKING:
+    from world.errors import RefusedError
+    from world.klis.manifest import Manifest
+
+_YAML = click.option(
+    "--yaml", is_flag=True, help="Read YAML, also where the file's name or its first character says JSON."
+)
+
+
+@click.group("klis", cls=Group)
+def klis() -> None:
+    """Check and sign intent manifests; bring the settings of [klis] into force."""
+
+
+@klis.command("schema")
+@with_desk
+def schema(desk: CommandContext) -> None:
+    """Print the JSON Schema of an intent manifest."""
+    from world.klis.manifest import manifest_schema
+
+    desk.out.document(manifest_schema())
+
+
+@klis.command("validate")
+@click.argument("source", metavar="[FILE|-]", default="-")
+@_YAML
+@with_desk
+def validate(desk: CommandContext, source: str, yaml: bool) -> int:
+    """Read a manifest and print ACCEPT with what would be leased, or why it is refused (exit code 1).
+
+    The limits are those of [klis] in world.toml where there is one. Who sent it is not asked here; see
+    `worldctl klis verify`.
+    """
+    from world.errors import RefusedError
+
+    content = _content(source)
+    try:
+        manifest = _manifest(desk, content, source, yaml)
+    except RefusedError as refused:
+        return _rejected(desk, refused)
+    triples = [triple.to_wire() for triple in manifest.triples]
+    if desk.json:
+        effective = {text: predicate.value for text, predicate in manifest.effective().items()}
+        desk.out.document({"accept": {"effective": effective, "triples": triples}})
+        return 0
+    desk.out.text("ACCEPT")
+    desk.out.table(("predicate", "resource", "confidence"), [tuple(triple.values()) for triple in triples])
+    return 0
+
+
+@klis.command("sign")
+@click.argument("source", metavar="[FILE|-]", default="-")
+@click.option("--key", required=True, metavar="PEM", help="File with the agent's Ed25519 private key.")
+@_YAML
+@with_desk
+def sign(desk: CommandContext, source: str, key: str, yaml: bool) -> None:
+    """Print a manifest with its signature; issued_at and nonce are added where they are missing."""
+    from world.clock import SystemClock, SystemIds
+    from world.klis.signature import sign as signed
+    from world.model.immutable_json import thaw
+
+    document = thaw(_manifest(desk, _content(source), source, yaml).document)
+    document.setdefault("issued_at", SystemClock().now_ms())
+    document.setdefault("nonce", SystemIds().new_id())
+    desk.out.document(signed(document, _content(key)))
+
+
+@klis.command("verify")
+@click.argument("source", metavar="[FILE|-]", default="-")
+@click.option(
+    "--public",
+    "keys",
+    required=True,
+    multiple=True,
+    metavar="KEY|PEM",
+    help="Public key that may have signed it: base64 of its 32 bytes, or a PEM file. May be given often.",
+)
+@_YAML
+@with_desk
+def verify(desk: CommandContext, source: str, keys: tuple[str, ...], yaml: bool) -> int:
+    """Tell whether a manifest was signed with a key and not altered (exit code 0), or why not (1).
+
+    Whether it is fresh and used for the first time only a ledger knows.
+    """
+    from world.errors import RefusedError
+    from world.klis.signature import verify as verified
+
+    known = [public_key(key) for key in keys]
+    content = _content(source)
+    try:
+        manifest = _manifest(desk, content, source, yaml)
+        key_id = verified(manifest, known)
+    except RefusedError as refused:
+        return _rejected(desk, refused)
+    told = {"verified": True, "agentId": manifest.agent_id, "sessionId": manifest.session_id, "keyId": key_id}
+    desk.out.tell(told, f"The manifest of {manifest.agent_id} is signed with the key {key_id}.")
+    return 0
+
+
+@klis.command("configure")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@with_desk
+def configure(desk: CommandContext, by: str) -> None:
+    """Bring the settings under [klis] of world.toml into force for the log; they are recorded there.
+
+    Differences in names of files that the workspace's file system ignores are ignored too (lower_case, normal_form).
+    """
+    from worldprotocol.cli.support.opening import open_with_workspace
+
+    with open_with_workspace(desk) as world:
+        changed = world.leases.desk.configure(by=by)
+        settings = world.realm().klis.settings
+    told = {"changed": changed, "settings": None if settings is None else settings.to_wire()}
+    desk.out.tell(told, "They are in force from now on." if changed else "They are in force already.")
+
+
+def _content(source: str) -> bytes:
+    from world.errors import RefusedError
+    from worldprotocol.cli.support.input_reading import STDIN
+
+    if source == STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise RefusedError(
+            "FILE_UNREADABLE", f"{source} cannot be read: {error.strerror or error}.", path=source
+        ) from None
+
+
+def _manifest(desk: CommandContext, content: bytes, source: str, yaml: bool) -> Manifest:
+    """Read a manifest under the limits that ``world.toml`` sets."""
+    from world.klis.manifest import read_manifest
+    from world.klis.resources.resource import ResourceTypes
+    from world.klis.settings import KlisSettings
+    from worldprotocol.cli.support.input_reading import is_yaml
+
+    settings = KlisSettings.read(desk.settings().klis)
+    as_yaml = yaml or is_yaml(content, source)
+    return read_manifest(content, settings=settings, types=ResourceTypes.installed(), yaml=as_yaml)
+
+
+def _rejected(desk: CommandContext, refused: RefusedError) -> int:
+    """Print why a manifest is refused, with the place and the canonical form where there is one."""
+    told: dict[str, Any] = {"reject": refused.code, "message": refused.message}
+    told |= {name: refused.details[name] for name in ("path", "canonical") if name in refused.details}
+    desk.out.tell(told, f"REJECT {refused.code}: {refused.message}")
+    return 1
+
+
+def public_key(told: str) -> bytes:
+    """Return the 32 bytes of a public key that is given as base64 or as a PEM file; raises ``INVALID_KEY``."""
+    from base64 import b64decode
+
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    from world.errors import RefusedError
+
+    try:
+        if Path(told).is_file():
+            found = load_pem_public_key(_content(told))
+            raw = found.public_bytes_raw() if isinstance(found, Ed25519PublicKey) else b""
+        else:
+            raw = b64decode(told, validate=True)
+    except (ValueError, OSError, UnsupportedAlgorithm):
+        raw = b""
+    if len(raw) != 32:
+        message = f"{told!r:.100} is no Ed25519 public key: give base64 of its 32 bytes, or a PEM file."
+        raise RefusedError("INVALID_KEY", message)
+    return raw

@@ -1,0 +1,98 @@
+"""What ``worldctl submit`` and ``worldctl project`` share: where a proposal starts, and waiting for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from world.state.proposal import Proposal
+    from worldprotocol.api.realm import Realm
+
+__all__ = ["check_base", "start_of", "submission_options", "wait_for"]
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if not value >= 0:  # nor NaN
+        raise click.BadParameter(f"{value} is no time to wait; take a number of seconds from 0 up.")
+    return value
+
+
+def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where a proposal starts, and how long the command waits for it."""
+    for option in (
+        click.option(
+            "--wait",
+            type=float,
+            default=0,
+            callback=_seconds,
+            metavar="SECONDS",
+            help="Stay so long, at most, until what waits for leases or people has ended.",
+        ),
+        click.option(
+            "--stop-on-error", is_flag=True, help="Stop at the first line that is refused, rejected or failed."
+        ),
+        click.option("--allow-failed", is_flag=True, help="Let --base be a world whose execution failed."),
+        click.option(
+            "--base",
+            metavar="WORLD",
+            help="Start from a world: an id, a branch, HEAD; without --branch it forks.",
+        ),
+        click.option("--branch", metavar="NAME", help="The branch to move; the active one."),
+    ):
+        function = option(function)
+    return function
+
+
+def check_base(told: dict[str, Any], *, is_many: bool) -> None:
+    """Refuse combinations of ``--base`` that mean nothing.
+
+    Args:
+        told: the options.
+        is_many: whether there is a file of lines.
+
+    Raises:
+        click.UsageError: with what to give instead.
+    """
+    if told["allow_failed"] and told["base"] is None:
+        raise click.UsageError("--allow-failed goes with --base WORLD.")
+    if told["base"] is not None and is_many:
+        raise click.UsageError("--base names the start of one submission; for many make a branch and name it.")
+
+
+def start_of(world: Realm, told: dict[str, Any]) -> dict[str, Any]:
+    """Return where a proposal starts, as ``Realm.act`` and ``Realm.project`` take it."""
+    from worldprotocol.cli.support.id_lookup import world_id
+
+    start: dict[str, Any] = {"branch": told["branch"], "allow_failed_base": told["allow_failed"]}
+    if told["base"] is not None:
+        start["base_world"] = world_id(world, told["base"])
+    return start
+
+
+def wait_for(world: Realm, proposal: Proposal, seconds: float) -> Proposal:
+    """Return a proposal as it is when it has ended, or the time is over.
+
+    Args:
+        world: the open realm.
+        proposal: as it is now.
+        seconds: how long to wait at most; 0 does not wait.
+
+    Raises:
+        KeyboardInterrupt: with the words that the proposal goes on.
+    """
+    if proposal.is_terminal or not seconds:
+        return proposal
+    from worldprotocol.cli.support.waiting import stay
+
+    name = proposal.proposal_id
+    try:
+        stay(world, [name], seconds)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Interrupted: proposal {name} is in the log and may still be carried out; `worldctl show {name}` tells "
+            "how it stands."
+        ) from None
+    return world.proposal(name)

@@ -1,1 +1,0 @@
-"""Commands for other implementations of the specifications."""
