@@ -13,7 +13,8 @@ from world.log import EventLog, open_log
 from world.log.store import Durability
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance
-from world.pipeline.submit import Submission, submit
+from world.pipeline.driver import submit
+from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.index import WorldIndex
 

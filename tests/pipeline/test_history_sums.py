@@ -19,7 +19,8 @@ from world.clock import ManualClock
 from world.core import ActionContext, Domain, Patch, set_
 from world.errors import RefusedError
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_length
-from world.pipeline.submit import Submission, submit
+from world.pipeline.driver import submit
+from world.pipeline.submit import Submission
 from world.state.ports import Case
 from world.state.proposal import Proposal
 from worldprotocol import Realm

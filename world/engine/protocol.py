@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
 from world.core import Domain
-from world.engine.commands import Commands, Projected, Projector
+from world.engine.commands import Commands
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
@@ -27,11 +27,9 @@ from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.model.canonical_json import canonical_text
 from world.model.snapshot import Snapshot
-from world.pipeline.arbitrate import carry_on, let_time_pass
+from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.execute import fulfil
-from world.pipeline.judge import expire
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
-from world.pipeline.recover import recover
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
 from world.pipeline.unit_of_work import MAX_SNAPSHOTS, Task, UnitOfWork, WorkerRegistry
 from world.read_models.archive import Archive, known
@@ -40,7 +38,7 @@ from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState, apply_event
 
-__all__ = ["Alarm", "Command", "Projected", "Projector", "WorldProtocol"]
+__all__ = ["Alarm", "Command", "WorldProtocol"]
 
 MAX_CARRIERS: Final = 16
 """Threads that make effects of executions that went on by themselves, at the same time."""
@@ -314,16 +312,12 @@ class WorldProtocol(Commands):
             confirmed = _confirm_clock(work, confirming, asked, fits=fits)
             recorded = self._unrecorded[:]
             for done in recorded:
-                fulfil(work, done.task, done.performed)
+                advance(work, fulfil(work, done.task, done.performed))
                 done.tasks, work.tasks = work.tasks, []  # whoever made the effect makes the next one
             left = [task for done in recorded if done.is_left for task in done.tasks]
             unsettled = self._unsettled
             if fits:
-                let_time_pass(work)
-                expire(work)
-                if unsettled or work.realm.is_effect_overdue(work.at):
-                    recover(work)
-                carry_on(work)
+                advance(work, due(work, must_recover=unsettled))
             others, work.tasks = left + asked + work.tasks, []
             is_early = work.is_unfinished and self._units_left > 0
             remaining = [] if is_early else [pending for pending in commands if pending not in confirming]
@@ -343,9 +337,9 @@ class WorldProtocol(Commands):
             self._snapshots.pop(next(iter(self._snapshots)))
         self._orphans += others + work.tasks
         if self._alarm is not None:
-            due = work.realm.next_due()
-            # What is due already was done just now, as far as it could be.
-            later = due if due is None or due > work.at else work.at + LOOK_AGAIN_MS
+            next_due = work.realm.next_due()
+            # What is due already was done just now, as far as that was possible.
+            later = next_due if next_due is None or next_due > work.at else work.at + LOOK_AGAIN_MS
             self._alarm.tell(0 if self._orphans else later)
         for pending, result, error in outcomes:
             if error is not None:
@@ -490,7 +484,7 @@ def _outcome(
         result = pending.command(work)
         tasks, work.tasks = work.tasks, []
         if fits:
-            carry_on(work)
+            reevaluate(work)
             others += work.tasks
             work.tasks = []
     except Exception as failure:  # raised again in the caller's own thread
