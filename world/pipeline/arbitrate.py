@@ -2,8 +2,8 @@
 
 A proposal's manifest is what its action declares to touch, and the state that it may write. Only Granted leads to the
 decision, in the same commit as the leases. Wait keeps the proposal evaluating, in the queue, until a release lets it be
-evaluated again; Die holds nothing, and the leases are requested again after the time that the verdict names, at the same
-priority, up to a limit. The leases end when the proposal is sealed.
+evaluated again; Die holds nothing, and the leases are requested again after the time that the verdict names, at the
+same priority, up to a limit. The leases end when the proposal is sealed.
 """
 
 from __future__ import annotations
