@@ -32,8 +32,8 @@ MAX_LINES = 200
 MAX_DEPTH = 10
 MAX_CALLS = 1_260
 MAX_MODULES = 91
-"""What a source event costs as the engine is; lower these with the cost. A fifth of the calls folds again, for the reading
-state, what the writing state has folded, and a fifth of them encodes events."""
+"""What a source event costs as the engine is; lower these with the cost. A fifth of the calls folds again, for the
+reading state, what the writing state has folded, and a fifth of them encodes events."""
 
 NO_CALLS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 """Frames that newer versions of Python inline."""

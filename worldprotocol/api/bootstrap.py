@@ -227,7 +227,7 @@ def bootstrap(
     log = _opened_log(address, parts.limits, create=create, durability=durability, progress=progress)
     protocol = _protocol(log, parts, clock or SystemClock(), workers or ProcessWorkers())
     if clock is None:  # a clock of the caller's own passes as the caller says
-        protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
+        protocol.set_timer(Ticker(protocol.tick, SystemClock().now_ms))
     return log, parts, protocol
 
 
