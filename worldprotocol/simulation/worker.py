@@ -72,7 +72,7 @@ class Census:
 
 
 class _Name:
-    """The name of a worker, for the record; see ``world.pipeline.unit_of_work.Workers``."""
+    """The name of a worker, for the record; see ``world.pipeline.unit_of_work.WorkerRegistry``."""
 
     def __init__(self, name: str, census: Census) -> None:
         self.me = name

@@ -126,7 +126,7 @@ class Thinking:
 
 
 class Bystander:
-    """A worker that takes nobody's work over (``world.pipeline.unit_of_work.Workers``)."""
+    """A worker that takes nobody's work over (``world.pipeline.unit_of_work.WorkerRegistry``)."""
 
     me = "whatif"
 
