@@ -161,8 +161,6 @@ class WorldProtocol(Commands):
         """Have the next unit take over what this process left."""
         self._unsettled = True
 
-    # Looking
-
     def realm(self) -> RealmState:
         """Return the realm as of now, a copy of the caller's own."""
         return self._archive.realm()
