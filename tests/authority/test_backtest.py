@@ -103,6 +103,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str],
 
 @pytest.mark.requirement("CARD-policy", "CARD-replay")
 @pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.slow
 def test_planted_flips_among_a_thousand_decisions_are_found_exactly(
     recorded: tuple[Path, list[str], list[str]], jobs: int
 ) -> None:

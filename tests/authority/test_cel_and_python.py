@@ -219,6 +219,7 @@ APPROVING = '[[rules]]\nid = "more"\nverdict = "approve"\n'
 
 
 @given(CHOICES, CASES)
+@pytest.mark.slow
 def test_a_further_approval_in_a_file_never_turns_what_a_rule_rejected(names, case):
     before = in_cel(names).evaluate(case, ASKING)
     after = in_cel(names, APPROVING).evaluate(case, ASKING)

@@ -261,6 +261,7 @@ def test_an_ambiguous_prefix_lists_the_candidates(realm):
     assert len(said.json["error"]["details"]["candidates"]) == 2
 
 
+@pytest.mark.slow
 def test_branches_are_made_listed_and_switched(realm):
     told = realm("submit", "--intents", "-", given=sale("ann") + sale("ann") + sale("kid")).lines
     first = told[0]["worldId"]
@@ -345,6 +346,7 @@ def test_ctrl_c_while_waiting_for_input_ends_at_once(realm):
     assert json.loads(out)["error"]["code"] == "INTERRUPTED"
 
 
+@pytest.mark.slow
 def test_nobody_reading_the_output_is_no_error_and_loses_nothing(realm):
     (realm.folder / "many.jsonl").write_text(sale("ann") * 3_000)
     running = realm.start("submit", "--intents", "many.jsonl")

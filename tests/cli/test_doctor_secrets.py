@@ -106,6 +106,7 @@ def test_a_realm_without_secrets_has_none(realm: CliRealm) -> None:
     assert "Nothing has the form of a key" in realm("doctor", "--secrets").err
 
 
+@pytest.mark.slow
 def test_secrets_are_found_in_the_log_the_configuration_and_backups_and_never_shown(realm: CliRealm) -> None:
     token, key, password = SAMPLES["GitHub token"], SAMPLES["AWS access key"], "hunter-twenty-two"
     realm("submit", "--intents", "-", given=sale("ann", item=token), code=1)
@@ -137,6 +138,7 @@ def test_rebuilding_and_searching_are_two_things(realm: CliRealm) -> None:
     assert "run doctor twice" in realm("doctor", "--secrets", "--rebuild", code=2).err
 
 
+@pytest.mark.slow
 def test_a_search_can_be_broken_off(realm: CliRealm) -> None:
     (realm.folder / ".klock" / "backups").mkdir(parents=True)
     with (realm.folder / ".klock" / "backups" / "large").open("wb") as large:

@@ -65,6 +65,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_file_that_a_realm_makes_is_its_owners_alone(used: Path) -> None:
     made = {path.name for path in used.rglob("*") if path.is_file()}
     assert {
@@ -97,6 +98,7 @@ def test_the_companions_of_an_open_log_have_its_mode(tmp_path: Path) -> None:
     assert done.stdout.decode().strip() == str(told)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_made_for_a_group_before_keeps_its_mode(tmp_path: Path) -> None:
     realm = Open(tmp_path)
     for name in ("world.db", "events.jsonl"):

@@ -321,6 +321,7 @@ def compiled(place: Path, source: str) -> Path:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("reference", ["shop.py:counter", "shop:counter", "shop.domain:counter"])
+@pytest.mark.slow
 def test_a_planted_cache_of_a_named_module_is_not_run(tmp_path: Path, reference: str) -> None:
     place = tmp_path / ("shop/domain.py" if "." in reference.removeprefix("shop.py") else "shop.py")
     place.parent.mkdir(exist_ok=True)
@@ -337,6 +338,7 @@ def test_a_planted_cache_of_a_named_module_is_not_run(tmp_path: Path, reference:
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("planted", ["{}/__init__.py", "{}" + EXTENSION_SUFFIXES[0], "{}.abi3.so"])
+@pytest.mark.slow
 def test_what_python_prefers_to_a_named_module_is_not_run_in_its_place(
     tmp_path: Path, planted: str, within: bool
 ) -> None:
@@ -383,6 +385,7 @@ def test_a_module_within_a_package_is_imported_when_it_is_first_needed(tmp_path:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("entry", ["", ".", "bin"])
+@pytest.mark.slow
 def test_no_program_of_the_current_folder_is_run_for_the_engine(tmp_path: Path, entry: str) -> None:
     (tmp_path / "domain.yaml").write_text(YAML)
     realm = CliRealm(tmp_path)

@@ -161,6 +161,7 @@ def test_a_long_way_to_what_was_declared_is_allowed(realm: CliRealm) -> None:
 @pytest.mark.parametrize(
     "name", ["checkpoint.key", "keys/bot.pem", ".env", "world.toml", "world.db", "../backup.db", "operator.py"]
 )
+@pytest.mark.slow
 def test_no_secret_of_the_realm_or_of_its_operator_is_readable(realm: CliRealm, tmp_path: Path, name: str) -> None:
     """The workspace is a folder of the realm's, and the command starts in the realm's folder's workspace."""
     work = realm.folder / "work"
@@ -183,6 +184,7 @@ def test_no_secret_of_the_realm_or_of_its_operator_is_readable(realm: CliRealm, 
 
 
 @pytest.mark.parametrize("name", [".ssh/id_ed25519", ".netrc", ".aws/credentials"])
+@pytest.mark.slow
 def test_no_secret_at_home_is_readable(realm: CliRealm, tmp_path: Path, name: str) -> None:
     home = tmp_path / "home"
     (home / name).parent.mkdir(parents=True)

@@ -89,6 +89,7 @@ CASES = [*((in_namespaces, call) for call in CALLS), *((without, call) for call 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
 @pytest.mark.parametrize(("walls", "call"), CASES, ids=[f"{walls.__name__}-{call}" for walls, call in CASES])
+@pytest.mark.slow
 def test_a_name_that_a_second_thread_swaps_during_a_call_leads_to_nothing_undeclared(
     realm: CliRealm, secret: Path, walls: Callable[[CliRealm, str], tuple[int, str, str]], call: str
 ) -> None:

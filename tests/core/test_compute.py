@@ -469,6 +469,7 @@ def test_texts_and_arrays_that_double_are_bounded() -> None:
         {"kind": "object", "fields": {"a": get("bag")}},
     ],
 )
+@pytest.mark.slow
 def test_a_state_that_is_put_into_itself_stays_bounded(grow: Any) -> None:
     program = domain(go=put("bag", grow))
     snapshot = start(program)

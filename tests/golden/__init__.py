@@ -13,12 +13,6 @@ import worldprotocol
 from worldprotocol.api import bootstrap, realm
 
 
-class World(realm.Realm):
-    """A realm under its former name, with the former names of its methods."""
-
-    receive = realm.Realm.project
-
-
 def _provide(name: str, **members: object) -> None:
     module = ModuleType(f"worldprotocol.{name}")
     vars(module).update(members)
@@ -28,6 +22,7 @@ def _provide(name: str, **members: object) -> None:
 
 vars(host)["Failed"] = host.EffectFailure
 vars(projections)["Nothing"] = projections.NoIntent
-_provide("facade", World=World)
+setattr(realm.Realm, "receive", realm.Realm.project)  # noqa: B010
+_provide("facade", World=realm.Realm)
 sys.modules["worldprotocol.assemble"] = bootstrap
 vars(worldprotocol)["assemble"] = bootstrap

@@ -67,6 +67,7 @@ AT_EXIT = {
 
 @pytest.mark.requirement("KO-2.1", "KO-3")
 @pytest.mark.parametrize("how", AT_EXIT)
+@pytest.mark.slow
 def test_what_is_deferred_to_the_exit_of_the_interpreter_writes_nothing(site: Site, how: str) -> None:
     done = program(site, AT_EXIT[how])
     assert done.stdout == "end\n", done.stderr
@@ -113,6 +114,7 @@ def loaded_by_import(site: Site, names: dict[str, Any]) -> None:
 
 @pytest.mark.requirement("KO-2.1", "KO-3")
 @pytest.mark.parametrize("load", [loaded_by_exec, loaded_by_path, loaded_by_import])
+@pytest.mark.slow
 def test_code_that_a_session_loaded_belongs_to_it_after_its_end_whoever_runs_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, load: Callable[[Site, dict[str, Any]], None]
 ) -> None:
@@ -199,6 +201,7 @@ def test_files_of_readline_are_seen(site: Site, readline: Any, call: Callable[[A
     assert site.content() == before
 
 
+@pytest.mark.slow
 def test_files_of_readline_are_seen_where_the_session_loads_it(site: Site) -> None:
     done = program(site, "import readline\nsys.kept = readline", "sys.kept.write_history_file(LATE)")
     assert (done.returncode, (site.root / "late").exists()) == (0, True), done.stderr

@@ -273,6 +273,7 @@ MAKERS = ["", *(maker for maker in BOTH if namespaces.available(maker).why_not i
 
 
 @pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.slow
 def test_the_terminal_is_the_commands_and_comes_back(maker):
     shell = Shell(maker, "/bin/sh", "-c", "read line; echo got $line; exit 3")
     shell.type(b"words\n")

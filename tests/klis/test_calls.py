@@ -415,6 +415,7 @@ def read_or_refused(text: str) -> tuple[Seen, ...] | str:
 
 
 @given(st.lists(PIECES, max_size=20).map("".join) | st.lists(PIECES, max_size=20).map(" ".join) | st.text(max_size=60))
+@pytest.mark.slow
 def test_any_text_is_read_or_refused(text):
     seen = read_or_refused(text)
     assert seen == "INVALID_CALL" or len(set(seen)) == len(seen)

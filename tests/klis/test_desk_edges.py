@@ -10,8 +10,9 @@ import pytest
 from tests.klis.lease_game import CHANNEL
 from tests.klis.test_desk import IMPOSSIBLE, SIGNED, Office, granted
 from world.errors import DamagedLogError, RefusedError
-from world.events import definitions as events
-from world.events.definitions import AgentRegistered, KlisConfigured, LeaseRenewed
+from world.events import lease_events as events
+from world.events.base import Event
+from world.events.lease_events import AgentRegistered, KlisConfigured, LeaseRenewed
 from world.klis.authentication import channel_fault, is_open, run_fault, why_signature
 from world.klis.lease_manager import MAX_ENDING, batched
 from world.klis.ledger import ENDED_KEPT, FORGET_DIES_MS, AgentKey, Ledger
@@ -25,7 +26,7 @@ def office() -> Office:
     return Office()
 
 
-def ledger_of(*history: events.Event) -> Ledger:
+def ledger_of(*history: Event) -> Ledger:
     ledger = Ledger()
     ledger.fold(KlisConfigured(at=0, settings={}, by="x"))
     for agent in ("ann", "bob"):
@@ -51,7 +52,7 @@ def test_the_last_moment_of_a_lease_is_one_of_its_time() -> None:
 
 @pytest.mark.requirement("KP-4a", "CARD-replay")
 @pytest.mark.parametrize("history", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
-def test_a_history_that_cannot_be_says_what_contradicts_it(history: list[events.Event]) -> None:
+def test_a_history_that_cannot_be_says_what_contradicts_it(history: list[Event]) -> None:
     with pytest.raises(DamagedLogError) as caught:
         ledger_of(*history)
     assert caught.value.code == "ILLEGAL_LEASE_TRANSITION"

@@ -179,7 +179,7 @@ def test_the_recorded_interval_of_checkpoints_stays_until_the_index_is_rebuilt(
     with a_workshop(where, tmp_path / "w", limits=Limits(checkpoint_every=8)) as world:
         for _ in range(20):
             world.act("ann", "run", {"steps": []})
-    given = {"limits": Limits(checkpoint_every=3), "clock": ManualClock(2_000, 1)}
+    given: dict[str, Any] = {"limits": Limits(checkpoint_every=3), "clock": ManualClock(2_000, 1)}
     with Realm.open(where, domain=workshop, workspace=tmp_path / "w", **given) as world:
         for _ in range(20):
             world.act("ann", "run", {"steps": []})

@@ -15,11 +15,12 @@ from world.audit.verify import verify
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect
 from world.errors import RefusedError
-from world.events.definitions import LeasesExpired, ProposalCompleted
+from world.events.lease_events import LeasesExpired
+from world.events.proposal_events import ProposalCompleted
 from world.klis.resources.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
 
@@ -135,7 +136,7 @@ def test_what_could_not_be_read_again_is_not_recorded(tmp_path: Path, by: Any) -
             lambda: world.register("x", "agent", by=by),
             lambda: world.create_branch("b", by=by),
             lambda: world.leases.desk.register_agent("x", by=by),
-            lambda: world.act("old", "add", {"name": "a", "amount": 1}, execution_key=5),
+            lambda: world.act("old", "add", {"name": "a", "amount": 1}, execution_key=5),  # type: ignore[arg-type]
         ):
             with pytest.raises(RefusedError) as refused:
                 wrong()

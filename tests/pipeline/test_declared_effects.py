@@ -15,7 +15,9 @@ from tests.pipeline.workshop import a_workshop, step, workshop
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import load_domain
-from world.events.definitions import EffectFulfilled, ProposalFailed, RunObserved, RunViolated
+from world.events.execution_events import EffectFulfilled
+from world.events.proposal_events import ProposalFailed
+from world.events.run_events import RunObserved, RunViolated
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
@@ -236,7 +238,7 @@ def test_a_log_from_before_there_were_leases_holds_effects_to_no_manifest_until_
             world.leases.desk.configure(by="ann")
         return {"paid": 1}
 
-    parts = {"policies": [golden.rules], "projections": [golden.sensor]}
+    parts: dict[str, Any] = {"policies": [golden.rules], "projections": [golden.sensor]}
     with Realm.open(address, domain=golden.garden, effects=[buy], **parts) as world:
         assert world.act("cron", "order", {"seeds": ["kale"]}).status == "completed"
         underway = world.act("cron", "order", {"seeds": ["peas", "leek"]})

@@ -31,7 +31,7 @@ STAGE_MODULES = ("project", "submit", "judge", "arbitrate", "decide", "execute",
 MAX_LINES = 200
 MAX_DEPTH = 10
 MAX_CALLS = 1_260
-MAX_MODULES = 91
+MAX_MODULES = 96
 """What a source event costs as the engine is; lower these with the cost. A fifth of the calls folds again, for the
 reading state, what the writing state has folded, and a fifth of them encodes events."""
 

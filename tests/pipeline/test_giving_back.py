@@ -13,7 +13,8 @@ from tests.pipeline.works import Held, acting, check_log, running, vanish
 from tests.pipeline.workshop import BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
-from world.events.definitions import RunViolated, WorldSealed
+from world.events.realm_events import WorldSealed
+from world.events.run_events import RunViolated
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
@@ -90,7 +91,7 @@ def test_a_rollback_that_its_process_did_not_finish_is_finished_by_the_next(
             world.act("ann", "run", plan)
         name = running(world)
         assert contents(root)["b.txt"] == "bb"
-    given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("later")}
+    given: dict[str, Any] = {"clock": ManualClock(500_000, 1), "ids": SequentialIds("later")}
     with Realm.open(address, domain=workshop, workspace=root, **given) as world:
         assert contents(root) == BEFORE
         ended = world.proposal(name)
@@ -136,7 +137,7 @@ def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it
             world.act("ann", "run", plan)
         name = running(world)
     for seed in ("second", "third"):
-        given = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(seed), "effects": [crash]}
+        given: dict[str, Any] = {"clock": ManualClock(500_000, 1), "ids": SequentialIds(seed), "effects": [crash]}
         with Realm.open(address, domain=workshop, workspace=root, **given) as world:
             assert len(world.host.stuck()) == 1
             assert contents(root)["b.txt"] == "half"  # a person may want to look

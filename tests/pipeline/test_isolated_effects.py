@@ -34,6 +34,7 @@ def done(folder: Path, *steps: Any, **declared: Any) -> Any:
 
 
 @pytest.mark.requirement("KO-5.2", "HC-handlers")
+@pytest.mark.slow
 def test_a_handler_makes_its_effect_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "SECRET")
     proposal, told, seen = done(tmp_path, step("own.write", path="/in/x", text="one"), step("own.later", n=1))
@@ -76,6 +77,7 @@ def test_a_handler_in_a_process_of_its_own_does_nothing_undeclared(tmp_path: Pat
     ("how", "code", "message"),
     [("failed", "BAD_DAY", "It rains."), ("raised", "EFFECT_RAISED", "KeyError: 'missing'")],
 )
+@pytest.mark.slow
 def test_how_a_handler_fails_comes_back(tmp_path: Path, how: str, code: str, message: str) -> None:
     proposal, _, _ = done(tmp_path, step("own.fail", how=how))
     assert proposal.error is not None

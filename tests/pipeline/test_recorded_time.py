@@ -21,21 +21,17 @@ from tests.second_implementation import verify as second
 from world.audit.verify import verify
 from world.clock import Boot, ManualClock, SystemClock, boot_of
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import (
-    ClockConfirmed,
-    EffectRequested,
-    EffectRetried,
-    ProposalRescheduled,
-    ProposalSubmitted,
-)
+from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.execution_events import EffectRequested, EffectRetried
+from world.events.proposal_events import ProposalSubmitted
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from world.klis.signature import sign
 from world.limits import Limits
 from world.pipeline.clock_confirmation import later_times
 from world.pipeline.recorded_time import MAX_REST_MS, Evidence
-from world.read_models.archive import decoded
 from world.read_models.clock_jumps import clock_jumps
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal, fold_proposal
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
@@ -78,6 +74,7 @@ def refused_as_ahead(world: Realm) -> RefusedError:
 
 
 @pytest.mark.requirement("KP-4c")
+@pytest.mark.slow
 def test_a_process_ten_years_ahead_records_nothing_and_a_lease_of_500_ms_ends_now(shared_log_url: str) -> None:
     founded(shared_log_url).close()
     refused = said(child(shared_log_url, TEN_YEARS, "lease", "bob", "FILE:/b"))
@@ -94,6 +91,7 @@ def test_a_process_ten_years_ahead_records_nothing_and_a_lease_of_500_ms_ends_no
 
 
 @pytest.mark.requirement("KP-4c")
+@pytest.mark.slow
 def test_an_operator_confirms_a_clock_and_the_log_says_who_and_why(shared_log_url: str) -> None:
     founded(shared_log_url).close()
     confirmed = said(child(shared_log_url, 2 * DAY, "confirm", "the other clocks were slow"))
@@ -108,6 +106,7 @@ def test_an_operator_confirms_a_clock_and_the_log_says_who_and_why(shared_log_ur
         assert recheck(world).ok
 
 
+@pytest.mark.slow
 def test_processes_whose_clocks_differ_by_less_than_the_limit_work_side_by_side(shared_log_url: str) -> None:
     founded(shared_log_url).close()
     children = [child(shared_log_url, off, "many", name, "10") for off, name in ((-120_000, "ann"), (120_000, "bob"))]

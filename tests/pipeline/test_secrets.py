@@ -26,7 +26,7 @@ from tests.pipeline.workshop import step, workshop
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import RefusedError
-from world.events.definitions import EffectFulfilled, EffectRequested, EffectRetried
+from world.events.execution_events import EffectFulfilled, EffectRequested, EffectRetried
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.bootstrap import secrets_of
 from worldprotocol.api.config import SecretsConfig
@@ -161,6 +161,7 @@ def test_the_recorded_course_is_rechecked_without_any_secret(address: str, echo:
         ("a b", "SECRET_REFERENCE_INVALID", ["${secret:NAME}"]),
     ],
 )
+@pytest.mark.slow
 def test_a_secret_that_cannot_be_used_fails_the_effect_before_anything_is_sent(
     realm: Realm, echo: Echo, name: str, code: str, words: list[str]
 ) -> None:

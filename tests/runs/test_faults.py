@@ -18,7 +18,8 @@ from tests.runs.realm import a_workspace, opened, text_of
 from world.audit.verify import verify
 from world.clock import Boot, SystemClock
 from world.errors import RefusedError, ScopeViolationError, StorageFullError
-from world.events.definitions import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
+from world.events.lease_events import VerdictGiven
+from world.events.run_events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.runs.governed import GovernedRun, Wishes
@@ -150,6 +151,7 @@ def test_what_was_only_moved_is_not_what_the_session_made(tmp_path: Path, root: 
 
 
 @pytest.mark.requirement("KO-3.3")
+@pytest.mark.slow
 def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
@@ -163,6 +165,7 @@ def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root:
 
 
 @pytest.mark.requirement("KO-3.3", "KM-7.1")
+@pytest.mark.slow
 def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
@@ -183,6 +186,7 @@ def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path
 
 
 @pytest.mark.requirement("KO-3.3")
+@pytest.mark.slow
 def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
@@ -202,6 +206,7 @@ def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -
 
 
 @pytest.mark.requirement("KO-3.3", "KP-4b")
+@pytest.mark.slow
 def test_recovery_releases_only_what_the_vanished_run_held(tmp_path: Path, root: Path) -> None:
     (root / "docs").mkdir()
     vanish(

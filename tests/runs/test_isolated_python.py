@@ -131,6 +131,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("how", ANSWERS)
+@pytest.mark.slow
 def test_whatever_is_no_answer_is_a_failure(tmp_path: Path, root: Path, how: str) -> None:
     code, told = ANSWERS[how]
     limit = {"timeout_ms": 1_000} if how == "too slow" else {}
@@ -235,6 +236,7 @@ def waits(path: Path, running: subprocess.Popen[str]) -> None:
 
 @pytest.mark.requirement("KO-3.3")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.slow
 def test_a_signal_that_ends_the_engine_ends_the_child_and_what_it_did_is_undone(
     tmp_path: Path, root: Path, how: signal.Signals
 ) -> None:

@@ -241,6 +241,7 @@ def test_a_scenario_that_cannot_be_simulated_is_refused() -> None:
     assert nobody.value.code == raised.value.code == "INVALID_SIMULATION"
 
 
+@pytest.mark.slow
 def test_a_loaded_realm_has_its_proposals_in_the_order_of_a_folded_one() -> None:
     simulation = Simulation(6, scenario)
     turned = 0

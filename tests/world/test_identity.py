@@ -95,6 +95,7 @@ def test_every_vector_file_holds_what_its_tests_were_written_for():
 
 @pytest.mark.requirement("INT-6.2.1")
 @given(action=st.text(min_size=1), value=json_values, scope=st.none() | objects)
+@pytest.mark.slow
 def test_the_key_is_the_hash_of_four_parts_joined_by_colons(action, value, scope):
     parts = b":".join([SCHEMA.encode(), action.encode(), _jcs(value), _jcs(scope)])
     assert intent_key(SCHEMA, action, value, scope) == hashlib.sha256(parts).hexdigest()

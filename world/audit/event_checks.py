@@ -7,55 +7,43 @@ WP-decision, WP-epoch, INV-I2, INT-13.3, INT-13.5; design section 3.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-import orjson
+from typing import Any
 
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
+from world.audit.registry_checks import RegistryChecks
 from world.audit.replay import KnownWorld, Lineages, Step
-from world.errors import RefusedError
-from world.events.definitions import (
-    TOPICS,
-    ActorBound,
-    BranchCreated,
-    BranchSwitched,
-    ClockConfirmed,
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.lease_events import KeyRegistered, VerdictGiven
+from world.events.policy_events import PolicyAdopted, PolicyRetired, ProposalShadowed, ShadowConfigured
+from world.events.proposal_events import (
     DecisionMade,
-    DomainAdopted,
-    EffectRequested,
-    EnforcementChosen,
-    Event,
-    ExecutionStarted,
     HumanAnswered,
     HumanTimedOut,
-    KeyRegistered,
-    LogFounded,
-    PolicyAdopted,
-    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalRescheduled,
-    ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
-    ShadowConfigured,
-    VerdictGiven,
+)
+from world.events.realm_events import (
+    ActorBound,
+    BranchCreated,
+    BranchSwitched,
+    DomainAdopted,
+    EnforcementChosen,
+    LogFounded,
     WorldSealed,
 )
 from world.klis.authentication import channel_fault
-from world.klis.ledger import KLIS_EVENTS
-from world.model.canonical_json import canonical_bytes, read_json
-from world.model.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES, voters
+from world.model.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES
 from world.model.identity import (
     content_id,
     intent_key,
-    policy_hash,
     requirement_id,
-    schema_hash,
     state_hash,
     world_id,
 )
@@ -63,74 +51,21 @@ from world.model.patch import Patch, allows
 from world.model.scope_patterns import compile_scope
 from world.pipeline.clock_confirmation import later_times
 from world.pipeline.shadowing import shadowed_by
-from world.pipeline.unit_of_work import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
-from world.state.proposal import PROPOSAL_EVENTS, Proposal
+from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 
-_KEY_BYTES: Final = 32
-"""Length of an Ed25519 public key."""
 
-_MODES: Final = frozenset({"enforcing", "trusting"})
-_LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
-_SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
-_STREAMS: Final[Mapping[str, str]] = {
-    topic: LINEAGE_STREAM if topic in _LINEAGE else KLIS_STREAM if kind in KLIS_EVENTS else REALM_STREAM
-    for topic, kind in TOPICS.items()
-    if kind not in PROPOSAL_EVENTS and kind is not ProjectionRecorded and not topic.startswith("run.")
-}
-
-
-def is_canonical(state: bytes, *, has_fraction: bool = True) -> bool:
-    """Tell whether a stored state is the canonical text of the value it reads as.
-
-    Plain ASCII text without fractions is canonical exactly when orjson, which sorts ASCII keys alike and refuses
-    integers beyond 2^53, gives it back; everything else is read strictly and written by RFC 8785.
-
-    Args:
-        state: the stored bytes.
-        has_fraction: False where the reader of the event saw no number with a fraction or an exponent.
-    """
-    try:
-        if not has_fraction and state.isascii() and orjson.dumps(orjson.loads(state), option=_SORTED) == state:
-            return True
-    except (orjson.JSONDecodeError, TypeError, RecursionError):
-        pass  # read strictly below
-    try:
-        return canonical_bytes(read_json(state)) == state
-    except RefusedError:
-        return False
-
-
-def stream_of(event: Event) -> str:
-    """Return the id of the stream an event belongs to."""
-    fixed = _STREAMS.get(event.TOPIC)
-    if fixed is not None:
-        return fixed
-    if isinstance(event, ProjectionRecorded):
-        return f"projection:{event.projection_id}"
-    if event.TOPIC.startswith("run."):
-        return f"run:{event.run_id}"  # type: ignore[attr-defined]  # all events of runs name theirs
-    return str(event.proposal_id)  # type: ignore[attr-defined]  # all that are left are events of proposals
-
-
-def is_of_proposal(event: Event) -> bool:
-    """Tell whether an event belongs to the stream of a proposal."""
-    return type(event) in PROPOSAL_EVENTS
-
-
-class Checks:
+class Checks(RegistryChecks):
     """The checks of all events of one log, in order; every event is folded after it was checked."""
 
     def __init__(self, realm: RealmState, lineages: Lineages, bad: Callable[[str, str], None]) -> None:
         """Check against a realm that the caller folds; ``bad`` is told a code and a sentence for each fault."""
-        self._bad = bad
-        self._realm = realm
+        super().__init__(realm, bad)
         self._lineages = lineages
         self._announced: dict[str, ProjectionRecorded] = {}
         self._sealed: WorldSealed | None = None
         self._over: set[str] = set()  # proposals whose time is over, and what that led to must be told next
         self._confirmed: int | None = None  # when the clock was confirmed last
-        self._modes: set[str] = set()  # of enforcement; a worker says which is its own before it executes anything
         self._backups: dict[str, bool] = {}  # open proposals that were granted leases, and whether those are backed up
         self.version = 1  # in which the event at hand was stored
         self.world: KnownWorld | None = None
@@ -174,78 +109,6 @@ class Checks:
             self._bad("BAD_REFERENCE", f"projection record {record.record_id} names a proposal nobody submitted")
         for proposal_id in sorted(self._over):
             self._bad("BAD_EVENT", f"nothing came of it that the time of proposal {proposal_id} was over")
-
-    # The realm's registry
-
-    def _founded(self, event: LogFounded, _: int) -> None:
-        if self._realm.position != 0:
-            self._bad("BAD_REFERENCE", "a log is founded by its first event only")
-        if event.format != 1 or event.logic:
-            self._bad("BAD_EVENT", f"its format is {event.format} with the logic {event.logic}; known is 1, with none")
-        self._enforcement(event, 1)
-
-    def _enforcement(self, event: LogFounded | EnforcementChosen, _: int) -> None:
-        self._modes.add(event.enforcement)
-        if event.enforcement not in _MODES:
-            self._bad("BAD_EVENT", f"there is no enforcement {event.enforcement!r}")
-
-    def _domain(self, event: DomainAdopted, _: int) -> None:
-        if schema_hash(event.schema) != event.schema_hash:
-            self._bad("WRONG_HASH", f"the schemaHash {event.schema_hash} is not that of the schema")
-        if event.previous != (self._realm.schema_hash or None):
-            self._bad("BAD_REFERENCE", f"the domain before is {self._realm.schema_hash or None}, not {event.previous}")
-
-    def _key(self, event: KeyRegistered, _: int) -> None:
-        try:
-            is_key = len(base64.b64decode(event.public_key, validate=True)) == _KEY_BYTES
-        except ValueError:
-            is_key = False
-        if not is_key:
-            self._bad("BAD_EVENT", f"the public key is not the base64 of {_KEY_BYTES} bytes")
-
-    def _bound(self, event: ActorBound, _: int) -> None:
-        if event.actor_id not in self._realm.actors:
-            self._bad("BAD_REFERENCE", f"the actor {event.actor_id!r} is not registered")
-        policy = event.binding.get("policy")
-        if policy is not None and policy not in self._realm.policies:
-            self._bad("BAD_REFERENCE", f"the policy {policy!r} was not adopted")
-        for member in voters(event.binding):
-            if member not in self._realm.actors:
-                self._bad("BAD_REFERENCE", f"the member {member!r} of a tribunal is not registered")
-
-    def _policy(self, event: PolicyAdopted, _: int) -> None:
-        self._check_policy(event, event.policy)
-        known = self._realm.policies.get(event.name)
-        before = None if known is None else known.policy_hash
-        if event.previous not in (None, before):
-            self._bad("BAD_REFERENCE", f"the policy before is {before}, not {event.previous}")
-
-    def _check_policy(self, event: PolicyAdopted | ShadowConfigured, policy: Mapping[str, Any]) -> None:
-        """Compare the hash of a policy with what the policy says."""
-        found = policy_hash(policy)
-        if not found == policy.get("hash") == event.policy_hash:
-            self._bad("WRONG_HASH", f"the policyHash of the policy is {found}, not {event.policy_hash}")
-        if policy.get("name") != event.name:
-            self._bad("BAD_REFERENCE", f"the policy is {policy.get('name')!r}, not {event.name!r}")
-
-    def _retired(self, event: PolicyRetired, _: int) -> None:
-        known = self._realm.policies.get(event.name)
-        if known is None or known.policy_hash != event.policy_hash:
-            self._bad("BAD_REFERENCE", f"the policy {event.name!r} with the hash {event.policy_hash} was not in force")
-        bound = [name for name, one in self._realm.bindings.items() if one.get("policy") == event.name]
-        if bound:
-            self._bad(
-                "BAD_REFERENCE", f"the policy {event.name!r} was retired, and {', '.join(bound)} were bound by it"
-            )
-
-    def _shadow(self, event: ShadowConfigured, _: int) -> None:
-        unknown = [actor_id for actor_id in event.actors if actor_id not in self._realm.actors]
-        if unknown:
-            self._bad("BAD_REFERENCE", f"it names {', '.join(unknown)}, who are not registered")
-        if event.policy is not None:
-            self._check_policy(event, event.policy)
-        elif (event.name, event.policy_hash) != (None, None):
-            self._bad("BAD_REFERENCE", f"the policy {event.name!r} is missing")
 
     # Lineage
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import RequestWithdrawn, VerdictGiven
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.model.decision import Ruling
 from world.model.overruling import overruled
 from world.pipeline.existence import RESOURCE_ABSENT, absent_message

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from world.errors import RefusedError
-from world.events.definitions import BranchCreated, BranchSwitched
+from world.events.realm_events import BranchCreated, BranchSwitched
 from world.model.branch_names import check_branch_name
 from world.pipeline.schema_compatibility import misfit
 from world.pipeline.steps import LeftBehind, Step

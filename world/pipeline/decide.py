@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from world.events.definitions import DecisionMade, ProposalSuperseded
+from world.events.proposal_events import DecisionMade, ProposalSuperseded
 from world.model.decision import DecisionRecord
 from world.pipeline.steps import Approved, Decidable, LeftBehind, Step
 from world.pipeline.unit_of_work import UnitOfWork

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from world.errors import RefusedError
-from world.events.definitions import EffectRequested
+from world.events.execution_events import EffectRequested
 from world.klis.triple import Triple
 from world.model.snapshot import Requirement
 from world.pipeline.execution_state import leased_by, order_of

@@ -14,15 +14,13 @@ from msgspec.structs import replace
 
 from world.core import EffectAnswer
 from world.errors import RefusedError
-from world.events.definitions import (
+from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
     EffectRetried,
     ExecutionStarted,
-    RunObserved,
-    RunRolledBack,
-    RunViolated,
 )
+from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 from world.model.literal_secrets import LITERAL_SECRET, literal_message
 from world.model.snapshot import ErrorValue, Requirement, Snapshot
 from world.pipeline.effect_requests import request_effect

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import HumanAnswered, HumanTimedOut, ProposalJudged
+from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalJudged
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
 from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling

@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.model.intent import IntentInstance
 from world.model.snapshot import Snapshot
 from world.pipeline.branches import find_branch

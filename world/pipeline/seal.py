@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from world.errors import RefusedError
-from world.events.definitions import ProposalCompleted, ProposalFailed, WorldSealed
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import WorldSealed
 from world.model.identity import content_id, requirement_id, state_hash, world_id
 from world.model.immutable_json import freeze
 from world.model.snapshot import ErrorValue, Requirement

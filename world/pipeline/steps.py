@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from world.core import EffectAnswer
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.model.decision import Ruling
 from world.pipeline.proposal_manifest import ProposalNeeds
 from world.pipeline.unit_of_work import UnitOfWork

@@ -11,7 +11,7 @@ from typing import Any
 
 from world.core.fields import secret_literals
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded, ProposalSubmitted
+from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze

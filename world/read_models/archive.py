@@ -6,20 +6,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import orjson
 
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import BranchCreated, DomainAdopted, Event, ProposalSubmitted, WorldSealed, decode_event
+from world.events.base import Event
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
 from world.klis.ledger_codec import read_ledger
-from world.log import EventLog, LoggedEvent, is_intact
+from world.log import EventLog, LoggedEvent
 from world.model.canonical_json import read_json
 from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import Patch, apply_patches
 from world.pipeline.unit_of_work import KLIS_STREAM, Earlier
+from world.read_models.decoding import decoded, known
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import Branch, RealmState, apply_event
@@ -49,65 +51,6 @@ class WorldRow:
     position: int
     branch: str
     outcome: str
-
-
-KEPT_EVENTS: Final = 1_024
-"""Payloads of events kept in memory, those of small states that were asked for last."""
-
-SMALL_STATE: Final = 4_096
-"""Bytes of a state up to which its payload is kept."""
-
-
-def known(logged: LoggedEvent) -> Event:
-    """Return the payload of a logged event for a fold, which changes nothing of it and may share it with others.
-
-    One process folds each event several times: into the realm that commands run on, and into the one that is looked at.
-
-    Raises:
-        DamagedLogError: as ``decoded``.
-    """
-    is_small = type(logged.state) is bytes and len(logged.state) <= SMALL_STATE
-    return _known(logged) if is_small else decoded(logged)
-
-
-@lru_cache(maxsize=KEPT_EVENTS)
-def _known(logged: LoggedEvent) -> Event:
-    return decoded(logged)  # whatever of a row is another, its leaf hash too, makes it another key
-
-
-def decoded(logged: LoggedEvent) -> Event:
-    """Return the payload of a logged event.
-
-    Raises:
-        DamagedLogError: ``EVENT_CHANGED`` where content and leaf hash disagree, and as ``decode_event``.
-    """
-    _require_intact(logged)
-    return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
-
-
-def state_of(logged: LoggedEvent) -> Any:
-    """Return the state of a logged event as JSON, whatever its topic.
-
-    Raises:
-        DamagedLogError: ``EVENT_CHANGED`` where content and leaf hash disagree, ``BAD_EVENT`` where it is no JSON.
-    """
-    _require_intact(logged)
-    try:
-        return orjson.loads(logged.state)
-    except ValueError:
-        raise DamagedLogError(
-            "BAD_EVENT", f"Event {logged.position} holds no JSON; run `worldctl verify`.", position=logged.position
-        ) from None
-
-
-def _require_intact(logged: LoggedEvent) -> None:
-    if not is_intact(logged):
-        raise DamagedLogError(
-            "EVENT_CHANGED",
-            f"Event {logged.position} is not what was logged: its content and its leaf hash disagree. Run "
-            "`worldctl verify`, and restore the log from a copy.",
-            position=logged.position,
-        )
 
 
 def _index_damaged(why: str = "it names what is not there") -> DamagedLogError:

@@ -7,22 +7,24 @@ Source: intent specification 7.4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, Unpack
 from weakref import WeakKeyDictionary
 
-from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Mode, Pruning
+from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Pruning
 from projections.descriptors import ActionDescriptor, descriptors_of, not_at_hand
 from projections.explaining import Explanation, explain_catalog
 from projections.tools import ToolSet, tools_of
 from world.code.time_limit import TimeLimit
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
 from world.errors import RefusedError
-from world.events.definitions import ActorRegistered, DomainAdopted
+from world.events.realm_events import ActorRegistered, DomainAdopted
 from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
+from worldprotocol.api.options import CatalogOptions, check_names
 from worldprotocol.api.past_values import PastValuesReader
 
 __all__ = ["Actions"]
@@ -44,49 +46,43 @@ class Actions:
         self._domain = domain
         self._projector = CatalogProjector(TimeLimit((limits or Limits()).max_call_ms))
 
-    def catalog(self, actor_id: str | None = None, **wishes: Any) -> ActionCatalog:
+    def catalog(self, actor_id: str | None = None, **options: Unpack[CatalogOptions]) -> ActionCatalog:
         """Return the catalog for an actor; arguments and errors as for ``request``."""
-        return self._projector.project_action_catalog(self.request(actor_id, **wishes))
+        return self._projector.project_action_catalog(self.request(actor_id, **options))
 
-    def tools(self, actor_id: str | None = None, **wishes: Any) -> ToolSet:
+    def tools(self, actor_id: str | None = None, **options: Unpack[CatalogOptions]) -> ToolSet:
         """Return the catalog as tools of a language model; arguments and errors as for ``request``."""
-        return tools_of(self.catalog(actor_id, **wishes))
+        return tools_of(self.catalog(actor_id, **options))
 
-    def explain(self, actor_id: str | None = None, **wishes: Any) -> tuple[ActionCatalog, list[Explanation]]:
+    def explain(
+        self, actor_id: str | None = None, **options: Unpack[CatalogOptions]
+    ) -> tuple[ActionCatalog, list[Explanation]]:
         """Return the catalog, and why every action is in it or is not; see ``request``."""
-        return explain_catalog(self.request(actor_id, **wishes), self._projector)
+        return explain_catalog(self.request(actor_id, **options), self._projector)
 
-    def request(
-        self,
-        actor_id: str | None = None,
-        *,
-        mode: Mode = "llm",
-        pruning: Pruning | Mapping[str, Any] | None = None,
-        branch: str | None = None,
-        at: str | None = None,
-        upto: int | None = None,
-    ) -> CatalogRequest:
+    def request(self, actor_id: str | None = None, **options: Unpack[CatalogOptions]) -> CatalogRequest:
         """Return what a catalog is made from.
 
         Args:
-            actor_id: who acts; None is nobody in particular, and what depends on the actor is unknown then.
-            mode: for whom it is shown.
-            pruning: what is left out, as ``Pruning`` or in wire form.
-            branch: whose head to look at; None is the active one's. The actions are those of the schema in force.
-            at: a past world to look at in place of a head, with the actions of its own schema.
-            upto: with ``at``: an event; the actor is taken as registered, and the actions as in force, after it.
+            actor_id: the acting actor; None makes the catalog of no particular actor: what depends on the actor is
+                unknown then.
+            **options: see ``CatalogOptions``.
 
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``, ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``, ``INVALID_VALUE``.
         """
+        check_names(options, CatalogOptions)
+        at, upto, pruning = options.get("at"), options.get("upto"), options.get("pruning")
         actor = None if actor_id is None else self.actor(actor_id, upto)
-        world, schema_hash = self.place(branch, at)
+        world, schema_hash = self.place(options.get("branch"), at)
         if upto is not None:
             schema_hash = self._in_force(upto)
         view = self.view(world, schema_hash) if at is None else self._past_view(world, upto)
         given = {} if pruning is None else dict(pruning) if isinstance(pruning, Mapping) else pruning
-        options = given if isinstance(given, Pruning) else Pruning.read(given, "$.pruning")
-        return CatalogRequest(schema_hash, view, actor, self._descriptors(schema_hash), mode, options)
+        pruned = given if isinstance(given, Pruning) else Pruning.read(given, "$.pruning")
+        return CatalogRequest(
+            schema_hash, view, actor, self._descriptors(schema_hash), options.get("mode", "llm"), pruned
+        )
 
     def actor(self, actor_id: str, upto: int | None = None) -> ActorRef:
         """Return a registered actor, as of now or of after an event; raises ``RefusedError`` ``UNKNOWN_ACTOR``."""

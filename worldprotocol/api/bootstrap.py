@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
 from authority import Policy, PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host, find_effects
@@ -36,7 +36,7 @@ from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import ResourceTypes
 from world.limits import Limits
@@ -53,8 +53,8 @@ from world.model.source import SourceEvent
 from world.pipeline.project import Projector
 from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.index import WorldIndex
-from world.state.ports import Enforcement
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
+from worldprotocol.api.options import ComponentOptions, EngineOptions, check_names
 from worldprotocol.api.ticker import Ticker
 from worldprotocol.api.workers import ProcessWorkers
 
@@ -163,139 +163,86 @@ class Components:
 
 
 def bootstrap(
-    address: str,
-    *,
-    create: bool,
-    domain: Domain | str | Path,
-    folder: Path | None = None,
-    projections: Iterable[Any] = (),
-    policies: Iterable[Any] = (),
-    effects: Iterable[Any] = (),
-    enforcement: Enforcement = "enforcing",
-    paranoid: bool = False,
-    unsafe_unguarded_projections: bool = False,
-    durability: Durability = "full",
-    limits: Limits | None = None,
-    workspace: WorkspaceConfig | str | Path | None = None,
-    secrets: SecretsConfig | Secrets | None = None,
-    clock: Clock | None = None,
-    ids: IdSource | None = None,
-    workers: WorkerRegistry | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    address: str, *, create: bool, domain: Domain | str | Path, **options: Unpack[EngineOptions]
 ) -> tuple[EventLog, Components, WorldProtocol]:
-    """Open a log for acting and put everything around it; see ``worldprotocol.Realm``.
+    """Open a log for acting and compose the engine around it; see ``worldprotocol.Realm``.
 
     Args:
-        address: of the log.
+        address: address of the log.
         create: make the store and the log where they do not exist.
         domain: a domain, a reference to one, or a file.
-        folder: where relative references start; None is the current folder.
-        projections: projections, or references to them.
-        policies: policies, or references to them.
-        effects: handlers of effects, or references to them.
-        enforcement: whether patches outside approvedScope are refused.
-        paranoid: ask every projection twice under guard, on copies.
-        unsafe_unguarded_projections: ask projections without any guard.
-        durability: ``full`` or ``normal``; see ``world.log.open_log``.
-        limits: of the pipeline.
-        workspace: the folder that agents see as ``FILE:/``, or its configuration; None: nothing is watched.
-        secrets: what references in effects stand for, or its configuration; None: no secret is defined.
-        clock: what time it is.
-        ids: makes fresh ids.
-        workers: names this process in the record; None is by what the operating system calls it.
-        progress: called while the index is built, with events done and in all.
+        **options: see ``EngineOptions``.
 
     Raises:
         RefusedError: what cannot be loaded, and what opening the log refuses.
     """
-    parts = compose(
-        domain=domain,
-        folder=folder,
-        projections=projections,
-        policies=policies,
-        effects=effects,
-        enforcement=enforcement,
-        paranoid=paranoid,
-        unsafe_unguarded_projections=unsafe_unguarded_projections,
-        limits=limits,
-        ids=ids,
-        workspace=workspace,
-        secrets=secrets,
-        address=address,
-        clock=clock,
+    check_names(options, EngineOptions)
+    engine = EngineOptions(**options)
+    durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
+    workers, clock = engine.pop("workers", None), engine.get("clock")
+    components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
+    log = open_log(
+        address,
+        view=WorldIndex(checkpoint_every=components.limits.checkpoint_every),
+        max_event_bytes=components.limits.max_event_bytes,
+        create=create,
+        durability=durability,
+        progress=progress,
     )
-    log = _opened_log(address, parts.limits, create=create, durability=durability, progress=progress)
-    protocol = _protocol(log, parts, clock or SystemClock(), workers or ProcessWorkers())
-    if clock is None:  # a clock of the caller's own passes as the caller says
+    protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers())
+    if clock is None:  # a clock that the caller gave advances as the caller decides
         protocol.set_timer(Ticker(protocol.tick, SystemClock().now_ms))
-    return log, parts, protocol
-
-
-def _opened_log(address: str, limits: Limits, **options: Any) -> EventLog:
-    view = WorldIndex(checkpoint_every=limits.checkpoint_every)
-    return open_log(address, view=view, max_event_bytes=limits.max_event_bytes, **options)
+    return log, components, protocol
 
 
 def compose(
-    *,
-    domain: Domain | str | Path,
-    folder: Path | None = None,
-    projections: Iterable[Any] = (),
-    policies: Iterable[Any] = (),
-    effects: Iterable[Any] = (),
-    enforcement: Enforcement = "enforcing",
-    paranoid: bool = False,
-    unsafe_unguarded_projections: bool = False,
-    limits: Limits | None = None,
-    ids: IdSource | None = None,
-    workspace: WorkspaceConfig | str | Path | None = None,
-    secrets: SecretsConfig | Secrets | None = None,
-    address: str | None = None,
-    clock: Clock | None = None,
+    *, domain: Domain | str | Path, options: ComponentOptions | None = None, address: str | None = None
 ) -> Components:
-    """Put together what works around a log, without a log; see ``bootstrap``.
+    """Compose the parts of the engine that need no log; see ``bootstrap``.
+
+    Args:
+        domain: a domain, a reference to one, or a file.
+        options: see ``ComponentOptions``.
+        address: address of the log; its files are excluded from the workspace.
 
     Raises:
         RefusedError: what cannot be loaded.
     """
-    at_hand = load_any_domain(domain, base=folder)
-    makes_ids = ids or SystemIds()
-    chosen = limits or Limits()
-    time_limit = TimeLimit(chosen.max_call_ms)
-    kept = [secrets.folder] if isinstance(secrets, SecretsConfig) and secrets.folder is not None else []
-    premises = None
+    given = options or ComponentOptions()
+    check_names(given, ComponentOptions)
+    folder, secrets, workspace = given.get("folder"), given.get("secrets"), given.get("workspace")
+    loaded = load_any_domain(domain, base=folder)
+    ids = given.get("ids") or SystemIds()
+    limits = given.get("limits") or Limits()
+    time_limit = TimeLimit(limits.max_call_ms)
+    private = [secrets.folder] if isinstance(secrets, SecretsConfig) and secrets.folder is not None else []
+    environment = None
     if workspace is not None:
-        premises = premises_of(workspace, address, names=chosen.klis.names, private=kept)
+        environment = environment_of(workspace, address, names=limits.klis.names, private=private)
     registry = PolicyRegistry.installed()
-    names = tuple(_add_policy(registry, given, folder) for given in policies)
+    names = tuple(_add_policy(registry, policy, folder) for policy in given.get("policies", ()))
     return Components(
-        domain=at_hand,
-        projections=_projections(
-            projections,
-            folder,
-            paranoid=paranoid,
-            unsafe_unguarded=unsafe_unguarded_projections,
-            time_limit=time_limit,
-        ),
+        domain=loaded,
+        projections=_projections(given, time_limit),
         policies=registry,
         policy_names=names,
         authority=StandardAuthority(registry, time_limit=time_limit),
         executor=Host(
-            at_hand,
-            _effects(effects, folder),
-            enforcement=enforcement,
+            loaded,
+            _effects(given.get("effects", ()), folder),
+            enforcement=given.get("enforcement", "enforcing"),
             time_limit=time_limit,
-            premises=premises,
-            clock=clock,
+            premises=environment,
+            clock=given.get("clock"),
             secrets=secrets if isinstance(secrets, Secrets) else secrets_of(secrets, address, folder),
         ),
-        ids=makes_ids,
-        issuer=Issuer(makes_ids),
-        limits=chosen,
+        ids=ids,
+        issuer=Issuer(ids),
+        limits=limits,
     )
 
 
-def premises_of(
+def environment_of(
     workspace: WorkspaceConfig | str | Path,
     address: str | None = None,
     *,
@@ -414,23 +361,24 @@ def _add_policy(registry: PolicyRegistry, given: Any, folder: Path | None) -> st
     return registry.load(str(given), base=folder).name
 
 
-def _projections(
-    given: Iterable[Any], folder: Path | None, *, paranoid: bool, unsafe_unguarded: bool, time_limit: TimeLimit
-) -> ProjectionRegistry:
-    if paranoid and unsafe_unguarded:
+def _projections(options: ComponentOptions, time_limit: TimeLimit) -> ProjectionRegistry:
+    paranoid = options.get("paranoid", False)
+    unguarded = options.get("unsafe_unguarded_projections", False)
+    if paranoid and unguarded:
         raise RefusedError(
             "INVALID_CONFIG",
-            "paranoid asks projections twice under guard, and unsafe_unguarded_projections takes the guard away; "
+            "paranoid calls projections twice under guard, and unsafe_unguarded_projections removes the guard; "
             "choose one of them.",
         )
-    asking: InvocationMode = Once(time_limit)
+    mode: InvocationMode = Once(time_limit)
     if paranoid:
-        asking = Guard(time_limit)
-    elif unsafe_unguarded:
-        asking = UnsafeUnguarded(time_limit)
-    several = list(given)
-    registry = find_projections([str(one) for one in several if isinstance(one, str)], base=folder, asking=asking)
-    for one in several:
+        mode = Guard(time_limit)
+    elif unguarded:
+        mode = UnsafeUnguarded(time_limit)
+    given = list(options.get("projections", ()))
+    references = [one for one in given if isinstance(one, str)]
+    registry = find_projections(references, base=options.get("folder"), asking=mode)
+    for one in given:
         if not isinstance(one, str):
             registry.add(one)
     return registry

@@ -1,4 +1,4 @@
-"""``RealmState.host``: governed runs, their records, and executions that need a person."""
+"""``Realm.host``: governed runs, their records, and executions that need a person."""
 
 from __future__ import annotations
 

@@ -15,161 +15,29 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from contextvars import copy_context
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypedDict, Unpack
 
 from world.clock import IdSource
 from world.engine.lease_commands import LeaseCommands
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError, WorldProtocolError
-from world.events.definitions import RequestWithdrawn, VerdictGiven
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.manifest import read_manifest
 from world.klis.session import Rank
-from world.read_models.archive import Archive, decoded
+from world.read_models.decoding import decoded
 from world.state.ports import BackupService
+from worldprotocol.api.async_calls import in_thread, run_to_end, wait_for_end
 from worldprotocol.api.bootstrap import Follower, LoggedEvent
+from worldprotocol.api.lease_errors import cancelled, died, timed_out
+from worldprotocol.api.lease_handle import LeaseHandle
+from worldprotocol.api.options import check_names
 
-__all__ = ["Cancel", "LeaseHandle", "Leases"]
+__all__ = ["Cancel", "LeaseOptions", "Leases"]
 
 POLL_MS: Final = 100
 """How often who waits looks for what other processes did; what this one does is seen at once."""
-
-LOST: Final = frozenset({"LEASE_NOT_ACTIVE", "UNKNOWN_LEASE", "NOT_THE_HOLDER"})
-"""Refusals of a heartbeat that say that the lease is gone."""
-
-MAX_BEAT_S: Final = 3_600.0
-
-R = TypeVar("R")
-
-
-class LeaseHandle:
-    """Leases that were granted together; a context manager that releases them.
-
-    Args of interest to callers: ``agent``, ``session``, ``lease_ids``, ``tokens`` (one fencing token for each lease)
-    and ``token``, the largest of them: a store that remembers the largest token it saw can refuse older holders.
-    """
-
-    def __init__(
-        self, leasing: LeaseCommands, archive: Archive, verdict: VerdictGiven, *, now_ms: Callable[[], int]
-    ) -> None:
-        """Take over leases of a granted verdict; ``keep_alive`` begins the heartbeats."""
-        self._leasing = leasing
-        self._archive = archive
-        self._now_ms = now_ms
-        self._ended = threading.Event()
-        self._lost: str | None = None
-        self._thread: threading.Thread | None = None
-        self.verdict = verdict
-        self.agent = verdict.agent_id
-        self.session = verdict.session_id
-        self.lease_ids: tuple[str, ...] = tuple(lease["leaseId"] for lease in verdict.leases)
-        self.tokens: tuple[int, ...] = tuple(lease["token"] for lease in verdict.leases)
-        self.ttl_ms = verdict.ttl_ms or 0
-
-    @property
-    def token(self) -> int:
-        """The fencing token: it is larger than that of every earlier grant."""
-        return max(self.tokens)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether every lease is still in force, by the log as it is now."""
-        return self._why_lost() is None
-
-    def check(self) -> None:
-        """Make sure that the leases are still in force: call it before something that cannot be undone.
-
-        Raises:
-            RefusedError: ``LEASE_LOST``.
-        """
-        why = self._why_lost()
-        if why is not None:
-            raise RefusedError(
-                "LEASE_LOST", f"{why} Stop what it was for, and ask again.", lease_ids=list(self.lease_ids)
-            )
-
-    def keep_alive(self) -> None:
-        """Send heartbeats from a thread of its own, three in every time to live, until the leases are released."""
-        if self._thread is None and not self._ended.is_set():
-            self._thread = threading.Thread(target=self._beat, name="worldprotocol-heartbeat", daemon=True)
-            self._thread.start()
-
-    def heartbeat(self) -> None:
-        """Let the leases live on from now.
-
-        Raises:
-            RefusedError: ``LEASE_LOST`` when one of them has ended.
-        """
-        try:
-            self._leasing.heartbeat(self.lease_ids, agent_id=self.agent, session_id=self.session)
-        except RefusedError as refused:
-            if refused.code in LOST:
-                self._lose(refused.message)
-            self.check()
-            raise
-
-    def release(self) -> None:
-        """Give the leases back; those that ended already stay as they are, and twice is once."""
-        self._stop()
-        if self._lost is None:
-            self._lost = "It was released."
-            try:
-                self._leasing.release(self.lease_ids, agent_id=self.agent, session_id=self.session)
-            except RefusedError as refused:
-                if refused.code not in LOST:  # ended so long ago that nobody remembers
-                    raise
-
-    def stop_beating(self) -> None:
-        """Send no heartbeats any more; the leases end when their time is over."""
-        self._stop()
-
-    def __enter__(self) -> Self:
-        self.keep_alive()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
-
-    def _why_lost(self) -> str | None:
-        if self._lost is None:
-            states = self._archive.peek(lambda realm: [realm.klis.leases.get(one) for one in self.lease_ids])
-            now = self._now_ms()
-            for name, lease in zip(self.lease_ids, states, strict=True):
-                if lease is None:
-                    self._lose(f"Lease {name} has ended: it expired or was revoked.")
-                elif lease.expires_at is not None and now > lease.expires_at:
-                    self._lose(f"Lease {name} has expired.")
-        return self._lost
-
-    def _lose(self, why: str) -> None:
-        self._lost = self._lost or why
-        self._ended.set()
-
-    def _beat(self) -> None:
-        pause = min(max(self.ttl_ms, 1) / 3_000, MAX_BEAT_S)
-        while not self._ended.wait(pause):
-            try:
-                self._leasing.heartbeat(self.lease_ids, agent_id=self.agent, session_id=self.session)
-            except RefusedError as refused:
-                if refused.code in LOST or refused.code == "LOG_CLOSED":
-                    self._lose(refused.message)
-                    return
-            except Exception:  # noqa: BLE001  # a store that is away for a while must not end the heartbeats
-                continue
-
-    def _stop(self) -> None:
-        self._ended.set()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
 
 
 class Cancel:
@@ -196,6 +64,42 @@ class Cancel:
                 self._follower.stop()
 
 
+class LeaseOptions(TypedDict, total=False):
+    """What is acquired, for which agent, and how long the request waits.
+
+    Args:
+        agent: requesting agent; with ``manifest``, its agent_id counts.
+        session: unit of work, whose leases never conflict with each other; None begins one.
+        resource: resource that is wanted, such as ``FILE:/src/*``.
+        resources: further resources, a text being one; all or none are granted.
+        predicate: one of the six KLIS predicates, ``MUTATES`` by default.
+        manifest: a whole manifest in place of the five above, maybe signed.
+        ttl_ms: time to live of a lease without a heartbeat, in ms; None is the default of the settings.
+        timeout: longest wait in seconds; None and infinity are unlimited, 0 does not wait.
+        retry: request again after Die, at the time that the verdict gives, until the timeout.
+        by: identity of the caller, which authenticates a request in its own name. None is ``agent``; with
+            ``manifest`` the caller is anonymous, so that the manifest needs a signature unless the setting
+            ``authentication`` is ``open``.
+        require_signature: accept a signed manifest only.
+        run_id: for the engine: the open run that requests.
+        cancel: cancels the wait from another thread.
+    """
+
+    agent: str | None
+    session: str | None
+    resource: str | None
+    resources: Iterable[str]
+    predicate: str
+    manifest: Mapping[str, Any] | None
+    ttl_ms: int | None
+    timeout: float | None
+    retry: bool
+    by: str | None
+    require_signature: bool
+    run_id: str | None
+    cancel: Cancel | None
+
+
 class Leases:
     """Direct use of leases; ``Realm.leases``."""
 
@@ -218,70 +122,49 @@ class Leases:
         """The single commands: request, heartbeat, release, revoke, withdraw, agents and keys."""
         return self._protocol.leasing
 
-    def acquire(
-        self,
-        *,
-        agent: str | None = None,
-        session: str | None = None,
-        resource: str | None = None,
-        resources: Iterable[str] = (),
-        predicate: str = "MUTATES",
-        manifest: Mapping[str, Any] | None = None,
-        ttl_ms: int | None = None,
-        timeout: float | None = None,
-        retry: bool = False,
-        by: str | None = None,
-        require_signature: bool = False,
-        run_id: str | None = None,
-        cancel: Cancel | None = None,
-    ) -> LeaseHandle:
-        """Get leases, waiting for them where the rules let this agent wait; use the result as a context manager.
+    def acquire(self, **options: Unpack[LeaseOptions]) -> LeaseHandle:
+        """Acquire leases, waiting where Wait-Die lets this agent wait; use the result as a context manager.
 
         Args:
-            agent: who asks; with ``manifest``, its agent_id counts.
-            session: its unit of work, whose leases never conflict; None begins one.
-            resource: what is wanted, such as ``FILE:/src/*``.
-            resources: more of it, a text being one; all or nothing is granted.
-            predicate: for what, one of the six.
-            manifest: a whole manifest in place of the five above, maybe signed.
-            ttl_ms: how long a lease lives without a heartbeat, in ms; None is the settings' default.
-            timeout: how long to wait at most, in seconds; None and infinity are for ever, 0 not at all.
-            retry: ask again after Die, when the verdict says, until the time is over.
-            by: the caller's identity, which vouches for a request in its own name. None is ``agent``; with ``manifest``
-                it is a caller without a name, so that the manifest needs a signature unless the setting
-                ``authentication`` is ``open``.
-            require_signature: accept a signed manifest only.
-            run_id: for the engine: the open run in whose name it asks.
-            cancel: breaks the wait off from another thread.
+            **options: see ``LeaseOptions``.
 
         Returns:
-            The leases. Nothing keeps them alive until the context is entered, or ``keep_alive`` is called.
+            The leases. They are not kept alive until the context is entered or ``keep_alive`` is called.
 
         Raises:
             RefusedError: ``DIED`` with ``retry_after_ms`` and ``conflicts``, ``WAIT_TIMED_OUT``, ``WAIT_CANCELLED``,
                 ``INVALID_VALUE``, and what ``LeaseCommands.request`` refuses.
         """
-        wanted = [*_one(resource), *_several(resources)]
-        told = _manifest(manifest, agent, session or self._ids.new_id(), wanted, predicate)
-        limit = _seconds(timeout)
-        more = {"by": by or agent, "ttl_ms": ttl_ms, "require_signature": require_signature, "run_id": run_id}
+        check_names(options, LeaseOptions)
+        agent, manifest, run_id = options.get("agent"), options.get("manifest"), options.get("run_id")
+        cancel, retry = options.get("cancel"), options.get("retry", False)
+        session = options.get("session") or self._ids.new_id()
+        wanted = [*_one(options.get("resource")), *_several(options.get("resources", ()))]
+        request = _manifest(manifest, agent, session, wanted, options.get("predicate", "MUTATES"))
+        limit = _seconds(options.get("timeout"))
+        caller: dict[str, Any] = {
+            "by": options.get("by") or agent,
+            "ttl_ms": options.get("ttl_ms"),
+            "require_signature": options.get("require_signature", False),
+            "run_id": run_id,
+        }
         until = None if limit is None else time.monotonic() + limit
         while True:
-            self._copy_ahead(told, run_id)
+            self._copy_ahead(request, run_id)
             left = None if until is None else until - time.monotonic()
-            verdict = self._ask(told, left, cancel, **more)
+            verdict = self._ask(request, left, cancel, caller)
             if verdict.status == "Granted":
                 return LeaseHandle(self.desk, self._archive, verdict, now_ms=self._now_ms)
             pause = (verdict.retry_after_ms or 0) / 1000
-            signed = "signature" in told  # its nonce is used up
+            signed = "signature" in request  # its nonce has been used
             if not retry or signed or (until is not None and time.monotonic() + pause > until):
-                raise _died(verdict, self._ranks(verdict))
+                raise died(verdict, self._ranks(verdict))
             waker = cancel.told if cancel is not None else threading.Event()
             if waker.wait(pause):
-                raise _cancelled(verdict.request_id)
+                raise cancelled(verdict.request_id)
 
     @asynccontextmanager
-    async def hold_async(self, **wanted: Any) -> AsyncIterator[LeaseHandle]:
+    async def hold_async(self, **options: Unpack[LeaseOptions]) -> AsyncIterator[LeaseHandle]:
         """Hold leases in ``async with``; arguments as for ``acquire``.
 
         A cancelled wait withdraws its request, a cancelled body releases what it holds.
@@ -289,26 +172,28 @@ class Leases:
         Raises:
             RefusedError: as ``acquire``.
         """
-        held = await self.acquire_async(**wanted)
+        held = await self.acquire_async(**options)
         try:
             held.keep_alive()
             yield held
         finally:
-            await _to_the_end(held.release)
+            await run_to_end(held.release)
 
-    async def acquire_async(self, **wanted: Any) -> LeaseHandle:
+    async def acquire_async(self, **options: Unpack[LeaseOptions]) -> LeaseHandle:
         """Get leases without blocking the loop; arguments, result and errors as for ``acquire``."""
-        cancel = Cancel()
-        asking = _apart(
-            lambda: self.acquire(cancel=cancel, **wanted), "worldprotocol-acquire", unclaimed=LeaseHandle.release
+        options["cancel"] = cancel = Cancel()
+        asking = in_thread(
+            lambda: self.acquire(**options),
+            "worldprotocol-acquire",
+            unclaimed=LeaseHandle.release,
         )
         try:
             await asyncio.wait([asking])
         except asyncio.CancelledError:
             cancel.tell()
-            await _ended(asking)
+            await wait_for_end(asking)
             if asking.exception() is None:
-                await _to_the_end(asking.result().release)
+                await run_to_end(asking.result().release)
             raise
         return asking.result()
 
@@ -326,7 +211,7 @@ class Leases:
         told: Mapping[str, Any],
         left: float | None,
         cancel: Cancel | None,
-        **more: Any,
+        caller: Mapping[str, Any],
     ) -> VerdictGiven:
         """Ask once, and wait where that is the answer; return the last verdict."""
         may_wait = left is None or left > 0
@@ -338,12 +223,12 @@ class Leases:
                 queue=may_wait,
                 wait_ms=None if left is None or not may_wait else max(1, math.ceil(left * 1000)),
                 request_id=request_id,
-                **more,
+                **caller,
             )
             if verdict.status != "Wait":
                 return verdict
             if not verdict.queued:
-                raise _timed_out(request_id, verdict)
+                raise timed_out(request_id, verdict)
             final = self._wait(request_id, position, left, cancel)
         except RefusedError:
             raise
@@ -361,8 +246,8 @@ class Leases:
                 request_id=request_id,
             )
         if is_over or (final is not None and final.reason == "timeout"):
-            raise _timed_out(request_id, verdict)
-        raise _cancelled(request_id)
+            raise timed_out(request_id, verdict)
+        raise cancelled(request_id)
 
     def _wait(
         self, request_id: str, position: int, left: float | None, cancel: Cancel | None
@@ -461,104 +346,3 @@ def _seconds(timeout: object) -> float | None:
             f"timeout is how many seconds to wait: a number from 0, or None for no limit; not {timeout!r:.100}.",
         )
     return None if timeout >= threading.TIMEOUT_MAX else float(timeout)  # nothing can wait for longer
-
-
-def _in_the_way(conflict: Mapping[str, Any]) -> str:
-    what = "holds" if "leaseId" in conflict else "waits before it for"
-    return f"{conflict['holder']!r} {what} {conflict['predicate']} on {conflict['resource']}"
-
-
-def _why_died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> str:
-    """Name one that is not younger: a holder before one that waits, because that rules out waiting for everybody."""
-    own = ranks[verdict.agent_id]
-    older = [conflict for conflict in verdict.conflicts if ranks[conflict["holder"]] <= own]
-    if not older:  # the settings say how many are spelt out
-        return f"{_in_the_way(verdict.conflicts[0])}, and another in the way that is not named here is older"
-    first = min(older, key=lambda conflict: "leaseId" not in conflict)
-    if "leaseId" not in first:
-        return _in_the_way(first)
-    is_own = ranks[first["holder"]] == own
-    return f"{_in_the_way(first)} {'in another session' if is_own else 'and is older'}"
-
-
-def _died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> RefusedError:
-    return RefusedError(
-        "DIED",
-        f"{_why_died(verdict, ranks)}, so {verdict.agent_id!r} must not wait; ask again in "
-        f"{verdict.retry_after_ms} ms (`worldctl explain {verdict.verdict_id}`).",
-        verdict_id=verdict.verdict_id,
-        retry_after_ms=verdict.retry_after_ms,
-        conflicts=verdict.conflicts,
-    )
-
-
-def _timed_out(request_id: str, verdict: VerdictGiven) -> RefusedError:
-    return RefusedError(
-        "WAIT_TIMED_OUT",
-        f"{_in_the_way(verdict.conflicts[0])}; it was not free in time. The request does not wait any more; ask again, "
-        "or longer.",
-        request_id=request_id,
-        verdict_id=verdict.verdict_id,
-        conflicts=verdict.conflicts,
-    )
-
-
-def _cancelled(request_id: str) -> RefusedError:
-    return RefusedError(
-        "WAIT_CANCELLED", "The waiting was broken off; the request was withdrawn.", request_id=request_id
-    )
-
-
-def _apart(call: Callable[[], R], name: str, *, unclaimed: Callable[[R], object] | None = None) -> asyncio.Future[R]:
-    """Run a blocking call in a thread of its own, never in a pool, where those who wait keep out those they wait for.
-
-    Args:
-        call: what to run, in a copy of the context of the caller.
-        name: the thread's.
-        unclaimed: what to do with the result where the loop was closed meanwhile.
-
-    Returns:
-        A future of the running loop; to cancel it does not stop the call.
-    """
-    loop, context = asyncio.get_running_loop(), copy_context()
-    future: asyncio.Future[R] = loop.create_future()
-
-    def settle(settled: Callable[[], None]) -> None:
-        if not future.done():
-            settled()
-
-    def run() -> None:
-        try:
-            result = context.run(call)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the caller's
-            failure = error
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
-                loop.call_soon_threadsafe(settle, lambda: future.set_exception(failure))
-            return
-        try:
-            loop.call_soon_threadsafe(settle, lambda: future.set_result(result))
-        except RuntimeError:
-            if unclaimed is not None:
-                unclaimed(result)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
-
-
-async def _ended(future: asyncio.Future[Any]) -> None:
-    """Wait for a future to its end, also when the task is cancelled meanwhile; the caller raises for that."""
-    while not future.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([future])
-
-
-async def _to_the_end(call: Callable[[], object]) -> None:
-    """Run a blocking call to its end, also when the task is cancelled meanwhile."""
-    running = _apart(call, "worldprotocol-release")
-    try:
-        await asyncio.wait([running])
-    except asyncio.CancelledError:
-        await _ended(running)
-        running.exception()  # looked at: being cancelled counts for more
-        raise
-    running.result()

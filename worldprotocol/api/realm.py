@@ -1,6 +1,6 @@
-"""``Realm``: what a Python user opens, acts on, watches and asks.
+"""``Realm``, the main class of the Python API: open a realm, act on it, read it, and subscribe to its events.
 
-A realm from its founding to a question::
+Found a realm, act and read::
 
 with Realm.create("shop.db", domain=shop) as world:
     world.register("ann", "human", binding={"kind": "auto_approve"})
@@ -12,31 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from world.core import Domain
-from world.engine.administration import adopt_policy, bind, found, register, retire_policy
+from world.engine.administration import adopt_policy, found
 from world.engine.event_bus import Handler, Reaction
-from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import ClockConfirmed
-from world.model.actor import ActorKind, ActorRef
 from world.model.branch_names import check_branch_name
 from world.model.decision import HumanAnswer, HumanChoice
 from world.model.intent import IntentInstance, IntentScope
 from world.model.intent_origin import check_origin
 from world.model.source import SourceEvent
-from world.pipeline.shadowing import configure_shadow
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
-from world.read_models.archive import Archive
 from world.state.proposal import Proposal
-from worldprotocol.api.bootstrap import Components, EventLog, bootstrap, open_for_reading
+from worldprotocol.api.administration import OPERATOR, RealmOperator
+from worldprotocol.api.bootstrap import bootstrap, open_for_reading
 from worldprotocol.api.config import Config
 from worldprotocol.api.host import Hosting
 from worldprotocol.api.leases import Leases
+from worldprotocol.api.options import EngineOptions, FoundingOptions, SubmitOptions
 from worldprotocol.api.proposal_summary import fate_of
-from worldprotocol.api.read_only import RealmReader
 from worldprotocol.api.requests import (
     ProjectionOutcome,
     body_of,
@@ -47,17 +43,9 @@ from worldprotocol.api.requests import (
     with_a_way_out,
 )
 
-OPERATOR = "operator"
-"""Who the record names for what the operator does, unless told otherwise."""
 
-
-class Realm(RealmReader):
-    """One realm of worlds, open for acting (``create``, ``open``) or for looking only (``look``)."""
-
-    def __init__(self, log: EventLog, parts: Components | None, protocol: WorldProtocol | None) -> None:
-        """Take over an open log; ``create``, ``open`` and ``look`` are the ways in."""
-        super().__init__(log, parts, Archive(log) if protocol is None else protocol.archive)
-        self._protocol = protocol
+class Realm(RealmOperator):
+    """One realm of worlds, open for acting (``create``, ``open``) or for reading only (``open_read_only``)."""
 
     # Opening
 
@@ -69,7 +57,7 @@ class Realm(RealmReader):
         domain: Domain | str | Path,
         data: Mapping[str, Any] | None = None,
         by: str = OPERATOR,
-        **parts: Any,
+        **options: Unpack[EngineOptions],
     ) -> Realm:
         """Found a new realm and open it; see ``open_or_create`` for a program that is run again.
 
@@ -78,13 +66,13 @@ class Realm(RealmReader):
             domain: a ``Domain``, a reference to one, or a YAML or JSON file.
             data: initial data that differs from the domain's defaults.
             by: whom the record names.
-            **parts: as for ``open``; policies at hand are adopted.
+            **options: as for ``open``; policies at hand are adopted.
 
         Raises:
             RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``, and what opening refuses.
         """
-        domain = fitting(domain, data, parts.get("folder"), parts.get("limits"))
-        world = cls._opened(str(address), domain, create=True, **parts)
+        domain = fitting(domain, data, options.get("folder"), options.get("limits"))
+        world = cls._opened(str(address), domain, create=True, **options)
         try:
             world._found(data, by)
         except BaseException:
@@ -100,7 +88,7 @@ class Realm(RealmReader):
         domain: Domain | str | Path,
         data: Mapping[str, Any] | None = None,
         by: str = OPERATOR,
-        **parts: Any,
+        **options: Unpack[EngineOptions],
     ) -> Realm:
         """Open a realm for acting, and found it first where there is none: for a program that is run again.
 
@@ -113,40 +101,39 @@ class Realm(RealmReader):
             domain: the domain in force.
             data: as for ``create``, where there is no realm yet.
             by: whom the record names as founder.
-            **parts: as for ``open``.
+            **options: as for ``open``.
 
         Raises:
             RefusedError: as ``create`` and ``open``, but neither ``ALREADY_FOUNDED`` nor ``LOG_NOT_FOUND``.
         """
-        for name in ("projections", "policies", "effects"):  # they may have to be gone through twice
-            parts[name] = list(parts.get(name, ()))
+        options["projections"] = list(options.get("projections", ()))  # iterables may be read twice
+        options["policies"] = list(options.get("policies", ()))
+        options["effects"] = list(options.get("effects", ()))
         try:
-            return cls.open(address, domain=domain, **parts)
+            return cls.open(address, domain=domain, **options)
         except RefusedError as refused:
             if not is_foundable(refused) and refused.code != "NOT_FOUNDED":
                 raise
         try:
-            return cls.create(address, domain=domain, data=data, by=by, **parts)
+            return cls.create(address, domain=domain, data=data, by=by, **options)
         except RefusedError as refused:
             if refused.code != "ALREADY_FOUNDED":  # by another process, meanwhile
                 raise
-        return cls.open(address, domain=domain, **parts)
+        return cls.open(address, domain=domain, **options)
 
     @classmethod
-    def open(cls, address: str | Path, *, domain: Domain | str | Path, **parts: Any) -> Realm:
+    def open(cls, address: str | Path, *, domain: Domain | str | Path, **options: Unpack[EngineOptions]) -> Realm:
         """Open a realm for acting, and settle what an earlier process left undone.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
             domain: the domain in force.
-            **parts: ``projections``, ``policies``, ``effects`` (objects or references), ``enforcement``,
-                ``paranoid``, ``unsafe_unguarded_projections``, ``durability``, ``limits``, ``workspace``, ``secrets``,
-                ``clock``, ``ids``, ``workers``; see ``worldprotocol.api.bootstrap.assemble``.
+            **options: see ``worldprotocol.api.options.EngineOptions``.
 
         Raises:
             RefusedError: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force.
         """
-        world = cls._opened(str(address), domain, create=False, **parts)
+        world = cls._opened(str(address), domain, create=False, **options)
         try:
             world._check_schema()
             world._settle_at_opening()
@@ -168,26 +155,29 @@ class Realm(RealmReader):
             raise with_a_way_out(refused) from None
 
     @classmethod
-    def from_config(cls, config: Config, *, address: str | None = None, create: bool = False, **more: Any) -> Realm:
+    def from_config(
+        cls, config: Config, *, address: str | None = None, create: bool = False, **options: Unpack[FoundingOptions]
+    ) -> Realm:
         """Open what a ``world.toml`` composes; ``create`` founds it first.
 
         Args:
             config: see ``worldprotocol.api.config.read_config``.
             address: another log than the one it names.
             create: found a new realm.
-            **more: as for ``create`` and ``open``: ``progress``, ``clock``, ``ids``, and ``data`` and ``by`` for
-                founding; what is given here counts, not what the configuration says.
+            **options: as for ``create`` or ``open``; what is given here has priority over the configuration.
 
         Raises:
             RefusedError: as ``create`` and ``open``; ``INVALID_CONFIG`` when it names no domain.
         """
         way_in = cls.create if create else cls.open
-        return way_in(address or config.log_address, **{**config.parts(), **more})
+        return way_in(address or config.log_address, **{**config.parts(), **options})
 
     @classmethod
-    def _opened(cls, address: str, domain: Domain | str | Path, *, create: bool, **parts: Any) -> Realm:
+    def _opened(
+        cls, address: str, domain: Domain | str | Path, *, create: bool, **options: Unpack[EngineOptions]
+    ) -> Realm:
         try:
-            log, composed, protocol = bootstrap(address, create=create, domain=domain, **parts)
+            log, composed, protocol = bootstrap(address, create=create, domain=domain, **options)
         except RefusedError as refused:
             raise with_a_way_out(refused) from None
         return cls(log, composed, protocol)
@@ -226,71 +216,16 @@ class Realm(RealmReader):
             if premises is not None:
                 premises.workspace.close()
 
-    # The operator's part
-
-    def register(
-        self,
-        actor_id: str,
-        kind: ActorKind,
-        *,
-        binding: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-        by: str = OPERATOR,
-    ) -> None:
-        """Make an actor known, and bind it to an authority where a binding is given: both, or neither.
-
-        Raises:
-            RefusedError: ``INVALID_VALUE``, ``ACTOR_MISMATCH``, and what ``bind`` refuses.
-        """
-        actor = ActorRef.read({"actorId": actor_id, "kind": kind, "name": name, "meta": meta})
-
-        def command(work: UnitOfWork) -> None:
-            register(work, actor, by)
-            if binding is not None:
-                bind(work, actor_id, binding, by)
-
-        self._acting.run(command)
-
-    def bind(self, actor_id: str, binding: Mapping[str, Any], *, by: str = OPERATOR) -> None:
-        """Give an actor its one authority binding, such as ``{"kind": "policy_rules", "policy": "shop"}``.
-
-        Raises:
-            RefusedError: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, ``INVALID_BINDING``.
-        """
-        self._acting.bind_actor(actor_id, binding, by=by)
-
-    def adopt_policy(self, name: str, *, by: str = OPERATOR) -> bool:
-        """Bring a policy at hand into force; False when this very policy is in force already."""
-        return self._acting.adopt_policy(name, by=by)
-
-    def retire_policy(self, name: str, *, by: str = OPERATOR, reason: str = "") -> str:
-        """Take a policy out of force that nobody is bound by any more, and return its hash."""
-        return self._acting.run(lambda work: retire_policy(work, name, by, reason))
-
-    def shadow(self, name: str | None, *, actors: Iterable[str] = (), by: str = OPERATOR) -> bool:
-        """Let a policy at hand judge too, for the record only; None for none. See ``world.pipeline.shadowing``."""
-        chosen = (actors,) if isinstance(actors, str) else tuple(actors)
-        return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
-
-    def confirm_clock(self, *, reason: str, by: str = OPERATOR) -> ClockConfirmed | None:
-        """Confirm that this process's clock is right; see ``world.engine.lease_commands.Leasing.confirm_clock``."""
-        return self._acting.leasing.confirm_clock(by=by, reason=reason)
-
-    def adopt_domain(self, *, by: str = OPERATOR) -> bool:
-        """Adopt the domain at hand; False when it is in force already. See ``open_to_adopt``."""
-        return self._acting.adopt_domain(by=by)
-
     @classmethod
     def open_to_adopt(
-        cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **parts: Any
+        cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **options: Unpack[EngineOptions]
     ) -> Realm:
         """Open a realm under a changed domain and adopt it; every head must obey the new schema.
 
         Raises:
             RefusedError: ``DATA_DOES_NOT_FIT``, and what ``open`` refuses.
         """
-        world = cls._opened(str(address), domain, create=False, **parts)
+        world = cls._opened(str(address), domain, create=False, **options)
         try:
             world.adopt_domain(by=by)
             world.settle()
@@ -298,26 +233,6 @@ class Realm(RealmReader):
             world.close()
             raise
         return world
-
-    def create_branch(
-        self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False
-    ) -> None:
-        """Make a branch at a world; None is the active branch's head.
-
-        Args:
-            name: letters, digits and ``. _ - /``; see ``world.model.branch_names``.
-            world_id: where it begins.
-            by: whom the record names.
-            allow_failed: begin at a world whose execution failed.
-
-        Raises:
-            RefusedError: ``INVALID_NAME``, ``BRANCH_EXISTS``, ``UNKNOWN_WORLD``, ``FAILED_BASE``.
-        """
-        self._acting.create_branch(name, world_id or self.branch().head, by=by, allow_failed=allow_failed)
-
-    def switch_branch(self, name: str, *, by: str = OPERATOR) -> None:
-        """Make a branch the active one; undecided proposals are superseded."""
-        self._acting.switch_branch(name, by=by)
 
     def settle(self) -> None:
         """Do what is due: finish abandoned executions and runs, decide what timed out, start what is approved."""
@@ -403,18 +318,17 @@ class Realm(RealmReader):
         *,
         scope: IntentScope | Mapping[str, Any] | Iterable[str] | None = None,
         note: str | None = None,
-        **wishes: Any,
+        **options: Unpack[SubmitOptions],
     ) -> Proposal:
         """Issue and submit an intent, and take it as far as it goes; see ``issue`` and ``submit``."""
-        return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **wishes)
+        return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **options)
 
-    def submit(self, intent: IntentInstance | Mapping[str, Any], **wishes: Any) -> Proposal:
+    def submit(self, intent: IntentInstance | Mapping[str, Any], **options: Unpack[SubmitOptions]) -> Proposal:
         """Submit an issued intent.
 
         Args:
             intent: an instance, or its wire form.
-            **wishes: ``branch``, ``base_world``, ``fork_name``, ``trace``, ``execution_key``,
-                ``allow_failed_base``; see ``world.pipeline.submit.Submission``.
+            **options: see ``worldprotocol.api.options.SubmitOptions``.
 
         Returns:
             The proposal: completed, failed, rejected, or waiting for people.
@@ -423,32 +337,31 @@ class Realm(RealmReader):
             RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an origin that
                 names no registered projection, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
-        if wishes.get("fork_name") is not None:
-            check_branch_name(wishes["fork_name"])
+        if options.get("fork_name") is not None:
+            check_branch_name(options["fork_name"])
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
-        return self._acting.submit(Submission(instance, **wishes))
+        return self._acting.submit(Submission(instance, **options))
 
     def project(
-        self, source: SourceEvent | Mapping[str, Any], actor_id: str, *, branch: str | None = None, **wishes: Any
+        self, source: SourceEvent | Mapping[str, Any], actor_id: str, **options: Unpack[SubmitOptions]
     ) -> ProjectionOutcome:
         """Let the projections select an intent for a source event, and submit it.
 
         Args:
             source: the event, or its wire form.
             actor_id: who acts.
-            branch: whose head the projections read and the intent moves; None is the active branch.
-            **wishes: as for ``submit``.
+            **options: as for ``submit``; the projections read the head of ``branch``.
 
         Raises:
             RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, what a projection does wrong, and see ``submit``;
                 ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
-        if wishes.get("fork_name") is not None:
-            check_branch_name(wishes["fork_name"])
+        if options.get("fork_name") is not None:
+            check_branch_name(options["fork_name"])
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
-        came = self._acting.project(projector, lambda intent: Submission(intent, branch=branch, **wishes), branch)
+        came = self._acting.project(projector, lambda intent: Submission(intent, **options), options.get("branch"))
         proposal = None if came.proposal_id is None else self.proposal(came.proposal_id)
         result = {} if came.record is None else came.record.result
         return ProjectionOutcome(
@@ -522,28 +435,6 @@ class Realm(RealmReader):
         return self._composed.ids.new_id()
 
     # Inside
-
-    @property
-    def _acting(self) -> WorldProtocol:
-        if self._protocol is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
-        return self._protocol
-
-    @property
-    def _composed(self) -> Components:
-        if self._parts is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
-        return self._parts
-
-    def _actor(self, actor_id: str) -> ActorRef:
-        known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
-        if known is None:
-            raise RefusedError(
-                "UNKNOWN_ACTOR",
-                f"Nobody registered the actor {actor_id!r}; register it first (`worldctl actor add`, Realm.register).",
-                actor_id=actor_id,
-            )
-        return ActorRef.read(known)
 
     def _check_schema(self) -> None:
         """Refuse to go on under another schema than the one in force (WP-schema)."""

@@ -1,4 +1,4 @@
-"""``RealmState.host.backups``: looking at the backups of the workspace, giving them back by hand, and removing old
+"""``Realm.host.backups``: looking at the backups of the workspace, giving them back by hand, and removing old
 ones.
 
 A backup's id is that of the verdict that granted the leases it was made for.

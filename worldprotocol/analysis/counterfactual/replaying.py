@@ -10,26 +10,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from world.errors import RefusedError
-from world.events.definitions import (
-    ActorBound,
-    ActorRegistered,
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed
+from world.events.execution_events import EffectFulfilled, ExecutionCancelled, ExecutionStarted
+from world.events.lease_events import (
     AgentRegistered,
-    BranchCreated,
-    BranchSwitched,
-    ClockConfirmed,
-    DomainAdopted,
-    EffectFulfilled,
-    EnforcementChosen,
-    Event,
-    ExecutionCancelled,
-    ExecutionStarted,
-    HumanAnswered,
-    HumanTimedOut,
     KeyRegistered,
     KeyRevoked,
     KlisConfigured,
@@ -37,18 +27,28 @@ from world.events.definitions import (
     LeasesExpired,
     LeasesReleased,
     LeasesRevoked,
-    PolicyAdopted,
-    PolicyRetired,
+    RequestWithdrawn,
+    VerdictGiven,
+)
+from world.events.policy_events import PolicyAdopted, PolicyRetired
+from world.events.proposal_events import (
+    HumanAnswered,
+    HumanTimedOut,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
-    RequestWithdrawn,
-    RunClosed,
-    RunOpened,
-    VerdictGiven,
 )
+from world.events.realm_events import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    BranchSwitched,
+    DomainAdopted,
+    EnforcementChosen,
+)
+from world.events.run_events import RunClosed, RunOpened
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.pipeline.branches import check_base, create_branch, switch_branch
@@ -61,6 +61,7 @@ from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import KLIS_STREAM, REALM_STREAM, UnitOfWork
 from world.state.realm_state import RealmState
 from worldprotocol.analysis.counterfactual.asked import Insertion
+from worldprotocol.analysis.counterfactual.branch_bases import Changing, Elsewhere, made_with
 from worldprotocol.analysis.counterfactual.leases import Leased
 from worldprotocol.analysis.counterfactual.outcomes import Outcomes
 from worldprotocol.analysis.counterfactual.outside import EffectReplayer
@@ -68,40 +69,7 @@ from worldprotocol.analysis.counterfactual.stand_ins import InForce, Putting, Re
 from worldprotocol.analysis.counterfactual.world_mapping import WorldMapping, branches_of
 from worldprotocol.analysis.rejudging import question_of
 
-__all__ = ["Elsewhere", "Replaying", "made_with"]
-
-
-class Changing(Protocol):
-    """The scratch realm, as far as the record changes what it is made with; ``code`` names functions that changed."""
-
-    code: set[str]
-
-    def insert(self, given: Insertion) -> str:
-        """Submit an intent that nobody submitted, and return the proposal's id."""
-        ...
-
-    def adopt(self, event: DomainAdopted) -> bool:
-        """Bring the domain of an adoption into force; False where it cannot be had."""
-        ...
-
-    def enforce(self, mode: str) -> None:
-        """Let executions be refused or not what they may not write."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """A branch that does not begin at the world where the record has it.
-
-    Args:
-        branch: its name.
-        then: the world of the record.
-        now: the world here.
-    """
-
-    branch: str
-    then: str
-    now: str
+__all__ = ["Replaying"]
 
 
 @dataclass(slots=True)
@@ -471,16 +439,6 @@ class Replaying:
         if not self.protocol.ask(lambda realm: event.agent_id in realm.klis.agents):
             self._at(event)
             self._emit(KLIS_STREAM, event)
-
-
-def made_with(event: BranchCreated, coming: Sequence[Event]) -> bool:
-    """Tell whether a branch was made by a submission that forks; it stands before it, and before its projection."""
-    following = coming[1] if coming and isinstance(coming[0], ProjectionRecorded) else next(iter(coming), None)
-    return (
-        isinstance(following, ProposalSubmitted)
-        and (following.branch, following.base_world, following.at) == (event.branch, event.world_id, event.at)
-        and event.by == following.actor["actorId"]
-    )
 
 
 def _nothing(work: UnitOfWork) -> None:

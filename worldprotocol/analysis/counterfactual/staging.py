@@ -10,13 +10,14 @@ from host import Host
 from world.clock import SequentialIds
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
-from world.events.definitions import DomainAdopted
+from world.events.realm_events import DomainAdopted
 from world.klis.resources.resource import ResourceTypes
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody
 from world.pipeline.shadowing import configure_shadow
 from world.pipeline.submit import Submission
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.ports import Enforcement
 from world.state.realm_state import RealmState
 from worldprotocol.analysis.counterfactual.asked import WHATIF, Insertion, WhatIf
@@ -34,6 +35,7 @@ from worldprotocol.analysis.counterfactual.stand_ins import (
     Thinking,
 )
 from worldprotocol.api.bootstrap import Components, EventLog, compose, load_any_domain
+from worldprotocol.api.options import ComponentOptions
 
 __all__ = ["Stage", "prepared"]
 
@@ -115,14 +117,14 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         RefusedError: see ``what_if``.
     """
     clock = RecordedClock(decoded(source.event_at(question.start)).at)
-    parts = compose(
-        domain=question.domain,
+    options = ComponentOptions(
         folder=question.folder,
         policies=question.at_hand,
         limits=question.limits,
         ids=SequentialIds(f"whatif {source.root_at(question.start).root_hex}"),
         clock=clock,
     )
+    parts = compose(domain=question.domain, options=options)
     others = [load_any_domain(given, base=question.folder) for given in question.domains]
     domains, time_limit = Domains([parts.domain, *others]), TimeLimit(question.limits.max_call_ms)
     realm = Archive(scratch).realm()

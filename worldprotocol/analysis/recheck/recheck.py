@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Unpack, cast
 
-from authority import PolicyRegistry, StandardAuthority, rebuilt_policy, recheck_ruling
-from authority.policies.policy import TIMED_OUT
+from authority import recheck_ruling
 from host import recheck_execution
 from host.executor import is_time_out
 from projections import recheck_projection
@@ -24,39 +22,34 @@ from world.clock import ManualClock, SequentialIds
 from world.code.time_limit import unlimited
 from world.core import Domain
 from world.errors import DamagedLogError, DivergenceError, RefusedError
-from world.events.definitions import (
+from world.events.base import Event
+from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.policy_events import PolicyAdopted, PolicyRetired, ProposalShadowed, ShadowConfigured
+from world.events.proposal_events import (
     DecisionMade,
-    DomainAdopted,
-    EffectRequested,
-    Event,
-    ExecutionStarted,
     HumanAnswered,
     HumanTimedOut,
-    PolicyAdopted,
-    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalShadowed,
     ProposalSuperseded,
-    RequestWithdrawn,
-    ShadowConfigured,
-    VerdictGiven,
-    WorldSealed,
 )
+from world.events.realm_events import DomainAdopted, WorldSealed
 from world.klis.resources.resource import ResourceTypes
 from world.limits import Limits
-from world.model.decision import ENGINE, HumanAnswer, Ruling
+from world.model.decision import HumanAnswer, Ruling
 from world.model.snapshot import Requirement
 from world.pipeline.execution_state import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
 from world.pipeline.existence import absent_in
-from world.pipeline.judge import case_of, in_force
+from world.pipeline.judge import case_of
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import PastAt, UnitOfWork
 from world.state.ports import Case, Enforcement
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState, apply_event
+from worldprotocol.analysis.recheck.available_code import AvailableCode
 from worldprotocol.analysis.recheck.existence import (
     recheck_absence,
     recheck_decision,
@@ -66,11 +59,12 @@ from worldprotocol.analysis.recheck.existence import (
 )
 from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_manifest, recheck_verdict
 from worldprotocol.analysis.recheck.past import Nobody, PastLookup
-from worldprotocol.analysis.recheck.results import DRIFT, Changed, Divergence, Rechecked, drift_key
+from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
+from worldprotocol.analysis.recheck.ruling_checks import _is_repeatable, _not_at_hand, _Question, _Refusing
 from worldprotocol.analysis.recheck.shadow import recheck_shadow
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.bootstrap import compose, open_for_reading
-from worldprotocol.api.code_fingerprints import changed_versions, is_whole
+from worldprotocol.api.options import ComponentOptions
 from worldprotocol.api.realm import Realm
 
 __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
@@ -110,36 +104,19 @@ def recheck(
     return done
 
 
-def open_to_recheck(address: str, *, domain: Domain | str | Path, **parts: Any) -> Realm:
+def open_to_recheck(address: str, *, domain: Domain | str | Path, **options: Unpack[ComponentOptions]) -> Realm:
     """Open a realm for looking only, with the code to check its steps with; no byte of the log changes.
 
     Args:
         address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
         domain: a domain, a reference to one, or a file.
-        **parts: ``projections``, ``policies``, ``folder`` as for ``RealmState.open``.
+        **options: ``projections``, ``policies``, ``folder``; see ``ComponentOptions``.
 
     Raises:
-        RefusedError: what cannot be loaded, and see ``RealmState.look``.
+        RefusedError: what cannot be loaded, and see ``Realm.open_read_only``.
     """
-    composed = compose(domain=domain, **parts)
+    composed = compose(domain=domain, options=options)
     return Realm(open_for_reading(address), composed, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A question to the authority: the case is made of it when its ruling is there to be compared.
-
-    Args:
-        binding: by which it was judged.
-        before: the position before which its history ends.
-        asked: the ruling that waited for people; None where nobody had been asked.
-        answer: what a person said; None where nobody did in time.
-    """
-
-    binding: Any
-    before: int
-    asked: Ruling | None = None
-    answer: HumanAnswer | None = None
 
 
 class Rechecking:
@@ -177,8 +154,7 @@ class Rechecking:
         self._judged: dict[str, tuple[_Question, Ruling]] = {}
         self._requested: dict[str, list[Requirement]] = {}
         self._drifts: set[tuple[str, str]] = set()
-        self._rebuilt: dict[str, StandardAuthority] = {}
-        self._changed: Changed | None = None
+        self._code = AvailableCode(parts, self._realm)
         self._work = UnitOfWork(
             realm=self._realm,
             lookup=PastLookup(world.archive),
@@ -217,7 +193,9 @@ class Rechecking:
             for difference in unlimited(lambda: list(self._check(event))):  # noqa: B023 - called at once
                 if self._is_news(difference):
                     is_drift = difference.code in DRIFT
-                    found = Divergence(position, event.TOPIC, difference, None if is_drift else self._changed_since())
+                    found = Divergence(
+                        position, event.TOPIC, difference, None if is_drift else self._code.changed_since()
+                    )
                     done.divergences.append(found)
             self._fold(event, position)
             done.position = position
@@ -251,36 +229,11 @@ class Rechecking:
         self._drifts.add(key)
         return True
 
-    def _changed_since(self) -> Changed:
-        """Return what of the code at hand is another one than that in force at this point."""
-        if self._changed is None:
-            adopted, at_hand = self._realm.domain, self._parts.domain
-            recorded = {} if adopted is None else adopted.sources
-            policies = self._realm.policies.items()
-            self._changed = Changed(
-                schema=self._realm.schema_hash != at_hand.schema.hash,
-                code=at_hand.changed(recorded),
-                policies=tuple(sorted(name for name, one in policies if self._hash_at_hand(name) != one.policy_hash)),
-                distributions=() if adopted is None else changed_versions(adopted, at_hand),
-                is_whole=adopted is None or is_whole(adopted),
-            )
-        return self._changed
-
     # What later steps need
 
     def _note_domain(self, event: DomainAdopted) -> None:
         self._work.snapshots.clear()
-        self._changed = None
-
-    def _note_policy(self, event: PolicyAdopted | PolicyRetired | ShadowConfigured) -> None:
-        self._changed = None
-        described = None if isinstance(event, PolicyRetired) else event.policy
-        if event.name is None or event.policy_hash is None or described is None:
-            return  # nothing shadows any more
-        if self._hash_at_hand(event.name) != event.policy_hash and event.policy_hash not in self._rebuilt:
-            rebuilt = rebuilt_policy(described, event.policy_hash)
-            if rebuilt is not None:
-                self._rebuilt[event.policy_hash] = StandardAuthority(PolicyRegistry([rebuilt]))
+        self._code.forget_changes()
 
     def _note_answer(self, event: HumanAnswered) -> None:
         self._ask(event.proposal_id, HumanAnswer.read(event.answer), 1)  # it is judged before it is recorded
@@ -323,74 +276,10 @@ class Rechecking:
     def _note_end(self, event: ProposalCompleted | ProposalFailed) -> None:
         self._requested.pop(event.proposal_id, None)
 
-    # Code at hand
-
-    def _domain(self, event: DomainAdopted) -> Iterator[DivergenceError]:
-        if event.schema_hash != self._parts.domain.schema.hash:
-            return  # every step under it says that it cannot be rechecked
-        changed = self._parts.domain.changed(event.sources)
-        if changed:
-            at_hand = self._parts.domain.sources()
-            yield DivergenceError(
-                "CODE_CHANGED",
-                f"The code of {', '.join(changed)} is not that which was adopted here, under the same schema; what "
-                "follows is rechecked with the code at hand.",
-                changed=list(changed),
-                recorded={name: event.sources.get(name) for name in changed},
-                at_hand={name: at_hand.get(name) for name in changed},
-            )
-
-    def _policy(self, event: PolicyAdopted | ShadowConfigured) -> Iterator[DivergenceError]:
-        self._note_policy(event)
-        if event.name is None or event.policy is None or event.policy_hash is None:
-            return  # nothing shadows any more
-        at_hand = self._hash_at_hand(event.name)
-        if at_hand == event.policy_hash or event.policy_hash in self._rebuilt:
-            return
-        cause = "is not at hand" if at_hand is None else "at hand is not the one adopted here"
-        yield DivergenceError(
-            "POLICY_NOT_AT_HAND" if at_hand is None else "POLICY_CHANGED",
-            f"The policy {event.name!r} {cause}, and the log does not hold the code of its rules; its rulings are not "
-            "rechecked. Recheck with the code of then.",
-            policy=event.name,
-            recorded=event.policy_hash,
-            **({} if at_hand is None else {"at_hand": at_hand}),
-        )
-
-    def _hash_at_hand(self, name: str) -> str | None:
-        """Return the hash of a policy at hand; None where there is none of the name."""
-        try:
-            return str(self._parts.authority.describe_policy(name)["hash"])
-        except RefusedError:
-            return None
-
-    def _judging(self, name: str, policy_hash: str | None) -> Any:
-        """Return the authority that judges by a policy: the one at hand, or one made of what was adopted.
-
-        None where neither has the hash: another policy would say what it says, and not what this one said.
-        """
-        if policy_hash is None:
-            return self._parts.authority
-        if self._hash_at_hand(name) == policy_hash:
-            return self._parts.authority
-        return self._rebuilt.get(policy_hash)
-
-    def _other_schema(self, schema_hash: str, what: str) -> DivergenceError | None:
-        at_hand = self._parts.domain.schema.hash
-        if schema_hash == at_hand:
-            return None
-        return DivergenceError(
-            "CANNOT_RECHECK",
-            f"{what} cannot be rechecked: it was made under schema {schema_hash[:12]}, and the domain at hand has "
-            f"{at_hand[:12]}. Recheck with the domain as it was then.",
-            recorded=schema_hash,
-            at_hand=at_hand,
-        )
-
     # Steps
 
     def _projection(self, event: ProjectionRecorded) -> Iterator[DivergenceError]:
-        other = self._other_schema(event.schema_hash, f"Projection record {event.record_id}")
+        other = self._code.other_schema(event.schema_hash, f"Projection record {event.record_id}")
         if other is not None:
             yield other
             return
@@ -404,7 +293,7 @@ class Rechecking:
 
     def _ruling(self, event: ProposalJudged) -> Iterator[DivergenceError]:
         proposal = self._realm.proposals[event.proposal_id]
-        other = self._other_schema(proposal.submitted.schema_hash, f"The ruling on {event.proposal_id}")
+        other = self._code.other_schema(proposal.submitted.schema_hash, f"The ruling on {event.proposal_id}")
         if other is not None:
             yield other
             return
@@ -414,7 +303,9 @@ class Rechecking:
 
     def _shadow(self, event: ProposalShadowed) -> Iterator[DivergenceError]:
         proposal = self._realm.proposals[event.proposal_id]
-        other = self._other_schema(proposal.submitted.schema_hash, f"What {event.name!r} said on {event.proposal_id}")
+        other = self._code.other_schema(
+            proposal.submitted.schema_hash, f"What {event.name!r} said on {event.proposal_id}"
+        )
         if other is not None:
             yield other
             return
@@ -422,7 +313,7 @@ class Rechecking:
         case = self._case(proposal, bound, self._realm.position + 1)
         turned_on = None if self._realm.shadow is None else self._realm.shadow.policy_hash
         yield from recheck_shadow(
-            self._judging(event.name, event.policy_hash), case, event, self._steps, turned_on=turned_on
+            self._code.authority_for(event.name, event.policy_hash), case, event, self._steps, turned_on=turned_on
         )
 
     def _decision(self, event: DecisionMade) -> Iterator[DivergenceError]:
@@ -445,7 +336,7 @@ class Rechecking:
         else:
             name = case.binding.get("policy", "")
             adopted = self._realm.policies.get(name)
-            authority = self._judging(name, recorded.policy_hash)
+            authority = self._code.authority_for(name, recorded.policy_hash)
             is_in_force = recorded.policy_hash in (None, None if adopted is None else adopted.policy_hash)
             if authority is None and is_in_force:
                 yield _not_at_hand(case, recorded)
@@ -488,7 +379,7 @@ class Rechecking:
         sealed = self._sealed
         if sealed is None or sealed.world_id != event.world_id:
             sealed = self._world.archive.sealed(event.world_id)  # another execution came to it first
-        other = self._other_schema(sealed.schema_hash, f"The execution of {event.proposal_id}")
+        other = self._code.other_schema(sealed.schema_hash, f"The execution of {event.proposal_id}")
         if other is not None:
             yield other
             return
@@ -522,9 +413,9 @@ class Rechecking:
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[Rechecking, Any], Iterator[DivergenceError]]]] = {
-    DomainAdopted: Rechecking._domain,
-    PolicyAdopted: Rechecking._policy,
-    ShadowConfigured: Rechecking._policy,
+    DomainAdopted: lambda checking, event: checking._code.check_domain(event),
+    PolicyAdopted: lambda checking, event: checking._code.check_policy(event),
+    ShadowConfigured: lambda checking, event: checking._code.check_policy(event),
     ProposalShadowed: Rechecking._shadow,
     ProjectionRecorded: Rechecking._projection,
     ProposalJudged: Rechecking._ruling,
@@ -539,9 +430,9 @@ _STEPS: Final[Mapping[type[Event], Callable[[Rechecking, Any], Iterator[Divergen
 
 _NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
     DomainAdopted: Rechecking._note_domain,
-    PolicyAdopted: Rechecking._note_policy,
-    PolicyRetired: Rechecking._note_policy,
-    ShadowConfigured: Rechecking._note_policy,
+    PolicyAdopted: lambda checking, event: checking._code.note_policy(event),
+    PolicyRetired: lambda checking, event: checking._code.note_policy(event),
+    ShadowConfigured: lambda checking, event: checking._code.note_policy(event),
     HumanAnswered: Rechecking._note_answer,
     HumanTimedOut: Rechecking._note_time_out,
     ProposalJudged: Rechecking._note_ruling,
@@ -553,43 +444,3 @@ _NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
     ProposalFailed: Rechecking._note_end,
 }
 """What is remembered of an event for later steps, whether it is checked or only folded."""
-
-
-def _is_repeatable(recorded: Ruling) -> bool:
-    """Tell whether no rule was broken off at its time limit, and no case was one that could not be made any more."""
-    return not any(
-        (outcome.answer == "error" and outcome.reason.startswith(TIMED_OUT))
-        or (outcome.rule == ENGINE and outcome.source == "case")
-        for outcome in recorded.trace
-    )
-
-
-def _not_at_hand(case: Case, recorded: Ruling) -> DivergenceError:
-    return DivergenceError(
-        "POLICY_NOT_AT_HAND",
-        f"The ruling of {recorded.authority} on {case.proposal_id} cannot be rechecked: the policy with the hash "
-        f"{(recorded.policy_hash or '')[:12]} is not at hand, and the log does not hold the code of its rules.",
-        proposal_id=case.proposal_id,
-        authority=recorded.authority,
-        policy_hash=recorded.policy_hash,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusing:
-    """An authority that refuses, as the protocol does, what a policy says that is not the one in force.
-
-    Args:
-        authority: has the policy; None where nothing has: then what it said is as recorded, and only whether that was
-            refused is told.
-        work: knows the policy in force.
-        recorded: the ruling in the log.
-    """
-
-    authority: Any
-    work: UnitOfWork
-    recorded: Ruling
-
-    def judge(self, case: Case) -> Ruling:
-        said = self.recorded if self.authority is None else self.authority.judge(case)
-        return in_force(self.work, said, case.binding)

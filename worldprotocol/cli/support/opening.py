@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from world.clock import SystemClock
 from world.code.named_modules import admit
 from world.errors import RefusedError
-from worldprotocol.api.bootstrap import premises_of
+from worldprotocol.api.bootstrap import environment_of
 from worldprotocol.api.config import CONFIG_NAME, Config, WorkspaceConfig, read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support.trust import refuse_untrusted
@@ -126,7 +126,7 @@ def look_at_workspace(desk: CommandContext) -> Iterator[tuple[Realm, HostEnviron
         RefusedError: see ``Realm.open_read_only``; ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
     """
     with desk.look() as world:
-        premises = premises_of(workspace_of(desk.settings()), desk.address(), names=_names_in(world))
+        premises = environment_of(workspace_of(desk.settings()), desk.address(), names=_names_in(world))
         try:
             yield world, premises
         finally:
@@ -146,7 +146,7 @@ def _recover(desk: CommandContext, config: Config, world: Realm) -> None:
         interrupted.is_dir() and any(interrupted.iterdir())
     ):
         return
-    premises = premises_of(workspace, desk.log or config.log_address, names=_names_in(world))
+    premises = environment_of(workspace, desk.log or config.log_address, names=_names_in(world))
     try:
         world.host.recover(premises)
     finally:

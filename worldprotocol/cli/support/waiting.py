@@ -28,7 +28,7 @@ def stay(world: Realm, proposals: Iterable[str], seconds: float) -> None:
         seconds: how long at most; 0 returns at once.
 
     Raises:
-        WorldProtocolError: what ``RealmState.settle`` raises, but not ``LOG_BUSY``.
+        WorldProtocolError: what ``Realm.settle`` raises, but not ``LOG_BUSY``.
     """
     names, until, settled = set(proposals), time.monotonic() + seconds, 0.0
 

@@ -15,7 +15,7 @@ from host.workspace.comparison import FolderNames, compared_names
 from world.clock import SystemClock
 from world.errors import DamagedLogError
 from world.klis.resources.names import NameComparison
-from worldprotocol.api.bootstrap import premises_of
+from worldprotocol.api.bootstrap import environment_of
 from worldprotocol.api.workers import ProcessWorkers
 from worldprotocol.cli.support.health.checks import Check
 from worldprotocol.cli.support.opening import workspace_of
@@ -41,7 +41,7 @@ def workspace_checks(desk: CommandContext) -> Iterator[Check]:
     yield _confinement(is_wanted=config.workspace is not None, namespaces_by=by)
     strace = tracing.is_there()
     yield Check("tracer", True, f"strace at {strace}" if strace else "strace is not installed: no --trace")
-    premises = premises_of(workspace_of(config), desk.address())
+    premises = environment_of(workspace_of(config), desk.address())
     try:
         by_default = "" if config.workspace is not None else ", for governed runs alone: world.toml has no [workspace]"
         yield Check("workspace", True, f"{premises.workspace.root}{by_default}")

@@ -1,0 +1,77 @@
+"""The form of recorded events: canonical text, and the stream that each belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+
+from world.errors import RefusedError
+from world.events.base import Event
+from world.events.codec import TOPICS
+from world.events.proposal_events import (
+    ProjectionRecorded,
+)
+from world.events.realm_events import (
+    BranchCreated,
+    BranchSwitched,
+    WorldSealed,
+)
+from world.klis.ledger import KLIS_EVENTS
+from world.model.canonical_json import canonical_bytes, read_json
+from world.pipeline.unit_of_work import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
+from world.state.proposal import PROPOSAL_EVENTS
+
+__all__ = ["is_canonical", "is_of_proposal", "stream_of"]
+
+
+_LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
+
+
+_SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+
+
+_STREAMS: Final[Mapping[str, str]] = {
+    topic: LINEAGE_STREAM if topic in _LINEAGE else KLIS_STREAM if kind in KLIS_EVENTS else REALM_STREAM
+    for topic, kind in TOPICS.items()
+    if kind not in PROPOSAL_EVENTS and kind is not ProjectionRecorded and not topic.startswith("run.")
+}
+
+
+def is_canonical(state: bytes, *, has_fraction: bool = True) -> bool:
+    """Tell whether a stored state is the canonical text of the value it reads as.
+
+    Plain ASCII text without fractions is canonical exactly when orjson, which sorts ASCII keys alike and refuses
+    integers beyond 2^53, gives it back; everything else is read strictly and written by RFC 8785.
+
+    Args:
+        state: the stored bytes.
+        has_fraction: False where the reader of the event saw no number with a fraction or an exponent.
+    """
+    try:
+        if not has_fraction and state.isascii() and orjson.dumps(orjson.loads(state), option=_SORTED) == state:
+            return True
+    except (orjson.JSONDecodeError, TypeError, RecursionError):
+        pass  # read strictly below
+    try:
+        return canonical_bytes(read_json(state)) == state
+    except RefusedError:
+        return False
+
+
+def stream_of(event: Event) -> str:
+    """Return the id of the stream an event belongs to."""
+    fixed = _STREAMS.get(event.TOPIC)
+    if fixed is not None:
+        return fixed
+    if isinstance(event, ProjectionRecorded):
+        return f"projection:{event.projection_id}"
+    if event.TOPIC.startswith("run."):
+        return f"run:{event.run_id}"  # type: ignore[attr-defined]  # all events of runs name theirs
+    return str(event.proposal_id)  # type: ignore[attr-defined]  # all that are left are events of proposals
+
+
+def is_of_proposal(event: Event) -> bool:
+    """Tell whether an event belongs to the stream of a proposal."""
+    return type(event) in PROPOSAL_EVENTS

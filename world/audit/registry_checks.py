@@ -1,0 +1,114 @@
+"""Checks of the events of the realm's registry: founding, domain, keys, bindings and policies."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from world.events.lease_events import KeyRegistered
+from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
+from world.events.realm_events import (
+    ActorBound,
+    DomainAdopted,
+    EnforcementChosen,
+    LogFounded,
+)
+from world.model.decision import voters
+from world.model.identity import (
+    policy_hash,
+    schema_hash,
+)
+from world.state.realm_state import RealmState
+
+__all__ = ["RegistryChecks"]
+
+_KEY_BYTES: Final = 32
+"""Length of an Ed25519 public key."""
+
+_MODES: Final = frozenset({"enforcing", "trusting"})
+
+
+class RegistryChecks:
+    """The checks of registry events, before each is folded.
+
+    Args:
+        realm: the state before the event, which the caller folds.
+        bad: called with a code and a sentence for each fault.
+    """
+
+    def __init__(self, realm: RealmState, bad: Callable[[str, str], None]) -> None:
+        """Start with no enforcement mode chosen."""
+        self._realm = realm
+        self._bad = bad
+        self._modes: set[str] = set()  # enforcement modes; a worker records its own before it executes
+
+    def _founded(self, event: LogFounded, _: int) -> None:
+        if self._realm.position != 0:
+            self._bad("BAD_REFERENCE", "a log is founded by its first event only")
+        if event.format != 1 or event.logic:
+            self._bad("BAD_EVENT", f"its format is {event.format} with the logic {event.logic}; known is 1, with none")
+        self._enforcement(event, 1)
+
+    def _enforcement(self, event: LogFounded | EnforcementChosen, _: int) -> None:
+        self._modes.add(event.enforcement)
+        if event.enforcement not in _MODES:
+            self._bad("BAD_EVENT", f"there is no enforcement {event.enforcement!r}")
+
+    def _domain(self, event: DomainAdopted, _: int) -> None:
+        if schema_hash(event.schema) != event.schema_hash:
+            self._bad("WRONG_HASH", f"the schemaHash {event.schema_hash} is not that of the schema")
+        if event.previous != (self._realm.schema_hash or None):
+            self._bad("BAD_REFERENCE", f"the domain before is {self._realm.schema_hash or None}, not {event.previous}")
+
+    def _key(self, event: KeyRegistered, _: int) -> None:
+        try:
+            is_key = len(base64.b64decode(event.public_key, validate=True)) == _KEY_BYTES
+        except ValueError:
+            is_key = False
+        if not is_key:
+            self._bad("BAD_EVENT", f"the public key is not the base64 of {_KEY_BYTES} bytes")
+
+    def _bound(self, event: ActorBound, _: int) -> None:
+        if event.actor_id not in self._realm.actors:
+            self._bad("BAD_REFERENCE", f"the actor {event.actor_id!r} is not registered")
+        policy = event.binding.get("policy")
+        if policy is not None and policy not in self._realm.policies:
+            self._bad("BAD_REFERENCE", f"the policy {policy!r} was not adopted")
+        for member in voters(event.binding):
+            if member not in self._realm.actors:
+                self._bad("BAD_REFERENCE", f"the member {member!r} of a tribunal is not registered")
+
+    def _policy(self, event: PolicyAdopted, _: int) -> None:
+        self._check_policy(event, event.policy)
+        known = self._realm.policies.get(event.name)
+        before = None if known is None else known.policy_hash
+        if event.previous not in (None, before):
+            self._bad("BAD_REFERENCE", f"the policy before is {before}, not {event.previous}")
+
+    def _check_policy(self, event: PolicyAdopted | ShadowConfigured, policy: Mapping[str, Any]) -> None:
+        """Compare the hash of a policy with what the policy says."""
+        found = policy_hash(policy)
+        if not found == policy.get("hash") == event.policy_hash:
+            self._bad("WRONG_HASH", f"the policyHash of the policy is {found}, not {event.policy_hash}")
+        if policy.get("name") != event.name:
+            self._bad("BAD_REFERENCE", f"the policy is {policy.get('name')!r}, not {event.name!r}")
+
+    def _retired(self, event: PolicyRetired, _: int) -> None:
+        known = self._realm.policies.get(event.name)
+        if known is None or known.policy_hash != event.policy_hash:
+            self._bad("BAD_REFERENCE", f"the policy {event.name!r} with the hash {event.policy_hash} was not in force")
+        bound = [name for name, one in self._realm.bindings.items() if one.get("policy") == event.name]
+        if bound:
+            self._bad(
+                "BAD_REFERENCE", f"the policy {event.name!r} was retired, and {', '.join(bound)} were bound by it"
+            )
+
+    def _shadow(self, event: ShadowConfigured, _: int) -> None:
+        unknown = [actor_id for actor_id in event.actors if actor_id not in self._realm.actors]
+        if unknown:
+            self._bad("BAD_REFERENCE", f"it names {', '.join(unknown)}, who are not registered")
+        if event.policy is not None:
+            self._check_policy(event, event.policy)
+        elif (event.name, event.policy_hash) != (None, None):
+            self._bad("BAD_REFERENCE", f"the policy {event.name!r} is missing")

@@ -1,0 +1,88 @@
+"""Canonical text of frozen JSON, kept with the nodes so that equal parts are encoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, SupportsIndex, cast
+
+import orjson
+import rfc8785
+
+from world.model.immutable_json import _SMALL, FrozenDict, FrozenList, _members, _plain, utf16_key
+
+__all__ = ["frozen_text"]
+
+
+def frozen_text(value: Any) -> bytes:
+    """Return the RFC 8785 text of a frozen value, UTF-8.
+
+    Small nodes keep their text; large ones keep one piece a member. Where all keys are ASCII and all doubles
+    lie in the range that both print alike, orjson writes the text; otherwise ``rfc8785`` does.
+    """
+    kind = type(value)
+    if kind is FrozenDict or kind is FrozenList:
+        return value._text or (_joined(value) if value._pieces is not None else _first_text(value))
+    return orjson.dumps(value) if _plain(value) else rfc8785.dumps(value)
+
+
+def _first_text(node: FrozenDict | FrozenList) -> bytes:
+    if node._plain:
+        text = orjson.dumps(node, option=orjson.OPT_SORT_KEYS)
+    elif len(node) <= _SMALL and not any(isinstance(item, (dict, list)) for item in _members(node)):
+        text = rfc8785.dumps(dict(node) if isinstance(node, FrozenDict) else list(node))
+    else:
+        return _keep(node, _joined(_with_pieces(node)))
+    if len(text) <= _SMALL:
+        node._text = text
+    else:
+        _with_pieces(node)
+    return text
+
+
+def _keep(node: FrozenDict | FrozenList, text: bytes) -> bytes:
+    if len(text) <= _SMALL:
+        node._text, node._pieces = text, None
+        if isinstance(node, FrozenDict):
+            node._keys = None
+    return text
+
+
+def _with_pieces(node: FrozenDict | FrozenList) -> FrozenDict | FrozenList:
+    if isinstance(node, FrozenDict):
+        node._keys = sorted(node, key=utf16_key)
+    node._pieces = [None] * len(node)
+    return node
+
+
+def _joined(node: FrozenDict | FrozenList) -> bytes:
+    """Join the pieces of a large node, making those that are missing; large members keep their own pieces."""
+    pieces = node._pieces
+    if pieces is None:  # another thread has just found that the node is small
+        return frozen_text(node)
+    if isinstance(node, FrozenDict):
+        keys = node._keys
+        if keys is None:  # another thread has just found that the node is small
+            return frozen_text(node)
+        return b"{" + b",".join(_filled(pieces, lambda at: (_key_text(keys[at]), node[keys[at]]))) + b"}"
+    return b"[" + b",".join(_filled(pieces, lambda at: (b"", list.__getitem__(node, cast(SupportsIndex, at))))) + b"]"
+
+
+def _filled(pieces: list[bytes | None], member: Callable[[int], tuple[bytes, Any]]) -> list[bytes]:
+    """Return the pieces with what is missing; small ones are kept, a large member makes its own text each time."""
+    whole, at = pieces, -1
+    while True:
+        try:
+            at = pieces.index(None, at + 1)
+        except ValueError:
+            return cast(list[bytes], whole)
+        prefix, value = member(at)
+        piece = prefix + frozen_text(value)
+        if len(piece) > 2 * _SMALL and whole is pieces:
+            whole = pieces.copy()
+        elif len(piece) <= 2 * _SMALL:
+            pieces[at] = piece
+        whole[at] = piece
+
+
+def _key_text(key: str) -> bytes:
+    return orjson.dumps(key) + b":"

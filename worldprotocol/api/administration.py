@@ -1,0 +1,132 @@
+"""Commands of an operator on a realm: actors, bindings, policies, domains, branches and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from world.engine.administration import bind, register, retire_policy
+from world.engine.protocol import WorldProtocol
+from world.errors import RefusedError
+from world.events.clock_events import ClockConfirmed
+from world.model.actor import ActorKind, ActorRef
+from world.pipeline.shadowing import configure_shadow
+from world.pipeline.unit_of_work import UnitOfWork
+from world.read_models.archive import Archive
+from worldprotocol.api.bootstrap import Components, EventLog
+from worldprotocol.api.read_only import RealmReader
+
+__all__ = ["OPERATOR", "RealmOperator"]
+
+OPERATOR = "operator"
+"""Name recorded for what an operator does, unless the caller gives another."""
+
+
+class RealmOperator(RealmReader):
+    """A realm as its operator uses it; ``Realm`` adds what actors do.
+
+    Args:
+        log: an open log, which the object takes over and closes.
+        parts: what this process composed; None where the realm is open for reading only.
+        protocol: the writer of the log; None where the realm is open for reading only.
+    """
+
+    def __init__(self, log: EventLog, parts: Components | None, protocol: WorldProtocol | None) -> None:
+        """Take over an open log."""
+        super().__init__(log, parts, Archive(log) if protocol is None else protocol.archive)
+        self._protocol = protocol
+
+    def register(
+        self,
+        actor_id: str,
+        kind: ActorKind,
+        *,
+        binding: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        by: str = OPERATOR,
+    ) -> None:
+        """Make an actor known, and bind it to an authority where a binding is given: both, or neither.
+
+        Raises:
+            RefusedError: ``INVALID_VALUE``, ``ACTOR_MISMATCH``, and what ``bind`` refuses.
+        """
+        actor = ActorRef.read({"actorId": actor_id, "kind": kind, "name": name, "meta": meta})
+
+        def command(work: UnitOfWork) -> None:
+            register(work, actor, by)
+            if binding is not None:
+                bind(work, actor_id, binding, by)
+
+        self._acting.run(command)
+
+    def bind(self, actor_id: str, binding: Mapping[str, Any], *, by: str = OPERATOR) -> None:
+        """Give an actor its one authority binding, such as ``{"kind": "policy_rules", "policy": "shop"}``.
+
+        Raises:
+            RefusedError: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, ``INVALID_BINDING``.
+        """
+        self._acting.bind_actor(actor_id, binding, by=by)
+
+    def adopt_policy(self, name: str, *, by: str = OPERATOR) -> bool:
+        """Bring a policy at hand into force; False when this very policy is in force already."""
+        return self._acting.adopt_policy(name, by=by)
+
+    def retire_policy(self, name: str, *, by: str = OPERATOR, reason: str = "") -> str:
+        """Take a policy out of force that nobody is bound by any more, and return its hash."""
+        return self._acting.run(lambda work: retire_policy(work, name, by, reason))
+
+    def shadow(self, name: str | None, *, actors: Iterable[str] = (), by: str = OPERATOR) -> bool:
+        """Let a policy at hand judge too, for the record only; None for none. See ``world.pipeline.shadowing``."""
+        chosen = (actors,) if isinstance(actors, str) else tuple(actors)
+        return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
+
+    def confirm_clock(self, *, reason: str, by: str = OPERATOR) -> ClockConfirmed | None:
+        """Confirm that this process's clock is right; see ``world.engine.lease_commands.Leasing.confirm_clock``."""
+        return self._acting.leasing.confirm_clock(by=by, reason=reason)
+
+    def adopt_domain(self, *, by: str = OPERATOR) -> bool:
+        """Adopt the domain at hand; False when it is in force already. See ``open_to_adopt``."""
+        return self._acting.adopt_domain(by=by)
+
+    def create_branch(
+        self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False
+    ) -> None:
+        """Make a branch at a world; None is the active branch's head.
+
+        Args:
+            name: letters, digits and ``. _ - /``; see ``world.model.branch_names``.
+            world_id: where it begins.
+            by: whom the record names.
+            allow_failed: begin at a world whose execution failed.
+
+        Raises:
+            RefusedError: ``INVALID_NAME``, ``BRANCH_EXISTS``, ``UNKNOWN_WORLD``, ``FAILED_BASE``.
+        """
+        self._acting.create_branch(name, world_id or self.branch().head, by=by, allow_failed=allow_failed)
+
+    def switch_branch(self, name: str, *, by: str = OPERATOR) -> None:
+        """Make a branch the active one; undecided proposals are superseded."""
+        self._acting.switch_branch(name, by=by)
+
+    @property
+    def _acting(self) -> WorldProtocol:
+        if self._protocol is None:
+            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
+        return self._protocol
+
+    @property
+    def _composed(self) -> Components:
+        if self._parts is None:
+            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
+        return self._parts
+
+    def _actor(self, actor_id: str) -> ActorRef:
+        known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
+        if known is None:
+            raise RefusedError(
+                "UNKNOWN_ACTOR",
+                f"Nobody registered the actor {actor_id!r}; register it first (`worldctl actor add`, Realm.register).",
+                actor_id=actor_id,
+            )
+        return ActorRef.read(known)

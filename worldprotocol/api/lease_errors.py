@@ -1,0 +1,59 @@
+"""Errors of lease requests that end without leases: died, timed out, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from world.errors import RefusedError
+from world.events.lease_events import VerdictGiven
+from world.klis.session import Rank
+
+__all__ = ["cancelled", "died", "timed_out"]
+
+
+def _conflict_text(conflict: Mapping[str, Any]) -> str:
+    what = "holds" if "leaseId" in conflict else "waits before it for"
+    return f"{conflict['holder']!r} {what} {conflict['predicate']} on {conflict['resource']}"
+
+
+def _reason_of_death(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> str:
+    """Describe a conflict with an older agent, a holder rather than a waiting one."""
+    own = ranks[verdict.agent_id]
+    older = [conflict for conflict in verdict.conflicts if ranks[conflict["holder"]] <= own]
+    if not older:  # a setting limits how many are listed
+        return f"{_conflict_text(verdict.conflicts[0])}, and another conflicting agent that is not listed here is older"
+    first = min(older, key=lambda conflict: "leaseId" not in conflict)
+    if "leaseId" not in first:
+        return _conflict_text(first)
+    is_own = ranks[first["holder"]] == own
+    return f"{_conflict_text(first)} {'in another session' if is_own else 'and is older'}"
+
+
+def died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> RefusedError:
+    """Return the error for a Die verdict (Wait-Die, KP-3a)."""
+    return RefusedError(
+        "DIED",
+        f"{_reason_of_death(verdict, ranks)}, so {verdict.agent_id!r} must not wait; acquire again in "
+        f"{verdict.retry_after_ms} ms (`worldctl explain {verdict.verdict_id}`).",
+        verdict_id=verdict.verdict_id,
+        retry_after_ms=verdict.retry_after_ms,
+        conflicts=verdict.conflicts,
+    )
+
+
+def timed_out(request_id: str, verdict: VerdictGiven) -> RefusedError:
+    """Return the error for a request that was not granted within its timeout."""
+    return RefusedError(
+        "WAIT_TIMED_OUT",
+        f"{_conflict_text(verdict.conflicts[0])}; it was not free in time. The request was withdrawn; acquire again, "
+        "or with a longer timeout.",
+        request_id=request_id,
+        verdict_id=verdict.verdict_id,
+        conflicts=verdict.conflicts,
+    )
+
+
+def cancelled(request_id: str) -> RefusedError:
+    """Return the error for a wait that another thread cancelled."""
+    return RefusedError("WAIT_CANCELLED", "The wait was cancelled; the request was withdrawn.", request_id=request_id)

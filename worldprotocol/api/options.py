@@ -1,0 +1,143 @@
+"""Options that travel from the public API to where they are used, as typed dictionaries for keyword arguments."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from host.secrets import Secrets
+from projections import Pruning
+from projections.catalog import Mode
+from world.clock import Clock, IdSource
+from world.limits import Limits
+from world.log.store import Durability
+from world.pipeline.unit_of_work import WorkerRegistry
+from world.state.ports import Enforcement
+from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
+
+__all__ = [
+    "CatalogOptions",
+    "ComponentOptions",
+    "EngineOptions",
+    "FoundingOptions",
+    "SubmitOptions",
+    "check_names",
+]
+
+
+def check_names(options: Mapping[str, Any], kind: type) -> None:
+    """Refuse keyword arguments that a typed dictionary does not define, as Python does for named parameters.
+
+    Args:
+        options: keyword arguments by name.
+        kind: the typed dictionary.
+
+    Raises:
+        TypeError: with the name and the nearest defined one.
+    """
+    known = kind.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; the options are {', '.join(sorted(known))}."
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+
+
+class ComponentOptions(TypedDict, total=False):
+    """What a process composes beside its domain, whether or not a log is open.
+
+    Args:
+        folder: start of relative references; None is the current folder.
+        projections: projections, or references to them.
+        policies: policies, or references to them.
+        effects: effect handlers, or references to them.
+        enforcement: whether patches outside of approvedScope are refused.
+        paranoid: call every projection twice under guard, on copies.
+        unsafe_unguarded_projections: call projections without any guard.
+        limits: limits of the pipeline.
+        ids: source of fresh ids.
+        workspace: the folder that agents see as ``FILE:/``, or its configuration; None: no workspace.
+        secrets: values of references to secrets in effects, or their configuration; None: no secret is defined.
+        clock: source of time; None is the system's clock.
+    """
+
+    folder: Path | None
+    projections: Iterable[Any]
+    policies: Iterable[Any]
+    effects: Iterable[Any]
+    enforcement: Enforcement
+    paranoid: bool
+    unsafe_unguarded_projections: bool
+    limits: Limits | None
+    ids: IdSource | None
+    workspace: WorkspaceConfig | str | Path | None
+    secrets: SecretsConfig | Secrets | None
+    clock: Clock | None
+
+
+class EngineOptions(ComponentOptions, total=False):
+    """How a realm is opened for acting.
+
+    Args:
+        durability: ``full`` (a commit survives the loss of power) or ``normal`` (the last commits may not).
+        workers: registry that names this process in the record; None names it by its host, process id and start.
+        progress: called while the index is built, with the number of events done and of all events.
+    """
+
+    durability: Durability
+    workers: WorkerRegistry | None
+    progress: Callable[[int, int], None] | None
+
+
+class FoundingOptions(EngineOptions, total=False):
+    """How a realm is founded or opened.
+
+    Args:
+        data: initial data where it differs from the defaults of the domain.
+        by: founder named in the record.
+    """
+
+    data: Mapping[str, Any] | None
+    by: str
+
+
+class SubmitOptions(TypedDict, total=False):
+    """How an intent is submitted; see ``world.pipeline.submit.Submission``.
+
+    Args:
+        branch: the branch to move; None is the active one, or a new one where ``base_world`` is given.
+        base_world: the world to start from. With ``branch`` it must be that branch's head; without, a new branch
+            is made at it (a fork).
+        fork_name: name of the branch that a fork makes; None makes one up.
+        trace: JSON that the caller wants to find in the log.
+        execution_key: proposals with equal keys execute one after the other; None is a key of its own.
+        allow_failed_base: start from a world whose execution failed.
+    """
+
+    branch: str | None
+    base_world: str | None
+    fork_name: str | None
+    trace: Mapping[str, Any] | None
+    execution_key: str | None
+    allow_failed_base: bool
+
+
+class CatalogOptions(TypedDict, total=False):
+    """From where and for what a catalog of actions is made.
+
+    Args:
+        mode: kind of reader it is shown to.
+        pruning: what is left out, as ``Pruning`` or in wire form.
+        branch: branch whose head is used; None is the active one. The actions are those of the schema in force.
+        at: a past world to use in place of a head, with the actions of its own schema.
+        upto: with ``at``: position of an event; the actor is taken as registered, and the actions as in force, after
+            it.
+    """
+
+    mode: Mode
+    pruning: Pruning | Mapping[str, Any] | None
+    branch: str | None
+    at: str | None
+    upto: int | None

@@ -1,0 +1,262 @@
+"""The lines of an export: header, events, hidden events and tree heads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import IO, Final
+
+import msgspec
+
+from world.errors import DamagedLogError, RefusedError
+from world.log import LoggedEvent, TreeHead, event_leaf, is_intact
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.export.redaction import Redaction
+
+__all__ = [
+    "ExportHeader",
+    "Hidden",
+    "SalvagedFrom",
+    "as_written",
+    "event_line",
+    "head_line",
+    "header_line",
+    "read_header",
+    "read_items",
+    "read_line",
+]
+
+
+FORMAT: Final = 1
+"""Version of the file format."""
+
+HEAD_EVERY: Final = 1_000
+"""Events between two tree heads in a file, at least."""
+
+MAX_LINE_BYTES: Final = 64 << 20
+"""Longest line that is read, in bytes."""
+
+_NOT_AS_WRITTEN: Final = "it is not written as an export is, in canonical JSON with every member once"
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
+
+
+class SalvagedFrom(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What an export tells of the damaged log that it was salvaged from.
+
+    ``expected`` is how many events that had, ``vouched`` under what tree head these are: ``saved`` (one kept
+    elsewhere), ``stored`` (one of the damaged log), or ``none``.
+    """
+
+    expected: int
+    vouched: str
+
+
+class ExportHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of an export.
+
+    ``redacted`` says by what kinds of rules events are hidden in it, ``salvaged`` that it is the beginning of a damaged
+    log.
+    """
+
+    world_protocol: str
+    format: int
+    name: str
+    redacted: list[str] = []
+    salvaged: SalvagedFrom | None = None
+
+
+class _EventLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    position: int
+    leaf: str
+    stream: str = ""
+    version: int = 0
+    topic: str = ""
+    schema_version: int = 0
+    state: msgspec.Raw = msgspec.Raw()
+    redacted: bool = False
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True):
+    size: int
+    root: str
+
+
+class _HeadLine(msgspec.Struct, forbid_unknown_fields=True):
+    head: _Head
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What a redacted export tells of an event.
+
+    Args:
+        position: place in the log.
+        leaf: its leaf hash.
+    """
+
+    position: int
+    leaf: bytes
+
+
+_HEADER: Final = msgspec.json.Decoder(ExportHeader)
+_EVENT: Final = msgspec.json.Decoder(_EventLine)
+_HEAD: Final = msgspec.json.Decoder(_HeadLine)
+
+Item = ExportHeader | LoggedEvent | Hidden | TreeHead
+"""A line of an export: the header, an event that is shown or hidden, or a tree head."""
+
+
+def read_items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[int, Item]]:
+    """Yield the number and the content of every line of an export, each checked by itself.
+
+    Raises:
+        RefusedError: ``BAD_EXPORT`` with the line, ``LOG_FORMAT``.
+    """
+    number, read = 0, 0
+    for number, line in enumerate(_lines(lines), 1):
+        read += len(line)
+        if not line.endswith(b"\n"):
+            raise _bad(number, "the file is cut off in the middle of the line")
+        yield number, read_header(line) if number == 1 else _item(number, line)
+        if number % HEAD_EVERY == 0:
+            tell(read)
+    if number == 0:
+        raise RefusedError("BAD_EXPORT", "The file is empty; it is no export of a log.")
+
+
+def _lines(lines: IO[bytes]) -> Iterable[bytes]:
+    while line := lines.readline(MAX_LINE_BYTES):
+        yield line
+
+
+def read_header(line: bytes) -> ExportHeader:
+    """Return what the first line of an export says.
+
+    Raises:
+        RefusedError: ``BAD_EXPORT``, ``LOG_FORMAT``.
+    """
+    try:
+        header = _HEADER.decode(line)
+        is_canonical = header_line(header) == line
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, RefusedError):
+        header = None
+    if header is None or header.world_protocol != "log":
+        raise _bad(1, "this is no export of a log")
+    if not is_canonical and header.format == FORMAT:
+        raise _bad(1, _NOT_AS_WRITTEN)
+    if header.format != FORMAT:
+        raise RefusedError(
+            "LOG_FORMAT",
+            f"The file has format {header.format}; this program knows {FORMAT}. Use the release that wrote it.",
+            found=header.format,
+            known=FORMAT,
+        )
+    return header
+
+
+def read_line(line: bytes) -> LoggedEvent | Hidden | TreeHead:
+    """Return what a line of an export after the first says; whether an event's leaf hash fits is not looked at.
+
+    Of members that stand twice, which readers understand in different ways, the last is taken; ``as_written`` tells.
+
+    Raises:
+        RefusedError: ``BAD_EXPORT`` without a line, for what says nothing.
+    """
+    try:
+        if line.startswith(b'{"head":'):
+            head = _HEAD.decode(line).head
+            return TreeHead.from_hex(head.size, head.root)
+        told = _EVENT.decode(line)
+        leaf = TreeHead.from_hex(0, told.leaf).root
+        if leaf.hex() != told.leaf:
+            raise RefusedError("BAD_EXPORT", "its leaf hash is not written in 64 lower-case hex digits")
+    except RecursionError:
+        raise RefusedError("BAD_EXPORT", "it is nested too deep to be an event or a tree head") from None
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise RefusedError("BAD_EXPORT", f"it is neither an event nor a tree head ({error})") from None
+    if told.redacted:
+        if told != _EventLine(told.position, told.leaf, redacted=True):
+            raise RefusedError("BAD_EXPORT", "it is redacted, and tells of the event all the same")
+        return Hidden(told.position, leaf)
+    return LoggedEvent(
+        told.position, told.stream, told.version, told.topic, told.schema_version, bytes(told.state), leaf
+    )
+
+
+def _item(number: int, line: bytes) -> LoggedEvent | Hidden | TreeHead:
+    try:
+        item = read_line(line)
+        if isinstance(item, LoggedEvent) and item.leaf != event_leaf(
+            item.stream, item.version, item.topic, item.schema_version, item.state
+        ):
+            why = f"event {item.position} was changed: its content and its leaf hash disagree"
+            raise _bad(number, why, item.position)
+        if as_written(item) != line:
+            raise _bad(number, _NOT_AS_WRITTEN, None if isinstance(item, TreeHead) else item.position)
+    except UnicodeError as error:
+        raise _bad(number, f"it is neither an event nor a tree head ({error})") from None
+    except RefusedError as refused:
+        raise refused if "line" in refused.details else _bad(number, refused.message) from None
+    return item
+
+
+def _bad(number: int, why: str, position: int | None = None) -> RefusedError:
+    place = {} if position is None else {"position": position}
+    return RefusedError("BAD_EXPORT", f"Line {number}: {why}. Nothing was imported.", line=number, **place)
+
+
+def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
+    """Return the line of an export for an event.
+
+    Raises:
+        DamagedLogError: ``EVENT_CHANGED`` where its content and its leaf hash disagree.
+    """
+    if not is_intact(event):
+        raise DamagedLogError(
+            "EVENT_CHANGED",
+            f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",
+            position=event.position,
+        )
+    return as_written(Hidden(event.position, event.leaf) if redaction and redaction.hides(event) else event)
+
+
+def as_written(item: LoggedEvent | Hidden | TreeHead) -> bytes:
+    """Return the one way to write a line of an export after the first; the state of an event stands as it is."""
+    if isinstance(item, TreeHead):
+        return head_line(item)
+    if isinstance(item, Hidden):
+        return b'{"leaf":"%b","position":%d,"redacted":true}\n' % (item.leaf.hex().encode(), item.position)
+    return b'{"leaf":"%b","position":%d,"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}\n' % (
+        item.leaf.hex().encode(),
+        item.position,
+        item.schema_version,
+        item.state,
+        _text(item.stream),
+        _text(item.topic),
+        item.version,
+    )
+
+
+@lru_cache(maxsize=4_096)
+def _text(text: str) -> bytes:
+    return b'"' + text.encode() + b'"' if _PLAIN.fullmatch(text) else canonical_bytes(text)
+
+
+def header_line(header: ExportHeader) -> bytes:
+    """Return the first line of an export."""
+    return canonical_bytes(msgspec.to_builtins(header)) + b"\n"
+
+
+def head_line(head: TreeHead) -> bytes:
+    """Return the line of an export for a tree head."""
+    return canonical_bytes({"head": {"size": head.size, "root": head.root_hex}}) + b"\n"
+
+
+def _damaged_head(head: TreeHead) -> DamagedLogError:
+    return DamagedLogError(
+        "TREE_MISMATCH",
+        f"The events up to {head.size} do not give the tree head stored for them; `worldctl verify` tells more.",
+        position=head.size,
+    )
