@@ -1,9 +1,11 @@
-"""Documentation is a test: examples run, links lead somewhere, commands and codes and names exist, tables are whole."""
+"""Documentation is a test: examples run, links resolve, commands, codes and names exist, tables are complete."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -21,6 +23,7 @@ import worldprotocol
 from host.observation.operations import RuntimePaths
 from tests.documents import (
     ARCHITECTURE,
+    GENERATED,
     PACKAGES,
     PAGES,
     ROOT,
@@ -29,8 +32,9 @@ from tests.documents import (
     codes_in_source,
     command_lines,
     mentions,
-    module_table,
+    product_modules,
     prose,
+    public_names,
 )
 from world import errors
 from world.core.expressions.expression import KINDS
@@ -49,6 +53,8 @@ from worldprotocol.cli.support.exit_codes import exit_code_of
 
 README = ROOT / "README.md"
 GROUPS_AND_FILES = (".db", ".toml", ".rules", ".effects", ".projections", ".resource_types")
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+ADR_SECTIONS = ["Context", "Decision", "Consequences", "Alternatives considered"]
 EXAMPLE = "example: tests run this block"
 RUN = [page for page in WRITTEN if any(block.language in ("python", "console") for block in blocks(page))]
 
@@ -58,7 +64,7 @@ def page(name: str) -> str:
 
 
 def first_cells(text: str) -> list[str]:
-    """Return what stands between backticks in the first cells of the tables."""
+    """Return the texts between backticks in the first cells of the tables."""
     return [
         name
         for row in re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE)
@@ -145,6 +151,19 @@ def test_commands_and_options_that_the_text_mentions_exist(shown: Path) -> None:
             assert {word for word in arguments if word.startswith("--")} <= known, f"{shown.name}: {line}"
 
 
+def exists(dotted: str) -> bool:
+    """Tell whether a dotted name leads to a module, or to something in one."""
+    first, *rest = dotted.split(".")
+    found: object = importlib.import_module(first)
+    for at, name in enumerate(rest, 2):
+        if not hasattr(found, name):
+            if importlib.util.find_spec(".".join(dotted.split(".")[:at])) is None:
+                return False
+            importlib.import_module(".".join(dotted.split(".")[:at]))
+        found = getattr(found, name)
+    return True
+
+
 @pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
 def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
     packages = "|".join(PACKAGES)
@@ -152,11 +171,9 @@ def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
     for dotted in re.findall(rf"`((?:{packages})(?:\.\w+)+)", prose(shown)):
         if dotted in topics or dotted.endswith(GROUPS_AND_FILES):
             continue  # a topic of the log, a file, a group of entry points
-        module, _, name = dotted.rpartition(".")
-        if not hasattr(importlib.import_module(module), name):
-            importlib.import_module(dotted)
-    for name in re.findall(r"`World\.(\w+)", prose(shown)):
-        assert hasattr(worldprotocol.Realm, name), f"{shown.name}: World.{name}"
+        assert exists(dotted), f"{shown.name}: {dotted}"
+    for name in re.findall(r"`Realm\.(\w+)", prose(shown)):
+        assert hasattr(worldprotocol.Realm, name), f"{shown.name}: Realm.{name}"
 
 
 def test_the_facade_is_documented_name_by_name() -> None:
@@ -252,7 +269,7 @@ def test_the_whole_configuration_is_documented() -> None:
 
 
 def test_every_topic_is_explained_to_auditors() -> None:
-    assert set(first_cells(section(page("auditor.md"), "## Who, what, when, why"))) == set(TOPICS)
+    assert set(first_cells(section(page("auditor.md"), "## What happened, when and why"))) == set(TOPICS)
 
 
 def test_every_field_of_a_case_is_explained_to_policy_authors() -> None:
@@ -269,9 +286,77 @@ def test_every_kind_of_expression_and_flow_is_listed_for_developers() -> None:
     assert set(re.findall(r"`(\w+)`", portable)) >= FLOW_KINDS
 
 
-def test_the_table_of_modules_is_in_step() -> None:
-    """``python -m tests.documents`` writes it anew."""
-    assert module_table() in ARCHITECTURE.read_text(encoding="utf-8")
+@pytest.mark.parametrize(("shown", "name"), GENERATED, ids=lambda value: getattr(value, "name", value))
+def test_what_pages_take_from_the_code_is_up_to_date(shown: Path, name: str) -> None:
+    """``python -m tests.documents`` regenerates it."""
+    text = shown.read_text(encoding="utf-8")
+    part = text.partition(f"<!-- {name}: begin -->\n")[2].partition(f"<!-- {name}: end -->\n")[0]
+    assert part.strip() == GENERATED[shown, name]().strip()
+
+
+def test_the_architecture_can_be_read_in_one_sitting() -> None:
+    assert len(ARCHITECTURE.read_text(encoding="utf-8").split()) <= 3000
+
+
+def test_the_architecture_has_every_package_of_the_import_contracts() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    inside = {container: one["layers"] for one in contracts for container in one.get("containers", ())}
+    for container, layers in inside.items():
+        rows = re.findall(
+            r"^\| \d+\*? \| `(\w+)` \|", section(page("architecture.md"), f"### {container}"), re.MULTILINE
+        )
+        assert sorted(rows) == sorted(name for layer in layers for name in re.split(r" [|:] ", layer))
+
+
+def test_no_class_name_is_defined_twice_in_the_product() -> None:
+    places: dict[str, list[str]] = {}
+    for path, tree in product_modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    assert len(places) > 300
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_every_public_name_is_in_the_glossary_or_in_the_reference() -> None:
+    text = "".join(prose(ROOT / "docs" / name) for name in ("glossary.md", "developer.md", "reference/api.md"))
+    documented = set(re.findall(r"`(?:[\w.]+\.)?(\w+)(?:\(.*\))?`", text))
+    assert {f"{package}.{name}" for package, name in public_names() if name not in documented} == set()
+    assert {"worldprotocol", "projections", "authority", "host"} <= {package for package, _ in public_names()}
+
+
+def test_the_glossary_defines_each_term_once_and_says_where_it_is() -> None:
+    rows = re.findall(r"^\| (.+) \| (.+) \| (.+) \|$", page("glossary.md"), re.MULTILINE)
+    rows = [row for row in rows if row[0] != "term"]
+    terms = [term for name, _, _ in rows for term in name.split(", ")]
+    assert len(terms) > 80
+    assert [term for term, times in Counter(terms).items() if times > 1] == []
+    assert [name for name, meaning, where in rows if not (meaning.endswith(".") and re.search(r"`[^`]+`", where))] == []
+
+
+@pytest.mark.parametrize("record", DECISIONS, ids=lambda record: record.stem)
+def test_a_decision_record_has_its_sections_and_is_in_the_index(record: Path) -> None:
+    text = record.read_text(encoding="utf-8")
+    assert re.match(rf"# {int(record.name[:4])}\. \w", text)
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ADR_SECTIONS
+    assert all(len(section(text, f"## {name}").split()) >= 20 for name in ADR_SECTIONS)
+    assert len(text.split()) <= 600
+    assert f"]({record.name})" in page("adr/README.md")
+
+
+def test_decision_records_are_numbered_without_gaps() -> None:
+    assert [int(record.name[:4]) for record in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+    assert len(DECISIONS) >= 10
+
+
+def test_the_twelve_changes_name_files_that_exist() -> None:
+    changes = section(page("contributing.md"), "## Twelve changes")
+    named = re.findall(r"`([\w./]+/[\w.]*|\w+\.(?:toml|md|py))`", changes)
+    assert len(set(named)) >= 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert len(re.findall(r"^### ", changes, re.MULTILINE)) == 12
 
 
 def test_each_version_in_the_changelog_has_each_heading_once() -> None:
@@ -284,4 +369,5 @@ def test_each_version_in_the_changelog_has_each_heading_once() -> None:
 def test_the_index_leads_to_every_page() -> None:
     linked = set(re.findall(r"\(([\w/-]+\.md)", page("README.md")))
     docs = ROOT / "docs"
-    assert linked == {shown.relative_to(docs).as_posix() for shown in docs.rglob("*.md")} - {"README.md"}
+    records = {record.relative_to(docs).as_posix() for record in DECISIONS}  # linked by their own index
+    assert linked == {shown.relative_to(docs).as_posix() for shown in docs.rglob("*.md")} - {"README.md"} - records

@@ -34,11 +34,11 @@ class Account:
         return Counter(self.ends.values())
 
 
-def account_of(world: Realm) -> Account:
+def account_of(realm: Realm) -> Account:
     """Return what the events of a world's log come to, without asking any index."""
     account = Account()
     intents: dict[str, str] = {}
-    for _, event in world.events():
+    for _, event in realm.events():
         if isinstance(event, ProposalSubmitted):
             intents[event.proposal_id] = event.intent["intentId"]
             account.ends[event.intent["intentId"]] = "waiting"
@@ -77,7 +77,7 @@ def differences(one: Account, other: Account) -> list[str]:
     return found
 
 
-def proposal_of(world: Realm, intent_id: str) -> Proposal:
+def proposal_of(realm: Realm, intent_id: str) -> Proposal:
     """Return the proposal that carries an intentId, which must be in the log."""
-    ((proposal_id,),) = world.archive.rows("by_intent", of_intent=intent_id)
-    return world.proposal(proposal_id)
+    ((proposal_id,),) = realm.archive.rows("by_intent", of_intent=intent_id)
+    return realm.proposal(proposal_id)

@@ -65,18 +65,18 @@ class Demo:
 
     def run(self) -> None:
         """Go through all steps."""
-        with self._imported() as world:
-            account = account_of(world)
-            self._show(world, account)
-            self._check_import(world, account)
-            self._check_log(world)
+        with self._imported() as realm:
+            account = account_of(realm)
+            self._show(realm, account)
+            self._check_import(realm, account)
+            self._check_log(realm)
         self._kill()
-        with self._continued() as world:
-            self._compare(account, account_of(world))
+        with self._continued() as realm:
+            self._compare(account, account_of(realm))
             self._check_effects()
-            self._check_log(world)
-            self._replay(world)
-            self._recheck(world)
+            self._check_log(realm)
+            self._replay(realm)
+            self._recheck(realm)
         self._govern()
 
     def _imported(self) -> Realm:
@@ -85,48 +85,48 @@ class Demo:
         started = time.perf_counter()
         running = Import(self.folder, self.sessions)
         seconds = time.perf_counter() - started
-        print(f"   {running.world.log.head().size} events in {seconds:.1f} s, in {self.folder / WORLD_NAME}")
+        print(f"   {running.realm.log.head().size} events in {seconds:.1f} s, in {self.folder / WORLD_NAME}")
         self.step(f"Importing {len(self.sessions)} merged branches as source events")
         started = time.perf_counter()
         with progress("importing") as told:
             running.run(told)
         seconds = time.perf_counter() - started
         print(f"   {len(self.sessions)} branches in {seconds:.1f} s, {len(self.sessions) / seconds:.0f} a second")
-        return running.world
+        return running.realm
 
-    def _show(self, world: Realm, account: Account) -> None:
+    def _show(self, realm: Realm, account: Account) -> None:
         self.step("What came of it")
-        show_counts(world, account)
+        show_counts(realm, account)
         self.step("A stretch of the log")
-        show_stretch(world, 14)
+        show_stretch(realm, 14)
         self.step("One world")
-        show_world(world, account.completed[len(account.completed) // 2])
+        show_world(realm, account.completed[len(account.completed) // 2])
         self.step("A refused proposal, with what every rule said of it (* decided)")
-        refused = refused_by_a_rule(world, account)
+        refused = refused_by_a_rule(realm, account)
         if refused is None:
             self.check(False, "a rule of the policy refuses at least one proposal")
         else:
             show_refusal(refused)
         self.step("Who touched a path last")
-        known = [path for path in LAST_TOUCHED if entry_of(world.data(), path) is not None]
+        known = [path for path in LAST_TOUCHED if entry_of(realm.data(), path) is not None]
         for path in known[:1]:
-            show_blame(world, path)
+            show_blame(realm, path)
 
-    def _check_import(self, world: Realm, account: Account) -> None:
+    def _check_import(self, realm: Realm, account: Account) -> None:
         self.step("Is every branch accounted for, and is the log what it should be?")
         lost = [one.session for one in self.sessions if intent_id_of(one.session) not in account.ends]
         self.check(not lost, f"every one of the {len(self.sessions)} branches is a proposal in the log, none was lost")
-        waiting = {proposal.intent.intent_id for proposal in world.inbox()}
+        waiting = {proposal.intent.intent_id for proposal in realm.inbox()}
         self.check(
             waiting == account.ends.keys() - account.decisions.keys(),
             f"every proposal has its one decision, but for the {len(waiting)} in the maintainer's inbox",
         )
 
-    def _check_log(self, world: Realm) -> None:
+    def _check_log(self, realm: Realm) -> None:
         started = time.perf_counter()
         with progress("verifying") as told:
-            report = verify(world.log, progress=told)
-        size, seconds = world.log.head().size, time.perf_counter() - started
+            report = verify(realm.log, progress=told)
+        size, seconds = realm.log.head().size, time.perf_counter() - started
         for finding in report.findings[:5]:
             print(f"          {finding.position}: {finding.message}")
         self.check(not report.findings, f"verify: {size} events, tree, references and hashes, {seconds:.1f} s")
@@ -136,8 +136,8 @@ class Demo:
         after = random.randrange(len(self.sessions) // 4, len(self.sessions) * 3 // 4)
         with progress("importing, to be killed") as told:
             done = kill_import(self.killed, branches=len(self.sessions), after=after, progress=told)
-        with Realm.open_read_only(self.killed / WORLD_NAME) as world:
-            print(f"   killed after {done} branches; {world.log.head().size} events are in its log")
+        with Realm.open_read_only(self.killed / WORLD_NAME) as realm:
+            print(f"   killed after {done} branches; {realm.log.head().size} events are in its log")
 
     def _continued(self) -> Realm:
         self.step("Continuing it to the end")
@@ -145,7 +145,7 @@ class Demo:
         print(f"   {len(running.done)} branches were found in the log")
         with progress("continuing") as told:
             running.run(told)
-        return running.world
+        return running.realm
 
     def _compare(self, undisturbed: Account, continued: Account) -> None:
         different = differences(undisturbed, continued)
@@ -163,24 +163,24 @@ class Demo:
         same = [message["paths"] for message in mine] == [message["paths"] for message in others]
         self.check(bool(mine) and once and same, f"each of the {len(mine)} messages to the maintainer was sent once")
 
-    def _replay(self, world: Realm) -> None:
+    def _replay(self, realm: Realm) -> None:
         self.step("Replaying: all state from the events alone")
         started = time.perf_counter()
         with progress("replaying") as told:
-            replayed = replay(world.log, progress=told)
+            replayed = replay(realm.log, progress=told)
         seconds = time.perf_counter() - started
         self.check(
-            replayed.realm.branches["main"].head == world.branch("main").head
-            and replayed.data["main"] == world.data()
-            and replayed.head == world.log.head(),
+            replayed.realm.branches["main"].head == realm.branch("main").head
+            and replayed.data["main"] == realm.data()
+            and replayed.head == realm.log.head(),
             f"replay: {replayed.position} events give the same head and the same data, {seconds:.1f} s",
         )
 
-    def _recheck(self, world: Realm) -> None:
+    def _recheck(self, realm: Realm) -> None:
         self.step("Rechecking: every projection, ruling, computation and hash, again from its record")
         started = time.perf_counter()
         with progress("rechecking") as told:
-            rechecked = recheck(world, every=True, progress=told)
+            rechecked = recheck(realm, every=True, progress=told)
         seconds = time.perf_counter() - started
         for one in rechecked.divergences[:5]:
             print(f"          {one.position} {one.topic}: {one.difference.message}")
@@ -197,11 +197,11 @@ class Demo:
         programs.tell_all()
 
 
-def refused_by_a_rule(world: Realm, account: Account) -> Proposal | None:
+def refused_by_a_rule(realm: Realm, account: Account) -> Proposal | None:
     """Return the last proposal that a rule of the policy refused by itself, None where it refused none."""
     for intent, (decision, _, reason) in reversed(account.decisions.items()):
         if decision == "rejected" and reason.startswith("workflows_are_for_members"):
-            return proposal_of(world, intent)
+            return proposal_of(realm, intent)
     return None
 
 

@@ -71,11 +71,11 @@ class Import:
         self.done, now_ms = _done_before(folder / WORLD_NAME)
         self.clock = HistoryClock(now_ms or sessions[0].start_ms)
         self.ids = HistoryIds(self.clock)
-        self.world = self._opened()
+        self.realm = self._opened()
         try:
             self._register()
         except BaseException:
-            self.world.close()
+            self.realm.close()
             raise
 
     def run(self, progress: Progress | None = None) -> None:
@@ -92,7 +92,7 @@ class Import:
         self.clock.move_to(session.end_ms)
         if session.session not in self.done:
             self.ids.about(session.session)
-            self.world.project(session.event, session.agent)
+            self.realm.project(session.event, session.agent)
         if (at + 1) % ANSWER_EVERY == 0:
             self._answer_inbox()
         if (at + 1) % SWEEP_EVERY == 0:
@@ -100,23 +100,23 @@ class Import:
         self.ids.about(None)
 
     def _answer_inbox(self) -> None:
-        for proposal in self.world.inbox():
+        for proposal in self.realm.inbox():
             answer = answer_to(proposal)
             if answer is not None:
                 self.ids.about(f"answer-{proposal.proposal_id}")
-                self.world.decide(
+                self.realm.decide(
                     proposal.proposal_id, answer.choice, by=MAINTAINER, scope=answer.scope, reason=answer.reason
                 )
 
     def _sweep(self, number: int) -> None:
         """Propose to remove the tombstones that are older than ``KEEP_MS``, as the scheduler."""
         before = self.clock.now_ms() - KEEP_MS
-        paths = old_tombstones(self.world.data(), before)
+        paths = old_tombstones(self.realm.data(), before)
         if not paths:
             return
         self.ids.about(f"sweep-{number}")
         try:
-            self.world.act(
+            self.realm.act(
                 SCHEDULER,
                 "tombstones.sweep",
                 {"before": before, "paths": paths},
@@ -142,21 +142,21 @@ class Import:
         except RefusedError as refused:
             if refused.code != "ALREADY_FOUNDED":
                 raise
-        world = Realm.open(address, **parts)
-        world.adopt_policy(policy.name)
-        return world
+        realm = Realm.open(address, **parts)
+        realm.adopt_policy(policy.name)
+        return realm
 
     def _register(self) -> None:
         """Make everybody known who is not yet."""
-        bound = self.world.realm().bindings
+        bound = self.realm.realm().bindings
         members = members_of(read_sessions())
         if MAINTAINER not in bound:
-            self.world.register(MAINTAINER, "human", binding={"kind": "hitl"})
+            self.realm.register(MAINTAINER, "human", binding={"kind": "hitl"})
         if SCHEDULER not in bound:
-            self.world.register(SCHEDULER, "system", binding=BINDING)
+            self.realm.register(SCHEDULER, "system", binding=BINDING)
         for agent in sorted({one.agent for one in self.sessions} - bound.keys()):
             role = "member" if agent in members else "contributor"
-            self.world.register(agent, "agent", binding=BINDING, meta={"role": role})
+            self.realm.register(agent, "agent", binding=BINDING, meta={"role": role})
 
 
 def old_tombstones(data: Any, before: int) -> list[str]:
@@ -173,10 +173,10 @@ def _done_before(address: Path) -> tuple[set[str], int]:
     """Return the branches that a log holds already, and the time of its last event (ms since 1970, 0 without)."""
     if not address.exists() or address.stat().st_size == 0:  # empty: killed before anything was written
         return set(), 0
-    with Realm.open_read_only(address) as world:
-        size = world.log.head().size
-        last = decoded(world.log.event_at(size)).at if size else 0
-        recorded = (decoded(logged) for logged in world.log.read(topics=[ProjectionRecorded.TOPIC]))
+    with Realm.open_read_only(address) as realm:
+        size = realm.log.head().size
+        last = decoded(realm.log.event_at(size)).at if size else 0
+        recorded = (decoded(logged) for logged in realm.log.read(topics=[ProjectionRecorded.TOPIC]))
         return {event.source["eventId"] for event in recorded if isinstance(event, ProjectionRecorded)}, last
 
 
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str]) -> int:
     """Import into a folder and print the number of each branch when it is done; returns the exit code."""
     folder, *most = arguments
     running = Import(Path(folder), read_sessions(int(most[0]) if most else None))
-    with running.world:
+    with running.realm:
         running.run(lambda done, _: print(done, flush=True))
     return 0
 

@@ -116,8 +116,8 @@ class Programs:
         self.show("log", "--topic", VerdictGiven.TOPIC)
         print()
         self.show("verify")
-        with Realm.from_config(read_config(self.config)) as world:
-            rechecked = recheck(world, every=True)
+        with Realm.from_config(read_config(self.config)) as realm:
+            rechecked = recheck(realm, every=True)
         self._check(rechecked.ok, "recheck: every verdict follows from the leases that were held when it was given")
 
     def show(self, *arguments: str) -> None:
@@ -140,9 +140,9 @@ class Programs:
     def _await_verdict(self, agent: str, status: str) -> str:
         """Wait until an agent was given a verdict, and return its id."""
         until = time.monotonic() + PATIENCE_S
-        with Realm.open_read_only(read_config(self.config).log_address) as world:
+        with Realm.open_read_only(read_config(self.config).log_address) as realm:
             while time.monotonic() < until:
-                for logged in world.log.read(topics=[VerdictGiven.TOPIC]):
+                for logged in realm.log.read(topics=[VerdictGiven.TOPIC]):
                     event = decoded(logged)
                     if isinstance(event, VerdictGiven) and (event.agent_id, event.status) == (agent, status):
                         return event.verdict_id
@@ -150,9 +150,9 @@ class Programs:
         raise RuntimeError(f"{agent} was not told {status!r} within {PATIENCE_S:.0f} seconds.")
 
     def _last_run(self) -> str:
-        with Realm.open_read_only(read_config(self.config).log_address) as world:
-            run_id = str(world.archive.rows("runs", most=1)[0][0])
-            record = read_verification(world.archive, run_id)
+        with Realm.open_read_only(read_config(self.config).log_address) as realm:
+            run_id = str(realm.archive.rows("runs", most=1)[0][0])
+            record = read_verification(realm.archive, run_id)
         self._check(
             [one["resource"] for one in record.violations] == ["FILE:/.github/workflows/ci.yml"]
             and [one["blocked"] for one in record.violations] == [self.why_not is None]

@@ -30,7 +30,7 @@ def table(rows: Iterable[tuple[Any, ...]]) -> None:
         print("   " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def show_counts(world: Realm, account: Account) -> None:
+def show_counts(realm: Realm, account: Account) -> None:
     """Print how the proposals ended, and which rule decided how often."""
     errors = ", ".join(f"{number} of them with {code}" for code, number in account.errors.most_common())
     table((number, status, errors if status == "failed" else "") for status, number in sorted(account.statuses.items()))
@@ -39,7 +39,7 @@ def show_counts(world: Realm, account: Account) -> None:
         (decision, _decider(authority, reason)) for decision, authority, reason in account.decisions.values()
     )
     table((number, decision, decider) for (decision, decider), number in deciders.most_common())
-    computed = {name.removeprefix("computed."): value for name, value in world.snapshot().computed.items()}
+    computed = {name.removeprefix("computed."): value for name, value in realm.snapshot().computed.items()}
     print(f"   The tree now: {json.dumps(computed)}")
 
 
@@ -50,11 +50,11 @@ def _decider(authority: str, reason: str) -> str:
     return "time running out" if "did not decide" in reason else "the maintainer"
 
 
-def show_stretch(world: Realm, number: int) -> None:
+def show_stretch(realm: Realm, number: int) -> None:
     """Print some events of the log: those before and after a person answered, somewhere in the middle."""
-    answers = [logged.position for logged in world.log.read(topics=[HumanAnswered.TOPIC])]
+    answers = [logged.position for logged in realm.log.read(topics=[HumanAnswered.TOPIC])]
     after = answers[len(answers) // 2] - number // 2 if answers else 0
-    stretch = world.events(after, after + number)
+    stretch = realm.events(after, after + number)
     table((position, when(event.at), event.TOPIC, told_of(event)) for position, event in stretch)
 
 
@@ -79,10 +79,10 @@ def _paths(told: Any) -> str:
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
-def show_world(world: Realm, world_id: str) -> None:
+def show_world(realm: Realm, world_id: str) -> None:
     """Print what is known of one world."""
-    sealed = world.sealed(world_id)
-    proposal = world.proposal(sealed.created_by or "")
+    sealed = realm.sealed(world_id)
+    proposal = realm.proposal(sealed.created_by or "")
     table(
         [
             ("world", sealed.world_id),
@@ -111,15 +111,15 @@ def show_refusal(proposal: Proposal) -> None:
     print(f"   under the policy {record.policy_hash}")
 
 
-def show_blame(world: Realm, path: str) -> None:
+def show_blame(realm: Realm, path: str) -> None:
     """Print who touched a path last: from the state, and by whose decision."""
-    entry = entry_of(world.data(), path)
+    entry = entry_of(realm.data(), path)
     assert entry is not None
     print(
         f"   {path}: {'present' if entry['present'] else 'deleted'}, {entry['changes']} changes, "
         f"the last by {entry['by']} at {when(entry['at'])} in {entry['session']}"
     )
-    proposal = proposal_of(world, intent_id_of(entry["session"]))
+    proposal = proposal_of(realm, intent_id_of(entry["session"]))
     record = proposal.decision_record
     assert record is not None
     scope = list((proposal.approved_scope and proposal.approved_scope.allowed_paths) or ["unrestricted"])

@@ -20,17 +20,17 @@ DESK = policy_from_reference("rules.toml", base=Path(__file__).parent)
 def test_a_month_of_lending(recorded: Recordings) -> None:
     """``--record=all`` records it anew; otherwise it is checked and played again, and nobody gets a mail."""
     month = recorded("golden/month.jsonl")
-    with month as world:
-        world.register("ann", "human", binding={"kind": "policy_rules", "policy": "desk"})
-        world.register("bob", "human", binding={"kind": "policy_rules", "policy": "desk"})
-        world.act("ann", "borrow", {"title": "Emma", "reader": "ann"})
-        world.act("bob", "borrow", {"title": "Emma", "reader": "bob"})  # fails: it is lent
+    with month as realm:
+        realm.register("ann", "human", binding={"kind": "policy_rules", "policy": "desk"})
+        realm.register("bob", "human", binding={"kind": "policy_rules", "policy": "desk"})
+        realm.act("ann", "borrow", {"title": "Emma", "reader": "ann"})
+        realm.act("bob", "borrow", {"title": "Emma", "reader": "bob"})  # fails: it is lent
         month.clock.advance(20 * DAY_MS)
-        world.act("ann", "return", {"title": "Emma"})  # six days late: she gets a mail
-        world.act("bob", "borrow", {"title": "Emma", "reader": "bob"})
-        world.act("bob", "borrow", {"title": "Walden", "reader": "bob"})
-        assert world.act("bob", "borrow", {"title": "Ulysses", "reader": "bob"}).status == "rejected"
-        assert sorted(world.data()["loans"]) == ["Emma", "Walden"]
+        realm.act("ann", "return", {"title": "Emma"})  # six days late: she gets a mail
+        realm.act("bob", "borrow", {"title": "Emma", "reader": "bob"})
+        realm.act("bob", "borrow", {"title": "Walden", "reader": "bob"})
+        assert realm.act("bob", "borrow", {"title": "Ulysses", "reader": "bob"}).status == "rejected"
+        assert sorted(realm.data()["loans"]) == ["Emma", "Walden"]
 
 
 ANN = registered("ann", "human", policy="desk")

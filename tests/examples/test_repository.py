@@ -54,23 +54,23 @@ class Story:
         self.told = 0
 
     @property
-    def world(self) -> Realm:
-        return self.running.world
+    def realm(self) -> Realm:
+        return self.running.realm
 
     def branch(self, agent: str, *changes: str, role: str = "contributor", days: int = 1) -> Proposal:
         """Merge a branch of changes such as ``add /docs/a.rst`` some days later, and return its proposal."""
-        if agent not in self.world.realm().actors:
-            self.world.register(agent, "agent", binding=self._binding, meta={"role": role})
+        if agent not in self.realm.realm().actors:
+            self.realm.register(agent, "agent", binding=self._binding, meta={"role": role})
         self.told += 1
         self.running.clock.move_to(self.running.clock.now_ms() + days * DAY_MS)
         session = self._session(agent, *changes, at=self.running.clock.now_ms(), name=f"s-ff{self.told:010d}")
-        received = self.world.project(session.event, agent)
+        received = self.realm.project(session.event, agent)
         assert received.proposal is not None
         return received.proposal
 
     @property
     def _binding(self) -> Mapping[str, Any]:
-        return self.world.realm().bindings[SCHEDULER]
+        return self.realm.realm().bindings[SCHEDULER]
 
     @staticmethod
     def _session(agent: str, *changes: str, at: int = ORIGIN_MS, name: str = "s-0000000000") -> Session:
@@ -82,7 +82,7 @@ class Story:
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
     told = Story(tmp_path)
-    with told.world:
+    with told.realm:
         yield told
 
 
@@ -100,7 +100,7 @@ def error_code(proposal: Proposal) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Import]:
     running = Import(tmp_path_factory.mktemp("undisturbed"), read_sessions(BRANCHES))
-    with running.world:
+    with running.realm:
         running.run()
         yield running
 
@@ -198,7 +198,7 @@ def test_the_projection_is_pure_and_proposes_the_narrowest_scope() -> None:
 def test_documentation_is_approved_at_once_however_wide(story: Story) -> None:
     done = story.branch("ann", *[f"add /docs/{number}.rst" for number in range(WIDE + 5)])
     assert (done.status, reason(done)) == ("completed", "documentation_is_welcome: documentation only")
-    assert story.world.snapshot().computed["computed.present"] == WIDE + 5
+    assert story.realm.snapshot().computed["computed.present"] == WIDE + 5
 
 
 @pytest.mark.requirement("CARD-policy")
@@ -236,8 +236,8 @@ def test_only_members_change_the_workflows(story: Story) -> None:
 def test_nobody_proposes_a_branch_in_anothers_name(story: Story) -> None:
     story.branch("ann", "add /docs/a.rst")
     told = {"session": "s-9", "by": "ann", "at": 1, "changes": [{"op": "change", "path": "/docs/a.rst"}]}
-    story.world.register("eve", "agent", binding={"kind": "policy_rules", "policy": "repository"})
-    refused = story.world.act("eve", "change.apply", told)
+    story.realm.register("eve", "agent", binding={"kind": "policy_rules", "policy": "repository"})
+    refused = story.realm.act("eve", "change.apply", told)
     assert refused.status == "rejected"
     assert "signed by ann" in reason(refused)
 
@@ -245,31 +245,31 @@ def test_nobody_proposes_a_branch_in_anothers_name(story: Story) -> None:
 @pytest.mark.requirement("WP-exec")
 def test_deleting_what_does_not_exist_is_approved_and_fails_without_moving_the_branch(story: Story) -> None:
     story.branch("ann", "add /docs/a.rst")
-    head = story.world.branch().head
+    head = story.realm.branch().head
     failed = story.branch("ann", "delete /docs/b.rst", "change /docs/a.rst")
     assert (failed.status, error_code(failed)) == ("failed", "NO_SUCH_PATH")
-    assert story.world.branch().head == head
+    assert story.realm.branch().head == head
     assert story.branch("ann", "rename /docs/a.rst", "add /docs/c.rst").status == "completed"
-    counts = story.world.data()["areas"]["docs"]["counts"]
+    counts = story.realm.data()["areas"]["docs"]["counts"]
     assert counts == {"present": 1, "deleted": 1, "changes": 3}
 
 
 @pytest.mark.requirement("INT-13.3", "INT-13.5")
 def test_what_the_maintainer_narrows_cannot_write_outside_of_it(story: Story) -> None:
     asked = story.branch("ann", "add /src/a.py", "add /docs/a.rst")
-    failed = story.world.decide(
+    failed = story.realm.decide(
         asked.proposal_id, "narrow", by=MAINTAINER, scope=scope_of(["/docs/a.rst"]), reason="without the core"
     )
     assert (failed.status, error_code(failed)) == ("failed", "SCOPE_VIOLATION")
     assert failed.approved_scope == scope_of(["/docs/a.rst"])
-    assert story.world.data()["areas"] == {}
+    assert story.realm.data()["areas"] == {}
 
 
 @pytest.mark.requirement("WP-decision")
 def test_what_the_maintainer_leaves_unread_is_rejected_when_its_time_is_over(story: Story) -> None:
     asked = story.branch("ann", "add /src/a.py")
     story.branch("bob", "add /docs/a.rst", days=366)
-    late = story.world.proposal(asked.proposal_id)
+    late = story.realm.proposal(asked.proposal_id)
     assert late.status == "rejected"
     assert "did not decide" in reason(late)
 
@@ -283,15 +283,15 @@ def test_the_scheduler_sweeps_old_tombstones_within_a_narrowed_scope_and_says_so
     story.branch("ann", "delete /docs/a.rst")
     story.branch("ann", "delete /docs/b.rst", days=400)
     before = story.running.clock.now_ms() - KEEP_MS
-    paths = old_tombstones(story.world.data(), before)
+    paths = old_tombstones(story.realm.data(), before)
     assert paths == ["/docs/a.rst"]
     wide = ["data.areas.*"]
-    done = story.world.act(SCHEDULER, "tombstones.sweep", {"before": before, "paths": paths}, scope=wide)
+    done = story.realm.act(SCHEDULER, "tombstones.sweep", {"before": before, "paths": paths}, scope=wide)
     assert done.status == "completed"
     assert done.intent.meta.origin.projection_id.startswith("system:")
     assert done.approved_scope == scope_of(paths)
-    assert entry_of(story.world.data(), "/docs/a.rst") is None
-    assert story.world.data()["areas"]["docs"]["counts"] == {"present": 0, "deleted": 1, "changes": 4}
+    assert entry_of(story.realm.data(), "/docs/a.rst") is None
+    assert story.realm.data()["areas"]["docs"]["counts"] == {"present": 0, "deleted": 1, "changes": 4}
     assert [message["paths"] for message in messages(tmp_path)] == [paths]
 
 
@@ -299,8 +299,8 @@ def test_the_scheduler_sweeps_old_tombstones_within_a_narrowed_scope_and_says_so
 def test_nobody_else_sweeps_and_nothing_alive_is_swept(story: Story, tmp_path: Path) -> None:
     story.branch("ann", "add /docs/a.rst")
     told = {"before": 2**45, "paths": ["/docs/a.rst"]}
-    assert "scheduler's business" in reason(story.world.act("ann", "tombstones.sweep", told))
-    assert "no tombstone" in reason(story.world.act(SCHEDULER, "tombstones.sweep", told))
+    assert "scheduler's business" in reason(story.realm.act("ann", "tombstones.sweep", told))
+    assert "no tombstone" in reason(story.realm.act(SCHEDULER, "tombstones.sweep", told))
     assert messages(tmp_path) == []
 
 
@@ -325,20 +325,20 @@ def test_a_message_is_never_sent_twice_under_one_key(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("INT-14.1", "CARD-log", "INT-12.2")
 def test_every_imported_branch_is_a_proposal_and_none_is_lost(undisturbed: Import) -> None:
-    account = account_of(undisturbed.world)
+    account = account_of(undisturbed.realm)
     assert [one.session for one in undisturbed.sessions if intent_id_of(one.session) not in account.ends] == []
     assert dict(account.statuses) == EXPECTED
-    waiting = {proposal.intent.intent_id for proposal in undisturbed.world.inbox()}
+    waiting = {proposal.intent.intent_id for proposal in undisturbed.realm.inbox()}
     assert waiting == account.ends.keys() - account.decisions.keys()
-    computed = undisturbed.world.snapshot().computed
-    entries = [entry for area in undisturbed.world.data()["areas"].values() for entry in area["files"].values()]
+    computed = undisturbed.realm.snapshot().computed
+    entries = [entry for area in undisturbed.realm.data()["areas"].values() for entry in area["files"].values()]
     assert computed["computed.present"] == sum(entry["present"] for entry in entries)
     assert computed["computed.deleted"] == sum(not entry["present"] for entry in entries)
 
 
 @pytest.mark.requirement("CARD-audit")
 def test_who_touched_a_path_last_is_told_by_state_proposal_and_decision(undisturbed: Import) -> None:
-    world = undisturbed.world
+    world = undisturbed.realm
     entry = entry_of(world.data(), "/flask.py")
     assert entry is not None
     proposal = proposal_of(world, intent_id_of(entry["session"]))
@@ -351,17 +351,17 @@ def test_who_touched_a_path_last_is_told_by_state_proposal_and_decision(undistur
 
 @pytest.mark.requirement("INT-6.1.2")
 def test_importing_again_finds_everything_there_and_adds_nothing(undisturbed: Import) -> None:
-    head = undisturbed.world.log.head()
+    head = undisturbed.realm.log.head()
     folder = undisturbed.folder
     again = Import(folder, undisturbed.sessions)
-    with again.world:
+    with again.realm:
         again.run()
-        assert again.world.log.head() == head
+        assert again.realm.log.head() == head
         again.ids.about(undisturbed.sessions[0].session)
         with pytest.raises(RefusedError) as refused:
-            again.world.project(undisturbed.sessions[0].event, undisturbed.sessions[0].agent)
+            again.realm.project(undisturbed.sessions[0].event, undisturbed.sessions[0].agent)
         assert refused.value.code == "INTENT_ALREADY_SUBMITTED"
-        assert again.world.log.head() == head
+        assert again.realm.log.head() == head
 
 
 @pytest.mark.requirement("CARD-replay", "WP-exec", "HC-journal")
@@ -371,12 +371,12 @@ def test_an_import_killed_anywhere_and_continued_gives_the_same_worlds(undisturb
     for after in points:
         kill_import(tmp_path, branches=BRANCHES, after=after)
     continued = Import(tmp_path, undisturbed.sessions)
-    with continued.world:
+    with continued.realm:
         assert points[-1] <= len(continued.done) <= BRANCHES
         continued.run()
-        found = differences(account_of(undisturbed.world), account_of(continued.world))
+        found = differences(account_of(undisturbed.realm), account_of(continued.realm))
         assert found == [], f"killed after {points}"
-        check_effects(continued.world)
+        check_effects(continued.realm)
     assert messages(tmp_path) == messages(undisturbed.folder)
 
 
@@ -436,7 +436,7 @@ def test_the_configuration_names_the_parts_that_the_import_uses(undisturbed: Imp
     assert load_reference(told["domain"]) is repository
     assert [load_reference(one) for one in told["projections"]] == [branch]
     policies = {one.name: one.hash for one in map(load_reference, told["policies"])}
-    assert policies == {name: one.policy_hash for name, one in undisturbed.world.realm().policies.items()}
+    assert policies == {name: one.policy_hash for name, one in undisturbed.realm.realm().policies.items()}
     assert [one.type for one in load_reference(told["effects"][0])] == ["notify.maintainer"]
     assert (folder / told["log"]).resolve() == folder.parents[1] / "build" / "demo" / WORLD_NAME
 
@@ -467,9 +467,9 @@ def test_every_worldctl_command_of_the_readme_works_and_changes_no_byte(undistur
 
 def test_no_state_holds_anything_of_the_wall_clock(undisturbed: Import) -> None:
     latest = undisturbed.sessions[-1].end_ms
-    entries = [entry for area in undisturbed.world.data()["areas"].values() for entry in area["files"].values()]
+    entries = [entry for area in undisturbed.realm.data()["areas"].values() for entry in area["files"].values()]
     assert max(entry["at"] for entry in entries) <= latest
-    submitted = [event for _, event in undisturbed.world.events() if isinstance(event, ProposalSubmitted)]
+    submitted = [event for _, event in undisturbed.realm.events() if isinstance(event, ProposalSubmitted)]
     assert max(event.at for event in submitted) == latest
 
 

@@ -191,7 +191,7 @@ def _rows() -> list[tuple[str, str, str, list[str]]]:
     for line in table.strip().splitlines()[2:]:
         by, called, path, _, topics = (cell.strip() for cell in line.strip("|").split(" | "))
         by = by.strip("`") or rows[-1][0]
-        rows.append((by, called.strip("`"), path.strip("`"), re.findall(r"`([^`]+)`", topics)))
+        rows.append((by, called.strip("`"), "world/pipeline/" + path.strip("`"), re.findall(r"`([^`]+)`", topics)))
     return rows
 
 

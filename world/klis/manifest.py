@@ -66,7 +66,7 @@ _Text = Annotated[str, Field(min_length=1)]
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
 
 
-class _Intent(TypedDict):
+class _ManifestIntent(TypedDict):
     __pydantic_config__ = _STRICT  # type: ignore[misc]  # where pydantic looks for it
 
     predicate: str
@@ -81,7 +81,7 @@ class _Document(TypedDict):
     ver: Annotated[str, Field(pattern=r"^1\.[0-9]{1,9}$")]
     session_id: _Name
     agent_id: _Name
-    scope: Annotated[list[_Intent], Field(min_length=1)]
+    scope: Annotated[list[_ManifestIntent], Field(min_length=1)]
     priority_timestamp: NotRequired[_Ms]
     ordered: NotRequired[bool]
     issued_at: NotRequired[_Ms]
@@ -90,7 +90,7 @@ class _Document(TypedDict):
 
 
 _DOCUMENT: Final = TypeAdapter[_Document](_Document)
-_FIELDS: Final = frozenset(_Document.__annotations__) | frozenset(_Intent.__annotations__)
+_FIELDS: Final = frozenset(_Document.__annotations__) | frozenset(_ManifestIntent.__annotations__)
 
 
 ENGINE_ONLY: Final = frozenset({"STATE"})
@@ -212,8 +212,7 @@ def manifest_schema(settings: KlisSettings | None = None) -> dict[str, Any]:
     """
     limits = settings or KlisSettings()
     schema = _DOCUMENT.json_schema()
-    definitions = {name.lstrip("_"): told for name, told in schema.pop("$defs").items()}
-    intent = definitions["Intent"]
+    [intent] = schema.pop("$defs").values()
     intent["title"] = "Intent"
     fields = intent["properties"]
     fields["predicate"] = {"title": "Predicate", "enum": list(Predicate)}
@@ -225,7 +224,7 @@ def manifest_schema(settings: KlisSettings | None = None) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": "Intent manifest",
-        "$defs": definitions,
+        "$defs": {"Intent": intent},
     }
 
 
@@ -285,7 +284,7 @@ def _known(location: Sequence[int | str]) -> Iterator[int | str]:
     return (step for step in location if isinstance(step, int) or step in _FIELDS)
 
 
-def _claims(scope: Sequence[_Intent], types: ResourceTypes, settings: KlisSettings) -> Iterator[Claim]:
+def _claims(scope: Sequence[_ManifestIntent], types: ResourceTypes, settings: KlisSettings) -> Iterator[Claim]:
     predicates = [
         read_predicate(intent["predicate"], f"$.scope[{index}].predicate") for index, intent in enumerate(scope)
     ]

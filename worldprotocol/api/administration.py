@@ -82,7 +82,7 @@ class RealmOperator(RealmReader):
         return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
 
     def confirm_clock(self, *, reason: str, by: str = OPERATOR) -> ClockConfirmed | None:
-        """Confirm that this process's clock is right; see ``world.engine.lease_commands.Leasing.confirm_clock``."""
+        """Confirm that this process's clock is right; see ``LeaseCommands.confirm_clock``."""
         return self._acting.leasing.confirm_clock(by=by, reason=reason)
 
     def adopt_domain(self, *, by: str = OPERATOR) -> bool:

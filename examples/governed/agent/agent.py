@@ -36,11 +36,11 @@ class Step:
     writes: tuple[str, ...] = ()
 
 
-def perform(world: Realm, agent: str, step: Step) -> str:
+def perform(realm: Realm, agent: str, step: Step) -> str:
     """Do one step under leases, again and again until its turn comes; returns how it ended."""
     while True:
         try:
-            with world.host.session(agent=agent, reads=step.reads, writes=step.writes) as session:
+            with realm.host.session(agent=agent, reads=step.reads, writes=step.writes) as session:
                 step.work()
         except ScopeViolationError as violation:
             return f"stopped: {violation.message}"
@@ -87,9 +87,9 @@ def plan() -> list[Step]:
 
 def main() -> None:
     """Go through the plan."""
-    with Realm.open_or_create("world.db", domain="domain.yaml", workspace=".") as world:
+    with Realm.open_or_create("world.db", domain="domain.yaml", workspace=".") as realm:
         for step in plan():
-            print(f"{step.name}: {perform(world, 'ann', step)}")
+            print(f"{step.name}: {perform(realm, 'ann', step)}")
 
 
 if __name__ == "__main__":

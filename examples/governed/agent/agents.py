@@ -16,19 +16,19 @@ DIARY = Path("reports/diary.txt")
 ENTRIES = 3
 
 
-async def keep_diary(world: Realm, agent: str) -> int:
+async def keep_diary(realm: Realm, agent: str) -> int:
     """Write entries, each in a session of its own; returns how often the agent died."""
     died = 0
     for number in range(ENTRIES):
-        while not await entry_made(world, agent, f"{agent} {number}"):
+        while not await entry_made(realm, agent, f"{agent} {number}"):
             died += 1
     return died
 
 
-async def entry_made(world: Realm, agent: str, entry: str) -> bool:
+async def entry_made(realm: Realm, agent: str, entry: str) -> bool:
     """Add an entry, or wait as long as the verdict says and return False."""
     try:
-        async with world.host.session(agent=agent, writes=[str(DIARY)]):
+        async with realm.host.session(agent=agent, writes=[str(DIARY)]):
             text = DIARY.read_text(encoding="utf-8") if DIARY.exists() else ""
             await asyncio.sleep(0.01)  # whoever writes now without a session would lose an entry
             DIARY.write_text(f"{text}{entry}\n", encoding="utf-8")
@@ -43,8 +43,8 @@ async def entry_made(world: Realm, agent: str, entry: str) -> bool:
 async def main() -> None:
     """Let both write at the same time."""
     DIARY.unlink(missing_ok=True)
-    with Realm.open_or_create("world.db", domain="domain.yaml", workspace=".") as world:
-        died = await asyncio.gather(keep_diary(world, "ann"), keep_diary(world, "bob"))
+    with Realm.open_or_create("world.db", domain="domain.yaml", workspace=".") as realm:
+        died = await asyncio.gather(keep_diary(realm, "ann"), keep_diary(realm, "bob"))
     entries = DIARY.read_text(encoding="utf-8").split("\n")[:-1]
     print(f"ann died {died[0]} times, bob {died[1]} times, and the diary has {len(entries)} of {2 * ENTRIES} entries")
 
