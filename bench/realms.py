@@ -12,7 +12,8 @@ from world.engine.protocol import WorldProtocol
 from world.log import Durability, EventLog, open_log
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance
-from world.pipeline.submit import Submission, submit
+from world.pipeline.driver import submit
+from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.index import WorldIndex
 

@@ -360,7 +360,7 @@ def test_an_effect_under_way_is_given_up_and_may_touch_nothing_any_more(address:
         cancelled(ended, "too late")
         held.may_go.set()
         assert held.over.wait(PATIENCE_S)
-        assert [type(error).__name__ for error in raised] == ["LeasesLost"]
+        assert [type(error).__name__ for error in raised] == ["LeasesLostError"]
         assert outside.done == []
         assert topics(world, ended[0].proposal_id) == [
             *["execution.started", "effect.requested", "execution.cancelled", "effect.fulfilled", "proposal.failed"]

@@ -18,8 +18,9 @@ from authority import Approve, Policy, Reject, rule
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, Patch, set_
 from world.errors import RefusedError
+from world.pipeline.driver import submit
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_length
-from world.pipeline.submit import Submission, submit
+from world.pipeline.submit import Submission
 from world.state.ports import Case
 from world.state.proposal import Proposal
 from worldprotocol import Realm

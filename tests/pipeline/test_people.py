@@ -245,7 +245,7 @@ def test_a_time_that_was_not_over_and_an_answer_after_it_are_found(
         name = world.act("kit", "sell", SALE).proposal_id
         with monkeypatch.context() as forged:
             if how == "late":
-                forged.setattr("world.engine.protocol.expire", lambda work: None)
+                forged.setattr("world.pipeline.driver.expire", lambda work: ())
                 clock.advance(100_000)
                 world.decide(name, "reject", by="ann")
             else:
@@ -253,7 +253,7 @@ def test_a_time_that_was_not_over_and_an_answer_after_it_are_found(
                 forged.setattr("world.state.realm_state.RealmState.overdue", lambda self, at: waiting)
                 if how != "early":
                     clock.advance(100_000)
-                    forged.setattr("world.pipeline.judge._record", lambda *_, **__: None)
+                    forged.setattr("world.pipeline.judge._record", lambda *_, **__: ())
                 world.settle()
         told = verify(world.log)
         assert not told.ok

@@ -27,10 +27,10 @@ def test_it_acts_when_the_time_has_come_and_not_before() -> None:
     clock = ManualClock(1_000)
     acted = threading.Event()
     ticker = Ticker(acted.set, clock.now_ms)
-    ticker.tell(2_000_000)
+    ticker.schedule(2_000_000)
     assert not acted.is_set()
     clock.advance(5_000_000)
-    ticker.tell(1_999_999)  # whoever commits says it again; that is when it looks
+    ticker.schedule(1_999_999)  # whoever commits says it again; that is when it looks
     assert acted.wait(PATIENCE_S)
     ticker.stop()
 
@@ -38,8 +38,8 @@ def test_it_acts_when_the_time_has_come_and_not_before() -> None:
 def test_an_earlier_time_counts_at_once() -> None:
     acted = threading.Event()
     ticker = Ticker(acted.set, now)
-    ticker.tell(now() + 3_600_000)
-    ticker.tell(now())
+    ticker.schedule(now() + 3_600_000)
+    ticker.schedule(now())
     assert acted.wait(PATIENCE_S)
     ticker.stop()
 
@@ -48,10 +48,10 @@ def test_nothing_runs_before_something_is_due_nor_after_the_end() -> None:
     before = threading.active_count()
     acted: list[int] = []
     ticker = Ticker(lambda: acted.append(1), now)
-    ticker.tell(None)
+    ticker.schedule(None)
     assert threading.active_count() == before
     ticker.stop()
-    ticker.tell(0)
+    ticker.schedule(0)
     assert (acted, threading.active_count()) == ([], before)
 
 
@@ -69,7 +69,7 @@ def test_what_could_not_be_done_is_said_and_done_later(
         done.set()
 
     ticker = Ticker(act, now)
-    ticker.tell(0)
+    ticker.schedule(0)
     assert done.wait(PATIENCE_S)
     ticker.stop()
     assert len([record for record in caplog.records if "could not be done" in record.message]) == 2
@@ -83,7 +83,7 @@ def test_an_act_may_end_the_ticker_itself() -> None:
         ended.set()
 
     ticker = Ticker(act, now)
-    ticker.tell(0)
+    ticker.schedule(0)
     assert ended.wait(PATIENCE_S)
 
 

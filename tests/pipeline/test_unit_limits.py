@@ -22,7 +22,8 @@ from world.limits import Limits
 from world.log import Pending
 from world.model.intent import IntentInstance
 from world.model.patch import Patch
-from world.pipeline.submit import Submission, submit
+from world.pipeline.driver import submit
+from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -18,11 +18,12 @@ import world.engine.protocol
 import world.klis.kernel
 import world.klis.ledger
 import world.klis.predicate
-import world.pipeline.arbitrate
-import world.pipeline.execute
+import world.pipeline.driver
+import world.pipeline.execution_state
 import world.pipeline.judge
+import world.pipeline.proposal_manifest
+import world.pipeline.seal
 import world.pipeline.shadowing
-import world.pipeline.submit
 from authority import StandardAuthority
 from host import Host
 from world.engine.protocol import WorldProtocol
@@ -30,6 +31,8 @@ from world.errors import WorldProtocolError
 from world.events.policy_events import ProposalShadowed
 from world.klis.predicate import Predicate
 from world.model.decision import Quorum, Ruling
+from world.pipeline.driver import STAGES
+from world.pipeline.steps import Decidable, LeftBehind, Step
 from world.read_models.archive import Archive
 from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import EffectTerms
@@ -43,6 +46,10 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def _no_steps(*_: Any, **__: Any) -> tuple[Step, ...]:
+    return ()
 
 
 def patches_are_not_held_to_their_scope(patch: pytest.MonkeyPatch) -> None:
@@ -73,14 +80,16 @@ def the_journal_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_decision_is_recorded_twice(patch: pytest.MonkeyPatch) -> None:
-    start = world.pipeline.execute.start_next
+    decide = STAGES[Decidable]
 
-    def twice(work: Any, key: str) -> None:
-        made = next(item for item in reversed(work.emitted) if item.event.TOPIC == "decision.made")
-        work.emit(made.stream, made.event)
-        start(work, key)
+    def twice(work: Any, decidable: Decidable) -> Iterable[Step]:
+        following = decide(work, decidable)
+        if following:
+            made = work.emitted[-1]
+            work.emit(made.stream, made.event)
+        return following
 
-    patch.setattr(world.pipeline.arbitrate, "start_next", twice)
+    patch.setitem(STAGES, Decidable, twice)
 
 
 def readers_and_writers_do_not_conflict(patch: pytest.MonkeyPatch) -> None:
@@ -100,12 +109,11 @@ def no_lease_expires(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_superseded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.pipeline.judge, "supersede", _nothing)
+    patch.setitem(STAGES, LeftBehind, _no_steps)
 
 
 def the_time_to_answer_never_ends(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.engine.protocol, "expire", _nothing)
-    patch.setattr(world.pipeline.judge, "expire", _nothing)
+    patch.setattr(world.pipeline.driver, "expire", _no_steps)
 
 
 def every_effect_is_taken_for_idempotent(patch: pytest.MonkeyPatch) -> None:
@@ -128,21 +136,26 @@ def everything_is_approved(patch: pytest.MonkeyPatch) -> None:
 
 
 def proposals_write_without_leases(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.pipeline.arbitrate, "manifest_of", _nothing)
+    patch.setattr(world.pipeline.proposal_manifest, "manifest_of", _nothing)
 
 
 def equal_keys_run_at_once(patch: pytest.MonkeyPatch) -> None:
-    def start(work: Any, key: str) -> None:
-        running = work.realm.running.pop(key, None)
-        world.pipeline.execute.start_next(work, key)
-        if running is not None:
-            work.realm.running.setdefault(key, running)
+    decide = STAGES[Decidable]
 
-    patch.setattr(world.pipeline.arbitrate, "start_next", start)
+    def start(work: Any, decidable: Decidable) -> Iterator[Step]:
+        key = decidable.proposal.submitted.execution_key
+        for following in decide(work, decidable):
+            running = work.realm.running.pop(key, None)
+            yield following
+            if running is not None:
+                work.realm.running.setdefault(key, running)
+
+    patch.setitem(STAGES, Decidable, start)
 
 
 def a_worker_that_starts_takes_nothing_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(world.engine.protocol, "recover", _nothing)
+    patch.setattr(world.pipeline.driver, "take_over", _no_steps)
 
 
 def what_other_workers_asked_meanwhile_does_not_count(patch: pytest.MonkeyPatch) -> None:
@@ -194,7 +207,8 @@ def what_is_called_off_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_lost_their_leases_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.pipeline.execute, "lost_leases", lambda *_: False)
+    patch.setattr(world.pipeline.execution_state, "lost_leases", lambda *_: False)
+    patch.setattr(world.pipeline.seal, "lost_leases", lambda *_: False)
 
 
 def effects_are_tried_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -221,11 +235,11 @@ def everybody_is_shadowed(patch: pytest.MonkeyPatch) -> None:
 def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
     ruled = world.pipeline.judge._record
 
-    def record(work: Any, proposal: Proposal, ruling: Ruling, binding: Any, **more: Any) -> None:
+    def record(work: Any, proposal: Proposal, ruling: Ruling, binding: Any, **more: Any) -> Iterable[Step]:
         last = work.emitted[-1].event
         if isinstance(last, ProposalShadowed):
             ruling = Ruling.from_wire(last.ruling)
-        ruled(work, proposal, ruling, binding, **more)
+        return ruled(work, proposal, ruling, binding, **more)
 
     patch.setattr(world.pipeline.judge, "_record", record)
 

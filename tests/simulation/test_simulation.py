@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-import world.pipeline.submit
+import world.pipeline.branches
 from tests.simulation.planted import FOUND_BY, SCENARIOS, SCRIPTS, Plant
 from world.errors import RefusedError
 from world.klis.predicate import Predicate, compatible
@@ -175,7 +175,7 @@ def test_no_branch_begins_at_a_world_that_does_not_obey_the_schema_in_force(
     assert came.said[2] == "DATA_DOES_NOT_FIT"
     assert came.said[3].endswith("completed")
     assert came.said[4] == "SCHEMA_MISMATCH"
-    monkeypatch.setattr(world.pipeline.submit, "misfit", lambda *_: None)
+    monkeypatch.setattr(world.pipeline.branches, "misfit", lambda *_: None)
     found = simulate(0, steps, scenario).violation
     assert found is not None
     assert (found.step, found.requirement) == (3, "WP-schema")

@@ -26,8 +26,9 @@ from world.klis.resources.resource import read_resource
 from world.model.intent import IntentScope
 from world.model.patch import Patch, allows, format_path, scope_allows
 from world.model.scope_patterns import compile_scope, format_pattern, parse_pattern
+from world.pipeline.driver import submit
 from world.pipeline.proposal_manifest import state_resources
-from world.pipeline.submit import Submission, submit
+from world.pipeline.submit import Submission
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
 

@@ -24,9 +24,10 @@ from world.model.actor import ActorRef
 from world.model.decision import voters
 from world.model.id_alphabet import check_new_id
 from world.model.identity import content_id, state_hash, world_id
-from world.pipeline.arbitrate import supersede
+from world.pipeline.driver import advance
 from world.pipeline.klis_settings_in_force import configure_klis
 from world.pipeline.schema_compatibility import misfit
+from world.pipeline.steps import LeftBehind
 from world.pipeline.unit_of_work import LINEAGE_STREAM, REALM_STREAM, UnitOfWork
 from world.state.proposal import INGRESS
 
@@ -134,8 +135,7 @@ def end_open_proposals(work: UnitOfWork) -> None:
             "domain and settle them first (`worldctl settle`).",
             proposals=running[:10],
         )
-    for proposal in list(work.realm.proposals.values()):
-        supersede(work, proposal)
+    advance(work, [LeftBehind(proposal) for proposal in work.realm.proposals.values()])
 
 
 def register(work: UnitOfWork, actor: ActorRef, by: str) -> None:

@@ -5,55 +5,26 @@ Nothing here touches the log or a lock: ``world.engine.protocol`` runs the comma
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
-
-from msgspec.structs import replace
+from typing import Any, TypeVar
 
 from world.clock import IdSource
 from world.engine.administration import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
-from world.errors import RefusedError
-from world.events.proposal_events import ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.decision import HumanAnswer
 from world.model.intent import IntentInstance
-from world.model.snapshot import Snapshot
-from world.pipeline.judge import answer, switch_branch
+from world.pipeline.branches import check_base, create_branch, switch_branch
+from world.pipeline.driver import advance, project, submit
+from world.pipeline.judge import answer
+from world.pipeline.project import Projected, Projector
 from world.pipeline.recover import Choice, cancel, resolve
-from world.pipeline.submit import Submission, check_base, create_branch, find_branch, submit
+from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
 from world.state.proposal import Proposal
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Projected:
-    """What came of a source event.
-
-    Args:
-        record: the projection record, None when it was not worth one.
-        proposal_id: the proposal, None when no intent was selected.
-        refused: why the projections could not be believed; the record says so, too.
-    """
-
-    record: ProjectionRecorded | None
-    proposal_id: str | None
-    refused: RefusedError | None = None
-
-
-class Projector(Protocol):
-    """Turns a source event into a record and an intent, purely; the projections room implements it."""
-
-    def __call__(
-        self, snapshot: Snapshot, schema_hash: str, world: str, at: int
-    ) -> tuple[ProjectionRecorded | None, IntentInstance | RefusedError | None]:
-        """Select an intent on the head of a branch; a refusal in its place is raised when the record is committed."""
-        ...
 
 
 class Commands(ABC):
@@ -134,7 +105,7 @@ class Commands(ABC):
         Effects are made in the calling thread.
 
         Raises:
-            RefusedError: see ``world.pipeline.submit.submit``.
+            RefusedError: see ``world.pipeline.submit.record_proposal``.
         """
         proposal_id = self._ids.new_id()
         proposal = self.run(lambda work: submit(work, asked, proposal_id))
@@ -154,7 +125,7 @@ class Commands(ABC):
             RefusedError: what the projector or the submission refuses.
         """
         proposal_id = self._ids.new_id()
-        came = self.run(lambda work: _project(work, projector, submission, branch, proposal_id))
+        came = self.run(lambda work: project(work, projector, submission, branch, proposal_id))
         if came.refused is not None:
             raise came.refused
         return came
@@ -165,7 +136,7 @@ class Commands(ABC):
         Raises:
             RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
         """
-        self.run(lambda work: answer(work, proposal_id, given))
+        self.run(lambda work: advance(work, answer(work, proposal_id, given)))
         return self._archive.proposal(proposal_id)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
@@ -174,7 +145,7 @@ class Commands(ABC):
         Raises:
             RefusedError: see ``world.pipeline.recover.cancel``.
         """
-        self.run(lambda work: cancel(work, proposal_id, by=by, reason=reason))
+        self.run(lambda work: advance(work, cancel(work, proposal_id, by=by, reason=reason)))
         return self._archive.proposal(proposal_id)
 
     def resolve(
@@ -185,7 +156,11 @@ class Commands(ABC):
         Raises:
             RefusedError: see ``world.pipeline.recover.resolve``.
         """
-        self.run(lambda work: resolve(work, proposal_id, effect, choice, by=by, reason=reason, value=value))
+
+        def command(work: UnitOfWork) -> None:
+            advance(work, resolve(work, proposal_id, effect, choice, by=by, reason=reason, value=value))
+
+        self.run(command)
         return self._archive.proposal(proposal_id)
 
     def create_branch(self, name: str, world: str, *, by: str, allow_failed: bool = False) -> None:
@@ -207,23 +182,4 @@ class Commands(ABC):
         Raises:
             RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
         """
-        self.run(lambda work: switch_branch(work, name, by=by))
-
-
-def _project(
-    work: UnitOfWork,
-    projector: Projector,
-    submission: Callable[[IntentInstance], Submission],
-    branch: str | None,
-    proposal_id: str,
-) -> Projected:
-    head = find_branch(work, branch).head
-    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
-    if intent is None or isinstance(intent, RefusedError):
-        if record is not None:
-            work.emit(f"projection:{record.projection_id}", record)
-        return Projected(record, None, intent)
-    if record is not None:
-        record = replace(record, proposal_id=proposal_id, intent_id=intent.intent_id, intent_key=intent.intent_key)
-    submit(work, dataclasses.replace(submission(intent), record=record), proposal_id)
-    return Projected(record, proposal_id)
+        self.run(lambda work: advance(work, switch_branch(work, name, by=by)))

@@ -16,7 +16,7 @@ from world.clock import Clock
 from world.core import EffectAnswer
 from world.errors import RefusedError
 from world.model.snapshot import ErrorValue
-from world.pipeline.execute import lost_leases, why_over
+from world.pipeline.execution_state import lost_leases, why_over
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Executor, Performed
 from world.state.proposal import ROLLBACK

@@ -7,18 +7,18 @@ under the lock.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
 from world.core import Domain
-from world.engine.commands import Commands, Projected, Projector
+from world.engine.commands import Commands
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
+from world.engine.scheduled_work import ScheduledWork, Timer
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.realm_events import WorldSealed
@@ -28,11 +28,9 @@ from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.model.canonical_json import canonical_text
 from world.model.snapshot import Snapshot
-from world.pipeline.arbitrate import carry_on, let_time_pass
+from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.execute import fulfil
-from world.pipeline.judge import expire
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
-from world.pipeline.recover import recover
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
 from world.pipeline.unit_of_work import MAX_SNAPSHOTS, Task, UnitOfWork, WorkerRegistry
 from world.read_models.archive import Archive
@@ -43,32 +41,10 @@ from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState, apply_event
 
-__all__ = ["Alarm", "Command", "Projected", "Projector", "WorldProtocol"]
+__all__ = ["Command", "WorldProtocol"]
 
-MAX_CARRIERS: Final = 16
-"""Threads that make effects of executions that went on by themselves, at the same time."""
-
-CARRIERS_END_S: Final = 16.0
-"""How long closing waits for them, in seconds and all in all; what is not done then is gone on with later."""
-
-LOOK_AGAIN_MS: Final = 1_000
-"""After how long the alarm looks again at what could not be done when it was due."""
-
-_LOGGER = logging.getLogger("worldprotocol")
 R = TypeVar("R")
 Command = Callable[[UnitOfWork], Any]
-
-
-class Alarm(Protocol):
-    """Who sees to it that what is due is done while nobody calls."""
-
-    def tell(self, due: int | None) -> None:
-        """Take in when something is due next, ms since 1970; None is never."""
-        ...
-
-    def stop(self) -> None:
-        """Do nothing any more."""
-        ...
 
 
 class _SpoiledError(Exception):
@@ -129,10 +105,8 @@ class WorldProtocol(Commands):
         self._unsettled = False
         self._ledger_kept = 0
         self._checkpoint_every = self._limits.checkpoint_every
-        self._orphans: list[Task] = []  # asked for by what was due, not by a caller; whoever comes next makes them
+        self._scheduled = ScheduledWork(self.perform, self._notify, self._recover_soon)
         self.subscribers = Subscribers(self._archive)
-        self._alarm: Alarm | None = None
-        self._carriers: set[threading.Thread] = set()
         self._closing = threading.Event()
 
     @property
@@ -163,19 +137,16 @@ class WorldProtocol(Commands):
         """The domain whose actions run."""
         return self._domain
 
-    def set_alarm(self, alarm: Alarm) -> None:
-        """Have somebody told, after every commit, when something is due next."""
-        self._alarm = alarm
+    def set_timer(self, timer: Timer) -> None:
+        """Set the timer that is rescheduled after each commit."""
+        self._scheduled.set_timer(timer)
 
     def close(self) -> None:
-        """Say that this worker does nothing any more; what it left is free for others."""
+        """End this worker; what it left is free for others to take over."""
         self._closing.set()
         try:
             self.subscribers.close()
-            if self._alarm is not None:
-                self._alarm.stop()
-            for carrier in list(self._carriers):
-                carrier.join(CARRIERS_END_S / MAX_CARRIERS)
+            self._scheduled.close()
         finally:
             self._workers.close()
 
@@ -184,31 +155,18 @@ class WorldProtocol(Commands):
         self.run(recover, others_too=True)
 
     def tick(self) -> None:
-        """Do what is due and nobody called for: what ``settle`` does, each effect in a thread of its own."""
+        """Do what is due without a caller: what ``settle`` does, with each effect in a thread of its own."""
         self.run(recover)
-        while len(self._carriers) < MAX_CARRIERS and (task := self._orphan()) is not None:
-            carrier = threading.Thread(target=self._carry, args=(task,), name="worldprotocol-carrier", daemon=True)
-            self._carriers.add(carrier)
-            carrier.start()
+        self._scheduled.start_threads()
 
-    def _carry(self, task: Task) -> None:
-        """Make the effects of an execution that went on by itself, and then of others, until none is left."""
-        tasks = [task]
-        try:
-            while tasks:
-                tasks += self.perform(tasks.pop(0))
-                self.subscribers.tell()
-                self.subscribers.react()
-                if not tasks and (more := self._orphan()) is not None:
-                    tasks.append(more)
-        except Exception as error:  # noqa: BLE001 - nobody waits for it; `recover` goes on from the journal
-            _LOGGER.warning("An execution that went on by itself was broken off: %s", error)
-            self._orphans += tasks
-            self._unsettled = True
-        finally:
-            self._carriers.discard(threading.current_thread())
+    def _notify(self) -> None:
+        """Deliver what was committed to subscribers, and run their reactions."""
+        self.subscribers.tell()
+        self.subscribers.react()
 
-    # Looking
+    def _recover_soon(self) -> None:
+        """Have the next unit take over what this process left."""
+        self._unsettled = True
 
     def realm(self) -> RealmState:
         """Return the realm as of now, a copy of the caller's own."""
@@ -221,38 +179,32 @@ class WorldProtocol(Commands):
 
         Args:
             command: what to do.
-            others_too: also make the effects that nobody's command asked for: of proposals that went on because
-                something was released, or was due. Where there is an alarm, it is the one who makes them.
+            others_too: also make the scheduled effects, of proposals that continued because leases were released, or
+                because something was due. Without a timer every caller makes them.
 
         Raises:
             RefusedError: what the command refuses, or ``CALL_FROM_HANDLER``.
         """
         self.subscribers.refuse_inside_handler()
-        others_too = others_too or self._alarm is None
+        others_too = others_too or not self._scheduled.has_timer
         tasks: list[Task] = []
         try:
             try:
                 result, tasks = self._group.submit(command)
             finally:
                 self.subscribers.tell()
-                while task := tasks.pop(0) if tasks else self._orphan() if others_too else None:
+                while task := tasks.pop(0) if tasks else self._scheduled.take() if others_too else None:
                     tasks += self.perform(task)
                     self.subscribers.tell()
         except BaseException:
-            self._orphans += tasks
-            self._unsettled = True  # what was broken off is looked after with the next command
+            self._scheduled.add(tasks)
+            self._unsettled = True  # the next command takes over what was broken off
             raise
         finally:
             self.subscribers.react()
-            if self._orphans and self._alarm is not None and not others_too:
-                self._alarm.tell(0)
+            if not others_too:
+                self._scheduled.run_at_once()
         return cast(R, result)
-
-    def _orphan(self) -> Task | None:
-        try:
-            return self._orphans.pop()
-        except IndexError:
-            return None
 
     def perform(self, task: Task) -> list[Task]:
         """Make an effect and record what came of it; returns the effects that follow. A simulation puts it off."""
@@ -275,7 +227,7 @@ class WorldProtocol(Commands):
             _, tasks = self._group.submit(recording)
         except BaseException:
             recording.is_left = True
-            self._orphans += recording.tasks
+            self._scheduled.add(recording.tasks)
             raise
         return cast(list[Task], tasks)
 
@@ -321,16 +273,12 @@ class WorldProtocol(Commands):
             confirmed = _confirm_clock(work, confirming, asked, fits=fits)
             recorded = self._unrecorded[:]
             for done in recorded:
-                fulfil(work, done.task, done.performed)
+                advance(work, fulfil(work, done.task, done.performed))
                 done.tasks, work.tasks = work.tasks, []  # whoever made the effect makes the next one
             left = [task for done in recorded if done.is_left for task in done.tasks]
             unsettled = self._unsettled
             if fits:
-                let_time_pass(work)
-                expire(work)
-                if unsettled or work.realm.is_effect_overdue(work.at):
-                    recover(work)
-                carry_on(work)
+                advance(work, due(work, must_recover=unsettled))
             others, work.tasks = left + asked + work.tasks, []
             is_early = work.is_unfinished and self._units_left > 0
             remaining = [] if is_early else [pending for pending in commands if pending not in confirming]
@@ -348,12 +296,8 @@ class WorldProtocol(Commands):
         self._unsettled = work.is_unfinished or (self._unsettled and not unsettled)
         while len(self._snapshots) > MAX_SNAPSHOTS:
             self._snapshots.pop(next(iter(self._snapshots)))
-        self._orphans += others + work.tasks
-        if self._alarm is not None:
-            due = work.realm.next_due()
-            # What is due already was done just now, as far as it could be.
-            later = due if due is None or due > work.at else work.at + LOOK_AGAIN_MS
-            self._alarm.tell(0 if self._orphans else later)
+        self._scheduled.add(others + work.tasks)
+        self._scheduled.plan(work.realm.next_due(), work.at)
         for pending, result, error in outcomes:
             if error is not None:
                 pending.fail(error)
@@ -497,25 +441,15 @@ def _outcome(
         result = pending.command(work)
         tasks, work.tasks = work.tasks, []
         if fits:
-            carry_on(work)
+            reevaluate(work)
             others += work.tasks
             work.tasks = []
     except Exception as failure:  # raised again in the caller's own thread
-        error = _too_large(failure, len(work.emitted) - before) if isinstance(failure, UnitOverrunError) else failure
-        if len(work.emitted) != before:
+        events = len(work.emitted) - before
+        error = failure.refusal(events) if isinstance(failure, UnitOverrunError) else failure
+        if events:
             raise _SpoiledError(pending, error) from failure
         return pending, None, error
     finally:
         work.budget.stop()
     return pending, (result, tasks), None
-
-
-def _too_large(overrun: UnitOverrunError, events: int) -> RefusedError:
-    return RefusedError(
-        "UNIT_TOO_LARGE",
-        f"The command held the log's lock for more than {overrun.limit_ms} ms (max_unit_ms), after {events} events, at "
-        f"{overrun.what}. Nothing of it was recorded; ask for less at once, or raise the limit max_unit_ms.",
-        limit_ms=overrun.limit_ms,
-        events=events,
-        at=overrun.what,
-    )

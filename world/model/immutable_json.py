@@ -257,7 +257,9 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:  # noqa: C
                 plain = False
                 if not _sound_text(key):
                     raise _FaultError("a key holds half of a surrogate pair, which UTF-8 cannot carry.")
-            frozen = _freeze(item, depth + 1)
+            kind = type(item)
+            is_ready = item is None or kind is bool or (kind is str and item.isascii())  # most members, without a call
+            frozen = item if is_ready else _freeze(item, depth + 1)
         except _FaultError as fault:
             fault.steps.append(_step(key))
             raise
@@ -297,7 +299,9 @@ def _freeze_list(value: Iterable[Any], depth: int) -> FrozenList:
     add = list.append
     for index, item in enumerate(value):
         try:
-            frozen = _freeze(item, depth + 1)
+            kind = type(item)
+            is_ready = item is None or kind is bool or (kind is str and item.isascii())
+            frozen = item if is_ready else _freeze(item, depth + 1)
         except _FaultError as fault:
             fault.steps.append(f"[{index}]")
             raise

@@ -1,16 +1,15 @@
-"""Judging: a Case for the Authority, its Ruling, answers of people, time-outs, and the one DecisionRecord.
+"""Judging: a Case for the Authority, its Ruling, answers of people, and time-outs.
 
 Sources: WP-decision, WP-bind, WP-epoch, INT-13.3; design section 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from world.errors import RefusedError
 from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalJudged
-from world.events.realm_events import BranchSwitched
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
 from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
@@ -18,26 +17,27 @@ from world.model.id_alphabet import ANY_HUMAN
 from world.model.immutable_json import freeze
 from world.model.overruling import not_adopted, overruled
 from world.model.scope_patterns import check_number
-from world.pipeline.arbitrate import arbitrate, decide, is_arbitrated, supersede, wanted_by
-from world.pipeline.proposal_manifest import declared_manifest
+from world.pipeline.klis_settings_in_force import is_arbitrated
+from world.pipeline.proposal_manifest import declared_manifest, needs_of
 from world.pipeline.shadowing import shadow
+from world.pipeline.steps import Approvable, Decidable, Step, Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
-from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import Case, History
-from world.state.proposal import INGRESS, Proposal
+from world.state.proposal import Proposal
 
 _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
 """Answers that count as a vote."""
 
 
-def judge(work: UnitOfWork, proposal_id: str) -> None:
-    """Ask the Authority about a new proposal and record its ruling; then decide, or wait for people."""
-    proposal = work.realm.proposals[proposal_id]
+def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
+    """Call the Authority for a new proposal and record its ruling; nothing follows while people are asked."""
+    proposal = submitted.proposal
     binding = work.realm.bindings[proposal.submitted.actor["actorId"]]
     case = case_of(work, proposal, binding)
     ruling = work.authority.judge(case)
     shadow(work, case)
-    _record(work, proposal, in_force(work, ruling, binding), binding)
+    return _record(work, proposal, in_force(work, ruling, binding), binding)
 
 
 def in_force(work: UnitOfWork, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
@@ -50,8 +50,8 @@ def in_force(work: UnitOfWork, ruling: Ruling, binding: Mapping[str, Any]) -> Ru
     return overruled(ruling, "policy in force", not_adopted(binding.get("policy")))
 
 
-def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> None:
-    """Take a person's answer to a waiting proposal.
+def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[Step]:
+    """Record a person's answer to a waiting proposal, and the ruling where the answer changes it.
 
     Raises:
         RefusedError: ``NOT_WAITING`` when nobody is asked (any more), ``NO_OPEN_QUESTION`` for a reply to none,
@@ -66,9 +66,10 @@ def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> None:
     ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
     _check_size(work, ruling, given)
     work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given.to_wire()))
-    if ruling != asked:
-        is_new_step = ruling.step != asked.step
-        _record(work, proposal, ruling, binding, deadline=None if is_new_step else proposal.deadline)
+    if ruling == asked:
+        return ()
+    is_new_step = ruling.step != asked.step
+    return _record(work, proposal, ruling, binding, deadline=None if is_new_step else proposal.deadline)
 
 
 def _check_size(work: UnitOfWork, ruling: Ruling, given: HumanAnswer) -> None:
@@ -119,8 +120,8 @@ def _is_answer_of(outcome: RuleOutcome, actor_id: str) -> bool:
     return outcome.rule == HUMAN_ANSWER and outcome.source.partition(":")[2] == actor_id
 
 
-def expire(work: UnitOfWork) -> None:
-    """Let every waiting proposal whose time is over be decided by its binding's rule, or go on to the next step."""
+def expire(work: UnitOfWork) -> Iterator[Step]:
+    """Apply the time-out rule of its binding to every proposal whose deadline for an answer has passed."""
     due = work.realm.overdue(work.at)
     for proposal in due[DUE_AT_ONCE:]:
         work.realm.wait_again(proposal)
@@ -134,33 +135,15 @@ def expire(work: UnitOfWork) -> None:
             proposal.proposal_id,
             HumanTimedOut(at=work.at, proposal_id=proposal.proposal_id, deadline=deadline),
         )
-        _record(work, proposal, _expired(work, proposal, binding, asked), binding)
+        yield from _record(work, proposal, _expired(work, proposal, binding, asked), binding)
 
 
 def _expired(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], asked: Ruling) -> Ruling:
-    """Return the ruling when nobody answered in time; a case that cannot be made any more is rejected."""
+    """Return the ruling of a time-out; a proposal whose case cannot be made any more is rejected."""
     try:
         return work.authority.expire(case_of(work, proposal, binding), asked)
     except RefusedError as refused:
         return overruled(asked, "case", refused.message)
-
-
-def switch_branch(work: UnitOfWork, name: str, *, by: str) -> None:
-    """Make a branch the active one: the epoch rises, undecided proposals are superseded (WP-epoch).
-
-    Raises:
-        RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
-    """
-    if name not in work.realm.branches:
-        known = sorted(work.realm.branches)
-        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
-    if name == work.realm.active:
-        raise RefusedError("BRANCH_IS_ACTIVE", f"{name!r} is the active branch already.", branch=name)
-    epoch = work.realm.epoch + 1
-    work.emit(LINEAGE_STREAM, BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by))
-    for proposal in list(work.realm.proposals.values()):
-        if proposal.status in INGRESS:
-            supersede(work, proposal)
 
 
 def case_of(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], history: History | None = None) -> Case:
@@ -215,19 +198,19 @@ def _record(
     binding: Mapping[str, Any],
     *,
     deadline: int | None = None,
-) -> None:
-    """Record a ruling and what follows: the decision, or for an approval first the question for its leases.
+) -> Iterable[Step]:
+    """Record a ruling, and return the step to arbitration or to the decision; none while people are asked.
 
-    A ruling that still waits after an answer keeps its deadline; one of a new step begins a new one.
+    A ruling that still waits after an answer keeps its deadline; one of a new step of the binding gets a new one.
     """
     if ruling.verdict != "wait":
         deadline = None
     elif deadline is None and ruling.timeout_ms is not None:
         deadline = work.at + ruling.timeout_ms
-    wanted = wanted_by(work, proposal, ruling) if ruling.verdict == "approve" and is_arbitrated(work) else None
+    needs = needs_of(work, proposal, ruling) if ruling.verdict == "approve" and is_arbitrated(work) else None
     told = ruling.to_wire()
-    if ruling.verdict != "wait" and (wanted is None or wanted.is_free):
-        told.pop("trace", None)  # it stands in the DecisionRecord
+    if ruling.verdict != "wait" and (needs is None or needs.is_free):
+        told.pop("trace", None)  # the DecisionRecord has it
     work.emit(
         proposal.proposal_id,
         ProposalJudged(
@@ -239,8 +222,5 @@ def _record(
         ),
     )
     if ruling.verdict == "wait":
-        return
-    if wanted is not None:
-        arbitrate(work, proposal, ruling, wanted)
-    else:
-        decide(work, proposal, ruling)
+        return ()
+    return (Decidable(proposal, ruling),) if needs is None else (Approvable(proposal, ruling, needs),)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from world.pipeline.unit_of_work import UnitOfWork
 
-__all__ = ["configure_klis", "know_types"]
+__all__ = ["configure_klis", "is_arbitrated", "know_types"]
+
+
+def is_arbitrated(work: UnitOfWork) -> bool:
+    """Return whether proposals need leases in this log; logs from before KLIS was configured continue without."""
+    return work.realm.klis.settings is not None
 
 
 def configure_klis(work: UnitOfWork, by: str) -> bool:

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
 from urllib.parse import quote
 
 from world.core.resource_declarations import declared_scope
+from world.errors import RefusedError
+from world.klis.kernel import judge
 from world.klis.manifest import ENGINE_ONLY, Manifest, read_manifest
 from world.klis.predicate import Predicate
+from world.klis.session import Session
 from world.klis.settings import KlisSettings
+from world.model.decision import Ruling
 from world.model.intent import IntentScope
 from world.model.scope_patterns import SCOPE_RULES, parse_pattern
+from world.pipeline.klis_settings_in_force import know_types
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 
-__all__ = ["declared_manifest", "manifest_of", "state_resources"]
+__all__ = ["ProposalNeeds", "declared_manifest", "manifest_of", "needs_of", "state_resources"]
 
 MAX_STATE_DEPTH: Final = 32
 """Names of a scope pattern that its resource keeps; a longer pattern is leased by what lies above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalNeeds:
+    """What a proposal needs before it can be decided.
+
+    Args:
+        manifest: its manifest; None where it touches nothing; the refusal where its manifest is invalid.
+        is_free: whether it is decided at once: granted, or rejected for its manifest.
+    """
+
+    manifest: Manifest | RefusedError | None
+    is_free: bool
+
+
+def needs_of(work: UnitOfWork, proposal: Proposal, ruling: Ruling) -> ProposalNeeds:
+    """Return what a proposal needs whose ruling approves, and whether that is free at this moment."""
+    know_types(work, proposal.submitted.actor["actorId"])
+    try:
+        manifest = manifest_of(work, proposal, ruling.approved_scope)
+    except RefusedError as refused:
+        return ProposalNeeds(refused, is_free=True)
+    if manifest is None:
+        return ProposalNeeds(None, is_free=True)
+    ledger, agent = work.realm.klis, manifest.agent_id
+    rank = ledger.agents.get(agent, (work.klis_now, agent))  # the rank that its first manifest is going to give it
+    session = ledger.sessions.get((agent, manifest.session_id)) or Session(agent, manifest.session_id, rank)
+    return ProposalNeeds(manifest, judge(ledger, session, manifest.triples) == "Granted")
 
 
 def declared_manifest(work: UnitOfWork, proposal: Proposal) -> list[dict[str, Any]] | None:

@@ -1,10 +1,11 @@
-"""When an execution does not simply go on: its worker vanished, an effect is in doubt, or somebody calls it off.
+"""Executions that cannot simply continue: their worker vanished, an effect is in doubt, or they are called off.
 
 Source: design sections 5 and 8; HC-journal, WP-exec.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, get_args
 
 from world.core import EffectAnswer
@@ -13,11 +14,13 @@ from world.events.execution_events import EffectInDoubt, EffectResolved, Executi
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.snapshot import ErrorValue, Requirement
-from world.pipeline.execute import fulfil_with, go_on, lacks_workspace, request, start_next, why_over
+from world.pipeline.effect_requests import request_effect
+from world.pipeline.execution_state import lacks_workspace, why_over
+from world.pipeline.steps import Approved, EffectAnswered, Executing, Step
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 
-__all__ = ["Choice", "cancel", "recover", "resolve"]
+__all__ = ["Choice", "cancel", "resolve", "take_over"]
 
 EFFECT_IN_DOUBT: Final = "EFFECT_IN_DOUBT"
 """The error's code where a person could not say whether an effect had happened."""
@@ -29,8 +32,8 @@ Choice = Literal["happened", "retry", "fail"]
 """What a person may say of an effect in doubt."""
 
 
-def recover(work: UnitOfWork) -> None:
-    """Take over what a vanished worker left: every approved proposal goes on to completed or failed (WP-exec).
+def take_over(work: UnitOfWork) -> Iterator[Step]:
+    """Take over what a vanished worker left: every approved proposal continues to completed or failed (WP-exec).
 
     An effect whose result was not recorded may have happened: it is made again only if it is idempotent, and otherwise
     it is in doubt and waits for a person (``resolve``). More than ``DUE_AT_ONCE`` are divided among several units.
@@ -39,9 +42,9 @@ def recover(work: UnitOfWork) -> None:
         if proposal.status == "executing" and _is_abandoned(work, proposal):
             if not work.begins():
                 return
-            _take_over(work, proposal)
+            yield from _take_over(work, proposal)
     for key in list(work.realm.queues):
-        start_next(work, key)
+        yield Approved(key)
 
 
 def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
@@ -49,7 +52,7 @@ def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
     if lacks_workspace(work, proposal):
         return False
     if proposal.in_doubt and not proposal.requested:
-        return False  # it waits for a person, whoever runs
+        return False  # it waits for a person, in every process
     if proposal.started.worker == work.workers.me:
         claims = {(proposal.proposal_id, effect) for effect in proposal.requested}
         return claims.isdisjoint(work.performing) and claims.isdisjoint(work.claimed)
@@ -63,7 +66,7 @@ def _is_mine(work: UnitOfWork, proposal: Proposal) -> bool:
 
 
 def _make_mine(work: UnitOfWork, proposal: Proposal) -> None:
-    """Take an execution on: what its worker before may still bring is dropped, and nobody takes it for abandoned."""
+    """Make this worker the one that executes: later results of the worker before are dropped."""
     started = proposal.started
     assert started is not None
     work.emit(
@@ -82,19 +85,19 @@ def _make_mine(work: UnitOfWork, proposal: Proposal) -> None:
     )
 
 
-def _take_over(work: UnitOfWork, proposal: Proposal) -> None:
+def _take_over(work: UnitOfWork, proposal: Proposal) -> Iterator[Step]:
     _make_mine(work, proposal)
     for effect in list(proposal.requested.values()):
         requirement = Requirement.from_wire(effect.requirement)
         over = why_over(work.realm, proposal)
         if effect.idempotent:
             failure = proposal.failures.get(requirement.id)
-            request(work, proposal, requirement, not_before=0 if failure is None else failure.due)
+            request_effect(work, proposal, requirement, not_before=0 if failure is None else failure.due)
             continue
         if over is not None:  # it ends failed whatever a person would say
             message = f"{over[1]} Its worker vanished; whether {requirement.type} did anything is unknown."
             error = ErrorValue(over[0], message, requirement.action_id, requirement.node_path, work.at)
-            fulfil_with(work, proposal, requirement.id, EffectAnswer(error=error), effect.attempt)
+            yield EffectAnswered(proposal, requirement.id, EffectAnswer(error=error), effect.attempt)
             return
         reason = (
             f"The effect {requirement.type} was under way when its worker vanished; it may have happened, and it is "
@@ -105,7 +108,7 @@ def _take_over(work: UnitOfWork, proposal: Proposal) -> None:
             EffectInDoubt(at=work.at, proposal_id=proposal.proposal_id, requirement_id=requirement.id, reason=reason),
         )
     if not proposal.requested and not proposal.in_doubt:
-        go_on(work, proposal)
+        yield Executing(proposal)
 
 
 def resolve(
@@ -117,8 +120,8 @@ def resolve(
     by: str,
     reason: str,
     value: Any = None,
-) -> None:
-    """Say as a person what became of an effect in doubt (HC-journal).
+) -> Iterable[Step]:
+    """Record what a person states about an effect in doubt (HC-journal).
 
     Args:
         work: the unit of work.
@@ -144,7 +147,7 @@ def resolve(
     result = EffectAnswer(freeze(value))
     if choice == "fail":
         result = _doubtful(work, proposal, doubts[0], f"Whether it happened is not known ({by}: {reason}).")
-    _resolve(work, proposal, doubts[0], choice, by=by, reason=reason, result=result)
+    return _resolve(work, proposal, doubts[0], choice, by=by, reason=reason, result=result)
 
 
 def _require_workspace(work: UnitOfWork, proposal: Proposal) -> None:
@@ -182,7 +185,7 @@ def _doubtful(work: UnitOfWork, proposal: Proposal, name: str, message: str) -> 
 
 def _resolve(
     work: UnitOfWork, proposal: Proposal, name: str, choice: Choice, *, by: str, reason: str, result: EffectAnswer
-) -> None:
+) -> Iterable[Step]:
     if not _is_mine(work, proposal):
         _make_mine(work, proposal)
     told = EffectResolved(
@@ -191,18 +194,18 @@ def _resolve(
     work.emit(proposal.proposal_id, told)
     asked = proposal.requested[name]
     if choice == "retry":
-        request(work, proposal, Requirement.from_wire(asked.requirement))
-    else:
-        fulfil_with(work, proposal, name, result, asked.attempt)
+        request_effect(work, proposal, Requirement.from_wire(asked.requirement))
+        return ()
+    return (EffectAnswered(proposal, name, result, asked.attempt),)
 
 
-def cancel(work: UnitOfWork, proposal_id: str, *, by: str, reason: str) -> None:
-    """Call an approved execution off: no further effect is made, what is under way is given up, and it ends failed.
+def cancel(work: UnitOfWork, proposal_id: str, *, by: str, reason: str) -> Iterator[Step]:
+    """Cancel an approved execution: no further effect is made, what is under way is given up, and it ends failed.
 
     Args:
         work: the unit of work.
         proposal_id: which.
-        by: who calls it off.
+        by: the person who cancels it.
         reason: why, for the record.
 
     Raises:
@@ -221,7 +224,8 @@ def cancel(work: UnitOfWork, proposal_id: str, *, by: str, reason: str) -> None:
         work.emit(proposal_id, ExecutionCancelled(at=work.at, proposal_id=proposal_id, by=by, reason=reason))
     for name in list(proposal.in_doubt):
         message = f"Whether it happened is not known; {by} called the execution off: {reason}"
-        _resolve(work, proposal, name, "fail", by=by, reason=reason, result=_doubtful(work, proposal, name, message))
+        result = _doubtful(work, proposal, name, message)
+        yield from _resolve(work, proposal, name, "fail", by=by, reason=reason, result=result)
     if proposal.status == "executing" and not proposal.requested:
-        go_on(work, proposal)
-        start_next(work, proposal.submitted.execution_key)
+        yield Executing(proposal)
+        yield Approved(proposal.submitted.execution_key)

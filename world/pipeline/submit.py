@@ -12,21 +12,17 @@ from typing import Any
 from world.core.fields import secret_literals
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
-from world.events.realm_events import BranchCreated
 from world.model.actor import ActorRef
-from world.model.branch_names import check_branch_name
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.intent import IntentInstance
 from world.model.intent_origin import check_direct, check_key, is_direct
 from world.model.literal_secrets import may_name_secrets, named_literals, refuse_literals
 from world.model.scope_patterns import SCOPE_RULES, check_number
-from world.pipeline.arbitrate import is_arbitrated
-from world.pipeline.judge import judge
-from world.pipeline.schema_compatibility import misfit
-from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
-from world.state.proposal import Proposal
-from world.state.realm_state import Branch
+from world.pipeline.branches import check_base, create_branch, find_branch, fork_name
+from world.pipeline.klis_settings_in_force import is_arbitrated
+from world.pipeline.steps import Submitted
+from world.pipeline.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,10 @@ class Submission:
     record: ProjectionRecorded | None = None
 
 
-def submit(work: UnitOfWork, asked: Submission, proposal_id: str, *, scope_rules: int = SCOPE_RULES) -> Proposal:
-    """Put an intent forward, judge it, and take it as far as it goes without effects or people.
+def record_proposal(
+    work: UnitOfWork, asked: Submission, proposal_id: str, *, scope_rules: int = SCOPE_RULES
+) -> Submitted:
+    """Check an intent and record it as a proposal, which is judged next.
 
     Args:
         work: the unit of work.
@@ -66,7 +64,7 @@ def submit(work: UnitOfWork, asked: Submission, proposal_id: str, *, scope_rules
             of a proposal that was submitted under it.
 
     Returns:
-        The proposal; it lives on in the realm until it has ended.
+        The proposal, to be judged; the realm keeps it until it has ended.
 
     Raises:
         RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
@@ -102,8 +100,7 @@ def submit(work: UnitOfWork, asked: Submission, proposal_id: str, *, scope_rules
     )
     proposal = work.realm.proposals[proposal_id]
     proposal.carries(intent)
-    judge(work, proposal_id)
-    return proposal
+    return Submitted(proposal)
 
 
 def _own_key(work: UnitOfWork, branch: str, proposal_id: str) -> str:
@@ -208,71 +205,6 @@ def _base(work: UnitOfWork, asked: Submission) -> tuple[str, str]:
             )
         return branch.name, branch.head
     check_base(work, asked.base_world, allow_failed=asked.allow_failed_base)
-    name = _fork_name(work, asked.base_world) if asked.fork_name is None else asked.fork_name
+    name = fork_name(work, asked.base_world) if asked.fork_name is None else asked.fork_name
     create_branch(work, name, asked.base_world, by=asked.intent.meta.origin.actor.actor_id)
     return name, asked.base_world
-
-
-def find_branch(work: UnitOfWork, name: str | None) -> Branch:
-    """Return a branch; None is the active one.
-
-    Raises:
-        RefusedError: ``UNKNOWN_BRANCH``.
-    """
-    branch = work.realm.branches.get(work.realm.active if name is None else name)
-    if branch is None:
-        known = sorted(work.realm.branches)
-        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
-    return branch
-
-
-def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
-    """Refuse a world that nothing may be built on (WP-base, WP-schema).
-
-    Raises:
-        RefusedError: ``UNKNOWN_WORLD``, ``FAILED_BASE``; ``DATA_DOES_NOT_FIT`` for one of an earlier schema that does
-            not obey the one in force.
-    """
-    known = work.lookup.world_outcome(world_id)
-    if known is None:
-        raise RefusedError(
-            "UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
-        )
-    if known[0] == "failed" and not allow_failed:
-        raise RefusedError(
-            "FAILED_BASE",
-            f"World {world_id} holds a failed execution; nothing is built on it unless you allow it "
-            "(allow_failed_base, --allow-failed).",
-            world_id=world_id,
-        )
-    in_force = work.realm.domain
-    if in_force is None or in_force.previous is None:
-        return  # every world is of this schema
-    found = misfit(work, world_id)
-    if found is not None:
-        raise RefusedError(
-            "DATA_DOES_NOT_FIT",
-            f"World {world_id} {found[0]}. Begin at a world that was sealed since that schema was adopted.",
-            world_id=world_id,
-            **found[1],
-        )
-
-
-def create_branch(work: UnitOfWork, name: str, world_id: str, *, by: str) -> None:
-    """Make a branch at a world; ``check_base`` comes first.
-
-    Raises:
-        RefusedError: ``BRANCH_EXISTS``, ``INVALID_NAME``.
-    """
-    check_branch_name(name)
-    if name in work.realm.branches:
-        raise RefusedError("BRANCH_EXISTS", f"There is a branch {name!r} already; choose another name.", branch=name)
-    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=name, world_id=world_id, by=by))
-
-
-def _fork_name(work: UnitOfWork, world_id: str) -> str:
-    stem = f"fork-{world_id[:8]}"
-    number = 1
-    while f"{stem}-{number}" in work.realm.branches:
-        number += 1
-    return f"{stem}-{number}"

@@ -34,7 +34,7 @@ from world.clock import Clock, IdSource, SystemClock, SystemIds
 from world.code.references import load_reference
 from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
-from world.engine.protocol import Projector, WorldProtocol
+from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded
 from world.klis.resources.names import BYTE_WISE, NameComparison
@@ -49,6 +49,7 @@ from world.model.intent import IntentBody, IntentInstance
 from world.model.intent_origin import API_ORIGIN
 from world.model.snapshot import Snapshot
 from world.model.source import SourceEvent
+from world.pipeline.project import Projector
 from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.index import WorldIndex
 from world.read_models.packaged_views import PackagedViews
@@ -191,7 +192,7 @@ def bootstrap(
     views = _packaged_views(log, components.limits, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if clock is None:  # a clock that the caller gave advances as the caller decides
-        protocol.set_alarm(Ticker(protocol.tick, SystemClock().now_ms))
+        protocol.set_timer(Ticker(protocol.tick, SystemClock().now_ms))
     return log, components, protocol
 
 

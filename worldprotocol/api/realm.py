@@ -334,8 +334,8 @@ class Realm(RealmOperator):
             The proposal: completed, failed, rejected, or waiting for people.
 
         Raises:
-            RefusedError: see ``world.pipeline.submit.submit``; ``UNKNOWN_PROJECTION`` for an origin that names no
-                registered projection, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
+            RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an origin that
+                names no registered projection, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
         if options.get("fork_name") is not None:
             check_branch_name(options["fork_name"])

@@ -1,6 +1,6 @@
-"""The ticker: does what becomes due while nobody calls: time-outs, expiries of leases, retries after Die.
+"""The ticker: runs scheduled work while no caller is active: time-outs, expiries of leases, retries after Die.
 
-One daemon thread per open realm, begun when something is due for the first time, asleep until then.
+One daemon thread per open realm, started when work is due for the first time, which sleeps until then.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STOP_S = 10.0
 
 
 class Ticker:
-    """Calls ``act`` when the time that it was told last has come."""
+    """Calls ``act`` at the time that was scheduled last."""
 
     def __init__(self, act: Callable[[], object], now_ms: Callable[[], int]) -> None:
-        """Be ready; nothing runs until ``tell`` names a time.
+        """Begin without a thread; nothing runs until ``schedule`` names a time.
 
         Args:
-            act: does what is due, in the ticker's own thread; it may tell the ticker a new time.
-            now_ms: what time it is, ms since 1970.
+            act: does what is due, in the ticker's own thread; it may schedule a new time.
+            now_ms: returns the current time, ms since 1970.
         """
         self._act = act
         self._now_ms = now_ms
@@ -36,8 +36,8 @@ class Ticker:
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def tell(self, due: int | None) -> None:
-        """Say when something is due next, ms since 1970; None is never."""
+    def schedule(self, due: int | None) -> None:
+        """Set when work is due next, in place of any time before: ms since 1970; None is never."""
         with self._changed:
             if due == self._due or self._stopped:
                 return
@@ -69,7 +69,7 @@ class Ticker:
                 self._pause()
 
     def _wait(self) -> bool:
-        """Sleep until something is due; False when the ticker was stopped."""
+        """Sleep until work is due; False when the ticker was stopped."""
         with self._changed:
             while not self._stopped:
                 if self._due is not None:

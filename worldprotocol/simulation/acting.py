@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from world.engine.administration import retire_policy
 from world.errors import RefusedError
-from world.pipeline.submit import Submission, submit
+from world.pipeline.driver import submit
+from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.worker import Worker

@@ -114,7 +114,7 @@ class SteppedProtocol(WorldProtocol):
                 ended.append(result)
             except Exception as error:  # noqa: BLE001 - each caller has its own
                 ended.append(error)
-        while (task := self._orphan()) is not None:
+        while (task := self._scheduled.take()) is not None:
             self.flying.append(task)
         return ended
 

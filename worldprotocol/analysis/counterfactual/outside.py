@@ -10,8 +10,10 @@ from world.core import EffectAnswer
 from world.engine.effect_runner import EffectRecorder
 from world.events.execution_events import EffectFulfilled, EffectResolved
 from world.model.snapshot import ErrorValue, Requirement
-from world.pipeline.execute import fulfil_with, order_of
+from world.pipeline.driver import advance
+from world.pipeline.execution_state import order_of
 from world.pipeline.recover import cancel
+from world.pipeline.steps import EffectAnswered
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Performed
 from world.state.proposal import Proposal
@@ -101,12 +103,13 @@ class EffectReplayer:
         self.needed.append(Needed(name, asked.type, asked.params, asked.node_path))
 
         def command(work: UnitOfWork) -> None:
-            cancel(work, name, by=WHATIF, reason=f"{EFFECT_NEEDED}: {asked.type}")
+            advance(work, cancel(work, name, by=WHATIF, reason=f"{EFFECT_NEEDED}: {asked.type}"))
             while (proposal := work.realm.proposals.get(name)) is not None and proposal.requested:
                 effect = next(iter(proposal.requested.values()))
                 under_way = Requirement.from_wire(effect.requirement)
                 error = ErrorValue("CANCELLED", EFFECT_NEEDED, under_way.action_id, under_way.node_path, work.at)
-                fulfil_with(work, proposal, under_way.id, EffectAnswer(error=error), effect.attempt)
+                answer = EffectAnswer(error=error)
+                advance(work, (EffectAnswered(proposal, under_way.id, answer, effect.attempt),))
 
         self.protocol.run(command)
         self.look_for_all()
@@ -128,7 +131,7 @@ def _happened(work: UnitOfWork, name: str, asked: str, given: EffectAnswer) -> N
     told = {"choice": "happened", "by": WHATIF, "reason": "as recorded"}
     work.emit(name, EffectResolved(at=work.at, proposal_id=name, requirement_id=asked, **told))
     proposal = work.realm.proposals[name]
-    fulfil_with(work, proposal, asked, given, proposal.requested[asked].attempt)
+    advance(work, (EffectAnswered(proposal, asked, given, proposal.requested[asked].attempt),))
 
 
 def _task(work: UnitOfWork, proposal: Proposal, asked: Requirement, attempt: int) -> Task:

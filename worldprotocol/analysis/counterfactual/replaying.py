@@ -51,11 +51,13 @@ from world.events.realm_events import (
 from world.events.run_events import RunClosed, RunOpened
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
+from world.pipeline.branches import check_base, create_branch, switch_branch
 from world.pipeline.clock_confirmation import confirm_clock
-from world.pipeline.execute import start_next
-from world.pipeline.judge import answer, switch_branch
+from world.pipeline.driver import advance, submit
+from world.pipeline.judge import answer
 from world.pipeline.recover import cancel
-from world.pipeline.submit import Submission, check_base, create_branch, submit
+from world.pipeline.steps import Approved
+from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import KLIS_STREAM, REALM_STREAM, UnitOfWork
 from world.state.realm_state import RealmState
 from worldprotocol.analysis.counterfactual.asked import Insertion
@@ -275,13 +277,13 @@ class Replaying:
             self._run(_nothing)
             return
         given = HumanAnswer.read(event.answer)
-        self._tried("answer", lambda work: answer(work, name, given))
+        self._tried("answer", lambda work: advance(work, answer(work, name, given)))
 
     def _cancelled(self, event: ExecutionCancelled) -> None:
         self._at(event)
         name = event.proposal_id
         if self._knows(name):
-            self._tried("cancel", lambda work: cancel(work, name, by=event.by, reason=event.reason))
+            self._tried("cancel", lambda work: advance(work, cancel(work, name, by=event.by, reason=event.reason)))
         else:
             self._run(_nothing)
 
@@ -309,7 +311,7 @@ class Replaying:
 
     def _switched(self, event: BranchSwitched) -> None:
         self._at(event)
-        self._tried("switch", lambda work: switch_branch(work, event.branch, by=event.by))
+        self._tried("switch", lambda work: advance(work, switch_branch(work, event.branch, by=event.by)))
 
     def _domain(self, event: DomainAdopted) -> None:
         self._at(event)
@@ -361,7 +363,7 @@ class Replaying:
         key = self.protocol.ask(waits)
         if key is not None or event.at > self.clock.now:
             self._at(event)
-            self._run(_nothing if key is None else partial(start_next, key=key))
+            self._run(_nothing if key is None else partial(advance, steps=(Approved(key),)))
 
     def _fulfilled(self, event: EffectFulfilled) -> None:
         before, self.clock.now = self.clock.now, event.at

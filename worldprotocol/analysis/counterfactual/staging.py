@@ -93,7 +93,7 @@ class Stage:
         """Submit an intent that nobody submitted, and return the proposal's id.
 
         Raises:
-            RefusedError: ``UNKNOWN_ACTOR``, and see ``world.pipeline.submit.submit``.
+            RefusedError: ``UNKNOWN_ACTOR``, and see ``world.pipeline.submit.record_proposal``.
         """
         realm = self.protocol.realm()
         actor: Any = realm.actors.get(given.actor)

@@ -19,7 +19,7 @@ from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
 from world.model.decision import HumanAnswer, Ruling
 from world.model.snapshot import ErrorValue, Requirement
-from world.pipeline.execute import failed
+from world.pipeline.execution_state import failed
 from world.pipeline.unit_of_work import Task
 from world.state.ports import Case, EffectAttempt, EffectTerms, Enforcement, ExecutionOrder, Performed, StepOutcome
 from world.state.realm_state import RealmState

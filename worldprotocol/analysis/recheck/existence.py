@@ -18,7 +18,7 @@ from world.klis.resources.resource import Resource
 from world.klis.triple import Triple, read_triple
 from world.model.decision import Ruling
 from world.pipeline.arbitrate import refusal
-from world.pipeline.execute import leased_by
+from world.pipeline.execution_state import leased_by
 from world.pipeline.existence import RESOURCE_ABSENT, Base, absent_in, absent_message, observe
 from world.pipeline.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork

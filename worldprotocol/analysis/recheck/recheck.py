@@ -41,7 +41,7 @@ from world.klis.resources.resource import ResourceTypes
 from world.limits import Limits
 from world.model.decision import HumanAnswer, Ruling
 from world.model.snapshot import Requirement
-from world.pipeline.execute import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
+from world.pipeline.execution_state import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
 from world.pipeline.existence import absent_in
 from world.pipeline.judge import case_of
 from world.pipeline.recorded_time import Evidence, GuardedClock

@@ -1,0 +1,106 @@
+"""Branches: finding one, making one at a world that may be built on, and making one the active branch.
+
+Sources: WP-base, WP-epoch, WP-schema; design section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from world.errors import RefusedError
+from world.events.realm_events import BranchCreated, BranchSwitched
+from world.model.branch_names import check_branch_name
+from world.pipeline.schema_compatibility import misfit
+from world.pipeline.steps import LeftBehind, Step
+from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
+from world.state.proposal import INGRESS
+from world.state.realm_state import Branch
+
+__all__ = ["check_base", "create_branch", "find_branch", "fork_name", "switch_branch"]
+
+
+def find_branch(work: UnitOfWork, name: str | None) -> Branch:
+    """Return a branch; None is the active one.
+
+    Raises:
+        RefusedError: ``UNKNOWN_BRANCH``.
+    """
+    branch = work.realm.branches.get(work.realm.active if name is None else name)
+    if branch is None:
+        known = sorted(work.realm.branches)
+        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+    return branch
+
+
+def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
+    """Refuse a world that nothing may be built on (WP-base, WP-schema).
+
+    Raises:
+        RefusedError: ``UNKNOWN_WORLD``, ``FAILED_BASE``; ``DATA_DOES_NOT_FIT`` for one of an earlier schema that does
+            not obey the one in force.
+    """
+    known = work.lookup.world_outcome(world_id)
+    if known is None:
+        raise RefusedError(
+            "UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
+        )
+    if known[0] == "failed" and not allow_failed:
+        raise RefusedError(
+            "FAILED_BASE",
+            f"World {world_id} holds a failed execution; nothing is built on it unless you allow it "
+            "(allow_failed_base, --allow-failed).",
+            world_id=world_id,
+        )
+    in_force = work.realm.domain
+    if in_force is None or in_force.previous is None:
+        return  # every world is of this schema
+    found = misfit(work, world_id)
+    if found is not None:
+        raise RefusedError(
+            "DATA_DOES_NOT_FIT",
+            f"World {world_id} {found[0]}. Begin at a world that was sealed since that schema was adopted.",
+            world_id=world_id,
+            **found[1],
+        )
+
+
+def create_branch(work: UnitOfWork, name: str, world_id: str, *, by: str) -> None:
+    """Make a branch at a world; ``check_base`` comes first.
+
+    Raises:
+        RefusedError: ``BRANCH_EXISTS``, ``INVALID_NAME``.
+    """
+    check_branch_name(name)
+    if name in work.realm.branches:
+        raise RefusedError("BRANCH_EXISTS", f"There is a branch {name!r} already; choose another name.", branch=name)
+    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=name, world_id=world_id, by=by))
+
+
+def fork_name(work: UnitOfWork, world_id: str) -> str:
+    """Return a name for a fork from a world that no branch has."""
+    stem = f"fork-{world_id[:8]}"
+    number = 1
+    while f"{stem}-{number}" in work.realm.branches:
+        number += 1
+    return f"{stem}-{number}"
+
+
+def switch_branch(work: UnitOfWork, name: str, *, by: str) -> Iterator[Step]:
+    """Make a branch the active one: the epoch rises, and undecided proposals are left behind (WP-epoch).
+
+    Returns:
+        A step for each proposal that is superseded.
+
+    Raises:
+        RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
+    """
+    if name not in work.realm.branches:
+        known = sorted(work.realm.branches)
+        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+    if name == work.realm.active:
+        raise RefusedError("BRANCH_IS_ACTIVE", f"{name!r} is the active branch already.", branch=name)
+    epoch = work.realm.epoch + 1
+    work.emit(LINEAGE_STREAM, BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by))
+    for proposal in list(work.realm.proposals.values()):
+        if proposal.status in INGRESS:
+            yield LeftBehind(proposal)

@@ -1,0 +1,83 @@
+"""What holds of an execution: its leases, why it has to end early, and the order for its executor."""
+
+from __future__ import annotations
+
+from world.klis.triple import Triple
+from world.model.actor import ActorRef
+from world.model.literal_secrets import LITERAL_SECRET
+from world.model.snapshot import ErrorValue, Snapshot
+from world.pipeline.unit_of_work import UnitOfWork
+from world.state.ports import ExecutionOrder, StepOutcome
+from world.state.proposal import Proposal
+from world.state.realm_state import RealmState
+
+__all__ = [
+    "CANCELLED",
+    "ENGINE_ERRORS",
+    "LEASES_REVOKED",
+    "failed",
+    "lacks_workspace",
+    "leased_by",
+    "lost_leases",
+    "order_of",
+    "why_over",
+]
+
+LEASES_REVOKED = "LEASES_REVOKED"
+"""The error's code where an execution lost its leases."""
+
+CANCELLED = "CANCELLED"
+"""The error's code where an execution was called off."""
+
+ENGINE_ERRORS = frozenset({LEASES_REVOKED, CANCELLED, LITERAL_SECRET, "EFFECT_TOO_LARGE", "WORLD_TOO_LARGE"})
+"""Codes of errors that do not follow from the action, so that performing it again gives something else."""
+
+
+def lacks_workspace(work: UnitOfWork, proposal: Proposal) -> bool:
+    """Return whether a workspace is necessary and absent: the leases were backed up in one (KO-3.3)."""
+    return bool(proposal.backup) and work.executor.keeper is None
+
+
+def lost_leases(realm: RealmState, proposal: Proposal) -> bool:
+    """Return whether the leases that a proposal was granted were revoked (KM-2.2)."""
+    agent = proposal.submitted.actor["actorId"]
+    return proposal.verdict_id is not None and not realm.klis.holds(agent, proposal.proposal_id)
+
+
+def why_over(realm: RealmState, proposal: Proposal) -> tuple[str, str] | None:
+    """Return why an execution must not make effects any more, as an error's code and message; None while it may."""
+    if lost_leases(realm, proposal):
+        message = "The leases that it was granted were revoked before it was done. Issue the intent again."
+        return LEASES_REVOKED, message
+    called_off = proposal.cancelled
+    if called_off is not None:
+        return CANCELLED, f"{called_off.by} called it off: {called_off.reason}"
+    return None
+
+
+def leased_by(realm: RealmState, proposal: Proposal) -> tuple[Triple, ...]:
+    """Return the triples that a proposal holds leases for."""
+    agent = proposal.submitted.actor["actorId"]
+    session = realm.klis.sessions.get((agent, proposal.proposal_id))
+    return () if session is None else tuple(lease.triple for lease in session.leases())
+
+
+def failed(base: Snapshot, error: ErrorValue) -> StepOutcome:
+    """Return the outcome of an execution that failed outside of its computation: the base's data, with the error."""
+    return StepOutcome("failed", (), base, error)
+
+
+def order_of(proposal: Proposal, base: Snapshot) -> ExecutionOrder:
+    """Return everything that an executor needs to compute an execution."""
+    assert proposal.started is not None
+    return ExecutionOrder(
+        proposal_id=proposal.proposal_id,
+        intent=proposal.intent,
+        snapshot=base,
+        approved_scope=proposal.approved_scope,
+        now=proposal.started.now,
+        seed=proposal.started.seed,
+        journal=proposal.effect_journal(),
+        actor=ActorRef.read(proposal.submitted.actor),
+        scope_rules=proposal.scope_rules,
+    )

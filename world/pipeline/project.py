@@ -1,0 +1,81 @@
+"""Projecting: the projections select an intent for a source event on the head of a branch, and the issuer issues it.
+
+Sources: INT-12.1, INT-12.2; design section 5. Both are called through one port, because their record is made of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from world.errors import RefusedError
+from world.events.proposal_events import ProjectionRecorded
+from world.model.intent import IntentInstance
+from world.model.snapshot import Snapshot
+from world.pipeline.branches import find_branch
+from world.pipeline.unit_of_work import UnitOfWork
+
+__all__ = ["Projected", "Projector", "Selected", "project_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """The result of a source event.
+
+    Args:
+        record: the projection record, None where nothing was worth recording.
+        proposal_id: the proposal, None where no intent was selected.
+        refused: why the result of the projections was not accepted; the record has it, too.
+    """
+
+    record: ProjectionRecorded | None
+    proposal_id: str | None
+    refused: RefusedError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """An intent that was selected and issued, with its projection record, which is appended with its proposal."""
+
+    record: ProjectionRecorded | None
+    intent: IntentInstance
+
+
+class Projector(Protocol):
+    """Turns a source event into a record and an intent, purely; the projections room implements it."""
+
+    def __call__(
+        self, snapshot: Snapshot, schema_hash: str, world: str, at: int
+    ) -> tuple[ProjectionRecorded | None, IntentInstance | RefusedError | None]:
+        """Select and issue an intent on the head of a branch.
+
+        A refusal in the intent's place is raised when the record is committed.
+        """
+        ...
+
+
+def project_source(
+    work: UnitOfWork, projector: Projector, branch: str | None, proposal_id: str
+) -> Selected | Projected:
+    """Call the projections for a source event; record their result here where they select no intent.
+
+    Args:
+        work: the unit of work.
+        projector: selects and issues the intent.
+        branch: the branch whose head it reads; None is the active one.
+        proposal_id: the id that the proposal of a selected intent is going to have.
+
+    Raises:
+        RefusedError: ``UNKNOWN_BRANCH``, and what the projector refuses.
+    """
+    head = find_branch(work, branch).head
+    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
+    if intent is None or isinstance(intent, RefusedError):
+        if record is not None:
+            work.emit(f"projection:{record.projection_id}", record)
+        return Projected(record, None, intent)
+    if record is not None:
+        record = replace(record, proposal_id=proposal_id, intent_id=intent.intent_id, intent_key=intent.intent_key)
+    return Selected(record, intent)

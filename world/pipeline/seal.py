@@ -1,0 +1,133 @@
+"""Sealing: the World that an execution comes to, the end of its proposal, and the release of its leases (WP-world).
+
+An execution that failed and may have changed the workspace restores that first, while its leases keep others away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from world.errors import RefusedError
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import WorldSealed
+from world.model.identity import content_id, requirement_id, state_hash, world_id
+from world.model.immutable_json import freeze
+from world.model.snapshot import ErrorValue, Requirement
+from world.pipeline.effect_requests import request_effect
+from world.pipeline.execution_state import failed, leased_by, lost_leases
+from world.pipeline.steps import Computed, Sealed, Step
+from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
+from world.state.ports import StepOutcome
+from world.state.proposal import ROLLBACK, Proposal
+
+__all__ = ["release", "seal"]
+
+
+def seal(work: UnitOfWork, computed: Computed) -> Iterable[Step]:
+    """Seal the outcome of an execution as a World, all or nothing (WP-world, design section 4).
+
+    Equal content on the same parent is the same world: then the world exists already, and only the end of the proposal
+    is recorded. A world that the log cannot hold is sealed as a failure that says so. An execution that failed and may
+    have changed the workspace is not sealed before that is restored (KO-3.3); one that lost its leases restores
+    nothing, because another holder may have changed the workspace since.
+    """
+    proposal, parent, outcome = computed.proposal, computed.parent, computed.outcome
+    if outcome.error is not None and _must_restore(work, proposal):
+        _restore(work, proposal, outcome.error)
+        return ()
+    try:
+        new_world = _seal_world(work, proposal, parent, outcome)
+    except RefusedError as refused:
+        outcome = failed(work.snapshot(parent), _too_large(work, proposal, refused))
+        if _must_restore(work, proposal):
+            return (Computed(proposal, parent, outcome),)
+        new_world = _seal_world(work, proposal, parent, outcome)
+    name, branch, error = proposal.proposal_id, proposal.branch, outcome.error
+    if error is None:
+        work.emit(
+            name, ProposalCompleted(at=work.at, proposal_id=name, world_id=new_world, parent=parent, branch=branch)
+        )
+    else:
+        work.emit(
+            name,
+            ProposalFailed(
+                at=work.at, proposal_id=name, world_id=new_world, parent=parent, branch=branch, error=error.to_wire()
+            ),
+        )
+    return (Sealed(proposal),)
+
+
+def release(work: UnitOfWork, sealed: Sealed) -> Iterable[Step]:
+    """Release the leases of a proposal that has ended."""
+    proposal = sealed.proposal
+    work.desk().release_session(proposal.submitted.actor["actorId"], proposal.proposal_id, work.klis_now)
+    return ()
+
+
+def _too_large(work: UnitOfWork, proposal: Proposal, refused: RefusedError) -> ErrorValue:
+    action = proposal.submitted.intent["body"]["type"]
+    return ErrorValue("WORLD_TOO_LARGE", refused.message, action, "", work.at)
+
+
+def _restore(work: UnitOfWork, proposal: Proposal, error: ErrorValue) -> None:
+    """Request that the workspace be restored; the execution is sealed with ``error`` when that is done."""
+    try:
+        _request_rollback(work, proposal, error)
+    except RefusedError as refused:  # an error that the log cannot hold is replaced by one that says so, like a world
+        _request_rollback(work, proposal, _too_large(work, proposal, refused))
+
+
+def _request_rollback(work: UnitOfWork, proposal: Proposal, error: ErrorValue) -> None:
+    action, intent_id = proposal.submitted.intent["body"]["type"], proposal.submitted.intent["intentId"]
+    what: dict[str, Any] = {"backup": proposal.verdict_id, "error": error.to_wire()}
+    if proposal.may_linger:
+        what["fresh"] = True
+    params = freeze(what)
+    place = "$rollback"
+    name = requirement_id(work.realm.schema_hash, intent_id, action, place, ROLLBACK, params)
+    request_effect(work, proposal, Requirement(name, ROLLBACK, params, action, place))
+
+
+def _must_restore(work: UnitOfWork, proposal: Proposal) -> bool:
+    """Return whether an execution made effects under leases for which the workspace was backed up."""
+    if proposal.verdict_id is None or proposal.rollback is not None or not proposal.journal:
+        return False
+    keeper = work.executor.keeper
+    if keeper is None or lost_leases(work.realm, proposal):
+        return False
+    if proposal.backup is not None:
+        return proposal.backup
+    return keeper.needs(leased_by(work.realm, proposal))
+
+
+def _seal_world(work: UnitOfWork, proposal: Proposal, parent: str, outcome: StepOutcome) -> str:
+    """Append the world of an outcome, unless it exists already; return its id."""
+    base = work.snapshot(parent)
+    error = None if outcome.error is None else outcome.error.to_wire()
+    data = base.data if error is not None else outcome.snapshot.data
+    schema_hash = work.realm.schema_hash
+    snapshot_hash = state_hash(data, errors=() if error is None else (error,), last_error=error)
+    new_world = world_id(schema_hash, snapshot_hash, parent)
+    if work.lookup.world_outcome(new_world) is not None:
+        return new_world
+    height = base.meta.version + 1
+    work.emit(
+        LINEAGE_STREAM,
+        WorldSealed(
+            at=work.at,
+            world_id=new_world,
+            content_id=content_id(schema_hash, snapshot_hash),
+            schema_hash=schema_hash,
+            snapshot_hash=snapshot_hash,
+            parent=parent,
+            created_by=proposal.proposal_id,
+            branch=proposal.branch,
+            outcome="completed" if error is None else "failed",
+            height=height,
+            patches=[patch.to_wire() for patch in outcome.patches] if error is None else [],
+            error=error,
+        ),
+    )
+    work.keep(new_world, data, outcome.snapshot.computed if error is None else base.computed, height)
+    return new_world

@@ -1,0 +1,151 @@
+"""The steps of the pipeline: each names the status that a proposal has reached, with what its next stage needs.
+
+A stage returns steps, and ``world.pipeline.driver`` looks up the stage of each. No step is recorded: a log holds the
+events that the stages append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from world.core import EffectAnswer
+from world.events.lease_events import VerdictGiven
+from world.model.decision import Ruling
+from world.pipeline.proposal_manifest import ProposalNeeds
+from world.pipeline.unit_of_work import UnitOfWork
+from world.state.ports import StepOutcome
+from world.state.proposal import Proposal
+
+__all__ = [
+    "Approvable",
+    "Approved",
+    "Computed",
+    "Decidable",
+    "EffectAnswered",
+    "Executing",
+    "LeftBehind",
+    "Resumable",
+    "Sealed",
+    "Stage",
+    "Step",
+    "Submitted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A proposal was recorded and is not judged."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Approvable:
+    """A ruling approves a proposal, whose leases are not requested."""
+
+    proposal: Proposal
+    ruling: Ruling
+    needs: ProposalNeeds
+
+
+@dataclass(frozen=True, slots=True)
+class Decidable:
+    """A ruling is final: it rejects, or it approves and the leases are granted, or none are needed.
+
+    Args:
+        proposal: the proposal, not decided.
+        ruling: what is decided.
+        granted: the verdict that granted its leases; None where it has none.
+        existence: what was observed of the resources that it depends on, where one of them is absent.
+    """
+
+    proposal: Proposal
+    ruling: Ruling
+    granted: VerdictGiven | None = None
+    existence: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """A proposal cannot be decided any more: another branch became active, or another domain was adopted."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """Proposals of an execution key may be approved and not started, and the key may be free."""
+
+    execution_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """An execution can be computed as far as its journal answers its effects."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """An execution has the result of an effect; a refusal leaves it to ``recover``, and its key stays occupied."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class EffectAnswered:
+    """An effect under way has a result that is not journaled.
+
+    Args:
+        proposal: the execution.
+        requirement_id: the effect.
+        answer: its value or its error.
+        attempt: the attempt of the execution that requested it.
+        secrets: the secrets that it used, for the record.
+    """
+
+    proposal: Proposal
+    requirement_id: str
+    answer: EffectAnswer
+    attempt: int
+    secrets: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """An execution has an outcome on a parent world, and is not sealed.
+
+    Args:
+        proposal: the execution.
+        parent: id of the world that the outcome was computed on.
+        outcome: patches, or the error that it failed with.
+    """
+
+    proposal: Proposal
+    parent: str
+    outcome: StepOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A proposal has ended with a world, and its leases are not released."""
+
+    proposal: Proposal
+
+
+Step = (
+    Submitted
+    | Approvable
+    | Decidable
+    | LeftBehind
+    | Approved
+    | Executing
+    | Resumable
+    | EffectAnswered
+    | Computed
+    | Sealed
+)
+Stage = Callable[[UnitOfWork, Any], Iterable[Step]]
