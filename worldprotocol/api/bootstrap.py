@@ -23,7 +23,9 @@ from projections import (
     Once,
     ProjectionRegistry,
     ProjectionRequest,
+    RecordContext,
     Select,
+    Trigger,
     UnsafeUnguarded,
     direct,
     find_projections,
@@ -113,9 +115,8 @@ class Components:
         self, actor: ActorRef, body: IntentBody, schema_hash: str, *, job: str, event_id: str, note: str | None = None
     ) -> IntentInstance:
         """Issue a system direct intent; see ``projections.direct``."""
-        return direct(
-            self.issuer, schema_hash=schema_hash, actor=actor, event_id=event_id, body=body, job=job, note=note
-        )
+        trigger = Trigger(event_id, job)
+        return direct(self.issuer, schema_hash=schema_hash, actor=actor, trigger=trigger, body=body, note=note)
 
     def projector(self, source: SourceEvent, actor: ActorRef) -> Projector:
         """Return what asks the projections about a source event, for the protocol to run on a branch's head.
@@ -148,12 +149,7 @@ class Components:
                 intent = self.issuer.issue(IssueRequest(schema_hash, name, actor, source, routed.result.body))
             record = record_of(
                 routed,
-                record_id=self.ids.new_id(),
-                at=at,
-                actor=actor,
-                source=source,
-                schema_hash=schema_hash,
-                world_id=world,
+                RecordContext(self.ids.new_id(), at, actor, source, schema_hash, world),
                 intent=intent if isinstance(intent, IntentInstance) else None,
             )
             return record, intent
@@ -422,13 +418,14 @@ def _projections(
             "paranoid asks projections twice under guard, and unsafe_unguarded_projections takes the guard away; "
             "choose one of them.",
         )
-    asking: InvocationMode = Once(time_limit)
+    invocation_mode: InvocationMode = Once(time_limit)
     if paranoid:
-        asking = Guard(time_limit)
+        invocation_mode = Guard(time_limit)
     elif unsafe_unguarded:
-        asking = UnsafeUnguarded(time_limit)
+        invocation_mode = UnsafeUnguarded(time_limit)
     several = list(given)
-    registry = find_projections([str(one) for one in several if isinstance(one, str)], base=folder, asking=asking)
+    references = [str(one) for one in several if isinstance(one, str)]
+    registry = find_projections(references, base=folder, invocation_mode=invocation_mode)
     for one in several:
         if not isinstance(one, str):
             registry.add(one)
