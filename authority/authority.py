@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from authority.bindings.binding import AutoApproveBinding, Binding, PolicyRulesBinding, read_binding
-from authority.bounded_text import told
+from authority.bounded_text import error_text
 from authority.people.answers import QuestionSettings, answered, ask_people, expired
 from authority.policies.registry import PolicyRegistry
 from world.code.time_limit import TimeLimit
@@ -49,7 +49,7 @@ class StandardAuthority:
         except RefusedError as refused:
             return Ruling("reject", authority, refused.message)
         except Exception as error:  # noqa: BLE001 - no case may stop the engine, and no failure approves
-            return Ruling("reject", authority, f"it could not be judged: {told(error)}")
+            return Ruling("reject", authority, f"it could not be judged: {error_text(error)}")
 
     def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
         """Return the ruling after a person answered a waiting one; ``ask`` and ``reply`` give ``asked`` back.
