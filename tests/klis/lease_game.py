@@ -24,7 +24,7 @@ from world.events.definitions import (
     decode_event,
     encode_event,
 )
-from world.klis.lease_manager import LeaseManager
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
@@ -201,9 +201,7 @@ class Game:
             manifest,
             self.now,
             channel=CHANNEL,
-            ttl_ms=ask.ttl,
-            queue=ask.queue,
-            wait_ms=ask.wait if ask.queue else None,
+            options=RequestOptions(ttl_ms=ask.ttl, queue=ask.queue, wait_ms=ask.wait if ask.queue else None),
         )
 
     def _named(self, who: Who, triples: list[Triple]) -> list[dict[str, Any]]:

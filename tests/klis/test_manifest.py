@@ -23,7 +23,8 @@ from world.klis.manifest import (
     read_triple,
 )
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import STANDARD, ResourceType, read_resource
+from world.klis.resources.resource_reading import read_resource
+from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.scope import severity
 from world.klis.settings import KlisSettings
 from world.model.canonical_json import canonical_text

@@ -16,7 +16,7 @@ from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect
 from world.errors import RefusedError
 from world.events.definitions import LeasesExpired, ProposalCompleted
-from world.klis.resources.resource import STANDARD, ResourceType
+from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.read_models.archive import decoded

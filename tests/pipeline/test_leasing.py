@@ -16,7 +16,7 @@ from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
 from world.events.definitions import VerdictGiven
 from world.klis.settings import KlisSettings
-from world.klis.signature import sign
+from world.klis.identity.signature import sign
 from world.limits import Limits
 from world.state.realm_state import RealmState, apply_event
 from worldprotocol import Realm

@@ -30,7 +30,7 @@ from world.events.definitions import (
 )
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
-from world.klis.signature import sign
+from world.klis.identity.signature import sign
 from world.limits import Limits
 from world.pipeline.clock_confirmation import later_times
 from world.pipeline.recorded_time import MAX_REST_MS, Evidence

@@ -46,7 +46,7 @@ from world.events.definitions import (
     VerdictGiven,
     WorldSealed,
 )
-from world.klis.authentication import channel_fault
+from world.klis.identity.authentication import channel_fault
 from world.klis.ledger import KLIS_EVENTS
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES, voters

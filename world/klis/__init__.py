@@ -1,5 +1,6 @@
-"""KLIS: who may touch what at the same time. Pure state machines; nothing here reads a clock or makes an id.
+"""KLIS: leases on resources for concurrent agents, as pure state machines.
 
 A manifest declares triples (agent, predicate, resource). The kernel compares them with the leases in force and
-answers Granted, Wait or Die; the ledger is the fold of every verdict and of every lease's end.
+returns Granted, Wait or Die; the ledger is the fold of every verdict and of every lease's end. Nothing in this package
+reads a clock or makes an id.
 """

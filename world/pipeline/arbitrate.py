@@ -14,6 +14,7 @@ from typing import Any, Final
 from world.errors import RefusedError
 from world.events.definitions import DecisionMade, ProposalSuperseded, RequestWithdrawn, VerdictGiven
 from world.klis.kernel import judge
+from world.klis.lease_manager import RequestOptions
 from world.klis.manifest import Manifest
 from world.klis.session import Session
 from world.model.decision import DecisionRecord, Ruling
@@ -89,9 +90,7 @@ def arbitrate(work: UnitOfWork, proposal: Proposal, ruling: Ruling, wanted: Prop
             wanted.manifest,
             work.klis_now,
             channel=ENGINE,
-            until_sealed=True,
-            queue=True,
-            request_id=proposal.proposal_id,
+            options=RequestOptions(until_sealed=True, queue=True, request_id=proposal.proposal_id),
         )
     except RefusedError as refused:
         if refused.code == "QUEUE_FULL":

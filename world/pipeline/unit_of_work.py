@@ -17,7 +17,8 @@ from world.core import Domain, recompute
 from world.errors import RefusedError
 from world.events.definitions import Event, RequestWithdrawn, VerdictGiven, encode_event
 from world.klis.lease_manager import LeaseManager
-from world.klis.resources.resource import Resource, ResourceTypes
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import Session
 from world.klis.triple import Triple
 from world.limits import Limits

@@ -40,7 +40,7 @@ from world.engine.protocol import Projector, WorldProtocol
 from world.errors import RefusedError
 from world.events.definitions import ProjectionRecorded
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import ResourceTypes
+from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.log import EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
 from world.log.following import Follower

@@ -28,7 +28,7 @@ import orjson
 
 from world.errors import RefusedError
 from world.events.definitions import ActorRegistered, AgentRegistered, KlisConfigured, decode_event
-from world.klis.resources.resource import STANDARD
+from world.klis.resources.resource_types import STANDARD
 from worldprotocol.api.bootstrap import EventLog, LoggedEvent
 
 __all__ = ["RULES", "Redaction"]

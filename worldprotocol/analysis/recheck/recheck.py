@@ -45,7 +45,7 @@ from world.events.definitions import (
     VerdictGiven,
     WorldSealed,
 )
-from world.klis.resources.resource import ResourceTypes
+from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.model.decision import ENGINE, HumanAnswer, Ruling
 from world.model.snapshot import Requirement
