@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from world.code.identity import distribution_of
+from world.code.distributions import distribution_of
 from world.code.value_codec import Telling, module_name
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, digest

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authority.cel.case_values import moment
+from authority.cel.case_values import moment, value_at
 from authority.cel.condition_reader import MAX_LOOPS
-from authority.cel.conditions import Condition, read_when, value_at
+from authority.cel.conditions import Condition, read_when
 from authority.cel.tokens import MAX_BRACKETS, MAX_TEXT, MAX_TOKENS, ConditionError
 from tests.authority.cases import make_case, scope
 from world.errors import RefusedError

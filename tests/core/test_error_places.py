@@ -51,5 +51,5 @@ def test_wrong_sources_at_registration_name_the_projection() -> None:
     def form(req: Any) -> None:
         return None
 
-    with pytest.raises(RefusedError, match=r"'form' wants events of kind 'post'"):
+    with pytest.raises(RefusedError, match=r"'form' declares sources 'post'"):
         ProjectionRegistry().add(form, sources=cast(Any, ["post"]))

@@ -18,6 +18,7 @@ from typing import Any, Final
 from world.errors import RefusedError
 from world.events.definitions import Event, LeasesExpired, VerdictGiven
 from world.klis.calls import read_call
+from world.klis.identity.signature import key_id, verify
 from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -27,7 +28,6 @@ from world.klis.resources.resource_reading import canonical_resource
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.session import Lease, Session
 from world.klis.settings import KlisSettings
-from world.klis.identity.signature import key_id, verify
 from world.klis.triple import Triple, read_triple
 from worldprotocol.conformance.klis_observing import Observing, ScratchWorkspace, lease_wire, read_declared
 
