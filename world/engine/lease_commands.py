@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from world.errors import RefusedError
-from world.events.definitions import ClockConfirmed, LeaseRenewed, VerdictGiven
+from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import LeaseRenewed, VerdictGiven
 from world.klis.identity.authentication import run_fault, why_signature
 from world.klis.identity.signature import key_id, verify
 from world.klis.lease_manager import RequestOptions

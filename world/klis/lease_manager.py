@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import (
-    Event,
+from world.events.base import Event
+from world.events.lease_events import (
     LeaseRenewed,
     LeasesExpired,
     LeasesReleased,

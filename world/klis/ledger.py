@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from world.events.definitions import ClockConfirmed, Event
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed
 from world.klis.conflict_index import ConflictIndex
 from world.klis.ledger_steps import STEPS, add_lease, queue_request
 from world.klis.resources.resource_types import STANDARD, ResourceTypes

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from world.events.definitions import Event, VerdictGiven
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest

@@ -6,12 +6,12 @@ from base64 import b64decode
 from typing import Any
 
 from world.errors import DivergenceError, RefusedError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.identity.authentication import channel_fault
+from world.klis.identity.signature import verify
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
-from world.klis.identity.signature import verify
 from world.model.decision import Ruling
 from world.pipeline.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork
