@@ -1,4 +1,4 @@
-"""Authority: from a proposal to a ruling. Rules, policies and people, each with its reasons.
+"""Authority: judges proposals by rules, policies and people, each with a reason.
 
 A policy author needs ``rule`` and the opinions::
 
@@ -12,8 +12,8 @@ A policy author needs ``rule`` and the opinions::
         return None  # no opinion
 
 offered as an entry point of the group ``worldprotocol.rules``, or named by reference
-(``rules.py:small_changes``). Rules can also stand in a file, with conditions in CEL (``rules.toml``).
-Nothing here writes to a log, makes an effect or reads a clock. Sources:
+(``rules.py:small_changes``). Rules can also be written in a file, with conditions in CEL (``rules.toml``).
+This package writes no log, performs no effect and reads no clock. Sources:
 WP-bind, WP-decision, CARD-policy, INT-13; design section 6.
 """
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from authority.bindings.binding import Binding, JudgingContext
 from authority.bindings.foreign import foreign_ruling
 from authority.bindings.registry import BUILT_IN, BindingRegistry
-from authority.bounded_text import told
+from authority.bounded_text import error_text
 from authority.people.answers import QuestionSettings, answered, expired
 from authority.policies.registry import PolicyRegistry
 from world.code.time_limit import TimeLimit
@@ -64,7 +64,7 @@ class StandardAuthority:
         except RefusedError as refused:
             return Ruling("reject", authority, refused.message)
         except Exception as error:  # noqa: BLE001 - no case may stop the engine, and no failure approves
-            return Ruling("reject", authority, f"it could not be judged: {told(error)}")
+            return Ruling("reject", authority, f"it could not be judged: {error_text(error)}")
 
     def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
         """Return the ruling after a person answered a waiting one; ``ask`` and ``reply`` give ``asked`` back.

@@ -1,7 +1,7 @@
-"""Rechecking a ruling: give it again from its record, and tell every difference.
+"""Recheck of rulings: judge again from the record and report every difference.
 
-Equal cases and policies give equal rulings, so a difference means that a policy changed, that a rule is no
-pure function of its case, or that the record was changed. Source: CARD-replay; style 6.
+Equal cases and policies give equal rulings, so a difference means that a policy changed, that a rule is not a pure
+function of its case, or that the record was changed. Source: CARD-replay; style 6.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def recheck_ruling(
     asked: Ruling | None = None,
     answer: HumanAnswer | None = None,
 ) -> DivergenceError | None:
-    """Give a recorded ruling again and compare.
+    """Repeat a recorded ruling and compare.
 
     Args:
-        authority: the authority at hand.
-        case: the case as it was at the time, its history included.
+        authority: the current authority.
+        case: the case at the recorded time, its history included.
         recorded: the ruling in the log.
-        asked: for a ruling on a waiting one: that one. Without ``answer`` its time was over.
-        answer: for a ruling after a person's answer: the answer.
+        asked: the waiting ruling before this one, if any. Without ``answer`` its time limit expired.
+        answer: the person's answer, if any.
 
     Returns:
         None where both are equal, else the difference: ``POLICY_NOT_AT_HAND`` where the policy that judged is
@@ -52,7 +52,7 @@ def recheck_ruling(
     if recorded.policy_hash is not None and now.policy_hash is None:
         return DivergenceError(
             "POLICY_NOT_AT_HAND",
-            f"The ruling on {case.proposal_id} cannot be rechecked, {recorded.authority} is not at hand: {now.reason}",
+            f"The ruling on {case.proposal_id} cannot be rechecked, {recorded.authority} is missing: {now.reason}",
             proposal_id=case.proposal_id,
             authority=recorded.authority,
             policy_hash=recorded.policy_hash,
@@ -78,12 +78,12 @@ def _again(authority: Authority, case: Case, asked: Ruling | None, answer: Human
 
 
 def _differences(recorded: Ruling, now: Ruling) -> list[dict[str, Any]]:
-    """Return what differs: verdict and scope first, then the trace rule by rule, then the rest."""
+    """Return the differences: verdict and scope, the trace by rule, then the rest."""
     before, after = _parts(recorded), _parts(now)
     found = [{"at": at, "recorded": before[at], "now": after[at]} for at in before if before[at] != after[at]]
     rest = found[2:] if len(found) > 2 else []
     traces = [
-        {"at": f"trace[{at}]", "recorded": _told(old), "now": _told(new)}
+        {"at": f"trace[{at}]", "recorded": _wire_of(old), "now": _wire_of(new)}
         for at, (old, new) in enumerate(zip_longest(recorded.trace, now.trace))
         if old != new
     ]
@@ -105,7 +105,7 @@ def _parts(ruling: Ruling) -> dict[str, Any]:
     }
 
 
-def _told(outcome: RuleOutcome | None) -> dict[str, Any] | None:
+def _wire_of(outcome: RuleOutcome | None) -> dict[str, Any] | None:
     return None if outcome is None else outcome.to_wire()
 
 
@@ -116,7 +116,7 @@ def _diverged(case: Case, recorded: Ruling, differences: list[dict[str, Any]]) -
         cause = " The policy changed since."
     return DivergenceError(
         "RULING_DIVERGED",
-        f"The ruling of {recorded.authority} on {case.proposal_id} differs when given again: {shown}.{cause}",
+        f"The ruling of {recorded.authority} on {case.proposal_id} differs when it is repeated: {shown}.{cause}",
         proposal_id=case.proposal_id,
         authority=recorded.authority,
         differences=differences,

@@ -1,10 +1,10 @@
-"""The algebra of scope patterns: is one list within another, and what do two lists have in common.
+"""Containment and intersection of lists of scope patterns.
 
-What a pattern means, ``world.model.scope_patterns`` says; version 2 of the scope rules is meant where none is named.
+``world.model.scope_patterns`` defines the patterns; version 2 of the scope rules is the default.
 
-Both questions have exact answers. There are always more names than a list of patterns mentions, so a pattern
-lies within a list only if it lies within one member of it; and two patterns meet in exactly one pattern, or
-not at all. Sources: INT-5.3, INT-13.3; design section 4.
+Both operations are exact. There are always more names than a list of patterns mentions, so a pattern is within a list
+only if it is within one member of it; and the intersection of two patterns is exactly one pattern or empty. The texts
+of refusals are recorded in rulings and must not change. Sources: INT-5.3, INT-13.3; design section 4.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from world.sizes import MAX_SCOPE_NAMES, MAX_SCOPE_PATTERNS, MAX_SCOPE_STEPS
 __all__ = ["intersection", "is_within", "outside", "restrict"]
 
 _LIMITS: Final = {1: (256, 2_048), 2: (MAX_SCOPE_PATTERNS, MAX_SCOPE_NAMES)}
-"""By version of the scope rules: patterns and names of a list that is compared with another.
+"""Maximum number of patterns and names of a compared list, by version of the scope rules.
 
-Version 1 keeps what it had, because a refusal is part of the ruling that was recorded.
+The limits of version 1 never change, because a refusal is part of a recorded ruling.
 """
 
 
 def is_within(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RULES) -> bool:
-    """Tell whether every patch that ``inner`` allows is allowed by ``outer`` as well.
+    """Return whether ``outer`` allows every patch that ``inner`` allows.
 
     Raises:
         RefusedError: ``SCOPE_TOO_LARGE``.
@@ -36,7 +36,7 @@ def is_within(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RUL
 
 
 def outside(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RULES) -> list[str]:
-    """Return the patterns of ``inner`` that reach out of ``outer``.
+    """Return the patterns of ``inner`` that are not within ``outer``.
 
     Args:
         inner: patterns.
@@ -56,9 +56,9 @@ def outside(inner: Iterable[str], outer: Iterable[str], rules: int = SCOPE_RULES
 
 
 def intersection(left: Iterable[str], right: Iterable[str], rules: int = SCOPE_RULES) -> tuple[str, ...]:
-    """Return patterns that allow exactly what both lists allow, without any that another one covers.
+    """Return the minimal patterns that allow exactly what both lists allow.
 
-    A pattern that already stands in one of the lists keeps its text.
+    A pattern of one of the lists keeps its text.
 
     Args:
         left: patterns.
@@ -90,15 +90,15 @@ def intersection(left: Iterable[str], right: Iterable[str], rules: int = SCOPE_R
 def restrict(
     scope: IntentScope | None, narrowings: Sequence[IntentScope], rules: int = SCOPE_RULES
 ) -> IntentScope | None:
-    """Return the scope that lies within ``scope`` and within every narrowing.
+    """Return the intersection of a scope with all narrowings.
 
     Args:
-        scope: what was proposed; None, or a scope without patterns, is no restriction.
-        narrowings: what it is narrowed to; none at all gives ``scope`` itself.
+        scope: the proposed scope; None, or a scope without patterns, is no restriction.
+        narrowings: the narrowings; without any the result is ``scope`` itself.
         rules: version of the scope rules.
 
     Returns:
-        The narrower scope. Its patterns are empty where nothing is left.
+        The narrower scope. Its patterns are empty where the intersection is empty.
 
     Raises:
         RefusedError: ``SCOPE_TOO_LARGE``; ``INVALID_VALUE`` for a common pattern too long to be written.
@@ -119,7 +119,7 @@ def restrict(
 
 
 def _minimal(patterns: Iterable[str], rules: int) -> dict[Pattern, str]:
-    """Return the patterns that no other one covers, each once, with their texts."""
+    """Return the distinct patterns that no other one covers, with their texts."""
     texts: dict[Pattern, str] = {}
     for pattern in patterns:
         texts.setdefault(parse_pattern(pattern, rules), pattern)
@@ -133,7 +133,7 @@ def _minimal(patterns: Iterable[str], rules: int) -> dict[Pattern, str]:
 
 
 def _meet(left: Pattern, right: Pattern) -> Pattern:
-    """Return the pattern of what two patterns have in common, which is something."""
+    """Return the intersection of two patterns that meet."""
     if len(left) < len(right):
         left, right = right, left
     both = (name if wanted is None else wanted for wanted, name in zip(left, right, strict=False))
@@ -156,7 +156,7 @@ def _bounded(patterns: Iterable[str], rules: int) -> tuple[str, ...]:
 
 
 def _check_steps(trie: Trie, rules: int) -> None:
-    """Refuse a comparison that goes on for too long: stars of both lists can match in very many ways."""
+    """Raise for a comparison with too many steps, since ``*`` can match in many ways."""
     if rules >= 2 and trie.visited > MAX_SCOPE_STEPS:
         raise RefusedError(
             "SCOPE_TOO_LARGE",

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.bench_seal import median_us
+from projections.availability import Decider
 from projections.catalog import CatalogProjector, CatalogRequest, static_catalog
-from projections.deciding import Decider
 from projections.descriptors import ActionDescriptor
 from world.core import LocalPredicate
 from world.model.actor import ActorRef

@@ -26,7 +26,7 @@ from world.events.base import Event
 from world.events.codec import decode_event, encode_event
 from world.events.lease_events import AgentRegistered, KlisConfigured, LeasesReleased, VerdictGiven
 from world.klis.kernel import arbitrate
-from world.klis.lease_manager import LeaseManager
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
@@ -53,7 +53,7 @@ class Office:
 
     def acquire(self, manifest: Manifest) -> list[str]:
         """Take the leases of a manifest."""
-        verdict = self.desk.request(manifest, self.now, channel=CHANNEL, until_sealed=True)
+        verdict = self.desk.request(manifest, self.now, channel=CHANNEL, options=RequestOptions(until_sealed=True))
         return [lease["leaseId"] for lease in verdict.leases]
 
     def take_and_give_back(self, manifest: Manifest) -> None:

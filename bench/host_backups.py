@@ -14,7 +14,7 @@ from typing import Final
 from bench.turns import Timed, in_turns, seconds, show
 from host.backups import Backups
 from host.workspace import Workspace
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 
 SMALL_FILES: Final = 10_000
 SMALL_BYTES: Final = 2_000

@@ -18,7 +18,8 @@ from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
 from world.klis.resources.names import NameComparison
-from world.klis.resources.resource import ResourceTypes, canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
+from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import Session
 from world.klis.triple import Triple
 

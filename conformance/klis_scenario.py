@@ -20,15 +20,16 @@ from conformance.klis_observing import Observing, ScratchWorkspace, lease_wire, 
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.lease_events import LeasesExpired, VerdictGiven
-from world.klis.lease_manager import LeaseManager
+from world.klis.identity.signature import key_id, verify
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate, compatible, read_predicate
-from world.klis.resources.resource import STANDARD, ResourceTypes, canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.session import Lease, Session
 from world.klis.settings import KlisSettings
-from world.klis.signature import key_id, verify
 from world.klis.triple import Triple, read_triple
 
 __all__ = ["OPS", "LedgerScenario", "ScenarioCase", "read_cases"]
@@ -194,7 +195,8 @@ class LedgerScenario:
         wire |= {name: op[name] for name in ("ordered", "priority_timestamp") if name in op}
         try:
             manifest = self._read(wire, on_the_way=on_the_way)
-            given = self._desk.request(manifest, now, channel={"kind": _BY}, ttl_ms=op.get("ttl"))
+            options = RequestOptions(ttl_ms=op.get("ttl"))
+            given = self._desk.request(manifest, now, channel={"kind": _BY}, options=options)
         except RefusedError as refused:
             return refused
         name = op.get("as")

@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
-from world.klis.lease_manager import LeaseManager
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
-from world.klis.resources.resource import STANDARD, ResourceTypes
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.settings import KlisSettings
 from world.model.canonical_json import read_json
 from world.model.immutable_json import thaw
@@ -233,7 +233,10 @@ class _Simulation:
                 self._release(now, session)
             else:
                 self._desk.request(
-                    self.courses[session].plan.manifest, now, channel=_CHANNEL, until_sealed=True, queue=True
+                    self.courses[session].plan.manifest,
+                    now,
+                    channel=_CHANNEL,
+                    options=RequestOptions(until_sealed=True, queue=True),
                 )
             if len(leases) > self._max_held:
                 self._max_held = len(leases)

@@ -27,6 +27,7 @@ from world.core import (
     load_schema,
     unchecked_schema,
 )
+from world.core.expressions.scope import EvaluationContext
 from world.errors import RefusedError
 from world.model.canonical_json import read_json
 from world.model.identity import catalog_hash, content_id, intent_key, schema_hash, snapshot_hash, world_id
@@ -165,6 +166,8 @@ IDENTITIES: Final[Mapping[str, Callable[[Given], dict[str, str]]]] = {
 _SCOPE_FIELDS: Final = {
     "system": "system",
     "meta": "meta",
+}
+_CONTEXT_FIELDS: Final = {
     "intentId": "intent_id",
     "currentAction": "action_id",
     "now": "now",
@@ -230,6 +233,7 @@ def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
         freeze(told.get("data", {})),
         computed=freeze(told.get("computed", {})),
         input=freeze(told.get("input")),
+        context=EvaluationContext(**{name: told[wire] for wire, name in _CONTEXT_FIELDS.items() if wire in told}),
         **{name: told[wire] for wire, name in _SCOPE_FIELDS.items() if wire in told},
     )
     try:

@@ -21,7 +21,8 @@ from world.klis.observation import Seen
 from world.klis.predicate import Predicate as KlisPredicate
 from world.klis.predicate import read_predicate
 from world.klis.resources.names import NameComparison
-from world.klis.resources.resource import ResourceTypes, canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
+from world.klis.resources.resource_types import ResourceTypes
 from world.model.paths import look_up, parse_path
 
 __all__ = [

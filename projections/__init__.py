@@ -1,16 +1,17 @@
-"""Projections: from what happened outside to an intent. They read a snapshot and never change a world.
+"""Projections: pure functions from source events to intents.
 
     SourceEvent, actor, SnapshotView --ProjectionRegistry.route--> Routed --Issuer.issue--> IntentInstance
 
-``record_of`` says what is written down about it, and ``recheck_projection`` goes the way again from the
-record. Every projection is asked under guard; ``Guard`` asks it twice. A system may also produce an intent itself
-(``direct``).
+Projections read a snapshot and never change a world. ``record_of`` returns the event that records a projection, and
+``recheck_projection`` repeats the projection from that record. Every projection is called under guard; ``Guard`` calls
+it twice. A system may also issue an intent without a projection (``direct``).
 
     SnapshotView, actor, the schema's actions --CatalogProjector--> ActionCatalog --tools_of--> ToolSet
 
-Catalogs tell which actions there are for an actor in a state. Source: the intent specification, sections 3 to 15.
+A catalog lists the actions of an actor in a state. Source: the intent specification, sections 3 to 15.
 """
 
+from projections.availability import Availability
 from projections.catalog import (
     ActionCatalog,
     ActionCatalogProjector,
@@ -29,15 +30,14 @@ from projections.contract import (
     ask,
     projection,
 )
-from projections.deciding import Availability
 from projections.descriptors import ActionDescriptor, descriptors_of
-from projections.direct import check_direct, direct, is_direct
-from projections.explaining import Explanation, explain_catalog
+from projections.direct import Trigger, check_direct, direct, is_direct
+from projections.explanation import Explanation, explain_catalog
 from projections.issuer import Issuer, IssueRequest
 from projections.loading import ENTRY_POINTS, find_projections, load_projections
 from projections.purity.guard import Guard, guarded
 from projections.recheck import recheck_projection
-from projections.recorder import ProjectionRecord, record_of, routed_refusal, worth_recording
+from projections.recorder import ProjectionRecord, RecordContext, record_of, routed_refusal, worth_recording
 from projections.registry import (
     InvocationMode,
     Once,
@@ -75,11 +75,13 @@ __all__ = [
     "ProjectionRequest",
     "ProjectionResult",
     "Pruning",
+    "RecordContext",
     "Registered",
     "Routed",
     "Select",
     "Tool",
     "ToolSet",
+    "Trigger",
     "UnsafeUnguarded",
     "action_type",
     "ask",

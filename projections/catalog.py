@@ -1,12 +1,12 @@
-"""Action catalogs: which actions there are for an actor in a state, for people's screens and models' tools.
+"""Action catalogs: the actions of an actor in a state, for forms and tools.
 
     CatalogRequest --ActionCatalogProjector--> ActionCatalog
 
 A catalog is a projection: it selects and shapes what a schema declares, invents nothing, changes nothing, and equal
 requests give equal catalogs with equal hashes (INV-P6, INV-AC1). It is no security boundary: what it leaves out may be
-submitted all the same, is judged by the Authority, and decided by the core (INV-AC3, INV-AC5).
+submitted nevertheless, is judged by the Authority, and is decided by the core (INV-AC3, INV-AC5).
 
-Source: intent specification 3.4 and 7.4; ``projections.deciding`` says how availability is told.
+Source: intent specification 3.4 and 7.4; ``projections.availability`` decides availability.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from pydantic import Field, model_validator
 
-from projections.deciding import AVAILABLE, Availability, Decider, Judged, Status
+from projections.availability import AVAILABLE, Availability, Decider, Judged, Status
 from projections.descriptors import ActionDescriptor
 from projections.reasons import with_reason
 from world.code.time_limit import TimeLimit
@@ -40,21 +40,22 @@ __all__ = [
 ]
 
 Mode = Literal["llm", "ui", "debug"]
-"""For whom a catalog is shown: it chooses fields, and never actions or the hash (INT-7.4.4b)."""
+"""Purpose of a catalog: it selects the fields that are shown, never the actions or the hash (INT-7.4.4b)."""
 
 SHOWN: Final[Mapping[str, frozenset[str]]] = {
     "llm": frozenset({"label", "description", "input_schema"}),
     "ui": frozenset({"label", "input_schema"}),
     "debug": frozenset({"label", "description", "input_schema", "why"}),
 }
-"""What each mode shows beside the type and the status; ``why`` is the reason of an unavailable action."""
+"""Fields that each mode shows besides type and status; ``why`` is the reason of an unavailable action."""
 
 
 class Pruning(Value):
-    """What a catalog leaves out, and in which order the rest stands (INT-7.4.3).
+    """Filter and order of the actions in a catalog (INT-7.4.3).
 
-    ``policy`` drops unavailable actions or only marks them. ``include_unknown`` keeps those that cannot be told here.
-    ``sort`` is by type in UTF-16 code units, or the order of the request. ``max_actions`` keeps the first so many.
+    ``policy`` drops unavailable actions or only marks them. ``include_unknown`` keeps those whose availability cannot
+    be decided. ``sort`` is by type in UTF-16 code units, or the order of the request. ``max_actions`` limits their
+    number.
     """
 
     policy: Literal["drop_unavailable", "mark_only"] = "drop_unavailable"
@@ -65,17 +66,17 @@ class Pruning(Value):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:
-        """Let null stand for what is absent, as the specification's ``??`` does."""
+        """Drop null members, which count as absent (``??`` in the specification)."""
         return {name: value for name, value in given.items() if value is not None} if type(given) is dict else given
 
     def keeps(self, status: Status) -> bool:
-        """Tell whether an action of this status stays in the catalog, as long as there is room."""
+        """Return whether an action of this status passes the filter."""
         if status == "unavailable":
             return self.policy == "mark_only"
         return status == "available" or self.include_unknown
 
     def to_wire(self) -> dict[str, Any]:
-        """Return all applied options, maxActions null where there is none: what enters the hash."""
+        """Return all applied options, which are part of the hash."""
         return {
             "policy": self.policy,
             "includeUnknown": self.include_unknown,
@@ -86,19 +87,19 @@ class Pruning(Value):
 
 @dataclass(frozen=True, slots=True)
 class CatalogRequest:
-    """All that a catalog is made from (INT-7.4.1); nothing in it can be changed.
+    """Immutable input of a catalog (INT-7.4.1).
 
     Args:
         schema_hash: the schema in force.
-        snapshot: data and computed values; plain ones are frozen here.
-        actor: who acts; None is nobody in particular, and then what depends on the actor is unknown.
+        snapshot: data and computed values; plain values are frozen here.
+        actor: the acting actor; with None, predicates that depend on the actor are unknown.
         actions: the schema's actions, in its order.
-        mode: for whom it is shown.
-        pruning: what is left out.
+        mode: the fields that are shown.
+        pruning: filter and order.
 
     Raises:
-        RefusedError: ``INVALID_VALUE`` for an unknown mode, data that is no object, and two actions of one type;
-            ``NOT_CANONICAL`` for a snapshot or a hash that is no JSON.
+        RefusedError: ``INVALID_VALUE`` for an unknown mode, data that is not an object, and two actions of one type;
+            ``NOT_CANONICAL`` for a snapshot or a hash that is not JSON.
     """
 
     schema_hash: str
@@ -113,7 +114,7 @@ class CatalogRequest:
         object.__setattr__(self, "snapshot", view)
         object.__setattr__(self, "actions", tuple(self.actions))
         if not isinstance(self.schema_hash, str):
-            raise _invalid("its schemaHash is no text")
+            raise _invalid("its schemaHash is not a string")
         freeze(self.schema_hash, "$.schemaHash")
         if not isinstance(view.data, dict) or not isinstance(view.computed, dict):
             raise _invalid("a snapshot has data and computed, both objects")
@@ -127,13 +128,13 @@ class CatalogRequest:
 
     @classmethod
     def read(cls, wire: Any) -> CatalogRequest:
-        """Return the request that a mapping in wire form describes; absent options take their defaults.
+        """Read a request from its wire form; absent options take their defaults.
 
         Raises:
             RefusedError: ``INVALID_VALUE``, ``NOT_CANONICAL``, ``LOCAL_PREDICATE``.
         """
         if not isinstance(wire, Mapping) or not wire.keys() <= _REQUEST or not isinstance(wire.get("schemaHash"), str):
-            raise _invalid(f"a request is an object with schemaHash, and beside it only {', '.join(sorted(_REQUEST))}")
+            raise _invalid(f"a request is an object with schemaHash, and besides it only {', '.join(sorted(_REQUEST))}")
         snapshot, actions, mode = wire.get("snapshot"), wire.get("actions"), wire.get("mode")
         if not isinstance(snapshot, Mapping) or not isinstance(actions, (list, tuple)):
             raise _invalid("a request has a snapshot, an object, and actions, an array")
@@ -151,12 +152,12 @@ _REQUEST: Final = frozenset({"schemaHash", "snapshot", "actor", "actions", "mode
 
 
 def _invalid(why: str) -> RefusedError:
-    return RefusedError("INVALID_VALUE", f"This is no valid CatalogRequest: {why}.")
+    return RefusedError("INVALID_VALUE", f"This is not a valid CatalogRequest: {why}.")
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectedAction:
-    """One action in a catalog; what its mode does not show is None (INT-3.4c)."""
+    """One action in a catalog; fields that its mode hides are None (INT-3.4c)."""
 
     type: str
     availability: Availability
@@ -165,7 +166,7 @@ class ProjectedAction:
     input_schema: Any = None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the wire form; what is not shown is left out."""
+        """Return the wire form without the fields that are not shown."""
         wire = {
             "type": self.type,
             "label": self.label,
@@ -178,12 +179,12 @@ class ProjectedAction:
 
 @dataclass(frozen=True, slots=True)
 class ActionCatalog:
-    """The actions that are offered, and the hash that names the list (INT-3.4c, INV-AC2).
+    """The offered actions and the hash of the list (INT-3.4c, INV-AC2).
 
     Args:
         schema_hash: the schema that declares them.
         catalog_hash: over types, statuses and the applied pruning; the same in every mode.
-        actions: those that were kept, in order.
+        actions: the actions that the pruning kept, in order.
     """
 
     schema_hash: str
@@ -206,7 +207,7 @@ class ActionCatalog:
 
 
 class ActionCatalogProjector(Protocol):
-    """Makes a catalog from a request, deterministically (INT-7.4.1)."""
+    """Deterministic function from a request to a catalog (INT-7.4.1)."""
 
     def project_action_catalog(self, req: CatalogRequest, /) -> ActionCatalog:
         """Return the catalog."""
@@ -221,27 +222,27 @@ class CatalogProjector:
     """
 
     def __init__(self, time_limit: TimeLimit | None = None) -> None:
-        """Judge predicates, with or without a limit on their time."""
+        """Create a projector with or without a time limit."""
         self._time_limit = time_limit or TimeLimit()
 
     def project_action_catalog(self, req: CatalogRequest) -> ActionCatalog:
-        """Return the catalog of a request; whatever its predicates do, it does not fail."""
+        """Return the catalog of a request; a failing predicate never fails the catalog."""
         return catalog_of(req, self.judge(req))
 
     def judge(self, req: CatalogRequest) -> list[Judged]:
-        """Return all actions of a request, in its order, with what is known of each."""
+        """Return all actions of a request, in its order, each with its availability."""
         decider = Decider(req.snapshot, req.actor, self._time_limit)
         judged: list[Judged] = [(action, *decider.decide(action)) for action in req.actions]
         return judged if req.mode != "debug" else [with_reason(one, decider) for one in judged]
 
 
 def static_catalog(req: CatalogRequest) -> ActionCatalog:
-    """Return the schema's own list with every action available, for runtimes without a projector (INT-15.5)."""
+    """Return all actions of a schema as available, without a projector (INT-15.5)."""
     return catalog_of(req, [(action, AVAILABLE, "") for action in req.actions])
 
 
 def pruned(judged: Iterable[Judged], pruning: Pruning) -> list[Judged]:
-    """Return what stays in a catalog, in its order: what is dropped goes first, then it is sorted, then cut."""
+    """Return the actions of a catalog: filter first, then sort, then apply the limit."""
     kept = [one for one in judged if pruning.keeps(one[1].status)]
     if pruning.sort == "type_lex":
         kept.sort(key=_by_type)
@@ -253,9 +254,12 @@ def _by_type(judged: Judged) -> Any:
 
 
 def catalog_of(req: CatalogRequest, judged: Iterable[Judged]) -> ActionCatalog:
-    """Return the catalog of actions that were judged already."""
+    """Return the catalog of actions that are already judged."""
     kept = pruned(judged, req.pruning)
-    entries = [{"type": action.type, "status": told.status, "reason": told.reason} for action, told, _ in kept]
+    entries = [
+        {"type": action.type, "status": availability.status, "reason": availability.reason}
+        for action, availability, _ in kept
+    ]
     named = catalog_hash(req.schema_hash, entries, req.pruning.to_wire())
     show = _shower(SHOWN[req.mode])
     return ActionCatalog(req.schema_hash, named, tuple(show(*one) for one in kept))
@@ -264,10 +268,10 @@ def catalog_of(req: CatalogRequest, judged: Iterable[Judged]) -> ActionCatalog:
 def _shower(fields: frozenset[str]) -> Callable[[ActionDescriptor, Availability, str], ProjectedAction]:
     described, why_shown = "description" in fields, "why" in fields
 
-    def show(action: ActionDescriptor, told: Availability, why: str) -> ProjectedAction:
-        if why_shown and why and told.status == "unavailable":
-            told = Availability("unavailable", why)
+    def show(action: ActionDescriptor, availability: Availability, why: str) -> ProjectedAction:
+        if why_shown and why and availability.status == "unavailable":
+            availability = Availability("unavailable", why)
         description = action.description if described else None
-        return ProjectedAction(action.type, told, action.label, description, action.input_schema)
+        return ProjectedAction(action.type, availability, action.label, description, action.input_schema)
 
     return show

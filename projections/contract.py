@@ -1,13 +1,13 @@
-"""What a projection is given and how it is asked (intent specification 7.1, 9-11).
+"""Contract of projections: their request, and how they are called.
 
-A projection is a weak interpreter. From what happened outside, who acts, and a read-only view of one state,
-it selects a command or nothing. It decides no policy, changes nothing and reaches nothing outside of its
-request; equal requests give equal results.
+A projection is a weak interpreter. From a source event, an actor, and a read-only view of one state, it selects an
+intent or none. It decides no policy, changes nothing and reads nothing outside of its request; equal requests give
+equal results. Source: intent specification 7.1, 9-11.
 
-What it is given is the same whichever way it came. Numbers have their canonical form, the members of the
-payload and of the actor's meta stand in canonical order, and there is no time of occurrence (INT-11.3). So a
-result can be performed again from its record. Members of the snapshot keep the order in which they were
-written, which is not part of the state. A result must not depend on it; ``projections.purity.guard`` finds out.
+A live request equals the request that a recheck reads from the record: numbers have their canonical form, the members
+of the payload and of the actor's meta are in canonical order, and the time of occurrence is removed (INT-11.3). Members
+of the snapshot keep the order in which they were written, which is not part of the state. A result must not depend on
+that order; ``projections.purity.guard`` detects it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, get_args
 
-from projections.purity.calling import MUTATION, guarded_call
+from projections.purity.guarded_call import MUTATION, guarded_call
 from projections.results import Answer, ProjectionResult, read_result
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
@@ -41,28 +41,28 @@ __all__ = [
 ]
 
 ROUTER: Final = "router"
-"""Stands in records for the router itself, where several projections or none were asked and none selected."""
+"""Id of the router in records, where no projection or several were called and none selected an intent."""
 
 SOURCE_KINDS: Final[frozenset[SourceKind]] = frozenset(get_args(SourceKind))
 """Every kind of source event."""
 
 
 Accepts = Callable[[SourceEvent], bool]
-"""Tells whether a projection is to be asked about a source event; as pure as the projection itself."""
+"""Predicate that selects the source events of a projection; as pure as the projection itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectionRequest:
-    """All that a projection sees (INT-7.1, INT-10.1); nothing in it can be changed.
+    """Immutable input of a projection (INT-7.1, INT-10.1).
 
     Args:
         schema_hash: the schema in force.
-        snapshot: data and computed values; plain ones are frozen here.
-        actor: who acts.
-        source: what happened; ``occurred_at`` is taken out here (INT-11.3).
+        snapshot: data and computed values; plain values are frozen here.
+        actor: the acting actor.
+        source: the source event; ``occurred_at`` is removed here (INT-11.3).
 
     Raises:
-        RefusedError: ``NOT_CANONICAL`` for a snapshot that is no JSON.
+        RefusedError: ``NOT_CANONICAL`` for a snapshot that is not JSON.
     """
 
     schema_hash: str
@@ -90,19 +90,19 @@ class ProjectionRequest:
 
 
 class Projection(Protocol):
-    """Maps a request to an intent or to nothing (INT-7.1).
+    """Function from a request to an intent or to none (INT-7.1).
 
-    It may also have ``sources`` (kinds of source events), ``accepts(source)`` and ``priority``, which say
-    when it is asked; see ``projections.registry``.
+    It may also have ``sources`` (kinds of source events), ``accepts(source)`` and ``priority``, which decide when it is
+    called; see ``projections.registry``.
     """
 
     @property
     def projection_id(self) -> str:
-        """The name under which it is recorded; it stays the same for good."""
+        """The name under which it is recorded; it must never change."""
         ...
 
     def project(self, req: ProjectionRequest, /) -> Answer:
-        """Return the intent to select, or nothing; pure."""
+        """Return the intent to select, or none; pure."""
         ...
 
 
@@ -111,14 +111,14 @@ Function = Callable[[ProjectionRequest], Answer]
 
 @dataclass(frozen=True, slots=True)
 class FunctionProjection:
-    """A projection made from a function by ``@projection``; calling it asks it.
+    """A projection made from a function by ``@projection``; callable.
 
     Args:
         projection_id: its name in records.
-        function: what is asked.
-        sources: the kinds of source events it is asked about; None is every kind.
-        accepts: which of those; None is all.
-        priority: the higher it is, the earlier it is asked.
+        function: the function that is called.
+        sources: the kinds of source events that it receives; None is every kind.
+        accepts: filter of those events; None is all.
+        priority: projections with a higher priority are called first.
     """
 
     projection_id: str
@@ -132,11 +132,11 @@ class FunctionProjection:
         _refuse_deferred(self.projection_id, self.function)
 
     def project(self, req: ProjectionRequest) -> Answer:
-        """Return what the function answers."""
+        """Return the answer of the function."""
         return self.function(req)
 
     def __call__(self, req: ProjectionRequest) -> ProjectionResult:
-        """Return the function's result; see ``ask`` for what is refused."""
+        """Return the function's result; see ``ask`` for refusals."""
         return ask(self, req)
 
 
@@ -150,10 +150,10 @@ def projection(
     """Make a projection from a function of one request.
 
     Args:
-        projection_id: its name in records; never changes its meaning.
-        sources: the kinds of source events it is asked about; None is every kind.
-        accepts: which of those; None is all.
-        priority: the higher it is, the earlier it is asked; equal ones are asked in the order of their ids.
+        projection_id: its name in records; must never change its meaning.
+        sources: the kinds of source events that it receives; None is every kind.
+        accepts: filter of those events; None is all.
+        priority: projections with a higher priority are called first; equal ones in the order of their ids.
 
     Raises:
         RefusedError: ``INVALID_PROJECTION`` for a bad id, unknown kinds, or a function that is a coroutine or
@@ -171,40 +171,40 @@ _NO_TIME_LIMIT: Final = TimeLimit()
 
 
 def ask(asked: Projection, req: ProjectionRequest, *, time_limit: TimeLimit = _NO_TIME_LIMIT) -> ProjectionResult:
-    """Ask a projection once, under guard, and read its answer.
+    """Call a projection once, under guard, and read its answer.
 
     Args:
         asked: the projection.
-        req: all that it sees.
-        time_limit: how long it may take.
+        req: its input.
+        time_limit: limit of the call.
 
     Raises:
-        RefusedError: ``PROJECTION_IMPURE`` when it reaches the clock, chance, the network, files or anything else
-            outside of its request, ``PROJECTION_FAILED`` when it raises, ``PROJECTION_TIMED_OUT`` when it takes too
-            long, ``INVALID_PROJECTION_RESULT`` when its answer is none; all name it.
+        RefusedError: ``PROJECTION_IMPURE`` when it reads the clock, randomness, the network, files or anything else
+            outside of its request, ``PROJECTION_FAILED`` when it raises, ``PROJECTION_TIMED_OUT`` when it exceeds the
+            limit, ``INVALID_PROJECTION_RESULT`` when its answer is not a result; each with the id of the projection.
     """
     answer = guarded_call(asked.projection_id, lambda: asked.project(req), time_limit, but=frozenset({MUTATION}))
     return read_result(asked.projection_id, answer)
 
 
 def check_projection_id(projection_id: Any) -> None:
-    """Refuse an id that no projection may have.
+    """Raise for an invalid projection id.
 
     Raises:
-        RefusedError: ``INVALID_PROJECTION`` for anything but a printable text of at most ``MAX_ID_LENGTH``
-            characters, and for the names that mark direct production, intents stated outright, and the router.
+        RefusedError: ``INVALID_PROJECTION`` for anything other than a printable string of at most ``MAX_ID_LENGTH``
+            characters, and for the reserved names of direct production, of intents from the API, and of the router.
     """
     fault = None
     if not isinstance(projection_id, str) or not projection_id.strip() or not projection_id.isprintable():
-        fault = "is no id: use a printable text"
+        fault = "is not a valid id: use a printable string"
     elif len(projection_id) > MAX_ID_LENGTH:
         fault = f"has {len(projection_id)} characters; the limit is {MAX_ID_LENGTH}"
     elif projection_id.startswith(DIRECT_PREFIX):
         fault = f"begins with {DIRECT_PREFIX!r}, which marks intents that no projection produced (SD-1)"
     elif projection_id == API_ORIGIN:
-        fault = "marks intents that a caller states outright"
+        fault = "is reserved for intents that a caller submits itself"
     elif projection_id == ROUTER:
-        fault = "is the router's own name in records"
+        fault = "is reserved for the router in records"
     if fault is not None:
         shown = repr(projection_id)[:80]
         raise RefusedError("INVALID_PROJECTION", f"The projection id {shown} {fault}.", projection=shown)
@@ -214,21 +214,21 @@ def check_sources(projection_id: str, sources: Iterable[Any]) -> frozenset[Sourc
     """Return the kinds of source events as a set.
 
     Raises:
-        RefusedError: ``INVALID_PROJECTION`` for an unknown kind, and for a bare text.
+        RefusedError: ``INVALID_PROJECTION`` for an unknown kind, and for a string in place of a collection.
     """
     kinds = frozenset([sources] if isinstance(sources, str) else sources)
     if isinstance(sources, str) or not kinds <= SOURCE_KINDS:
         raise RefusedError(
             "INVALID_PROJECTION",
-            f"The projection {projection_id!r} wants events of kind {', '.join(sorted(map(repr, kinds)))}; "
-            f"give a collection out of {', '.join(sorted(SOURCE_KINDS))}.",
+            f"The projection {projection_id!r} declares sources {', '.join(sorted(map(repr, kinds)))}; "
+            f"declare a collection of {', '.join(sorted(SOURCE_KINDS))}.",
             projection=projection_id,
         )
     return kinds
 
 
 def in_canonical_order(value: Any) -> Any:
-    """Return a frozen value whose members stand in the order in which a log gives them back (RFC 8785)."""
+    """Return a frozen value with its members in canonical order (RFC 8785)."""
     if isinstance(value, dict):
         return freeze({key: in_canonical_order(value[key]) for key in sorted(value, key=utf16_key)})
     if isinstance(value, list):
@@ -237,7 +237,7 @@ def in_canonical_order(value: Any) -> Any:
 
 
 def _refuse_deferred(projection_id: str, function: Any) -> None:
-    """Refuse functions that only begin when they are called: what they do later, no request holds."""
+    """Raise for coroutine functions and generators, which run after the call."""
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or not callable(function):
         raise RefusedError(
             "INVALID_PROJECTION",

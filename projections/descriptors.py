@@ -1,7 +1,7 @@
-"""What a catalog is made from: the actions of a schema, each with what it takes and when it is available.
+"""Action descriptors: the actions of a schema with input and availability.
 
-A descriptor may come from a domain, or in its wire form from elsewhere (intent specification 3.4). An expression in it
-is looked at and compiled once, when the descriptor is made. For this room's catalogs and whoever asks for one.
+A descriptor is made from a domain or read from its wire form (intent specification 3.4). Its expression is checked and
+compiled once, when the descriptor is made. Used by catalogs and their callers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from world.model.canonical_json import utf16_key
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.value import Identifier, Json, Text, Value
 
-__all__ = ["ActionDescriptor", "descriptors_of", "not_at_hand"]
+__all__ = ["ActionDescriptor", "descriptors_of", "missing_function"]
 
 
 class _Wire(Value, title="ActionDescriptor"):
@@ -34,18 +34,18 @@ class _Wire(Value, title="ActionDescriptor"):
 
 @dataclass(frozen=True, slots=True)
 class ActionDescriptor:
-    """One action of a schema, as a catalog is asked about it (INT-3.4).
+    """One action of a schema as input of a catalog (INT-3.4).
 
     Args:
         type: the intent type.
         label: a short name for people.
         description: for people and models.
-        input_schema: JSON Schema of the input; None says nothing about it.
+        input_schema: JSON Schema of the input; None if unknown.
         available: an availability expression, a ``LocalPredicate``, or None for always.
 
     Raises:
-        RefusedError: ``NOT_CANONICAL`` for a type, a schema or an expression that is no JSON; ``INVALID_VALUE`` for a
-            schema that is none.
+        RefusedError: ``NOT_CANONICAL`` for a type, a schema or an expression that is not JSON; ``INVALID_VALUE`` for a
+            schema that is not a JSON Schema.
     """
 
     type: str
@@ -71,25 +71,23 @@ class ActionDescriptor:
 
     @classmethod
     def read(cls, given: Any, path: str = "$") -> ActionDescriptor:
-        """Return the descriptor that a mapping in wire form describes.
+        """Read a descriptor from its wire form.
 
-        In the same process ``available`` may be ``{"kind": "fn", "evaluate": function}``; from elsewhere no function
-        can come.
+        In the same process ``available`` may be ``{"kind": "fn", "evaluate": function}``.
 
         Raises:
-            RefusedError: ``INVALID_VALUE`` with the faulty fields; ``LOCAL_PREDICATE`` for a function that did not come
-                along.
+            RefusedError: ``INVALID_VALUE`` with the faulty fields; ``LOCAL_PREDICATE`` where the function is missing.
         """
         available = given.get("available") if isinstance(given, Mapping) else None
         if not isinstance(available, Mapping) or available.get("kind") != "fn":
-            told = _Wire.read(given, path)
-            return cls(told.type, told.label, told.description, told.input_schema, told.available)
-        told = _Wire.read({name: value for name, value in given.items() if name != "available"}, path)
+            wire = _Wire.read(given, path)
+            return cls(wire.type, wire.label, wire.description, wire.input_schema, wire.available)
+        wire = _Wire.read({name: value for name, value in given.items() if name != "available"}, path)
         evaluate = available.get("evaluate")
         if not callable(evaluate):
-            raise _left_behind(told.type)
+            raise _not_portable(wire.type)
         local = LocalPredicate(evaluate, _name_of(evaluate))
-        return cls(told.type, told.label, told.description, told.input_schema, local)
+        return cls(wire.type, wire.label, wire.description, wire.input_schema, local)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the wire form; absent fields are left out.
@@ -98,7 +96,7 @@ class ActionDescriptor:
             RefusedError: ``LOCAL_PREDICATE`` where the predicate is a function of this process (INT-3.4b).
         """
         if isinstance(self.available, LocalPredicate):
-            raise _left_behind(self.type)
+            raise _not_portable(self.type)
         wire = {
             "type": self.type,
             "label": self.label,
@@ -109,10 +107,10 @@ class ActionDescriptor:
         return {name: value for name, value in wire.items() if value is not None}
 
 
-def _left_behind(action: str) -> RefusedError:
+def _not_portable(action: str) -> RefusedError:
     return RefusedError(
         "LOCAL_PREDICATE",
-        f"The predicate of {action!r} is a Python function, which does not cross from one process to another; send an "
+        f"The predicate of {action!r} is a Python function, which cannot be sent to another process; send an "
         "availability expression, or the catalog itself.",
         action=action,
     )
@@ -122,21 +120,21 @@ def _name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
-def not_at_hand(_context: AvailabilityContext) -> None:
-    """Stand in for a local predicate whose function is not at hand: it decides nothing."""
+def missing_function(_context: AvailabilityContext) -> None:
+    """Placeholder of a local predicate whose function is missing; decides nothing."""
 
 
 def descriptors_of(
     domain: Domain | DomainSchema, local: Mapping[str, LocalPredicate] = FrozenDict()
 ) -> tuple[ActionDescriptor, ...]:
-    """Return the descriptors of all actions, in the order of the schema, whose members stand in canonical order.
+    """Return the descriptors of all actions, in the canonical order of the schema.
 
     Args:
-        domain: with its Python functions, or the schema alone; then the constraints of pydantic models are not known.
-        local: for a schema alone: predicates by action that no schema can hold.
+        domain: a domain with its Python functions, or a schema, which lacks the constraints of pydantic models.
+        local: predicates that are Python functions, by action; used with a schema only.
     """
     schema, functions = (domain.schema, domain) if isinstance(domain, Domain) else (domain, None)
-    found = []
+    descriptors = []
     for name, action in schema.actions.items():
         model = None if functions is None else functions.input_model(name)
         taken = action.spec.get("input")
@@ -145,6 +143,6 @@ def descriptors_of(
         else:
             shown = None if taken is None else schema_of_field(taken)
         function = local.get(name) if functions is None else functions.local_predicate(name)
-        told = action.spec.get("label"), action.spec.get("description")
-        found.append(ActionDescriptor(name, *told, shown, action.available if function is None else function))
-    return tuple(found)
+        texts = action.spec.get("label"), action.spec.get("description")
+        descriptors.append(ActionDescriptor(name, *texts, shown, action.available if function is None else function))
+    return tuple(descriptors)

@@ -1,7 +1,7 @@
-"""What an action takes, as JSON Schema: for forms and for the tools of language models (INT-3.4c).
+"""JSON Schemas of action inputs, for forms and tools (INT-3.4c).
 
-Whatever fits such a schema passes the core's own check of the input. The schema is the narrower of the two in one
-respect: an optional field is left out, never given as null. For other modules of this room.
+Every value that is valid under such a schema passes the core's own check of the input. The schema is stricter in one
+respect: an optional field is omitted, never null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SINGLE: Final = ("items", "not", "propertyNames")
 
 
 def schema_of_field(spec: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the JSON Schema of a portable field spec; of None, which takes anything, the empty one."""
+    """Return the JSON Schema of a portable field spec; empty for None (any value)."""
     if spec is None:
         return {}
     kind = spec["type"]
@@ -42,13 +42,13 @@ def schema_of_field(spec: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def schema_of_model(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a pydantic model, with its descriptions and constraints and without made-up titles."""
+    """Return the JSON Schema of a pydantic model without generated titles."""
     schema: dict[str, Any] = _tidied(model.model_json_schema(by_alias=True, mode="validation"))
     return schema
 
 
 def _tidied(schema: Any) -> Any:
-    """Return a schema without titles, its objects closed as the core closes them; names of properties stay."""
+    """Return a schema without titles and with closed objects, as in the core."""
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if key != "title"}

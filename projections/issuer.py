@@ -1,7 +1,7 @@
-"""From a body to one attempt at it (intent specification 7.2).
+"""Issuer: makes an intent instance from a body (intent specification 7.2).
 
-The issuer gives identity and nothing else, that is a new intentId, the intentKey that follows from the body,
-and the origin. Equal requests give equal keys and origins and, on purpose, different ids (INT-11.2).
+The issuer only assigns identity: a new intentId, the intentKey that is derived from the body, and the origin. Equal
+requests give equal keys and origins but different ids (INT-11.2).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["IssueRequest", "Issuer"]
 
 @dataclass(frozen=True, slots=True)
 class IssueRequest:
-    """What an instance is made of.
+    """Input of the issuer.
 
     Args:
         schema_hash: the schema in force; part of the meaning.
-        projection_id: what produced the body.
-        actor: who is responsible.
-        source: what triggered it.
-        body: what is wanted; it is carried on as it is.
-        note: for people; never part of the meaning.
+        projection_id: the projection that produced the body.
+        actor: the responsible actor.
+        source: the source event.
+        body: the intent's body; passed on unchanged.
+        note: a remark for people; never part of the meaning.
 
     Raises:
-        RefusedError: ``INVALID_ISSUE`` for an empty schema hash or a body that is no IntentBody.
+        RefusedError: ``INVALID_ISSUE`` for an empty schema hash or a body that is not an IntentBody.
     """
 
     schema_hash: str
@@ -42,7 +42,7 @@ class IssueRequest:
 
     def __post_init__(self) -> None:
         if not isinstance(self.schema_hash, str) or not self.schema_hash:
-            raise RefusedError("INVALID_ISSUE", "An intent is issued under a schema: give its hash.")
+            raise RefusedError("INVALID_ISSUE", "The schema hash is empty; give the hash of the schema in force.")
         if not isinstance(self.body, IntentBody):
             raise RefusedError(
                 "INVALID_ISSUE",
@@ -53,17 +53,17 @@ class IssueRequest:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Makes intent instances; the only thing here that takes fresh ids."""
+    """Makes intent instances; the only part of this package that takes new ids."""
 
     ids: IdSource
 
     def issue(self, req: IssueRequest) -> IntentInstance:
-        """Return a new, frozen attempt at a body (INT-7.2a, INV-IS1, INV-IS2, INV-IS4).
+        """Return a new, frozen instance of a body (INT-7.2a, INV-IS1, INV-IS2, INV-IS4).
 
-        The body is the given object itself: nothing of it is changed or added to (INT-7.2b, INV-IS3).
+        The body is the given object itself, unchanged (INT-7.2b, INV-IS3).
 
         Raises:
-            RefusedError: ``INVALID_VALUE`` for a projection id or note that no origin can hold.
+            RefusedError: ``INVALID_VALUE`` for an invalid projection id or note.
         """
         origin = IntentOrigin.read(
             {
@@ -76,6 +76,6 @@ class Issuer:
         return IntentInstance(
             body=req.body,
             intent_id=self.ids.intent_id(),
-            intent_key=req.body.key(req.schema_hash),  # INV-I2, INV-I3: the origin takes no part
+            intent_key=req.body.key(req.schema_hash),  # INV-I2, INV-I3: independent of the origin
             meta=IntentMeta(origin=origin),
         )

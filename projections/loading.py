@@ -1,4 +1,4 @@
-"""Finding projections: by reference, or in installed packages."""
+"""Loading of projections by reference and from installed packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from world.errors import RefusedError
 __all__ = ["ENTRY_POINTS", "find_projections", "load_projections"]
 
 ENTRY_POINTS: Final = "worldprotocol.projections"
-"""The group of entry points by which packages offer projections."""
+"""The entry point group of packages that provide projections."""
 
 
 def find_projections(
@@ -22,20 +22,20 @@ def find_projections(
     *,
     entry_points: bool = True,
     base: Path | None = None,
-    asking: InvocationMode | None = None,
+    invocation_mode: InvocationMode | None = None,
 ) -> ProjectionRegistry:
-    """Return a registry of all projections that are at hand.
+    """Return a registry of the referenced and installed projections.
 
     Args:
         references: ``package.module:attribute`` or ``file.py:attribute``, from the operator.
-        entry_points: whether to take those that installed packages offer, too.
-        base: the folder that relative file names start from; None is the current folder.
-        asking: how they are asked; see ``ProjectionRegistry``.
+        entry_points: whether to add the projections of installed packages.
+        base: the folder of relative file names; None is the current folder.
+        invocation_mode: how they are called; see ``ProjectionRegistry``.
 
     Raises:
         RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``, and what ``ProjectionRegistry.add`` refuses.
     """
-    registry = ProjectionRegistry(asking=asking)
+    registry = ProjectionRegistry(invocation_mode=invocation_mode)
     for name, found in offered(ENTRY_POINTS) if entry_points else ():
         for projection in _several(f"the entry point {name!r}", found):
             registry.add(projection)
@@ -46,10 +46,10 @@ def find_projections(
 
 
 def load_projections(reference: str, *, base: Path | None = None) -> list[Projection]:
-    """Return the projections that a reference names: one, several, or a whole registry.
+    """Return the projections of a reference: one, a collection, or a registry.
 
     Raises:
-        RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_PROJECTION`` where it names something else.
+        RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_PROJECTION`` where it names another object.
     """
     return _several(repr(reference), load_reference(reference, base=base))
 

@@ -1,7 +1,7 @@
-"""Projections, performed again from their record (intent specification 12; design section 1).
+"""Recheck of projections from their records (intent specification 12).
 
-The projections that were asked then are asked again, in the order of then, with the recorded actor and source
-and the view of the recorded world. Projections that came later play no part.
+The recorded projections are called again, in the recorded order, with the recorded actor and source and the view of the
+recorded world. Projections that were added later are not called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["recheck_projection"]
 def recheck_projection(
     registry: ProjectionRegistry, recorded: ProjectionRecorded, view: SnapshotView
 ) -> DivergenceError | None:
-    """Perform a projection again and compare what comes of it with the record.
+    """Repeat a projection and compare its result with the record.
 
     Args:
         registry: has the projections.
@@ -34,51 +34,51 @@ def recheck_projection(
 
     Returns:
         None where everything agrees; otherwise the first difference, with ``record``, ``what``, ``recorded``
-        and ``computed`` in its details: ``CANNOT_RECHECK`` where a projection is not at hand,
-        ``PROJECTION_DIVERGED`` for the rest.
+        and ``computed`` in its details: ``CANNOT_RECHECK`` where a projection is not registered,
+        ``PROJECTION_DIVERGED`` for all others.
 
     Raises:
-        DamagedLogError: ``BAD_RECORD`` where the record is none.
+        DamagedLogError: ``BAD_RECORD`` where the record is invalid.
     """
-    told = ProjectionRecord.from_event(recorded)
+    record = ProjectionRecord.from_event(recorded)
     missing = [name for name in recorded.considered if name not in registry]
     if missing:
         return DivergenceError(
             "CANNOT_RECHECK",
-            f"Cannot recheck record {recorded.record_id}: projection {missing[0]} is not at hand.",
+            f"Cannot recheck record {recorded.record_id}: projection {missing[0]} is not registered; register it.",
             record=recorded.record_id,
             projection=missing[0],
         )
-    request = ProjectionRequest(recorded.schema_hash, view, told.actor, told.source)
+    request = ProjectionRequest(recorded.schema_hash, view, record.actor, record.source)
     try:
-        routed = registry.route_among(recorded.considered, request, asking=_asking(registry, told))
+        routed = registry.route_among(recorded.considered, request, invocation_mode=_invocation_mode(registry, record))
     except RefusedError as refused:
-        found = routed_refusal(refused) if is_refusal(told.result) else None
-        if found is None:
+        repeated = routed_refusal(refused) if is_refusal(record.result) else None
+        if repeated is None:
             return _diverged(recorded, "the result", recorded.result, refused.message)
-        routed = found
-    for what, then, now in _comparisons(recorded, told, routed):
+        routed = repeated
+    for what, then, now in _comparisons(recorded, record, routed):
         if canonical_bytes(then) != canonical_bytes(now):
             return _diverged(recorded, what, then, now)
     return None
 
 
-def _asking(registry: ProjectionRegistry, told: ProjectionRecord) -> InvocationMode:
-    """Return how projections are asked again: as the record says, whatever guard there was when it was made.
+def _invocation_mode(registry: ProjectionRegistry, record: ProjectionRecord) -> InvocationMode:
+    """Return the invocation mode of a recheck.
 
-    A record of a refusal needs the guard that refused. Any other says what came of the projections, and its log may be
-    older than the guard: what they answer counts. A registry that asks twice does so here, too.
+    A record of a refusal needs the guard that refused. Other records need only the answers, and their log may be older
+    than the guard. A registry that calls each projection twice does so here, too.
     """
-    if isinstance(registry.asking, Guard):
-        return registry.asking
-    return (Once if is_refusal(told.result) else UnsafeUnguarded)(registry.asking.time_limit)
+    if isinstance(registry.invocation_mode, Guard):
+        return registry.invocation_mode
+    return (Once if is_refusal(record.result) else UnsafeUnguarded)(registry.invocation_mode.time_limit)
 
 
 def _comparisons(
-    recorded: ProjectionRecorded, told: ProjectionRecord, routed: Routed
+    recorded: ProjectionRecorded, record: ProjectionRecord, routed: Routed
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what is compared, what was recorded and what was computed now."""
-    yield "the result", told.result.to_wire(), routed.result.to_wire()
+    """Yield a name, the recorded value and the computed value of each comparison."""
+    yield "the result", record.result.to_wire(), routed.result.to_wire()
     yield "which projections were asked", recorded.considered, list(routed.considered)
     yield "which projection answered", recorded.projection_id, routed.recorded_as
     if recorded.intent_key is not None:
@@ -90,7 +90,7 @@ def _diverged(recorded: ProjectionRecorded, what: str, then: Any, now: Any) -> D
     return DivergenceError(
         "PROJECTION_DIVERGED",
         f"The projection of record {recorded.record_id} gives another result than its record: {what} was "
-        f"{_told(then)} and is now {_told(now)}.",
+        f"{_shown(then)} and is now {_shown(now)}.",
         record=recorded.record_id,
         projection=recorded.projection_id,
         what=what,
@@ -99,6 +99,6 @@ def _diverged(recorded: ProjectionRecorded, what: str, then: Any, now: Any) -> D
     )
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else canonical_text(value)
     return text.rstrip(".") if len(text) <= 200 else text[:200] + "..."

@@ -1,7 +1,8 @@
-"""What is written down about a projection (intent specification 12).
+"""Records of projections in the log (intent specification 12).
 
-Intents and reasons are always recorded; nothing without a reason is noise and is left out. That a projection was found
-impure is recorded as nothing with the refusal as its reason. A record is an event of the log and changes no state.
+Selected intents and results with a reason are recorded; a result without intent and reason is not. An impure projection
+is recorded as a result without intent, with the refusal as its reason. A record is an event of the log and changes no
+state.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from projections.purity.calling import IMPURE
+from projections.purity.guarded_call import IMPURE
 from projections.registry import Routed
 from projections.results import NoIntent, ProjectionResult, Select, read_result
 from world.errors import DamagedLogError, RefusedError
@@ -18,50 +19,61 @@ from world.model.actor import ActorRef
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent
 
-__all__ = ["ProjectionRecord", "is_refusal", "record_of", "routed_refusal", "worth_recording"]
+__all__ = ["ProjectionRecord", "RecordContext", "is_refusal", "record_of", "routed_refusal", "worth_recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordContext:
+    """Id, time and input of a projection record.
+
+    Args:
+        record_id: id of the record.
+        at: the record's time, ms since 1970.
+        actor: the acting actor.
+        source: the source event, with its time of occurrence.
+        schema_hash: the schema that was in force.
+        world_id: the world whose snapshot was read.
+    """
+
+    record_id: str
+    at: int
+    actor: ActorRef
+    source: SourceEvent
+    schema_hash: str
+    world_id: str
 
 
 def worth_recording(result: ProjectionResult) -> bool:
-    """Tell whether a result belongs in the log: every one but nothing without a reason (INT-12.1)."""
+    """Return whether a result has an intent or a reason, and is recorded (INT-12.1)."""
     return not isinstance(result, NoIntent) or result.reason is not None
 
 
 def record_of(
     routed: Routed,
+    context: RecordContext,
     *,
-    record_id: str,
-    at: int,
-    actor: ActorRef,
-    source: SourceEvent,
-    schema_hash: str,
-    world_id: str,
     intent: IntentInstance | None = None,
     proposal_id: str | None = None,
 ) -> ProjectionRecorded | None:
-    """Return the event that records what came of a source event; None where nothing is worth recording.
+    """Return the event that records a projection; None where nothing is recorded.
 
     Args:
-        routed: what the projections answered.
-        record_id: id for the record.
-        at: the record's time, ms since 1970.
-        actor: who acted.
-        source: what happened, with its time of occurrence.
-        schema_hash: the schema that was in force.
-        world_id: the world whose snapshot was read.
-        intent: what was issued, where it was.
-        proposal_id: the proposal it became, where it did.
+        routed: the result of the projections.
+        context: id, time and input of the record.
+        intent: the issued intent, if any.
+        proposal_id: its proposal, if any.
     """
     if not worth_recording(routed.result):
         return None
     return ProjectionRecorded(
-        at=at,
-        record_id=record_id,
+        at=context.at,
+        record_id=context.record_id,
         projection_id=routed.recorded_as,
         considered=list(routed.considered),
-        actor=actor.to_wire(),
-        source=source.to_wire(),
-        schema_hash=schema_hash,
-        world_id=world_id,
+        actor=context.actor.to_wire(),
+        source=context.source.to_wire(),
+        schema_hash=context.schema_hash,
+        world_id=context.world_id,
         result=routed.result.to_wire(),
         proposal_id=proposal_id,
         intent_id=None if intent is None else intent.intent_id,
@@ -70,13 +82,13 @@ def record_of(
 
 
 def routed_refusal(refused: RefusedError) -> Routed | None:
-    """Return what is recorded of a projection that was found impure: nothing selected, and the refusal as the reason.
+    """Return the recorded result of an impure projection, with the refusal as reason.
 
     Args:
-        refused: what asking the projections refused.
+        refused: the refusal of the call.
 
     Returns:
-        None for every other refusal: no record is made of it.
+        None for every other refusal, which is not recorded.
     """
     if refused.code != IMPURE:
         return None
@@ -85,7 +97,7 @@ def routed_refusal(refused: RefusedError) -> Routed | None:
 
 
 def is_refusal(result: ProjectionResult) -> bool:
-    """Tell whether a recorded result is the refusal of an impure projection."""
+    """Return whether a recorded result is the refusal of an impure projection."""
     return isinstance(result, NoIntent) and (result.reason or "").startswith(f"{IMPURE}: ")
 
 
@@ -94,15 +106,15 @@ class ProjectionRecord:
     """A record in the specification's shape (INT-12.2).
 
     Args:
-        record_id: names the record.
+        record_id: id of the record.
         created_at: ms since 1970.
-        projection_id: who answered.
-        actor: who acted.
-        source: what happened.
-        result: what was selected.
+        projection_id: the projection that answered, or the router.
+        actor: the acting actor.
+        source: the source event.
+        result: the selected intent, or none.
         snapshot_version: height of the world that was read, where it is known.
-        intent_id: of what was issued.
-        intent_key: of what was issued.
+        intent_id: id of the issued intent.
+        intent_key: key of the issued intent.
     """
 
     record_id: str
@@ -120,7 +132,7 @@ class ProjectionRecord:
         """Read a record from its event in the log.
 
         Raises:
-            DamagedLogError: ``BAD_RECORD`` where actor, source or result are not what they must be.
+            DamagedLogError: ``BAD_RECORD`` where actor, source or result are invalid.
         """
         try:
             actor, source = ActorRef.read(event.actor), SourceEvent.read(event.source)
@@ -128,7 +140,7 @@ class ProjectionRecord:
         except RefusedError as refused:
             raise DamagedLogError(
                 "BAD_RECORD",
-                f"The projection record {event.record_id} holds what no record may hold: {refused.message}",
+                f"The projection record {event.record_id} is invalid: {refused.message}",
                 record=event.record_id,
             ) from None
         return cls(

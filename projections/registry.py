@@ -1,9 +1,9 @@
-"""Which projections there are, and which of them answers (intent specification 7.1).
+"""Registry of projections and routing of source events.
 
-Projections are asked one after the other until one selects an intent: higher ``priority`` first, equal ones
-in the order of their ids (UTF-16 code units), whatever order they were registered in. A projection is asked
-only about source events whose kind is among its ``sources`` and which its ``accepts`` takes. So who answers
-depends on the request and on which projections there are, and on nothing else.
+Projections are called one after the other until one selects an intent: higher ``priority`` first, equal ones in the
+order of their ids (UTF-16 code units), independent of the order of registration. A projection receives only source
+events whose kind is among its ``sources`` and which its ``accepts`` accepts. The result depends only on the request and
+the registered projections. Source: intent specification 7.1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from projections.contract import (
     check_projection_id,
     check_sources,
 )
-from projections.purity.calling import IMPURE, MUTATION, guarded_call
+from projections.purity.guarded_call import IMPURE, MUTATION, guarded_call
 from projections.results import (
     Answer,
     NoIntent,
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A projection and when it is asked; itself a projection."""
+    """A projection with its sources, filter and priority; itself a projection."""
 
     projection: Projection
     projection_id: str
@@ -56,12 +56,12 @@ class Registered:
     priority: int
 
     def project(self, req: ProjectionRequest) -> Answer:
-        """Return what the projection answers."""
+        """Return the answer of the projection."""
         return self.projection.project(req)
 
 
 class InvocationMode(Protocol):
-    """How projections are asked: once under guard, twice (``projections.purity.guard``), or unguarded."""
+    """How projections are called: guarded once, guarded twice, or unguarded."""
 
     @property
     def time_limit(self) -> TimeLimit:
@@ -69,7 +69,7 @@ class InvocationMode(Protocol):
         ...
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
-        """Tell whether a projection wants to be asked about an event."""
+        """Return whether a projection accepts a source event."""
         ...
 
     def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
@@ -78,18 +78,18 @@ class InvocationMode(Protocol):
 
 
 class Once:
-    """Asks each projection once, under guard; what a registry does unless it is told otherwise.
+    """Invocation mode that calls each projection once, under guard; the default.
 
     Args:
         time_limit: for each call.
     """
 
     def __init__(self, time_limit: TimeLimit | None = None) -> None:
-        """Ask without a limit, or with one."""
+        """Create the mode with or without a time limit."""
         self.time_limit = time_limit or TimeLimit()
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
-        """Tell whether a projection wants to be asked about an event.
+        """Return whether a projection accepts a source event.
 
         Raises:
             RefusedError: ``PROJECTION_IMPURE``, ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``,
@@ -102,23 +102,23 @@ class Once:
         return read_acceptance(asked.projection_id, answer)
 
     def project(self, asked: Registered, req: ProjectionRequest) -> ProjectionResult:
-        """Return a projection's result; see ``ask`` for what is refused."""
+        """Return a projection's result; see ``ask`` for refusals."""
         return ask(asked, req, time_limit=self.time_limit)
 
 
 class UnsafeUnguarded:
-    """Asks each projection once, without any guard: what it reaches outside of its request is not found.
+    """Invocation mode that calls each projection once, without purity checks.
 
     Args:
         time_limit: for each call.
     """
 
     def __init__(self, time_limit: TimeLimit | None = None) -> None:
-        """Ask without a limit, or with one."""
+        """Create the mode with or without a time limit."""
         self.time_limit = time_limit or TimeLimit()
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
-        """Tell whether a projection wants to be asked about an event.
+        """Return whether a projection accepts a source event.
 
         Raises:
             RefusedError: ``PROJECTION_FAILED``, ``PROJECTION_TIMED_OUT``, ``INVALID_PROJECTION_RESULT``.
@@ -143,13 +143,13 @@ def read_acceptance(projection_id: str, answer: Any) -> bool:
     """Return the answer of ``accepts``.
 
     Raises:
-        RefusedError: ``INVALID_PROJECTION_RESULT`` for anything but True and False.
+        RefusedError: ``INVALID_PROJECTION_RESULT`` for anything other than True and False.
     """
     if not isinstance(answer, bool):
         raise RefusedError(
             "INVALID_PROJECTION_RESULT",
-            f"The projection {projection_id!r} must accept a source event with True or False, not with "
-            f"{type(answer).__name__}.",
+            f"The projection {projection_id!r} must return True or False from accepts(), not "
+            f"{type(answer).__name__}; correct it.",
             projection=projection_id,
         )
     return answer
@@ -157,12 +157,12 @@ def read_acceptance(projection_id: str, answer: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """What came of asking the projections.
+    """Result of routing a source event.
 
     Args:
-        projection_id: the one that selected the intent; None where none did.
-        considered: those that were asked, in order; the one that answered is the last.
-        result: the intent, or nothing with the reasons of all who gave one.
+        projection_id: the projection that selected the intent; None where none did.
+        considered: the projections that were called, in order; the one that selected is the last.
+        result: the intent, or none with all reasons that were given.
     """
 
     projection_id: str | None
@@ -171,27 +171,29 @@ class Routed:
 
     @property
     def recorded_as(self) -> str:
-        """The projectionId of the record: who answered, the only one asked, or the router for all of them."""
+        """The projectionId of the record: the selecting or only one, or the router."""
         if self.projection_id is not None:
             return self.projection_id
         return self.considered[0] if len(self.considered) == 1 else ROUTER
 
 
 class ProjectionRegistry:
-    """The projections at hand; safe to route from many threads, once it is filled."""
+    """Registered projections; routing is thread-safe once all are registered."""
 
-    def __init__(self, projections: Iterable[Projection] = (), *, asking: InvocationMode | None = None) -> None:
+    def __init__(
+        self, projections: Iterable[Projection] = (), *, invocation_mode: InvocationMode | None = None
+    ) -> None:
         """Register projections.
 
         Args:
             projections: in any order.
-            asking: how they are asked; None is ``Once()``, under guard. ``projections.guard.Guard()`` asks twice,
+            invocation_mode: how they are called; None is ``Once()``, under guard. ``projections.Guard()`` calls twice,
                 ``UnsafeUnguarded()`` has no guard.
 
         Raises:
             RefusedError: see ``add``.
         """
-        self.asking: InvocationMode = asking or Once()
+        self.invocation_mode: InvocationMode = invocation_mode or Once()
         self._known: dict[str, Registered] = {}
         for projection in projections:
             self.add(projection)
@@ -204,32 +206,32 @@ class ProjectionRegistry:
         accepts: Accepts | None = None,
         priority: int | None = None,
     ) -> Registered:
-        """Register one projection; what is not given here is the projection's own choice.
+        """Register one projection; the defaults are the projection's own.
 
         Args:
-            projection: has a ``projection_id`` of its own and ``project``.
-            sources: the kinds of source events it is asked about.
-            accepts: which of those.
-            priority: the higher it is, the earlier it is asked.
+            projection: has a ``projection_id`` and ``project``.
+            sources: the kinds of source events that it receives.
+            accepts: filter of those events.
+            priority: projections with a higher priority are called first.
 
         Raises:
-            RefusedError: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for what is no
-                projection.
+            RefusedError: ``DUPLICATE_PROJECTION`` for an id that is taken; ``INVALID_PROJECTION`` for an object that
+                is not a projection.
         """
         entry = registered(projection, sources, accepts, priority)
         if entry.projection_id in self._known:
             raise RefusedError(
                 "DUPLICATE_PROJECTION",
-                f"Two projections are called {entry.projection_id!r}; an id names one of them for good.",
+                f"Two projections have the id {entry.projection_id!r}; rename one of them.",
                 projection=entry.projection_id,
             )
-        everyone = [*self._known.values(), entry]
-        everyone.sort(key=lambda known: (-known.priority, utf16_key(known.projection_id)))
-        self._known = {known.projection_id: known for known in everyone}
+        entries = [*self._known.values(), entry]
+        entries.sort(key=lambda known: (-known.priority, utf16_key(known.projection_id)))
+        self._known = {known.projection_id: known for known in entries}
         return entry
 
     def __iter__(self) -> Iterator[Registered]:
-        """Yield the projections in the order in which they are asked."""
+        """Yield the projections in the order in which they are called."""
         return iter(tuple(self._known.values()))
 
     def __len__(self) -> int:
@@ -240,50 +242,50 @@ class ProjectionRegistry:
 
     @property
     def projection_ids(self) -> tuple[str, ...]:
-        """The ids of the registered projections, in the order in which they are asked."""
+        """The ids of the registered projections, in the order in which they are called."""
         return tuple(self._known)
 
     def route(self, req: ProjectionRequest) -> Routed:
-        """Ask the projections until one selects an intent.
+        """Call the projections until one selects an intent.
 
         Raises:
-            RefusedError: what asking refuses; no projection behind the one at fault was asked.
+            RefusedError: the errors of a call; no projection after the failing one is called.
         """
-        return self._route(self._known.values(), req, self.asking)
+        return self._route(self._known.values(), req, self.invocation_mode)
 
     def route_among(
-        self, projection_ids: Iterable[str], req: ProjectionRequest, *, asking: InvocationMode | None = None
+        self, projection_ids: Iterable[str], req: ProjectionRequest, *, invocation_mode: InvocationMode | None = None
     ) -> Routed:
-        """Ask these projections only, in this order; for rechecks.
+        """Call only these projections, in this order; for rechecks.
 
         Args:
-            projection_ids: those that are asked.
-            req: what they are asked.
-            asking: how they are asked; None is as the registry asks.
+            projection_ids: the projections to call.
+            req: their input.
+            invocation_mode: how they are called; None is the mode of the registry.
 
         Raises:
-            RefusedError: ``UNKNOWN_PROJECTION``, and what ``route`` refuses.
+            RefusedError: ``UNKNOWN_PROJECTION``, and the errors of ``route``.
         """
         wanted = tuple(projection_ids)
         missing = [name for name in wanted if name not in self._known]
         if missing:
             raise RefusedError(
                 "UNKNOWN_PROJECTION",
-                f"There is no projection {missing[0]!r} at hand.",
+                f"The projection {missing[0]!r} is not registered; register it.",
                 projection=missing[0],
                 known=list(self._known),
             )
-        return self._route((self._known[name] for name in wanted), req, asking or self.asking)
+        return self._route((self._known[name] for name in wanted), req, invocation_mode or self.invocation_mode)
 
-    def _route(self, entries: Iterable[Registered], req: ProjectionRequest, asking: InvocationMode) -> Routed:
+    def _route(self, entries: Iterable[Registered], req: ProjectionRequest, mode: InvocationMode) -> Routed:
         silent: list[tuple[str, NoIntent]] = []
         for entry in entries:
             if entry.sources is not None and req.source.kind not in entry.sources:
                 continue
             try:
-                if not asking.accepts(entry, req.source):
+                if not mode.accepts(entry, req.source):
                     continue
-                result = asking.project(entry, req)
+                result = mode.project(entry, req)
             except RefusedError as refused:
                 if refused.code != IMPURE:
                     raise
@@ -297,7 +299,7 @@ class ProjectionRegistry:
 
 
 def _joined(silent: list[tuple[str, NoIntent]], kind: SourceKind) -> NoIntent:
-    """Return the one nothing that several of them come to."""
+    """Return the combined result of projections that selected no intent."""
     if not silent:
         return NoIntent(f"no projection takes this event of kind {kind}")
     if len(silent) == 1:
@@ -312,18 +314,18 @@ def registered(
     accepts: Accepts | None = None,
     priority: int | None = None,
 ) -> Registered:
-    """Return a projection with when it is asked: what is given here, otherwise what it says itself.
+    """Return a projection with its options; the defaults are the projection's own.
 
     Raises:
-        RefusedError: ``INVALID_PROJECTION`` for what is no projection.
+        RefusedError: ``INVALID_PROJECTION`` for an object that is not a projection.
     """
     if isinstance(projection, Registered):
         projection = projection.projection
     if isinstance(projection, type) or not callable(getattr(projection, "project", None)):
         raise RefusedError(
             "INVALID_PROJECTION",
-            f"{repr(projection)[:80]} is no projection: it needs a projection_id and project(request). Mark "
-            "a function with @projection(id), and give an object in place of its class.",
+            f"{repr(projection)[:80]} is not a projection: it needs a projection_id and project(request). Decorate "
+            "a function with @projection(id), or pass an instance in place of its class.",
         )
     name = getattr(projection, "projection_id", None)
     check_projection_id(name)
@@ -331,7 +333,9 @@ def registered(
     wanted = getattr(projection, "sources", None) if sources is None else sources
     chosen = getattr(projection, "priority", 0) if priority is None else priority
     if isinstance(chosen, bool) or not isinstance(chosen, int):
-        raise RefusedError("INVALID_PROJECTION", f"The priority of projection {name!r} is no integer.", projection=name)
+        raise RefusedError(
+            "INVALID_PROJECTION", f"The priority of projection {name!r} is not an integer.", projection=name
+        )
     return Registered(
         projection=projection,
         projection_id=name,

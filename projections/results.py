@@ -1,4 +1,4 @@
-"""What a projection may answer, and what is made of it (intent specification 7.1)."""
+"""Answers of projections and how they are read (intent specification 7.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from world.code.time_limit import TimeLimitError
 from world.errors import RefusedError
-from world.model.immutable_json import freeze
+from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentBody
 
 __all__ = [
@@ -42,14 +42,14 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class NoIntent:
-    """The projection selected nothing; ``reason`` says why, for people. A blank reason is none."""
+    """The projection selected no intent; a blank ``reason`` counts as none."""
 
     reason: str | None = None
 
     def __post_init__(self) -> None:
         if self.reason is not None:
             if not isinstance(self.reason, str):
-                raise RefusedError("INVALID_PROJECTION_RESULT", f"A reason is a text, not {_named(self.reason)}.")
+                raise RefusedError("INVALID_PROJECTION_RESULT", f"A reason is a string, not {_named(self.reason)}.")
             object.__setattr__(self, "reason", freeze(self.reason) if self.reason.strip() else None)
 
     @property
@@ -63,25 +63,25 @@ class NoIntent:
 
 
 ProjectionResult = Select | NoIntent
-"""What a projection came to (INT-7.1)."""
+"""Result of a projection (INT-7.1)."""
 
 Answer = Select | NoIntent | IntentBody | Mapping[str, Any] | None
-"""What a projection may return: a result, its wire form, a bare IntentBody, or None for nothing."""
+"""Values that a projection may return: a result, its wire form, an IntentBody, or None for no intent."""
 
 
 def failed(projection_id: str, error: BaseException) -> RefusedError:
-    """Return the refusal of a projection that raised something."""
-    told = f"{type(error).__name__}: {error}".rstrip(".: ")
+    """Return the refusal of a projection that raised an exception."""
+    raised = f"{type(error).__name__}: {error}".rstrip(".: ")
     return RefusedError(
         "PROJECTION_FAILED",
-        f"The projection {projection_id!r} raised {told}.",
+        f"The projection {projection_id!r} raised {raised}.",
         projection=projection_id,
         error=type(error).__name__,
     )
 
 
 def timed_out(projection_id: str, late: TimeLimitError) -> RefusedError:
-    """Return the refusal of a projection that did not end in time."""
+    """Return the refusal of a projection that exceeded its time limit."""
     return RefusedError(
         "PROJECTION_TIMED_OUT",
         f"The projection {projection_id!r} took longer than {late.limit_ms} ms, so nothing was selected or recorded; "
@@ -92,11 +92,11 @@ def timed_out(projection_id: str, late: TimeLimitError) -> RefusedError:
 
 
 def raised_as_refusal(projection_id: str, call: Callable[[], Any]) -> Any:
-    """Return what a call into a projection returns.
+    """Return the result of a call into a projection; its exceptions become refusals.
 
     Raises:
-        RefusedError: ``PROJECTION_FAILED`` for whatever it raises; leaving the program is no answer either.
-            ``PROJECTION_TIMED_OUT`` when it takes longer than it may.
+        RefusedError: ``PROJECTION_FAILED`` for anything that it raises, ``SystemExit`` included;
+            ``PROJECTION_TIMED_OUT`` when it exceeds its time limit.
     """
     try:
         return call()
@@ -110,19 +110,18 @@ def read_result(projection_id: str, answer: Any) -> ProjectionResult:
     """Return the result that a projection's answer means.
 
     Args:
-        projection_id: whose answer it is, for errors.
+        projection_id: the projection, for errors.
         answer: ``Select``, ``NoIntent``, an ``IntentBody``, None, or the wire form of a result.
 
     Raises:
-        RefusedError: ``INVALID_PROJECTION_RESULT`` for anything else, with the path to what is wrong in the wire
-            form.
+        RefusedError: ``INVALID_PROJECTION_RESULT`` for anything else, with the path of the fault in the wire form.
     """
     if isinstance(answer, NoIntent):
         return answer
     if isinstance(answer, Select):
         answer = answer.body
         if not isinstance(answer, IntentBody):
-            raise _no_result(projection_id, f"Selected holds {_named(answer)} in place of an IntentBody")
+            raise _no_result(projection_id, f"Select holds {_named(answer)} in place of an IntentBody")
     if isinstance(answer, IntentBody):
         return Select(answer)
     if answer is None:
@@ -130,7 +129,7 @@ def read_result(projection_id: str, answer: Any) -> ProjectionResult:
     if isinstance(answer, Mapping):
         return _read_wire(projection_id, answer)
     if inspect.iscoroutine(answer):
-        answer.close()  # nobody will await it
+        answer.close()  # it is never awaited
     raise _no_result(projection_id, f"it is {_named(answer)}")
 
 
@@ -145,17 +144,17 @@ def _read_wire(projection_id: str, wire: Mapping[str, Any]) -> ProjectionResult:
     try:
         return NoIntent(wire.get("reason")) if kind == "none" else Select(IntentBody.read(wire.get("body"), "$.body"))
     except RefusedError as refused:
-        raise _no_result(projection_id, refused.message.rstrip("."), **refused.details) from None
+        raise _no_result(projection_id, refused.message.rstrip("."), refused.details) from None
 
 
 def _named(value: Any) -> str:
     return f"{type(value).__name__} {repr(value)[:80]}"
 
 
-def _no_result(projection_id: str, why: str, **details: Any) -> RefusedError:
+def _no_result(projection_id: str, why: str, details: Mapping[str, Any] = FrozenDict()) -> RefusedError:
     return RefusedError(
         "INVALID_PROJECTION_RESULT",
-        f"The projection {projection_id!r} gave no valid answer: {why}. Return None, Nothing(reason), an "
+        f"The projection {projection_id!r} gave no valid answer: {why}. Return None, NoIntent(reason), an "
         'IntentBody, or {"kind": "intent", "body": {...}}.',
         projection=projection_id,
         **details,

@@ -1,12 +1,12 @@
-"""A catalog as tool definitions for language models, and a model's call of a tool as an intent's body.
+"""Tool definitions for language models, and intent bodies from tool calls.
 
-A definition is ``{"name", "description", "input_schema"}``; every vendor's own form is a matter of renaming. Names hold
-``[A-Za-z0-9_-]`` alone, 64 characters at most, and lead back to the action's type: a dot is written ``-``, a hyphen
-``_-``, an underscore ``__``, any other character ``_x``, its code point in hex, ``_``. What would be too long is cut,
-and ends in ``_h`` and the beginning of its SHA-256; then the set's own table leads back.
+A definition is ``{"name", "description", "input_schema"}``; the forms of vendors differ only in names. A tool name has
+at most 64 characters out of ``[A-Za-z0-9_-]`` and encodes the action's type: a dot is written ``-``, a hyphen ``_-``,
+an underscore ``__``, any other character ``_x``, its code point in hex, ``_``. A longer name is truncated and ends in
+``_h`` and the first digits of its SHA-256; the table of the tool set maps it to its action.
 
-A tool takes an object. An action that takes something else is wrapped: its input is the member ``input``.
-Source: intent specification 3.4 and 7.4 (LLM toolsets). For ``worldprotocol`` and whoever serves models.
+The input of a tool is an object. Any other input of an action is wrapped as the member ``input``.
+Source: intent specification 3.4 and 7.4 (LLM toolsets).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from world.model.intent import IntentBody
 __all__ = ["MAX_NAME", "Tool", "ToolSet", "action_type", "tool_name", "tools_of"]
 
 MAX_NAME: Final = 64
-"""Characters in the name of a tool."""
+"""Maximum length of a tool name, in characters."""
 
-_DIGITS: Final = 32  # of the hash in a cut name: 128 bits
+_DIGITS: Final = 32  # of the hash in a truncated name: 128 bits
 _ROOM: Final = MAX_NAME - _DIGITS - len("_h")
-_AS_THEY_ARE: Final = re.compile(r"[A-Za-z0-9]")
+_UNESCAPED: Final = re.compile(r"[A-Za-z0-9]")
 _PIECE: Final = re.compile(r"[A-Za-z0-9]|-|_-|__|_x(?:0|[1-9a-f][0-9a-f]*)_")
 _WRITTEN: Final = {".": "-", "-": "_-", "_": "__"}
 _READ: Final = {written: character for character, written in _WRITTEN.items()}
@@ -37,7 +37,7 @@ _ANYTHING: Final = freeze({"type": "object", "properties": {}})
 
 
 def tool_name(action: str) -> str:
-    """Return the name of an action's tool; different actions have different names."""
+    """Return the tool name of an action; different actions have different names."""
     pieces = [_written(character) for character in action]
     whole = "".join(pieces)
     if len(whole) <= MAX_NAME:
@@ -51,20 +51,20 @@ def tool_name(action: str) -> str:
 
 
 def _written(character: str) -> str:
-    if _AS_THEY_ARE.fullmatch(character):
+    if _UNESCAPED.fullmatch(character):
         return character
     return _WRITTEN.get(character) or f"_x{ord(character):x}_"
 
 
 def action_type(name: str) -> str | None:
-    """Return the action that a tool's name stands for; None for a cut name, and for what is no tool's name."""
+    """Return the action of a tool name; None for a truncated or an invalid name."""
     characters, at = [], 0
     while at < len(name):
-        found = _PIECE.match(name, at)
-        if found is None:
+        match = _PIECE.match(name, at)
+        if match is None:
             return None
-        piece = found[0]
-        at = found.end()
+        piece = match[0]
+        at = match.end()
         if piece.startswith("_x"):
             code = int(piece[2:-1], 16)
             if code > 0x10FFFF:
@@ -81,12 +81,12 @@ class Tool:
     """One action as a tool.
 
     Args:
-        name: what a model calls.
-        description: what a model reads.
+        name: the tool name.
+        description: the description for the model.
         input_schema: JSON Schema of an object.
-        action: the action behind it.
-        takes: what of a call is the action's input: the whole ``object``; its member ``input``; or the whole again, but
-            an empty object is no input, where the action does not say what it takes (``anything``).
+        action: type of the action.
+        takes: part of the call that is the action's input: the whole ``object``; its ``member`` ``input``; or
+            ``anything``, the whole object of an action without an input schema, where an empty object is no input.
     """
 
     name: str
@@ -105,8 +105,8 @@ class ToolSet:
     """The tools of one catalog.
 
     Args:
-        catalog_hash: of the catalog they were made from.
-        tools: by name, in the catalog's order.
+        catalog_hash: hash of the catalog.
+        tools: tools by name, in the catalog's order.
     """
 
     catalog_hash: str
@@ -123,14 +123,15 @@ class ToolSet:
         return {"catalogHash": self.catalog_hash, "tools": tools, "names": self.names}
 
     def body(self, name: str, arguments: Mapping[str, Any] | None = None) -> IntentBody:
-        """Return the intent that a model's call means; it is checked where every intent is checked.
+        """Return the intent body of a tool call; its input is not checked here.
 
         Args:
-            name: the tool.
-            arguments: what the model gave.
+            name: the tool name.
+            arguments: the arguments of the call.
 
         Raises:
-            RefusedError: ``UNKNOWN_TOOL`` with the names there are; ``INVALID_VALUE`` for arguments that are no object.
+            RefusedError: ``UNKNOWN_TOOL`` with the known names; ``INVALID_VALUE`` for arguments that are not an
+                object.
         """
         tool = self.tools.get(name)
         if tool is None:
@@ -149,12 +150,12 @@ class ToolSet:
 
 
 def tools_of(catalog: ActionCatalog) -> ToolSet:
-    """Return the tools of a catalog that was made for models.
+    """Return the tools of a catalog for models.
 
-    Unavailable actions, which a catalog may mark, are no tools; unknown ones are, and say so (INV-AC5).
+    Unavailable actions are left out; unknown ones are included, with a note in the description (INV-AC5).
 
     Args:
-        catalog: in a mode that shows descriptions, ``llm`` or ``debug``.
+        catalog: a catalog in a mode that shows descriptions, ``llm`` or ``debug``.
     """
     offered = (action for action in catalog.actions if action.availability.status != "unavailable")
     tools = [_tool(action) for action in offered]
@@ -182,7 +183,7 @@ def _form(schema: Any) -> tuple[Any, Literal["object", "member", "anything"]]:
 
 
 def _named_at_root(schema: Any) -> Any:
-    """Return a schema that is but the name of one of its own definitions as what is defined there."""
+    """Return the definition to which a schema is only a reference, else the schema."""
     reference = schema.get("$ref") if isinstance(schema, Mapping) else None
     if not isinstance(reference, str):
         return schema
@@ -195,7 +196,7 @@ def _named_at_root(schema: Any) -> Any:
 
 
 def _moved(schema: Any, *, is_map: bool = False) -> Any:
-    """Return a copy of a schema whose references still lead to the same places once it is the member ``input``."""
+    """Return a copy of a schema with its references adjusted to the place ``input``."""
     if isinstance(schema, list):
         return [_moved(one) for one in schema]
     if not isinstance(schema, Mapping):
@@ -212,7 +213,7 @@ def _moved(schema: Any, *, is_map: bool = False) -> Any:
     return moved
 
 
-_DEFINITIONS: Final = ("$defs", "definitions")  # they stay at the root, where models look for them
+_DEFINITIONS: Final = ("$defs", "definitions")  # kept at the root, where models expect them
 _DEFINED: Final = tuple(f"#/{name}/" for name in _DEFINITIONS)
 _MAPS: Final = frozenset({*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas"})
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})

@@ -7,7 +7,7 @@ approve more than was proposed.
 from __future__ import annotations
 
 from authority.bindings.binding import Binding, JudgingContext
-from authority.bounded_text import MAX_WORDS, told
+from authority.bounded_text import MAX_WORDS, error_text
 from authority.scope import outside
 from world.code.time_limit import TimeLimitError
 from world.errors import RefusedError
@@ -37,7 +37,7 @@ def foreign_ruling(binding: Binding, case: Case, context: JudgingContext) -> Rul
     except TimeLimitError as late:
         raise _invalid(binding, str(late)) from None
     except BaseException as error:  # code of a package may raise anything, SystemExit too
-        raise _invalid(binding, told(error)) from error
+        raise _invalid(binding, error_text(error)) from error
     why = _fault(ruling, binding, case)
     if why is not None:
         raise _invalid(binding, why)

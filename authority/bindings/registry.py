@@ -18,7 +18,7 @@ from authority.bindings.binding import Binding
 from authority.bindings.hitl import HitlBinding
 from authority.bindings.policy_rules import PolicyRulesBinding
 from authority.bindings.tribunal import TribunalBinding
-from authority.bounded_text import told
+from authority.bounded_text import error_text
 from world.errors import RefusedError
 
 __all__ = ["BUILT_IN", "ENTRY_POINTS", "BindingRegistry", "read_binding"]
@@ -109,7 +109,7 @@ def _load(point: EntryPoint) -> type[Binding]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # code of a package may raise anything, SystemExit too
-        raise _not_loaded(point, f"its code raised {told(error)}") from error
+        raise _not_loaded(point, f"its code raised {error_text(error)}") from error
     if not (isinstance(found, type) and issubclass(found, Binding)):
         raise _not_loaded(point, "it is no subclass of authority.bindings.binding.Binding")
     if get_args(found.model_fields["kind"].annotation) != (point.name,):

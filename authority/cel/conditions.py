@@ -1,11 +1,12 @@
-"""Conditions in CEL: what a rule of a policy file asks of a case.
+"""CEL conditions of rules in policy files.
 
-A condition is true or false, or it fails: a path that does not exist, values of the wrong types, a division by zero,
-a number out of range, anything but true or false in the end. What fails refuses (``authority.policies.policy``). A
-condition is a function of its case alone: it reads no clock, and loops over a map go in the order of its keys.
+A condition is true or false, or it fails: a path without a value, values of wrong types, a division by zero, a number
+out of range, a result other than true or false. A failure rejects (``authority.policies.policy``). A condition depends
+only on its case: it reads no clock, and loops over a map follow the order of its keys.
 
-The language is evaluated by the package ``common-expression-language``; ``authority.cel.text`` says what of it can
-be used. ``authority.policies.policy_file`` alone imports this. Source: design section 6; CARD-policy.
+The package ``common-expression-language`` evaluates CEL; ``authority.cel.condition_reader`` defines the accepted
+subset. Only ``authority.policies.policy_file`` imports this. Its error texts are recorded in rulings and compared by
+rechecks; they must not change. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any, Final
 
 import cel
 
+from authority.cel.case_values import EPOCH, MISSING, Getter, reader_of, value_at
+from authority.cel.condition_reader import NO_DIVISION, ParsedCondition, read_condition
 from authority.cel.cost import (
     MAX_COST,
     MAX_PATTERN,
@@ -30,23 +33,10 @@ from authority.cel.cost import (
     pattern_cost,
     size_of,
 )
-from authority.cel.text import (
-    NO_DIVISION,
-    ConditionError,
-    Name,
-    ParsedCondition,
-    Read,
-    divided,
-    read_condition,
-    tokens_of,
-)
+from authority.cel.tokens import ConditionError, divided, tokens_of
 from world.errors import RefusedError
 from world.state.ports import Case
 
-Getter = Callable[[Case], Any]
-
-_MISSING: Final = object()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNDEFINED: Final = re.compile(r"Undefined variable or function: '(_\w+)'")
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-]\d\d:\d\d))", re.ASCII)
 _QUERY: Final = {
@@ -61,141 +51,20 @@ _CHOICES: Final = {"decision": ("approved", "rejected"), "outcome": ("completed"
 _COUNTED: Final = ", ".join(_QUERY)
 
 
-def _scope(case: Case) -> Any:
-    scope = case.intent.body.scope_proposal
-    return None if scope is None else scope.to_wire()
-
-
-def _computed(case: Case) -> Any:
-    return {name.removeprefix("computed."): value for name, value in case.view.computed.items()}
-
-
-def _manifest(case: Case) -> Any:
-    return [] if case.manifest is None else case.manifest["scope"]
-
-
-def moment(at_ms: int) -> datetime:
-    """Return a time, ms since 1970, as CEL's timestamps are; ``OverflowError`` after the year 9999."""
-    return _EPOCH + timedelta(milliseconds=at_ms)
-
-
-_FIELDS: Final[dict[tuple[str, str], Getter]] = {
-    ("actor", "actorId"): lambda case: case.actor.actor_id,
-    ("actor", "kind"): lambda case: case.actor.kind,
-    ("actor", "name"): lambda case: case.actor.name,
-    ("actor", "meta"): lambda case: case.actor.meta or {},
-    ("intent", "type"): lambda case: case.intent.body.type,
-    ("intent", "input"): lambda case: case.intent.body.input,
-    ("intent", "key"): lambda case: case.intent.intent_key,
-    ("intent", "scope"): _scope,
-    ("base", "data"): lambda case: case.view.data,
-    ("base", "computed"): _computed,
-    ("base", "world"): lambda case: case.base_world,
-    ("base", "branch"): lambda case: case.branch,
-}
-_VALUES: Final[dict[str, Getter]] = {
-    "action": lambda case: case.action,
-    "manifest": _manifest,
-    "now": lambda case: moment(case.submitted_at),
-    "nowMs": lambda case: case.submitted_at,
-}
-
-
-def getter_of(path: tuple[Name, ...]) -> tuple[Getter, tuple[Name, ...]]:
-    """Return who gets the beginning of a path from a case, and the names below that."""
-    if path[0] in _VALUES:
-        return _VALUES[str(path[0])], path[1:]
-    if path[:2] == ("base", "computed") and len(path) > 2 and isinstance(path[2], str):
-        full = f"computed.{path[2]}"
-        return lambda case: case.view.computed.get(full, _MISSING), path[3:]
-    return _FIELDS[str(path[0]), str(path[1])], path[2:]
-
-
-def value_at(path: tuple[Name, ...], case: Case, missing: Any = None) -> Any:
-    """Return the value at a path of a case, ``missing`` where there is none."""
-    get, below = getter_of(path)
-    found = _walk(get(case), below, case)
-    return missing if found is _MISSING else found
-
-
-def _walk(value: Any, below: Sequence[Name], case: Case) -> Any:
-    for step in below:
-        if type(step) is tuple:
-            step = value_at(step, case, _MISSING)
-        if isinstance(value, dict) and isinstance(step, str):
-            value = value.get(step, _MISSING)
-        elif isinstance(value, list) and type(step) is int and 0 <= step < len(value):
-            value = value[step]
-        else:
-            return _MISSING
-    return value
-
-
-def _taker(read: Read) -> Callable[[Case], Any]:
-    """Return who takes what one ``Read`` wants from a case; ``_MISSING`` where the condition is to fail."""
-    get, below = getter_of(read.path)
-    if read.way == "value":
-        if len(below) == 1 and isinstance(below[0], str):
-            return _only_name(get, below[0])
-        return (lambda case: _walk(get(case), below, case)) if below else get
-    if read.way == "has":
-        return _whether(read.path)
-    return _sized(get, below) if read.way == "size" else _looped(get, below)
-
-
-def _only_name(get: Getter, name: str) -> Getter:
-    def take(case: Case) -> Any:
-        value = get(case)
-        return value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
-
-    return take
-
-
-def _whether(path: tuple[Name, ...]) -> Getter:
-    get, below = getter_of(path)
-    if not below:
-        return lambda case: get(case) is not _MISSING
-    *whole, last = below
-
-    def take(case: Case) -> Any:
-        value = _walk(get(case), whole, case) if whole else get(case)
-        return last in value if isinstance(value, dict) else _MISSING
-
-    return take
-
-
-def _sized(get: Getter, below: tuple[Name, ...]) -> Getter:
-    def take(case: Case) -> Any:
-        value = _walk(get(case), below, case)
-        return len(value) if isinstance(value, (str, list, dict)) else _MISSING
-
-    return take
-
-
-def _looped(get: Getter, below: tuple[Name, ...]) -> Getter:
-    def take(case: Case) -> Any:
-        value = _walk(get(case), below, case)
-        if isinstance(value, dict):
-            return sorted(value)
-        return value if isinstance(value, list) else _MISSING
-
-    return take
-
-
 @dataclass(slots=True)
 class _ConditionCalls:
-    """What a condition calls while it is evaluated for one case; the first failure is kept, never raised."""
+    """Functions that a condition calls for one case; stores the first failure."""
 
     case: Case
     failure: BaseException | None = None
 
     def count(self, query: Any) -> Any:
-        return self._asked(lambda: self.case.history.count(**_conditions("count", query)))
+        return self._query(lambda: self.case.history.count(**_conditions("count", query)))
 
     def sum(self, path: Any, query: Any) -> Any:
-        return self._asked(lambda: _number(self.case.history.sum(path, **_conditions("sum", query))))
+        return self._query(lambda: _number(self.case.history.sum(path, **_conditions("sum", query))))
 
-    def _asked(self, question: Callable[[], Any]) -> Any:
+    def _query(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
         except RefusedError as refused:
@@ -229,11 +98,11 @@ class _ConditionCalls:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that was read.
+    """A compiled condition.
 
     Args:
-        text: as the author wrote it.
-        reading: what it reads, and what is evaluated.
+        text: the text of the author.
+        reading: its reads and the rewritten text.
     """
 
     text: str
@@ -245,28 +114,28 @@ class Condition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_program", _compiled(self.reading.text))
-        object.__setattr__(self, "_takers", tuple((read.name, _taker(read)) for read in self.reading.reads))
+        object.__setattr__(self, "_takers", tuple((read.name, reader_of(read)) for read in self.reading.reads))
         object.__setattr__(self, "_calls", tuple(sorted(self.reading.calls)))
         object.__setattr__(self, "_cost", cost_of(self.reading.text))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is compiled does not travel between processes; it is read there again."""
+        """Pickle only the text; the other process compiles it again."""
         return read_when, (self.text,)
 
     def holds(self, case: Case) -> bool:
-        """Tell whether the condition holds.
+        """Return whether the condition is true for a case.
 
         Raises:
-            RefusedError: ``CONDITION_FAILED``, with what went wrong.
+            RefusedError: ``CONDITION_FAILED`` with the cause.
         """
         values = self._values(case)
         answer = self._evaluated(case, values)
         if answer is True or answer is False:
             return answer
-        raise _failed(f"it comes to {_told(answer)}, not to true or false")
+        raise _failed(f"it comes to {_type_name(answer)}, not to true or false")
 
     def is_too_large(self, case: Case) -> bool:
-        """Tell whether it is not evaluated for a case, because it could take too long."""
+        """Return whether a case exceeds the cost limit or a read fails."""
         try:
             self._values(case)
         except RefusedError:
@@ -274,29 +143,29 @@ class Condition:
         return False
 
     def fails_for_good(self, case: Case) -> bool:
-        """Tell whether it fails in a function of ours: joined with others, it fails the whole, once it is evaluated."""
+        """Return whether a function of the engine fails, which is never masked."""
         calls = _ConditionCalls(case)
-        with suppress(Exception):  # what else fails can be outweighed
+        with suppress(Exception):  # other failures can be masked by || and &&
             self._run(self._values(case), calls)
         return calls.failure is not None
 
     def values_read(self, case: Case) -> dict[str, Any]:
-        """Return what the condition reads of a case, by the paths as they are written; missing ones are left out."""
-        found = {read.shown: value_at(read.path, case, _MISSING) for read in self.reading.reads}
-        return {shown: value for shown, value in found.items() if value is not _MISSING}
+        """Return the values that the condition reads, by path; missing ones are left out."""
+        values = {read.shown: value_at(read.path, case, MISSING) for read in self.reading.reads}
+        return {shown: value for shown, value in values.items() if value is not MISSING}
 
     def parts(self) -> tuple[str, list[Condition]]:
-        """Return ``&&`` or ``||`` and the conditions that it joins; nothing where the condition is one whole."""
+        """Return ``&&`` or ``||`` and its operands; empty for a single condition."""
         joint, texts = divided(self.text)
         return joint, [read_when(text) for text in texts]
 
     def _values(self, case: Case) -> dict[str, Any]:
-        """Return what it reads; refused where it could take too long with that."""
+        """Return the values that it reads; raises where they exceed the cost limit."""
         values: dict[str, Any] = {}
         heavy: list[str] = []
         for name, take in self._takers:
             value = take(case)
-            if value is not _MISSING:
+            if value is not MISSING:
                 values[name] = value
                 if not is_light(value):
                     heavy.append(name)
@@ -315,13 +184,13 @@ class Condition:
             answer = self._run(values, calls)
         except Exception as error:  # noqa: BLE001 - the library raises many kinds
             if calls is None or calls.failure is None:
-                raise self._told(error) from None
+                raise self._failure(error) from None
         if calls is not None and calls.failure is not None:
             raise calls.failure
         return answer
 
-    def _told(self, error: Exception) -> RefusedError:
-        """Return what the library raised as words that are the same in every run."""
+    def _failure(self, error: Exception) -> RefusedError:
+        """Return an error of the library with a text that is equal in every run."""
         if isinstance(error, ZeroDivisionError):
             return _failed("it divides by zero")
         if isinstance(error, OverflowError):
@@ -361,20 +230,20 @@ class Condition:
 
     @property
     def least_cost(self) -> int:
-        """What it costs at most where all that it reads is small."""
+        """The cost bound for small values."""
         return self._cost.of({})
 
 
 def read_when(text: str) -> Condition:
-    """Return a condition.
+    """Read and compile a condition.
 
     Raises:
-        ConditionError: with what is wrong, where in the text, and what could stand there.
+        ConditionError: with the fault, its place in the text, and what is allowed.
     """
     tokens_of(text)
     try:
         cel.compile(text)
-    except BaseException as error:  # a parser's panic, too, is a condition that cannot be read
+    except BaseException as error:  # a panic of the parser is a fault of the condition, too
         if isinstance(error, KeyboardInterrupt):
             raise
         raise ConditionError(_syntax(str(error))) from None
@@ -382,7 +251,7 @@ def read_when(text: str) -> Condition:
     try:
         condition = Condition(text, reading)
     except ValueError:
-        raise ConditionError("it is too large: too many brackets and divisions stand inside of each other") from None
+        raise ConditionError("it is too large: too many nested brackets and divisions") from None
     _check_patterns(text)
     if condition.least_cost > MAX_COST:
         raise ConditionError("it is too large: whatever it reads, its loops and patterns could take too long")
@@ -394,7 +263,7 @@ def _compiled(text: str) -> Any:
 
 
 def _syntax(message: str) -> str:
-    """Return the first complaint of the library with its line and column, without the text that we show anyway."""
+    """Return the first syntax error of the library with line and column."""
     found = re.search(r"<input>:(\d+):(\d+): ([^\n]*)", message)
     if found is None:
         return "it cannot be parsed"
@@ -402,7 +271,7 @@ def _syntax(message: str) -> str:
 
 
 def _check_patterns(text: str) -> None:
-    """Try every regular expression that stands in the text itself."""
+    """Compile every regular expression literal of a text."""
     tokens = tokens_of(text)
     for at, token in enumerate(tokens[:-3]):
         if token.text == "matches" and tokens[at + 2].kind == "text" and tokens[at + 3].text == ")":
@@ -411,7 +280,7 @@ def _check_patterns(text: str) -> None:
             try:
                 cel.evaluate(f"''.matches({tokens[at + 2].text})")
             except Exception:  # noqa: BLE001 - the library raises many kinds
-                raise ConditionError(f"{tokens[at + 2].text} is no regular expression (RE2)") from None
+                raise ConditionError(f"{tokens[at + 2].text} is not a regular expression (RE2)") from None
 
 
 def _number(value: int | float) -> int | float:
@@ -429,7 +298,7 @@ def _conditions(name: str, query: Any) -> dict[str, Any]:
 def _condition(name: str, value: Any) -> Any:
     if name == "since":
         if isinstance(value, datetime):
-            return -((_EPOCH - value) // timedelta(milliseconds=1))  # rounded up: at or after
+            return -((EPOCH - value) // timedelta(milliseconds=1))  # rounded up: at or after
         if type(value) is int:
             return value
         raise _failed("since is a time, or ms since 1970")
@@ -442,7 +311,7 @@ def _timestamp(value: Any) -> datetime:
     if isinstance(value, datetime):
         return value
     if type(value) is int:
-        return _EPOCH + timedelta(seconds=value)
+        return EPOCH + timedelta(seconds=value)
     found = _MOMENT.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise _failed('timestamp(...) takes a time such as "2026-01-31T12:00:00Z"')
@@ -451,7 +320,7 @@ def _timestamp(value: Any) -> datetime:
     return datetime.fromisoformat(parts).astimezone(UTC)
 
 
-def _told(answer: Any) -> str:
+def _type_name(answer: Any) -> str:
     names = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "a map", type(None): "null"}
     return names.get(type(answer), "a value")
 

@@ -1,12 +1,12 @@
-"""How much work a condition can be at most, for values of given sizes.
+"""Upper bound of the cost of a condition for values of given sizes.
 
-Nothing can break off an evaluation inside the library, and some of it is dear: ``map`` and ``filter`` copy what they
-have gathered so far with every item. So what a condition could cost is bounded before it is evaluated. The bound is a
-function of the sizes of what the condition reads and of nothing else, so a case that is judged again comes to the same.
+An evaluation inside the library cannot be interrupted, and some operations are expensive: ``map`` and ``filter`` copy
+their intermediate result for every item. Therefore the cost of a condition is bounded before it is evaluated. The bound
+depends only on the sizes of the values that the condition reads, so a recheck computes the same bound.
 
-Sizes are known level by level: how long the lists and maps at a depth are at most, and how much each of them holds.
-The structure of brackets, names and loops is all that is looked at: what operators make is never larger than what they
-are given. One unit of cost is about a tenth of a microsecond. ``authority.cel.conditions`` alone imports this.
+Sizes are known per level: the maximum length of the lists and maps at a depth, and their maximum weight. Only the
+structure of brackets, names and loops is examined: the result of an operator is never larger than its operands. One
+unit of cost is about a tenth of a microsecond. Only ``authority.cel.conditions`` imports this.
 """
 
 from __future__ import annotations
@@ -19,58 +19,59 @@ from typing import Any, Final, NamedTuple
 
 import cel
 
-from authority.cel.text import LOOPS, TOKEN, Token
+from authority.cel.condition_reader import LOOPS
+from authority.cel.tokens import TOKEN, Token
 
 MAX_COST: Final = 5_000_000
-"""What a condition may cost; it takes about a second at most."""
+"""Maximum cost of a condition, about one second."""
 
 MAX_PATTERN: Final = 1_000_000
-"""What making one regular expression may cost; ``\\w{100}`` is about as large as one may be."""
+"""Maximum cost of compiling one regular expression; ``\\w{100}`` is near the limit."""
 
 LEVELS: Final = 8
-"""Depths whose sizes are told apart; what lies deeper counts as the last of them."""
+"""Number of levels with sizes of their own; deeper values count as the last level."""
 
 LIGHT_TEXT: Final = 64
-"""Characters of a text that weigh as much as a number."""
+"""Characters of a string that weigh as much as a number."""
 
-_ENTRY: Final = 32  # a name of a map, beside its value
-_LIST: Final = 5  # a list itself
-_TEXT: Final = 3  # a text, beside its characters
-_STEP: Final = 5  # one turn of a loop
-_CALL: Final = 40  # a function
-_OUTSIDE: Final = 100  # a function of ours
-_QUESTION: Final = 200  # asking the history, which has a time limit of its own
-_COMPILING: Final = 40  # making a regular expression at all
-_UNICODE: Final = 10_000  # a class such as \w in one, which is hundreds of ranges
+_ENTRY: Final = 32  # key of a map, without its value
+_LIST: Final = 5  # a list, without its items
+_TEXT: Final = 3  # a string, without its characters
+_STEP: Final = 5  # one iteration of a loop
+_CALL: Final = 40  # a function of the library
+_OUTSIDE: Final = 100  # a function of the engine
+_QUESTION: Final = 200  # a query of the history, which has its own time limit
+_COMPILING: Final = 40  # compiling a regular expression
+_UNICODE: Final = 10_000  # a class such as \w, which has hundreds of ranges
 _CLASS: Final = 50  # another class
-_SEARCHING: Final = 20  # looking for it in one weight of text
+_SEARCHING: Final = 20  # matching one unit of weight
 _PART: Final = re.compile(r"(\\.|\[(?:\\.|[^\]\\])*\]|.)((?:\{\d*,?\d*\}[?+]?)*)", re.DOTALL)
 _NUMBER: Final = re.compile(r"\d+")
 _WIDE: Final = re.compile(r"\\[wWdDsSpPbB]|\(\?[a-zA-Z]*i")
 
 
 class Level(NamedTuple):
-    """The largest at one depth: the length of a list or map, and the weight of a value with all in it."""
+    """Maximum at one depth: length of a list or map, and total weight of a value."""
 
     length: int
     weight: int
 
 
 Size = tuple[Level, ...]
-"""The levels of a value, the value itself first."""
+"""The levels of a value, starting with the value itself."""
 
 Sizes = Mapping[str, Size]
-_Bound = tuple[int, Size]  # what it costs, and how large its value is
+_Bound = tuple[int, Size]  # cost and size of the result
 _Part = Callable[[Sizes], _Bound]
 
 SCALAR: Final[Size] = (Level(0, 1 + _TEXT),)
-"""A number, a truth, or a text that is not long."""
+"""Size of a number, a boolean, or a short string."""
 
 NUMBER: Final[Size] = (Level(0, 1),)
 
 
 class TooLargeError(Exception):
-    """A value that no condition may read whole."""
+    """Raised for a value that is too large to be read by a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +85,25 @@ class Cost:
     part: _Part
 
     def of(self, sizes: Sizes) -> int:
-        """Return the cost at most, for values of these sizes; those that are not named are numbers."""
+        """Return the cost bound for values of these sizes; others count as scalars."""
         read = sum(size[0].weight for size in sizes.values())
         return read + self.part(sizes)[0]
 
 
 def cost_of(text: str) -> Cost:
-    """Return the cost of a condition, from the text that is evaluated."""
+    """Return the cost function of a rewritten condition."""
     tokens = [Token(match.lastgroup or "", match.group()) for match in TOKEN.finditer(text)]
     reader = _CostReader([token for token in tokens if token.kind != "space"])
     return Cost(reader.range(0, len(reader.tokens)))
 
 
 def is_light(value: Any) -> bool:
-    """Tell whether a value is as small as a number."""
+    """Return whether a value is as small as a number."""
     return not isinstance(value, (dict, list)) and not (isinstance(value, str) and len(value) > LIGHT_TEXT)
 
 
 def size_of(value: Any) -> Size:
-    """Return how large a value is.
+    """Return the size of a value.
 
     Raises:
         TooLargeError: for a value beyond ``MAX_COST``.
@@ -135,13 +136,13 @@ def _weigh(value: Any, depth: int, levels: list[list[int]], total: list[int]) ->
 
 
 def pattern_cost(literal: str) -> int:
-    """Return what making a regular expression costs, from the text literal of a condition that holds it."""
+    """Return the cost of compiling the regular expression of a string literal."""
     try:
         pattern = str(cel.evaluate(literal))
-    except Exception:  # noqa: BLE001 - the library raises many kinds; what cannot be read is told elsewhere
+    except Exception:  # noqa: BLE001 - the library raises many kinds; faults are reported elsewhere
         return _COMPILING
     cost, groups = _COMPILING, 1
-    is_spaced = re.search(r"\(\?[a-zA-Z]*x", pattern) is not None  # then a count may stand apart from what it counts
+    is_spaced = re.search(r"\(\?[a-zA-Z]*x", pattern) is not None  # then space may separate a count from its operand
     for part, counts in _PART.findall(pattern):
         times = math.prod(max(1, int(one)) for count in counts.split("}") if (one := _most(count)))
         if part == ")" or is_spaced:
@@ -157,12 +158,12 @@ def _most(count: str) -> str:
 
 
 def below(size: Size) -> Size:
-    """Return the size of what is in a value."""
+    """Return the size of the members of a value."""
     return size[1:] or size
 
 
 def _joined(sizes: list[Size]) -> Size:
-    """Return the size of what operators make of values."""
+    """Return the size of the result of operators."""
     if len(sizes) == 1:
         return sizes[0]
     deepest = max(map(len, sizes), default=1)
@@ -187,13 +188,13 @@ def _largest(levels: list[Level]) -> Level:
 
 
 class _CostReader:
-    """Goes through the tokens of what is evaluated; every method returns a part and where it ends."""
+    """Reader of the tokens of a rewritten condition; returns parts and their ends."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
 
     def range(self, at: int, end: int) -> _Part:
-        """Return what tokens cost: operands one after the other, with operators between them."""
+        """Return the cost of a range of tokens: operands with operators between them."""
         groups: list[list[_Part]] = [[]]
         is_choice = False
         while at < end:
@@ -288,17 +289,17 @@ def _named(name: str) -> _Part:
 def _sequence(groups: list[list[_Part]], is_choice: bool) -> _Part:
     def bound(sizes: Sizes) -> _Bound:
         cost = 0
-        found: list[Size] = []
+        group_sizes: list[Size] = []
         for group in groups:
             made = [part(sizes) for part in group]
             if not made:
                 continue
             size = _joined([one[1] for one in made])
             cost += sum(one[0] for one in made) + 1 + (len(made) - 1) * size[0].weight
-            found.append(size)
-        if len(found) > 1 and not is_choice:
+            group_sizes.append(size)
+        if len(group_sizes) > 1 and not is_choice:
             return cost, NUMBER
-        return cost, _joined(found) if found else NUMBER
+        return cost, _joined(group_sizes) if group_sizes else NUMBER
 
     return bound
 
@@ -321,7 +322,7 @@ def _collected(parts: list[_Part], entry: int) -> _Part:
 
 
 def _called(parts: list[_Part], more: int) -> _Part:
-    """Return what a function costs: each of its values is looked at, and may have to be turned into Python's."""
+    """Return the cost of a call, which may convert every argument to Python."""
 
     def bound(sizes: Sizes) -> _Bound:
         made = [part(sizes) for part in parts]
@@ -349,7 +350,7 @@ def _loop(name: str, variable: str, given: _Part, bodies: list[_Part]) -> _Part:
         if name not in ("map", "filter"):
             return cost, NUMBER
         result = item if name == "filter" else made[-1][1]
-        cost += turns * turns * result[0].weight // 2  # with every item all that was gathered is copied
+        cost += turns * turns * result[0].weight // 2  # every item copies the intermediate result
         weight = 1 + turns * result[0].weight
         return cost, (Level(turns, weight), *result)[:LEVELS]
 

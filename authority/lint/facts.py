@@ -1,7 +1,7 @@
-"""What a rule says that can be known without running it: for whom it is, its condition, and what it names.
+"""Facts of a rule that are known without running it.
 
-Of rules in Python nothing of that is known but where they stand. ``authority.lint.lint`` imports this. Source: design
-section 6; CARD-policy.
+Of rules in Python only the source is known. ``authority.lint.lint`` imports this. Source: design section 6;
+CARD-policy.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _CEDAR_ROOTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 OF_WHOLE_NUMBERS: Final = ("<", "<=", ">", ">=", "+", "-", "*")
 OF_DECIMALS: Final = ("lessThan", "lessThanOrEqual", "greaterThan", "greaterThanOrEqual")
-"""What Cedar applies to whole numbers and to decimals alone."""
+"""Operators and functions of Cedar for whole numbers only, and for decimals only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a rule.
+    """Facts of a rule.
 
     Args:
         name: the rule's name.
-        source: where it stands.
-        effect: approve, reject, narrow or escalate; None where only running it tells.
-        actions: patterns of action names that it is for; empty for all.
-        actors: patterns of actors' ids, likewise.
+        source: its source.
+        effect: approve, reject, narrow or escalate; None where it depends on a run.
+        actions: patterns of the action names to which it applies; empty for all.
+        actors: patterns of the actors' ids, likewise.
         term: its condition.
         is_conditional: whether it has a condition.
-        fails: whether its condition is constant and neither true nor false.
-        named: what its condition compares with: ``("actions" | "kinds" | "actors", text)``.
+        fails: whether its condition is constant and fails.
+        named: literals in its condition: ``("actions" | "kinds" | "actors", text)``.
         reads: the paths that it reads, with their names.
-        required: those of them that must be there, else the rule fails (Cedar: read without ``has``).
-        uses: in Cedar, the operators and functions of numbers with the paths that they are applied to.
-        sums: what it adds up of earlier inputs: the path, and the action, None for any.
+        required: those of them without which the rule fails (Cedar: read without ``has``).
+        uses: in Cedar, the operators and functions of numbers with the paths of their operands.
+        sums: sums over earlier inputs: the path, and the action, None for any.
         scope: the patterns it narrows to.
-        to: whom it asks, empty for whom the binding names.
+        to: the actors who are asked; empty for those of the binding.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Facts:
 
 
 def facts_of(rule: Rule) -> Facts:
-    """Return what is known of a rule."""
+    """Return the facts of a rule."""
     source = source_of(rule)
     if source.language == "cel":
         return _of_file(rule, source)
@@ -86,7 +86,7 @@ def _of_file(rule: Any, source: RuleSource) -> Facts:
     reads += [part.path for part in rule.reason.parts if not isinstance(part, str)]
     term, fails, tokens = ALWAYS, False, []
     if condition is not None:
-        from authority.cel.text import tokens_of  # the file was read with it
+        from authority.cel.tokens import tokens_of  # the file was read with it
 
         tokens = [token.text for token in tokens_of(condition.text)]
         term = term_of_cel(tokens)
@@ -110,7 +110,7 @@ def _of_file(rule: Any, source: RuleSource) -> Facts:
 
 
 def _evaluated(condition: Any, term: Term) -> tuple[Term, bool]:
-    """Return what a condition comes to that reads nothing, and whether it fails."""
+    """Return the result of a condition that reads nothing, and whether it fails."""
     try:
         return (ALWAYS if condition.holds(None) else NEVER), False
     except RefusedError:
@@ -118,7 +118,7 @@ def _evaluated(condition: Any, term: Term) -> tuple[Term, bool]:
 
 
 def _names(path: Iterable[Any]) -> tuple[str, ...]:
-    """Return the names of a path up to where it depends on a value."""
+    """Return the names of a path up to the first computed step."""
     names: list[str] = []
     for step in path:
         if isinstance(step, tuple):
@@ -128,7 +128,7 @@ def _names(path: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _named(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the texts that names of actions, kinds and actors are compared with in CEL."""
+    """Yield the literals that CEL compares with actions, kinds and actors."""
     for at, token in enumerate(tokens):
         kind = _NAMED.get("".join(tokens[at : at + 3]))
         if kind is not None and tokens[at - 1 : at] != ["."] and tokens[at + 3 : at + 4] != ["."]:
@@ -138,7 +138,7 @@ def _named(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _sums(tokens: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield what ``history.sum`` adds up: the path, and the one action that it names, None for any."""
+    """Yield path and action of every ``history.sum``; None for any action."""
     for at, token in enumerate(tokens):
         if token != "history" or tokens[at + 1 : at + 4] != [".", "sum", "("]:
             continue
@@ -208,14 +208,14 @@ def _of_cedar(rule: Any, source: RuleSource) -> Facts:
 
 
 def _required(nodes: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, ...]]:
-    """Return the paths that a policy in Cedar reads without ``has`` for them or for what holds them."""
-    asked = {_attribute(node) for node in nodes if "has" in node}
+    """Return the paths that a Cedar policy reads without a check by ``has``."""
+    checked = {_attribute(node) for node in nodes if "has" in node}
     read = {_attribute(node) for node in nodes if "." in node} - {()}
-    return frozenset(path for path in read if not any(path[:end] in asked for end in range(1, len(path) + 1)))
+    return frozenset(path for path in read if not any(path[:end] in checked for end in range(1, len(path) + 1)))
 
 
 def _uses(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the operators and functions of numbers in a policy in Cedar, with the attributes they are applied to."""
+    """Yield the operators and functions of numbers in Cedar with their operands."""
     for node in nodes:
         for name in (*OF_WHOLE_NUMBERS, *OF_DECIMALS):
             inner = node.get(name)
@@ -226,15 +226,15 @@ def _uses(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, tuple[str, 
                     yield name, path
 
 
-def _entities(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids that stand in the head of a policy; in Cedar no id is a pattern."""
-    for entity in (told.get("entity"), *told.get("entities", ())):
+def _entities(head: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ids in the head of a Cedar policy, which are never patterns."""
+    for entity in (head.get("entity"), *head.get("entities", ())):
         if entity is not None:
             yield str(entity["id"])
 
 
 def _attribute(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the path that attributes of attributes make, empty where it is no such path."""
+    """Return the path of an attribute expression, empty for any other node."""
     names: list[str] = []
     while "Var" not in node:
         inner = node.get(".") or node.get("has")

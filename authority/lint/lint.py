@@ -1,7 +1,7 @@
-"""What is wrong with a policy that can be told without a case: names that do not exist, rules that never matter.
+"""Static checks of a policy: names, constant conditions, rules without effect.
 
-An error is what cannot be meant: the rule can never do what it says. A warning is what is probably a mistake. Of rules
-in Python only is told where they stand. Source: design section 6; CARD-policy.
+An error is a rule that can never have its declared effect. A warning is a probable mistake. Of rules in Python only the
+source is checked. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from world.model.paths import Segments, parse_path
 from world.model.scope_patterns import parse_pattern
 
 MAX_PAIRS: Final = 20_000
-"""Pairs of rules that are compared with each other."""
+"""Maximum number of pairs of rules that are compared."""
 
 KINDS: Final = get_args(ActorKind)
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """Something that is wrong.
+    """One finding.
 
     Args:
-        level: how bad it is.
-        check: what was looked for.
-        message: what is wrong and what to do.
-        file: where it stands.
-        line: from 1, None where it has none.
+        level: its severity.
+        check: the name of the check.
+        message: the fault and what to do.
+        file: the file of the rule.
+        line: the line from 1, None where it has none.
         rule: the rule's name, None for the policy itself.
     """
 
@@ -52,18 +52,18 @@ class LintFinding:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the finding as JSON."""
-        told = {"level": self.level, "check": self.check, "file": self.file, "line": self.line, "rule": self.rule}
-        return {**{name: value for name, value in told.items() if value is not None}, "message": self.message}
+        wire = {"level": self.level, "check": self.check, "file": self.file, "line": self.line, "rule": self.rule}
+        return {**{name: value for name, value in wire.items() if value is not None}, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a policy is to fit.
+class LintContext:
+    """Context of a policy for its checks.
 
     Args:
-        schema: of the domain; None leaves out what needs it.
-        actors: the kinds of the registered actors by their ids; None leaves out what needs them.
-        asks: whom the bindings by this policy ask where a rule names nobody.
+        schema: schema of the domain; None skips the checks that need it.
+        actors: the kinds of the registered actors by their ids; None skips the checks that need them.
+        asks: the actors whom the bindings ask where a rule names none.
     """
 
     schema: DomainSchema | None = None
@@ -71,10 +71,10 @@ class Surroundings:
     asks: Sequence[str] = field(default=(ANYBODY,))
 
 
-def lint(policy: Policy, around: Surroundings) -> list[LintFinding]:
-    """Return what is wrong with a policy, in the order of its rules; errors of a rule before its warnings."""
+def lint(policy: Policy, around: LintContext) -> list[LintFinding]:
+    """Return the findings of a policy in the order of its rules, errors first."""
     facts = [facts_of(rule) for rule in policy.rules]
-    found = [finding for one in facts for finding in sorted(_of_rule(one, around), key=lambda told: told.level)]
+    found = [finding for one in facts for finding in sorted(_of_rule(one, around), key=lambda it: it.level)]
     found += _between(facts, around)
     found += [
         _finding(facts_of(rule), "warning", "approves-all", "it approves everything: for experiments only")
@@ -82,7 +82,7 @@ def lint(policy: Policy, around: Surroundings) -> list[LintFinding]:
         if isinstance(rule, UnsafeApproveAll)
     ]
     order = {one.name: at for at, one in enumerate(facts)}
-    found.sort(key=lambda told: order.get(told.rule or "", len(order)))
+    found.sort(key=lambda finding: order.get(finding.rule or "", len(order)))
     if not any(one.effect in (None, "approve", "narrow", "escalate") for one in facts):
         file = facts[0].source.module if facts else policy.name
         words = "no rule approves, narrows or escalates: everything is rejected"
@@ -94,7 +94,7 @@ def _finding(facts: Facts, level: Literal["error", "warning"], check: str, messa
     return LintFinding(level, check, message, facts.source.module, facts.source.line, facts.name)
 
 
-def _of_rule(facts: Facts, around: Surroundings) -> Iterator[LintFinding]:
+def _of_rule(facts: Facts, around: LintContext) -> Iterator[LintFinding]:
     for level, check, message in (
         *_conditions(facts),
         *_names(facts, around),
@@ -106,10 +106,10 @@ def _of_rule(facts: Facts, around: Surroundings) -> Iterator[LintFinding]:
         yield _finding(facts, level, check, message)
 
 
-Told = Iterator[tuple[Literal["error", "warning"], str, str]]
+_Faults = Iterator[tuple[Literal["error", "warning"], str, str]]
 
 
-def _conditions(facts: Facts) -> Told:
+def _conditions(facts: Facts) -> _Faults:
     if facts.fails:
         yield "error", "constant", "its condition fails in every case, and so refuses whatever it is for"
         return
@@ -121,7 +121,7 @@ def _conditions(facts: Facts) -> Told:
         yield "warning", "constant", f"its condition is {words}; leave it out, or ask has(...)"
 
 
-def _names(facts: Facts, around: Surroundings) -> Told:
+def _names(facts: Facts, around: LintContext) -> _Faults:
     if around.schema is not None:
         known = sorted(around.schema.actions)
         is_pattern = facts.source.language == "cel"
@@ -140,7 +140,7 @@ def _names(facts: Facts, around: Surroundings) -> Told:
                 yield "warning", "unknown-actor", f"no actor is registered that {pattern!r} is for"
 
 
-def _paths(facts: Facts, schema: DomainSchema | None) -> Told:
+def _paths(facts: Facts, schema: DomainSchema | None) -> _Faults:
     if schema is None:
         return
     for path in facts.reads:
@@ -168,8 +168,8 @@ def _paths(facts: Facts, schema: DomainSchema | None) -> Told:
             yield "warning", "unknown-path", f"it narrows to {pattern}, which is nothing that the state has"
 
 
-def _types(facts: Facts, schema: DomainSchema | None) -> Told:
-    """Yield what Cedar refuses for its type: it has whole numbers and decimals, and compares neither with the other."""
+def _types(facts: Facts, schema: DomainSchema | None) -> _Faults:
+    """Yield type errors of Cedar, which never compares whole numbers with decimals."""
     for name, path in () if schema is None else facts.uses:
         types = {spec.type for spec in _specs(facts, path, schema)} if schema is not None else set()
         where = ".".join(path)
@@ -185,14 +185,14 @@ def _types(facts: Facts, schema: DomainSchema | None) -> Told:
 
 
 def _specs(facts: Facts, path: tuple[str, ...], schema: DomainSchema) -> list[FieldSpec]:
-    """Return what the schema says of a path of the state or of the inputs; nothing where it says nothing."""
+    """Return the field specs of a path of the state or of the inputs."""
     roots = [schema.state] if path[:2] == ("base", "data") else []
     roots = _inputs(facts, schema) if path[:2] == ("intent", "input") else roots
     return [found for root in roots if (found := field_at(root, path[2:])) is not None]
 
 
 def _inputs(facts: Facts, schema: DomainSchema) -> list[FieldSpec]:
-    """Return the inputs of the actions that a rule is for."""
+    """Return the inputs of the actions to which a rule applies."""
     is_pattern = facts.source.language == "cel"
     return [
         action.input or ANY
@@ -205,7 +205,7 @@ def _is_in(spec: FieldSpec, names: tuple[str, ...]) -> bool:
     return field_at(spec, names) is not None
 
 
-def _people(facts: Facts, around: Surroundings) -> Told:
+def _people(facts: Facts, around: LintContext) -> _Faults:
     if facts.effect != "escalate" or around.actors is None:
         return
     for name in facts.to or around.asks:
@@ -216,18 +216,18 @@ def _people(facts: Facts, around: Surroundings) -> Told:
             yield "error", "nobody-to-ask", f"it asks {name!r}, who is not registered (`worldctl actor add`)"
 
 
-def _python(facts: Facts) -> Told:
+def _python(facts: Facts) -> _Faults:
     if facts.source.language == "python-bytecode":
         yield "warning", "no-source", "its text is not at hand, so that its hash is that of its compiled form"
 
 
-# Rules beside each other
+# Pairs of rules
 
 
-def _between(facts: Sequence[Facts], around: Surroundings) -> Iterator[LintFinding]:
-    """Yield contradictions, and rules that never matter beside another one; each rule is told once."""
+def _between(facts: Sequence[Facts], around: LintContext) -> Iterator[LintFinding]:
+    """Yield contradictions and rules without effect, each rule once."""
     known = [one for one in facts if one.effect is not None and constant(one.term) is not False and not one.fails]
-    told: set[str] = set()
+    reported: set[str] = set()
     if len(known) ** 2 > MAX_PAIRS:
         file = facts[0].source.module
         yield LintFinding(
@@ -236,18 +236,18 @@ def _between(facts: Sequence[Facts], around: Surroundings) -> Iterator[LintFindi
         return
     for one, other in combinations(known, 2):
         if "reject" in (one.effect, other.effect) and one.effect != other.effect and _is_same(one, other, around):
-            told |= {one.name, other.name}
+            reported |= {one.name, other.name}
             words = f"{one.name} says {one.effect} to the same cases: the rejection always wins"
             yield _finding(other, "error", "contradiction", words)
     order = {one.name: at for at, one in enumerate(known)}
     for wide, narrow in permutations(known, 2):
         is_before = order[wide.name] < order[narrow.name]
         words_for = _OUTWEIGHS.get((wide.effect or "", narrow.effect or ""))
-        if words_for is None or {wide.name, narrow.name} <= told or narrow.name in told:
+        if words_for is None or {wide.name, narrow.name} <= reported or narrow.name in reported:
             continue
         why = words_for(wide, narrow, is_before)
         if why is not None and _covers(wide, narrow, around):
-            told.add(narrow.name)
+            reported.add(narrow.name)
             yield _finding(narrow, "warning", "never-matters", f"it never matters: {wide.name} {why}")
 
 
@@ -278,15 +278,15 @@ _OUTWEIGHS: Final[Mapping[tuple[str, str], Callable[[Facts, Facts, bool], str | 
     ("approve", "approve"): _behind("approves all its cases before it"),
     ("narrow", "narrow"): _narrower,
 }
-"""By the effects of two rules, of which the first is for all cases of the second: why the second never matters."""
+"""By the effects of two rules, the first of which covers the second: why the second has no effect."""
 
 
-def _is_same(one: Facts, other: Facts, around: Surroundings) -> bool:
+def _is_same(one: Facts, other: Facts, around: LintContext) -> bool:
     return _covers(one, other, around) and _covers(other, one, around)
 
 
-def _covers(wide: Facts, narrow: Facts, around: Surroundings) -> bool:
-    """Tell whether a rule is for all cases of another one, for certain."""
+def _covers(wide: Facts, narrow: Facts, around: LintContext) -> bool:
+    """Return whether a rule certainly applies to all cases of another one."""
     return (
         _takes(
             wide, narrow, wide.actions, narrow.actions, None if around.schema is None else sorted(around.schema.actions)

@@ -1,7 +1,7 @@
-"""What conditions are made of: comparisons joined by and, or, not, so that two conditions can be compared.
+"""Conditions as terms: comparisons joined by and, or, not.
 
-A comparison is taken for something that may be true or false, whatever the others are; so what is found to be constant
-or implied here is certain, and what is not found may still be so. Source: design section 6.
+Every comparison counts as an independent boolean. So a term that is found to be constant or implied certainly is, and
+one that is not found may be nevertheless. Source: design section 6.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from world.model.canonical_json import canonical_text
 
 MAX_COMPARISONS: Final = 10
-"""Comparisons in two conditions together, up to which they are compared."""
+"""Maximum number of comparisons of two conditions that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Term:
         return frozenset[str]().union(*(part.comparisons() for part in self.parts))
 
     def holds(self, given: Mapping[str, bool]) -> bool:
-        """Tell whether it holds where the comparisons are as given."""
+        """Return the value of the term for given values of its comparisons."""
         if self.kind == "is":
             return given[self.text]
         if self.kind == "not":
@@ -52,13 +52,13 @@ NEVER: Final = Term("or")
 
 
 def constant(term: Term) -> bool | None:
-    """Return what a condition comes to in any case, None where that depends."""
-    found = {term.holds(given) for given in _cases(term.comparisons())}
-    return found.pop() if len(found) == 1 else None
+    """Return the constant value of a condition, None where it varies."""
+    values = {term.holds(given) for given in _cases(term.comparisons())}
+    return values.pop() if len(values) == 1 else None
 
 
 def implies(narrow: Term, wide: Term) -> bool:
-    """Tell whether one condition holds wherever another one does, as far as their comparisons tell."""
+    """Return whether one condition certainly holds wherever another one does."""
     if wide == ALWAYS or narrow == wide:
         return True
     cases = _cases(narrow.comparisons() | wide.comparisons())
@@ -66,7 +66,7 @@ def implies(narrow: Term, wide: Term) -> bool:
 
 
 def _cases(comparisons: frozenset[str]) -> list[dict[str, bool]]:
-    """Return all that the comparisons could come to; nothing where there are too many of them."""
+    """Return all combinations of values of comparisons; empty beyond the maximum."""
     names = sorted(comparisons)
     if len(names) > MAX_COMPARISONS:
         return []
@@ -81,7 +81,7 @@ _COUNTS: Final = frozenset({"+", "-", "*", "/", "%", "?", ":"})
 
 
 def term_of_cel(tokens: Sequence[str]) -> Term:
-    """Return the term of a condition in CEL, given its tokens as they are written."""
+    """Return the term of a CEL condition from the texts of its tokens."""
     tokens = list(tokens)
     while tokens and tokens[0] == "(" and _closing(tokens, 0) == len(tokens) - 1:
         tokens = tokens[1:-1]
@@ -111,7 +111,7 @@ def _compared(tokens: list[str], marks: Sequence[int]) -> Term:
 
 
 def compared(left: str, sign: str, right: str) -> Term:
-    """Return the term of a comparison: the same for ``a < b`` and ``b > a``, the contrary for ``a >= b``."""
+    """Return the term of a comparison in normal form: ``<``, ``==`` or a negation."""
     if sign in (">", "<="):
         left, right = right, left
     text = f"{left} < {right}" if sign not in ("==", "!=") else " == ".join(sorted((left, right)))
@@ -120,14 +120,14 @@ def compared(left: str, sign: str, right: str) -> Term:
 
 
 def _marks(tokens: Sequence[str]) -> list[int]:
-    """Return the places of the tokens that stand in no brackets."""
-    found, depth = [], 0
+    """Return the indexes of the tokens outside of brackets."""
+    places, depth = [], 0
     for at, token in enumerate(tokens):
         depth -= token in _OPENS.values()
         if depth == 0:
-            found.append(at)
+            places.append(at)
         depth += token in _OPENS
-    return found
+    return places
 
 
 def _closing(tokens: Sequence[str], at: int) -> int:
@@ -143,7 +143,7 @@ def _closing(tokens: Sequence[str], at: int) -> int:
 
 
 def term_of_cedar(conditions: Sequence[Mapping[str, Any]]) -> Term:
-    """Return the term of the ``when`` and ``unless`` of a policy in Cedar, given in its JSON form."""
+    """Return the term of ``when`` and ``unless`` of a Cedar policy in JSON form."""
     parts = []
     for one in conditions:
         term = _of_cedar(one["body"])
@@ -166,7 +166,7 @@ def _of_cedar(body: Mapping[str, Any]) -> Term:
 
 
 def cedar_nodes(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every object of a policy in Cedar's JSON form."""
+    """Yield every object of a Cedar policy in JSON form."""
     pending = [value]
     while pending:
         one = pending.pop()

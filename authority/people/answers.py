@@ -1,10 +1,10 @@
-"""People: who may answer a waiting proposal, what they may say, and what comes of it.
+"""Answers of people to waiting proposals, and the rulings that follow.
 
-What still waits is read from the ruling itself: its trace holds every question and every answer so far
-(``authority.people.questions``). Every question needs its own approval; one person may satisfy several. Nobody answers
-for a proposal of their own, also not for somebody who handed a seat on. Whatever people say, the approved scope
-lies within the proposed one and within every narrowing that rules or people made. A binding may have further
-steps; each asks anew, and there are only so many.
+Open questions are read from the ruling itself: its trace holds every question and every answer
+(``authority.people.questions``). Every question needs its own approval; one person may satisfy several. A proposer
+never answers for the own proposal, not even as a delegate. The approved scope is always within the proposed one and
+within every narrowing of rules and people. A binding may have further steps; each asks a new question, and their number
+is bounded. The reasons of rulings are recorded and compared by rechecks; they must not change.
 Sources: WP-bind, INT-13.3; design section 6.
 """
 
@@ -31,10 +31,10 @@ from world.model.intent import IntentScope
 from world.state.ports import Case
 
 MAX_STEPS: Final = 8
-"""Further steps that a binding may have."""
+"""Maximum number of further steps of a binding."""
 
 MAX_DELEGATIONS: Final = 8
-"""How often one seat may be handed on."""
+"""Maximum number of delegations of one seat."""
 
 _VERBS: Final = {
     "approve": "agreed",
@@ -46,14 +46,14 @@ _VERBS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class QuestionSettings:
-    """How a binding asks people; a step of its chain asks in the same way.
+    """Settings of a question of a binding or of one of its steps.
 
     Args:
         ask: ids of the actors who may answer; ``*`` is any human.
-        timeout_ms: how long to wait, in milliseconds; None is for ever.
-        on_timeout: what happens then.
+        timeout_ms: time limit in milliseconds; None is unlimited.
+        on_timeout: what happens after the time limit.
         quorum: how many of them must approve; None is any one.
-        then: the further steps; those have none themselves.
+        then: the further steps, which have none themselves.
     """
 
     ask: tuple[str, ...]
@@ -63,35 +63,35 @@ class QuestionSettings:
     then: tuple[QuestionSettings, ...] = ()
 
 
-def ask_people(case: Case, asking: QuestionSettings, authority: str) -> Ruling:
-    """Return the ruling of an authority that consists of people alone."""
-    why = unanswerable(asking.ask, asking.quorum, case.actor.actor_id)
+def ask_people(case: Case, settings: QuestionSettings, authority: str) -> Ruling:
+    """Return the ruling of an authority that consists only of people."""
+    why = unanswerable(settings.ask, settings.quorum, case.actor.actor_id)
     if why is not None:
-        return go_on(case, Ruling("reject", authority, why), asking, ())
-    question = Question.put(asking.ask, asking.quorum, case.actor.actor_id)
+        return ask_next_step(case, Ruling("reject", authority, why), settings, ())
+    question = Question.put(settings.ask, settings.quorum, case.actor.actor_id)
     return Ruling(
         "wait",
         authority,
         who_decides([question]),
-        trace=() if asking.quorum is None else (_put(asking, case),),
+        trace=() if settings.quorum is None else (_put(settings, case),),
         ask=question.pending,
-        timeout_ms=asking.timeout_ms,
-        on_timeout=asking.on_timeout,
+        timeout_ms=settings.timeout_ms,
+        on_timeout=settings.on_timeout,
     )
 
 
-def go_on(case: Case, otherwise: Ruling, asking: QuestionSettings, trace: Sequence[RuleOutcome]) -> Ruling:
-    """Return the ruling that asks those of the next step who can answer.
+def ask_next_step(case: Case, otherwise: Ruling, settings: QuestionSettings, trace: Sequence[RuleOutcome]) -> Ruling:
+    """Return the ruling of the next step whose question can be answered.
 
     Args:
         case: the case.
-        otherwise: the rejection where there is no such step; its reason says why it has to go on.
-        asking: how the binding asks.
-        trace: what led to it.
+        otherwise: the rejection without such a step; its reason says why the next step is needed.
+        settings: the settings of the binding.
+        trace: the trace so far.
     """
     proposer = case.actor.actor_id
-    for step in range(otherwise.step, len(asking.then)):
-        one = asking.then[step]
+    for step in range(otherwise.step, len(settings.then)):
+        one = settings.then[step]
         if unanswerable(one.ask, one.quorum, proposer) is not None:
             continue
         question = Question.put(one.ask, one.quorum, proposer)
@@ -106,12 +106,12 @@ def go_on(case: Case, otherwise: Ruling, asking: QuestionSettings, trace: Sequen
             on_timeout=one.on_timeout,
             step=step + 1,
         )
-    if len(asking.then) > otherwise.step:
+    if len(settings.then) > otherwise.step:
         return replace(otherwise, reason=f"{otherwise.reason}; and of no further step can anybody approve it")
     return otherwise
 
 
-def answered(case: Case, asked: Ruling, answer: HumanAnswer, asking: QuestionSettings | None = None) -> Ruling:
+def answered(case: Case, asked: Ruling, answer: HumanAnswer, settings: QuestionSettings | None = None) -> Ruling:
     """Return the ruling after a person's answer.
 
     Args:
@@ -120,18 +120,18 @@ def answered(case: Case, asked: Ruling, answer: HumanAnswer, asking: QuestionSet
         answer: approve (as it stands), reject, narrow (with a scope), abstain (a vote that approves nothing),
             delegate (to another actor), escalate (to the next step); or ask and reply, which keep it waiting,
             unchanged.
-        asking: how the binding asks; None has no further steps.
+        settings: the settings of the binding; None has no further steps.
 
     Returns:
         ``asked`` itself for ask and reply; a rejection; an approval; or, while questions are open, a ruling that
-        waits and remembers this answer.
+        waits and holds this answer in its trace.
 
     Raises:
         RefusedError: ``NOT_WAITING``, ``OWN_PROPOSAL``, ``NOT_PROPOSER`` (reply), ``NOT_ASKED``, ``ALREADY_VOTED``;
             ``REASON_MISSING`` (reply, escalate); ``ABSTENTION_REFUSED``, ``DELEGATION_REFUSED``,
-            ``NO_FURTHER_STEP``; ``SCOPE_NOT_EXPECTED`` with a scope where none belongs; ``SCOPE_MISSING`` or
-            ``SCOPE_NOT_WITHIN`` for a narrowing without patterns or that reaches further than what may be
-            approved; ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` for one that cannot be compared or written.
+            ``NO_FURTHER_STEP``; ``SCOPE_NOT_EXPECTED`` with a scope in another answer than narrow;
+            ``SCOPE_MISSING`` for a narrowing without patterns; ``SCOPE_NOT_WITHIN`` for one that exceeds the scope that
+            can be approved; ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` for one that cannot be compared or written.
     """
     _check_waiting(asked)
     questions = questions_of(asked, case.actor.actor_id)
@@ -141,12 +141,12 @@ def answered(case: Case, asked: Ruling, answer: HumanAnswer, asking: QuestionSet
     if answer.choice in REMARKS:
         return asked
     if answer.choice == "escalate":
-        return _handed_up(case, asked, answer, asking)
+        return _handed_up(case, asked, answer, settings)
     return _counted(case, asked, answer, questions)
 
 
-def expired(case: Case, asked: Ruling, asking: QuestionSettings | None = None) -> Ruling:
-    """Return the ruling when the time is over: what the binding says.
+def expired(case: Case, asked: Ruling, settings: QuestionSettings | None = None) -> Ruling:
+    """Return the ruling after the time limit, as the binding defines it.
 
     Raises:
         RefusedError: ``NOT_WAITING``.
@@ -159,37 +159,39 @@ def expired(case: Case, asked: Ruling, asking: QuestionSettings | None = None) -
     if asked.on_timeout == "approve":
         return _ended(asked, "approve", trace, f"{reason}; its binding approves then", offered_scope(case, trace))
     rejected = _ended(asked, "reject", trace, reason)
-    if asked.on_timeout == "reject" or asking is None:
+    if asked.on_timeout == "reject" or settings is None:
         return rejected
-    return go_on(case, rejected, asking, trace)
+    return ask_next_step(case, rejected, settings, trace)
 
 
 def offered_scope(case: Case, trace: Sequence[RuleOutcome]) -> IntentScope | None:
-    """Return what can be approved at most: the proposed scope within all narrowings; None is anything."""
+    """Return the proposed scope within all narrowings; None is unlimited."""
     narrowings = [outcome.scope for outcome in trace if outcome.scope is not None]
     return restrict(case.intent.body.scope_proposal, narrowings, case.scope_rules)
 
 
 def _counted(case: Case, asked: Ruling, answer: HumanAnswer, questions: list[Question]) -> Ruling:
-    """Return what a vote, or handing it on, comes to."""
-    said = _outcome(answer)
+    """Return the ruling after a vote or a delegation."""
+    outcome = _outcome(answer)
     voting = [question for question in questions if question.quorum is not None and question.is_open]
     for question in questions:
-        question.take(said)
-    told = "; ".join(question.count for question in voting)
-    counted = f" ({told})" if told else ""
-    trace = (*_undecided(asked.trace), replace(said, decisive=True))
+        question.take(outcome)
+    counts = "; ".join(question.count for question in voting)
+    counted = f" ({counts})" if counts else ""
+    trace = (*_undecided(asked.trace), replace(outcome, decisive=True))
     if any(question.decided == "lost" for question in questions):
         verb = "abstained" if answer.choice == "abstain" else "rejected it"
-        return _ended(asked, "reject", trace, _told(answer, verb) + counted)
-    scope = offered_scope(case, trace)  # computed now, so that a scope too large is refused here and not later
+        return _ended(asked, "reject", trace, _with_reason(answer, verb) + counted)
+    scope = offered_scope(case, trace)  # computed here so that a scope that is too large is refused here
     if answer.choice == "narrow" and scope is not None and scope.allowed_paths == ():
-        return _ended(asked, "reject", trace, _told(answer, "narrowed it") + "; nothing is left that all would approve")
+        return _ended(
+            asked, "reject", trace, _with_reason(answer, "narrowed it") + "; nothing is left that all would approve"
+        )
     still = [question for question in questions if question.is_open]
     if still:
-        return _waiting(asked, answer, said, still)
+        return _waiting(asked, answer, outcome, still)
     verb = "approved it" if answer.choice == "approve" else "approved it within a narrower scope"
-    return _ended(asked, "approve", trace, _told(answer, verb) + counted, scope)
+    return _ended(asked, "approve", trace, _with_reason(answer, verb) + counted, scope)
 
 
 def _waiting(asked: Ruling, answer: HumanAnswer, said: RuleOutcome, still: list[Question]) -> Ruling:
@@ -200,17 +202,17 @@ def _waiting(asked: Ruling, answer: HumanAnswer, said: RuleOutcome, still: list[
     parts += [question.words for question in still if question.quorum is not None]
     return replace(
         asked,
-        reason=f"{_told(answer, verb)} ({'; '.join(parts)})",
+        reason=f"{_with_reason(answer, verb)} ({'; '.join(parts)})",
         ask=tuple(dict.fromkeys(actor_id for question in still for actor_id in question.pending)),
         trace=(*(asked.trace or (_implied(asked),)), said),
     )
 
 
-def _handed_up(case: Case, asked: Ruling, answer: HumanAnswer, asking: QuestionSettings | None) -> Ruling:
-    """Return the ruling of the next step; while somebody can answer, nobody rejects by handing up in vain."""
+def _handed_up(case: Case, asked: Ruling, answer: HumanAnswer, settings: QuestionSettings | None) -> Ruling:
+    """Return the ruling of the next step; raise without one."""
     trace = (*_undecided(asked.trace or (_implied(asked),)), _outcome(answer))
-    raised = _ended(asked, "reject", trace, _told(answer, "handed it up"))
-    ruling = raised if asking is None else go_on(case, raised, asking, trace)
+    raised = _ended(asked, "reject", trace, _with_reason(answer, "handed it up"))
+    ruling = raised if settings is None else ask_next_step(case, raised, settings, trace)
     if ruling.verdict != "wait":
         raise RefusedError(
             "NO_FURTHER_STEP",
@@ -220,15 +222,17 @@ def _handed_up(case: Case, asked: Ruling, answer: HumanAnswer, asking: QuestionS
     return ruling
 
 
-def _put(asking: QuestionSettings, case: Case) -> RuleOutcome:
-    """Return the outcome that stands for a question of the binding."""
-    question = Question.put(asking.ask, asking.quorum, case.actor.actor_id)
+def _put(settings: QuestionSettings, case: Case) -> RuleOutcome:
+    """Return the trace entry of a question of the binding."""
+    question = Question.put(settings.ask, settings.quorum, case.actor.actor_id)
     reason = who_decides([question])
-    return RuleOutcome(PEOPLE_ASKED, "binding", "escalate", reason, to=asking.ask, decisive=True, quorum=asking.quorum)
+    return RuleOutcome(
+        PEOPLE_ASKED, "binding", "escalate", reason, to=settings.ask, decisive=True, quorum=settings.quorum
+    )
 
 
 def _implied(asked: Ruling) -> RuleOutcome:
-    """Return the question of a ruling whose binding asks any one of its people, and leaves that out of the trace."""
+    """Return the trace entry of a question that the ruling itself leaves out."""
     return RuleOutcome(PEOPLE_ASKED, "binding", "escalate", asked.reason, to=asked.ask, decisive=True)
 
 
@@ -236,49 +240,51 @@ def _check_waiting(asked: Ruling) -> None:
     if asked.verdict != "wait":
         raise RefusedError(
             "NOT_WAITING",
-            f"This proposal waits for nobody: its ruling is {asked.verdict}.",
+            f"This proposal does not wait for an answer: its ruling is {asked.verdict}.",
             verdict=asked.verdict,
         )
 
 
 def _check_person(case: Case, asked: Ruling, answer: HumanAnswer, questions: Sequence[Question]) -> None:
     by, proposer = answer.by, case.actor.actor_id
-    told = {"actor_id": by.actor_id, "asked": list(asked.ask)}
+    details = {"actor_id": by.actor_id, "asked": list(asked.ask)}
     if answer.choice == "reply":
         if by.actor_id != proposer:
-            raise RefusedError("NOT_PROPOSER", f"Only {proposer!r} replies, who proposed this.", actor_id=by.actor_id)
+            raise RefusedError("NOT_PROPOSER", f"Only the proposer, {proposer!r}, can reply.", actor_id=by.actor_id)
     elif by.actor_id == proposer:
         raise RefusedError(
             "OWN_PROPOSAL",
             f"{by.actor_id!r} proposed this and cannot answer it; {listed(asked.ask)} can.",
-            **told,
+            **details,
         )
     elif any(question.is_asked(by.kind, by.actor_id) for question in questions):
         return
     elif any(question.is_open and question.has_voted(by.actor_id) for question in questions):
         raise RefusedError(
             "ALREADY_VOTED",
-            f"{by.actor_id!r} has voted, and a vote stays; {listed(asked.ask)} can still vote.",
-            **told,
+            f"{by.actor_id!r} has voted already, and a vote is final; {listed(asked.ask)} can still vote.",
+            **details,
         )
     else:
         raise RefusedError(
             "NOT_ASKED",
             f"{by.actor_id!r} ({by.kind}) is not asked; {listed(asked.ask)} is.",
-            **told,
+            **details,
         )
 
 
 def _check_words(case: Case, answer: HumanAnswer, questions: Sequence[Question]) -> None:
-    """Check what belongs to single answers: reasons, votes to abstain from, and whom a seat is handed to."""
+    """Check the reason, the vote and the delegate of an answer."""
     choice, by = answer.choice, answer.by
     if choice in ("reply", "escalate") and not answer.reason.strip():
-        raise RefusedError("REASON_MISSING", f"To {choice}, say something in the reason: it is what others go by.")
+        raise RefusedError(
+            "REASON_MISSING", f"The answer {choice} has no reason; give one, which the other people read."
+        )
     is_voter = any(one.quorum is not None and one.is_asked(by.kind, by.actor_id) for one in questions)
     if choice == "abstain" and not is_voter:
         raise RefusedError(
             "ABSTENTION_REFUSED",
-            "Nobody votes here, one answer decides: approve, narrow, reject, or leave it to the others.",
+            "This question has no vote, one answer decides: approve, narrow, reject, or do not answer.",
         )
     if (choice == "delegate") != (answer.to is not None):
         raise _no_delegation("name the one who answers instead, with delegate and with no other answer", answer)
@@ -340,7 +346,7 @@ def _check_scope(case: Case, asked: Ruling, answer: HumanAnswer) -> None:
 
 
 def _asked_with(trace: Sequence[RuleOutcome]) -> Sequence[RuleOutcome]:
-    """Return what was said before this step's answers: those stand beside each other, whoever came first."""
+    """Return the trace before the answers of this step, which are independent."""
     at = asked_at(trace)
     return [one for one in trace if one.rule != HUMAN_ANSWER] if at is None else trace[:at]
 
@@ -357,13 +363,13 @@ def _outcome(answer: HumanAnswer) -> RuleOutcome:
 
 
 def _undecided(trace: Sequence[RuleOutcome]) -> list[RuleOutcome]:
-    """Return the outcomes so far: they led to the question, the answer decides."""
+    """Return the trace without decisive outcomes, since the answer decides."""
     return [replace(outcome, decisive=False) if outcome.decisive else outcome for outcome in trace]
 
 
-def _told(answer: HumanAnswer, verb: str) -> str:
-    who = f"{answer.by.actor_id} {verb}"
-    return f"{who}: {bounded(answer.reason)}" if answer.reason else who
+def _with_reason(answer: HumanAnswer, verb: str) -> str:
+    text = f"{answer.by.actor_id} {verb}"
+    return f"{text}: {bounded(answer.reason)}" if answer.reason else text
 
 
 def _ended(

@@ -1,9 +1,9 @@
-"""Questions to people, as far as they have been answered: who can still say something, and what it has come to.
+"""Questions to people: their seats, votes and results.
 
-A question is an ``escalate`` outcome in the trace of a ruling: of a rule, or of the binding, which then takes the
-place of all questions before it. One approval answers it, or so many as its quorum says; who is asked has a seat,
-and may hand it on. Everything is read from the trace, so that what waits is always known from the log.
-Sources: WP-bind, WP-decision; design section 6.
+A question is an ``escalate`` outcome in the trace of a ruling: of a rule, or of the binding, which then replaces all
+questions before it. One approval answers it, or the number that its quorum needs; every actor who is asked has a seat
+and may delegate it. The state is read from the trace alone, so the log defines all open questions. Its texts are
+recorded in rulings and must not change. Sources: WP-bind, WP-decision; design section 6.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from world.model.decision import HUMAN_ANSWER, Quorum, RuleAnswer, RuleOutcome, 
 from world.model.id_alphabet import ANY_HUMAN
 
 TIME_LIMIT: Final = "time limit"
-"""What stands for a rule's name where the time was over."""
+"""Rule name of the outcome of an expired time limit."""
 
 PEOPLE_ASKED: Final = "people asked"
-"""What stands for a rule's name where a binding asks; that question is the only one from there on."""
+"""Rule name of a question of a binding, which replaces all earlier questions."""
 
 OF_PEOPLE: Final = frozenset({HUMAN_ANSWER, TIME_LIMIT, PEOPLE_ASKED})
-"""What stands for rules' names in outcomes that no rule made."""
+"""Rule names of outcomes that no rule produced."""
 
 ANYBODY: Final = ANY_HUMAN
 """Among ids of actors: any human."""
 
 NOBODY_ELSE: Final = "only the proposer is asked, and nobody answers for a proposal of their own"
-"""Why a proposal is rejected at once when waiting would be in vain."""
+"""Reason of a rejection where no one else can answer."""
 
 APPROVALS: Final = frozenset({"approve", "narrow"})
-"""Answers that agree."""
+"""Answers that approve."""
 
 
 @dataclass(slots=True)
 class Seat:
-    """A place of somebody who is asked.
+    """The right of one actor to answer a question.
 
     Args:
-        chain: who held it, in order; the last one holds it now.
-        vote: what its holder answered, None before.
+        chain: its holders in order of delegation; the last one is the current holder.
+        vote: the answer of its holder, None before.
     """
 
     chain: tuple[str, ...]
@@ -55,12 +55,12 @@ class Seat:
 
 @dataclass(slots=True)
 class Question:
-    """One question, as far as it has been answered.
+    """One question and the state of its answers.
 
     Args:
         quorum: how many must approve; None is any one.
-        seats: of those who are asked; where they vote, the proposer has none.
-        decided: None while it is open.
+        seats: the seats of the actors who are asked; in a vote, the proposer has none.
+        decided: the result; None while it is open.
     """
 
     quorum: Quorum | None
@@ -69,12 +69,12 @@ class Question:
 
     @classmethod
     def put(cls, to: Sequence[str], quorum: Quorum | None, proposer: str) -> Question:
-        """Return a question that nobody has answered yet; the proposer is no voter."""
+        """Return a new question; the proposer has no vote."""
         return cls(quorum, [Seat((member,)) for member in to if quorum is None or member != proposer])
 
     @property
     def is_open(self) -> bool:
-        """Whether it waits for somebody."""
+        """Whether it waits for an answer."""
         return self.decided is None
 
     @property
@@ -84,30 +84,30 @@ class Question:
 
     @property
     def approved_by(self) -> tuple[str, ...]:
-        """Who has approved."""
+        """Actors who have approved."""
         return tuple(seat.holder for seat in self.seats if seat.vote in APPROVALS)
 
     @property
     def voted(self) -> tuple[str, ...]:
-        """Who has voted, in the order of the seats."""
+        """Actors who have voted, in the order of the seats."""
         return tuple(seat.holder for seat in self.seats if seat.vote is not None)
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Who can still answer: ids, or ``*``."""
+        """Actors who can still answer: ids, or ``*``."""
         return tuple(seat.holder for seat in self.seats if seat.vote is None) if self.is_open else ()
 
     def is_asked(self, kind: str, actor_id: str) -> bool:
-        """Tell whether an actor can answer it now."""
+        """Return whether an actor can answer it now."""
         pending = self.pending
         return actor_id in pending or (kind == "human" and ANYBODY in pending)
 
     def has_voted(self, actor_id: str) -> bool:
-        """Tell whether an actor has voted on it."""
+        """Return whether an actor has voted on it."""
         return actor_id in self.voted
 
     def take(self, outcome: RuleOutcome) -> None:
-        """Count what a person said; what those say who are not asked counts for nothing."""
+        """Count the answer of a person; answers of actors who are not asked are ignored."""
         kind, _, actor_id = outcome.source.partition(":")
         if not self.is_asked(kind, actor_id):
             return
@@ -123,7 +123,7 @@ class Question:
             self.decided = "lost"
 
     def _count(self, actor_id: str, answer: RuleAnswer) -> None:
-        """Count a vote; it is decided as soon as the votes that are missing cannot change it."""
+        """Count a vote; decide as soon as the missing votes cannot change the result."""
         for seat in self.seats:
             if seat.holder == actor_id:
                 seat.vote = answer
@@ -134,7 +134,7 @@ class Question:
             self.decided = "lost"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the count as people and programs see it."""
+        """Return the state of the vote as JSON."""
         return {
             "rule": "any" if self.quorum is None else self.quorum.rule,
             "needed": self.needed,
@@ -146,12 +146,12 @@ class Question:
 
     @property
     def count(self) -> str:
-        """How many approved, and how many must, in words."""
+        """The counts of approvals as a text."""
         return f"{len(self.approved_by)} of {len(self.seats)} approved, {self.needed} needed"
 
     @property
     def words(self) -> str:
-        """How it stands, for people."""
+        """The state as a text for people."""
         if self.quorum is None:
             return f"{listed(self.pending)} decides"
         missing = self.needed - len(self.approved_by)
@@ -160,7 +160,7 @@ class Question:
 
 
 def questions_of(asked: Ruling, proposer: str) -> list[Question]:
-    """Return what a waiting ruling asks, as far as it has been answered.
+    """Return the questions of a waiting ruling with their answers counted.
 
     Args:
         asked: the ruling.
@@ -172,7 +172,7 @@ def questions_of(asked: Ruling, proposer: str) -> list[Question]:
     else:
         put = [outcome for outcome in asked.trace if outcome.answer == "escalate"]
     questions = [Question.put(outcome.to, outcome.quorum, proposer) for outcome in put]
-    if not questions:  # of a binding that asks any one of its people, and nobody has said anything yet
+    if not questions:  # the first question of a binding that asks any one of its people is not in the trace
         questions = [Question.put(asked.ask, None, proposer)]
     for outcome in asked.trace[0 if at is None else at :]:
         if outcome.rule == HUMAN_ANSWER:
@@ -182,12 +182,12 @@ def questions_of(asked: Ruling, proposer: str) -> list[Question]:
 
 
 def asked_at(trace: Sequence[RuleOutcome]) -> int | None:
-    """Return where a binding asked last, None where only rules did."""
+    """Return the index of the binding's last question, None where only rules asked."""
     return next((at for at in range(len(trace) - 1, -1, -1) if trace[at].rule == PEOPLE_ASKED), None)
 
 
 def who_decides(questions: Sequence[Question]) -> str:
-    """Return in words who decides questions that are open."""
+    """Return the actors who decide open questions, as a text."""
     anyone = dict.fromkeys(listed(question.pending) for question in questions if question.quorum is None)
     voting = [
         f"{question.needed} of {len(question.seats)} decide: {', '.join(seat.holder for seat in question.seats)}"
@@ -198,7 +198,7 @@ def who_decides(questions: Sequence[Question]) -> str:
 
 
 def unanswerable(to: Sequence[str], quorum: Quorum | None, proposer: str) -> str | None:
-    """Return why a question can never be approved, None where it can."""
+    """Return the reason why a question can never be approved, None where it can."""
     question = Question.put(to, quorum, proposer)
     members = len(question.seats)
     if quorum is None:

@@ -1,9 +1,9 @@
 """Policies in Cedar: permit approves, forbid rejects, each a rule of its own.
 
-Who acts is the principal ``Actor::"bot"``, what is wanted the action ``Action::"pay"``, and where the resource
-``Branch::"main"`` with the base world's data. What Cedar would pass over, an error in one of its policies, refuses
-here like every error in a rule. Only ``authority.policies.loading`` imports this, and only where a ``.cedar`` file is
-named: the package ``cedarpy`` is an extra. Source: design section 6; CARD-policy.
+The actor is the principal ``Actor::"bot"``, the intent's type the action ``Action::"pay"``, and the branch the resource
+``Branch::"main"`` with the base world's data. Cedar ignores an error in one of its policies; here it rejects like every
+error in a rule. Only ``authority.policies.loading`` imports this, and only for a ``.cedar`` file: the package
+``cedarpy`` is an extra. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|\s+|.', re.DOTALL)
 _WHERE: Final = re.compile(r"^error while evaluating policy `[^`]*`: ")
 
 READ_ONLY: Final = "read"
-"""The parameter ``values`` of rules that are given what they read; earlier ones, without it, are given whole cases."""
+"""The parameter ``values`` of rules that receive only what they read; rules without it receive whole cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class CedarRule:
 
     Args:
         name: its ``@id``.
-        text: as it stands in the file.
+        text: its text in the file.
         effect: permit or forbid.
         reason: its ``@reason``.
-        source: the file, the line and the text; its parameters say whether the rule is given what it reads or all.
-        world: makes what Cedar sees of a base world; shared by all policies of a file.
+        source: the file, the line and the text; its parameters say whether the rule receives only what it reads.
+        world: makes the inputs of Cedar from a base world; shared by all policies of a file.
     """
 
     name: str
@@ -71,23 +71,23 @@ class CedarRule:
         return self.source.parameters.get("values") == READ_ONLY
 
     def _reads(self) -> ReadPaths:
-        (told,) = json.loads(_library().policies_to_json_str(self.text))["staticPolicies"].values()
-        return ReadPaths.of(told.get("conditions", []))
+        (policy,) = json.loads(_library().policies_to_json_str(self.text))["staticPolicies"].values()
+        return ReadPaths.of(policy.get("conditions", []))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is parsed does not travel between processes; it is parsed there again."""
+        """Pickle only the text; the other process parses it again."""
         return CedarRule, (self.name, self.text, self.effect, self.reason, self.source, self.world)
 
     @property
     def description(self) -> str:
-        """The words, as they stand in the file."""
+        """The reason in the file."""
         return self.reason
 
     def __call__(self, case: Case, /) -> Opinion | None:
-        """Return approval or rejection where the policy is satisfied, None where it is not.
+        """Return the opinion of a satisfied policy, None for others.
 
         Raises:
-            RefusedError: ``CONDITION_FAILED`` where Cedar tells an error, or cannot hold a value of the case.
+            RefusedError: ``CONDITION_FAILED`` where Cedar reports an error, or cannot represent a value of the case.
         """
         seen = self._seen(case)
         result = _library().is_authorized(seen.request, self._policies, seen.entities)
@@ -103,29 +103,29 @@ class CedarRule:
         return self.world.seen(case, self.name if self._reads_only else None, self._reading)
 
     def roundings(self, case: Case) -> tuple[str, ...]:
-        """Return a sentence for each number of a case that the policy read rounded.
+        """Return a sentence for each number that was rounded for the policy.
 
         Raises:
-            RefusedError: ``CONDITION_FAILED`` where Cedar cannot hold a value that is read.
+            RefusedError: ``CONDITION_FAILED`` where Cedar cannot represent a value that is read.
         """
         return self._seen(case).rounded
 
     def values_read(self, case: Case) -> dict[str, Any]:
-        """Return the attributes of a case that the policy names, as they are written; missing ones are left out."""
+        """Return the attributes of a case that the policy reads, if present."""
         roots = {"context": _context(case), "principal": _attributes(case), "resource": _resource(case)}
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for path in sorted(self._reads().paths()):
             value: Any = roots
             for name in path:
                 value = value.get(name) if isinstance(value, dict) else None
             if value is not None:
-                found[".".join(path)] = value
-        return found
+                values[".".join(path)] = value
+        return values
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a rule is given of a case, and what was rounded for it."""
+    """Input of Cedar for one case, and the numbers that were rounded."""
 
     request: dict[str, Any]
     entities: Any
@@ -134,9 +134,9 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Worlds:
-    """What Cedar sees of cases; the last case and the last base world are kept, for those that come after.
+    """Inputs of Cedar with a cache of the last case and the last base world.
 
-    Rules are told apart by their names; those that are given whole cases share one, None.
+    The keys are names of rules; rules that receive whole cases share the key None.
     """
 
     _last: tuple[SnapshotView, str, str, dict[str | None, tuple[Any, tuple[str, ...]]]] | None = None
@@ -146,10 +146,10 @@ class _Worlds:
         return _Worlds, ()
 
     def seen(self, case: Case, rule: str | None, reading: ReadPaths) -> _Seen:
-        """Return the request, and the entities that it names: the branch with its data, and the actor.
+        """Return the request and its entities: the branch with its data, and the actor.
 
         Raises:
-            RefusedError: ``CONDITION_FAILED`` where Cedar cannot hold a value that is read.
+            RefusedError: ``CONDITION_FAILED`` where Cedar cannot represent a value that is read.
         """
         if self._of_case is None or self._of_case[0] is not case:
             self._of_case = (case, {})
@@ -176,18 +176,18 @@ class _Worlds:
 
 
 def _part(reading: ReadPaths, root: str) -> ReadPaths:
-    """Return what is read of the context, the principal or the resource."""
+    """Return the read paths of the context, the principal or the resource."""
     return WHOLE if reading.is_whole else reading.fields.get(root, ReadPaths())
 
 
 def policy_from_cedar(text: str, file: str, *, values: Mapping[str, str] | None = None) -> Policy:
-    """Return the policy that a Cedar file holds, named after the file.
+    """Return the policy of a Cedar file, named after the file.
 
     Args:
         text: Cedar policies, each with an ``@id``.
         file: the file's name; without ``.cedar`` it is the policy's name.
-        values: the recorded parameters ``values`` of rules by their ids, for a policy that is made again from its
-            adoption; None is a file that is read now, whose rules are given the values that they read.
+        values: the recorded parameters ``values`` of rules by their ids, for a policy that is reconstructed from its
+            adoption; None for a file, whose rules receive only the values that they read.
 
     Raises:
         RefusedError: ``NOT_LOADED`` where ``cedarpy`` is not installed; ``INVALID_POLICY`` with ``details["faults"]``,
@@ -202,10 +202,10 @@ def policy_from_cedar(text: str, file: str, *, values: Mapping[str, str] | None 
         try:
             made = _rule(statement, file, line, world, values)
             if made.name in lines:
-                raise _WrongError(f"the policy in line {lines[made.name]} has the @id {made.name}, too")
+                raise _InvalidPolicyError(f"the policy in line {lines[made.name]} has the @id {made.name}, too")
             lines[made.name] = line
             rules.append(made)
-        except _WrongError as wrong:
+        except _InvalidPolicyError as wrong:
             faults.append({"path": f"$[{at}]", "message": str(wrong), "line": line})
     if not rules and not faults:
         faults.append({"path": "$", "message": "it holds no policy", "line": 1})
@@ -216,30 +216,30 @@ def policy_from_cedar(text: str, file: str, *, values: Mapping[str, str] | None 
     return Policy(PurePath(file).stem, rules)
 
 
-class _WrongError(Exception):
-    """A policy that cannot be a rule."""
+class _InvalidPolicyError(Exception):
+    """Raised for a Cedar policy that cannot be a rule."""
 
 
 def _rule(statement: str, file: str, line: int, world: _Worlds, values: Mapping[str, str] | None) -> CedarRule:
     library = _library()
     try:
-        told = json.loads(library.policies_to_json_str(statement))
+        parsed = json.loads(library.policies_to_json_str(statement))
     except ValueError as error:
-        raise _WrongError(" ".join(str(error).split())) from None
-    if told.get("templates") or len(told["staticPolicies"]) != 1:
-        raise _WrongError("a template has no meaning here; write the policy out")
-    policy = next(iter(told["staticPolicies"].values()))
+        raise _InvalidPolicyError(" ".join(str(error).split())) from None
+    if parsed.get("templates") or len(parsed["staticPolicies"]) != 1:
+        raise _InvalidPolicyError("templates are not supported; write the policy out")
+    policy = next(iter(parsed["staticPolicies"].values()))
     annotations = policy.get("annotations", {})
     name = annotations.get("id")
     if not is_name(name):
-        raise _WrongError(f'it has no @id("...") of up to {MAX_NAME} letters, digits and _ . : / -')
+        raise _InvalidPolicyError(f'it has no @id("...") of up to {MAX_NAME} letters, digits and _ . : / -')
     try:
         source_hash = digest(policy)
-    except RefusedError as refused:  # Cedar reads whole numbers that no JSON can carry exactly
-        raise _WrongError(refused.message) from None
+    except RefusedError as refused:  # Cedar accepts whole numbers that JSON cannot represent exactly
+        raise _InvalidPolicyError(refused.message) from None
     given = READ_ONLY if values is None else values.get(name)
     if given not in (None, READ_ONLY):
-        raise _WrongError(f"it was given its values in a way that this version does not have: {given!r:.40}")
+        raise _InvalidPolicyError(f"its parameter values is {given!r:.40}, which this version does not support")
     parameters = {"policy": statement} if given is None else {"policy": statement, "values": given}
     return CedarRule(
         name=name,
@@ -259,7 +259,7 @@ def _rule(statement: str, file: str, line: int, world: _Worlds, values: Mapping[
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield every policy with the line on which it begins; comments before it are not part of it."""
+    """Yield every policy with its first line, without comments before it."""
     begin, line, first = -1, 1, 1
     for match in _TOKEN.finditer(text):
         piece = match.group()

@@ -1,9 +1,9 @@
-"""What Cedar is given of a case: the values that a policy reads, in the forms that Cedar has.
+"""Conversion of case values to Cedar's types, restricted to what a policy reads.
 
-A policy names the attributes that it reads, so all others are left out, whatever they hold. Cedar has whole numbers and
-decimals of four places: a number with more is rounded, half to even, and every rounding is noted. Policies adopted
-before this was so are given whole cases, and a number with more places refuses (``ReadPaths.whole``); their rulings
-stay what they were. Source: design section 6; CARD-policy, CARD-replay.
+A policy names the attributes that it reads; all others are left out. Cedar has whole numbers and decimals of four
+places: a number with more is rounded, half to even, and every rounding is recorded. Policies adopted before this rule
+receive whole cases, and a number with more places rejects (``WHOLE``), so that their rulings stay equal.
+Source: design section 6; CARD-policy, CARD-replay.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any, Final
 from world.errors import RefusedError
 
 RESERVED: Final = frozenset({"__entity", "__extn", "__expr"})
-"""Names of fields that Cedar takes for something else."""
+"""Field names that Cedar reserves."""
 
 DECIMALS: Final = 4
 
 MAX_NAMED: Final = 3
-"""Roundings that a reason names."""
+"""Maximum number of roundings in a reason."""
 
 _MAX_DECIMAL: Final = 922_337_203_685_477
 
 
 @dataclass(slots=True)
 class ReadPaths:
-    """How much of a value a policy reads.
+    """The parts of a value that a policy reads.
 
     Args:
-        is_whole: all of it, with everything in it.
-        fields: what it reads of an object's fields, by name.
+        is_whole: whether it reads the whole value.
+        fields: the parts that it reads of an object's fields, by name.
     """
 
     is_whole: bool = False
@@ -39,7 +39,7 @@ class ReadPaths:
 
     @classmethod
     def of(cls, conditions: Any) -> ReadPaths:
-        """Return what a policy reads of context, principal and resource, from the JSON form of its conditions."""
+        """Return the read paths of a policy from the JSON form of its conditions."""
         root = cls()
         for path, is_asked in _paths(conditions):
             at = root
@@ -49,7 +49,7 @@ class ReadPaths:
         return root
 
     def paths(self) -> Iterator[tuple[str, ...]]:
-        """Yield the paths of the attributes that are read or asked for, the outer ones of each other left out."""
+        """Yield the innermost paths of the attributes that are read or tested."""
         for name, inner in self.fields.items():
             yield from ((name, *path) for path in inner.paths())
             if not inner.fields:
@@ -59,25 +59,25 @@ class ReadPaths:
 WHOLE: Final = ReadPaths(is_whole=True)
 
 
-def _paths(told: Any) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Yield the attributes that a policy names, and whether it only asks if they are there."""
-    if isinstance(told, dict):
-        path = path_of(told)
+def _paths(node: Any) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Yield the attributes of a policy, and whether only their presence is tested."""
+    if isinstance(node, dict):
+        path = path_of(node)
         if path:
-            yield path, "has" in told
+            yield path, "has" in node
             return
-        if told.get("Var") == "context":
+        if node.get("Var") == "context":
             yield ("context",), False
-        for one in told.values():
+        for one in node.values():
             yield from _paths(one)
-    elif isinstance(told, list):
-        for one in told:
+    elif isinstance(node, list):
+        for one in node:
             yield from _paths(one)
 
 
-def path_of(told: Any) -> tuple[str, ...]:
-    """Return the attribute that a piece of a condition is, with its root; nothing where it is none."""
-    node = (told.get(".") or told.get("has")) if isinstance(told, dict) else None
+def path_of(expression: Any) -> tuple[str, ...]:
+    """Return the path of an attribute expression with its root, else empty."""
+    node = (expression.get(".") or expression.get("has")) if isinstance(expression, dict) else None
     if not isinstance(node, dict):
         return ()
     left, name = node.get("left"), node.get("attr")
@@ -88,26 +88,26 @@ def path_of(told: Any) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Conversion:
-    """Makes Cedar's form of values, and notes what was rounded.
+    """Converter of values to Cedar's types that records roundings.
 
     Args:
-        rounds: whether numbers of more than four decimals are rounded; otherwise they refuse.
-        rounded: sentences about the roundings, in the order of reading.
+        rounds: whether numbers of more than four decimals are rounded; otherwise they raise.
+        rounded: sentences about the roundings, in the order of reads.
     """
 
     rounds: bool
     rounded: list[str] = field(default_factory=list)
 
     def record(self, value: Mapping[str, Any], at: str, reading: ReadPaths) -> dict[str, Any]:
-        """Return an object as a Cedar record; what is null there, or not read, is not there.
+        """Return an object as a Cedar record without null and unread members.
 
         Args:
             value: the object.
-            at: where it is, for messages.
-            reading: what is read of it.
+            at: its path, for messages.
+            reading: the parts of it that are read.
 
         Raises:
-            RefusedError: ``CONDITION_FAILED`` where Cedar cannot hold what is read.
+            RefusedError: ``CONDITION_FAILED`` where Cedar cannot represent a value.
         """
         made: dict[str, Any] = {}
         for key in value if reading.is_whole else reading.fields:
@@ -119,7 +119,7 @@ class Conversion:
         return made
 
     def value(self, value: Any, at: str, reading: ReadPaths) -> Any:
-        """Return a value in Cedar's form; ``True`` stands for one of which only the presence is read.
+        """Return a value in Cedar's type; ``True`` where only its presence is tested.
 
         Raises:
             RefusedError: as ``record``.
@@ -145,10 +145,10 @@ class Conversion:
 
 
 def with_roundings(words: str, rounded: Sequence[str]) -> str:
-    """Return a reason that says what was rounded for it: the first few, and how many more there are."""
+    """Return a reason with the first roundings and the number of further ones."""
     more = [f"{len(rounded) - MAX_NAMED} more"] if len(rounded) > MAX_NAMED else []
-    told = "; ".join([*rounded[:MAX_NAMED], *more])
-    return words if not told else f"{words} ({told})" if words else told
+    note = "; ".join([*rounded[:MAX_NAMED], *more])
+    return words if not note else f"{words} ({note})" if words else note
 
 
 def failed(words: str) -> RefusedError:

@@ -1,7 +1,7 @@
-"""How opinions become one: an error refuses, then a reject wins, then an escalation, then approval.
+"""Combination of opinions, strongest first: error, reject, escalate, approve.
 
-Several narrowings narrow together, and an approval beside a narrowing adds nothing to it. Where no rule
-approves, the answer is no. So a further approval never turns a refusal, and no error ever approves.
+Several narrowings restrict together, and an approval beside a narrowing adds nothing to it. Without an approval the
+result is a rejection. So a further approval never changes a rejection, and an error never approves.
 Source: design section 6.
 """
 
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from authority.policies.opinions import Heard, Narrow
+from authority.policies.opinions import Narrow, RuleResult
 from authority.scope import restrict
 from world.model.decision import RuleAnswer
 from world.model.intent import IntentScope
 from world.model.scope_patterns import SCOPE_RULES
 
 COMBINATION: Final = "error, reject, escalate, narrow, approve; else reject"
-"""The name of this way to combine, part of every policy's hash: strongest answer first."""
+"""Name of this combination, part of every policy's hash: strongest answer first."""
 
 _STRENGTH: Final[dict[RuleAnswer, int]] = {
     "none": 0,
@@ -34,14 +34,14 @@ _FIRST_ALONE: Final = frozenset({"approve", "reject", "error"})
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """What several opinions come to.
+    """Combined result of several opinions.
 
     Args:
         verdict: approve, reject, or wait for people.
         answer: the answer that decided; ``none`` where no rule had an opinion.
-        decisive: places of the outcomes that decided, in the order asked.
-        scope: for approve: where the intent may write; None is no restriction.
-        is_empty: whether it was rejected because the narrowings leave nothing to write.
+        decisive: indexes of the outcomes that decided, in the order of the rules.
+        scope: for approve: the paths that the intent may write; None is no restriction.
+        is_empty: whether it was rejected because the narrowings leave no path to write.
     """
 
     verdict: Literal["approve", "reject", "wait"]
@@ -51,8 +51,8 @@ class Combined:
     is_empty: bool = False
 
 
-def combine(heard: Sequence[Heard], proposed: IntentScope | None, rules: int = SCOPE_RULES) -> Combined:
-    """Return what the opinions of several rules, in their order, come to.
+def combine(heard: Sequence[RuleResult], proposed: IntentScope | None, rules: int = SCOPE_RULES) -> Combined:
+    """Combine the opinions of several rules, in their order.
 
     Args:
         heard: an opinion, None or a fault for each rule.
@@ -76,6 +76,6 @@ def combine(heard: Sequence[Heard], proposed: IntentScope | None, rules: int = S
     return Combined("wait" if strongest == "escalate" else "approve", strongest, tuple(decisive), scope)
 
 
-def reasons(heard: Sequence[Heard], places: Sequence[int]) -> str:
-    """Return the words of the outcomes at these places, joined; without those that have none."""
+def reasons(heard: Sequence[RuleResult], places: Sequence[int]) -> str:
+    """Return the joined reasons of the outcomes at these indexes."""
     return "; ".join(one.reason for at in places if (one := heard[at]) is not None and one.reason)

@@ -1,7 +1,7 @@
-"""Finding policies: by reference, in policy files, or in installed packages.
+"""Loading of policies: by reference, from files, and from installed packages.
 
-What is found is a policy, a rule, or several rules; rules become a policy under the name that is asked for.
-Loading runs code of others: whatever it raises becomes a refusal that names where it came from.
+The loaded object is a policy, a rule, or several rules; rules become a policy under the requested name. Loading runs
+foreign code: every exception becomes a refusal with its origin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from authority.bounded_text import told
+from authority.bounded_text import error_text
 from authority.policies.policy import Policy
 from authority.policies.policy_text import is_policy_file, read_file
 from world.code.references import load_reference
@@ -23,12 +23,12 @@ def policy_from_reference(reference: str, *, name: str | None = None, base: Path
 
     Args:
         reference: ``module:attribute``, ``path/to/file.py:attribute``, or a policy file: ``rules.toml``, ``.yaml``.
-        name: what rules are called together; None takes the attribute's name. A policy keeps its own.
+        name: the name of a policy made of rules; None takes the attribute's name. A policy keeps its own.
         base: the folder that relative file names start from; None is the current folder.
 
     Raises:
-        RefusedError: ``BAD_REFERENCE`` for another form, ``NOT_LOADED`` where there is no such thing or its code
-            raises; ``INVALID_POLICY`` and ``INVALID_RULE`` for what is no policy.
+        RefusedError: ``BAD_REFERENCE`` for another form, ``NOT_LOADED`` where the object does not exist or its code
+            raises; ``INVALID_POLICY`` and ``INVALID_RULE`` for an object that is not a policy.
     """
     if is_policy_file(reference):
         return policy_from_file((base or Path()) / reference)
@@ -37,7 +37,7 @@ def policy_from_reference(reference: str, *, name: str | None = None, base: Path
 
 
 def policy_from_file(path: str | Path) -> Policy:
-    """Return the policy that a file of rules holds: ``rules.toml``, ``rules.yaml``, ``rules.cedar``.
+    """Return the policy of a file: ``rules.toml``, ``rules.yaml``, ``rules.cedar``.
 
     Raises:
         RefusedError: ``NOT_LOADED`` where the file, or the package for its language, cannot be read; ``INVALID_POLICY``
@@ -55,30 +55,30 @@ def policy_from_file(path: str | Path) -> Policy:
 
 
 def policy_from_entry_point(point: EntryPoint) -> Policy:
-    """Return the policy that an installed package offers; rules are called by the entry point's name.
+    """Return the policy of an entry point; rules are named after the entry point.
 
     Raises:
-        RefusedError: as ``policy_from_reference``; ``INVALID_POLICY`` also for a policy whose own name is another
-            than the entry point's.
+        RefusedError: as ``policy_from_reference``; ``INVALID_POLICY`` also for a policy whose name differs from
+            the entry point's.
     """
     origin = f"entry point {point.name} ({point.value})"
     policy = as_policy(_guarded(origin, point.load), name=point.name, origin=origin)
     if policy.name != point.name:
         raise RefusedError(
             "INVALID_POLICY",
-            f"The {origin} gives a policy that calls itself {policy.name!r}; give both the same name.",
+            f"The {origin} provides a policy with the name {policy.name!r}; give both the same name.",
             reference=point.value,
         )
     return policy
 
 
 def as_policy(found: Any, *, name: str, origin: str) -> Policy:
-    """Return the policy that something is or makes.
+    """Return a policy, or make one of rules.
 
     Args:
         found: a policy, a rule, or several rules.
-        name: what rules are called together; a policy keeps its own name.
-        origin: where it came from, for errors.
+        name: the name of a policy made of rules; a policy keeps its own name.
+        origin: the origin of the object, for errors.
 
     Raises:
         RefusedError: ``INVALID_POLICY``, ``INVALID_RULE``.
@@ -99,4 +99,6 @@ def _guarded(origin: str, load: Callable[[], Any]) -> Any:
     except (KeyboardInterrupt, RefusedError):
         raise
     except BaseException as error:  # noqa: BLE001 - a module may raise anything, sys.exit() too
-        raise RefusedError("NOT_LOADED", f"{origin!r} could not be loaded: {told(error)}.", reference=origin) from None
+        raise RefusedError(
+            "NOT_LOADED", f"{origin!r} could not be loaded: {error_text(error)}.", reference=origin
+        ) from None

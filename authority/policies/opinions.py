@@ -1,7 +1,7 @@
-"""What a rule can say about a case: approve, narrow, escalate, reject; None is no opinion.
+"""Opinions of rules: approve, narrow, escalate, reject; None is no opinion.
 
-An opinion is complete and checked when it is made, so a wrong one is an error of the rule that made it, and
-errors refuse. Source: design section 6.
+An opinion is checked when it is made, so an invalid one is an error of its rule, and errors reject. The error texts are
+recorded in rulings and must not change. Source: design section 6.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from world.model.value import Identifier
 from world.sizes import MAX_SCOPE_PATTERNS
 
 MAX_ASKED: Final = 100
-"""Ids that one escalation or binding may name."""
+"""Maximum number of ids in one escalation or binding."""
 
 Vote = Literal["unanimous", "majority"] | int
-"""How many of those who are asked must approve: all, more than half, or so many."""
+"""Required approvals: all, more than half, or a number."""
 
 _IDENTIFIER: Final = TypeAdapter(Identifier)
 
@@ -39,7 +39,7 @@ class Approve:
         reason: for people.
 
     Raises:
-        RefusedError: ``INVALID_OPINION`` for a reason that is no text.
+        RefusedError: ``INVALID_OPINION`` for a reason that is not a string.
     """
 
     reason: str = ""
@@ -52,13 +52,13 @@ class Approve:
 @final
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The intent must not run; nothing outweighs this.
+    """The intent must not run; no other opinion overrides this.
 
     Args:
         reason: for people.
 
     Raises:
-        RefusedError: ``INVALID_OPINION`` for a reason that is no text.
+        RefusedError: ``INVALID_OPINION`` for a reason that is not a string.
     """
 
     reason: str = ""
@@ -71,16 +71,16 @@ class Reject:
 @final
 @dataclass(frozen=True, slots=True, init=False)
 class Narrow:
-    """The intent may run, but write only within this scope and within what it proposed.
+    """The intent may run, but write only within this scope and its proposed one.
 
     Args:
         scope: an ``IntentScope``, one pattern, or several.
         reason: for people.
 
     Raises:
-        RefusedError: ``INVALID_OPINION`` for a reason that is no text, or a scope without patterns: who wants to
-            allow nothing rejects. ``INVALID_VALUE`` for patterns that are no texts. ``SCOPE_TOO_LARGE`` for more than
-            ``MAX_SCOPE_PATTERNS``; no more than one beyond the limit is taken from an iterable.
+        RefusedError: ``INVALID_OPINION`` for a reason that is not a string, or a scope without patterns: use
+            ``Reject`` instead. ``INVALID_VALUE`` for patterns that are not strings. ``SCOPE_TOO_LARGE`` for more than
+            ``MAX_SCOPE_PATTERNS``; an iterable is read up to one item beyond the limit.
     """
 
     scope: IntentScope
@@ -88,7 +88,7 @@ class Narrow:
     answer: ClassVar[RuleAnswer] = "narrow"
 
     def __init__(self, scope: IntentScope | str | Iterable[str], reason: str = "") -> None:
-        """Take the scope in any of its forms."""
+        """Accept the scope in any of its forms."""
         if not isinstance(scope, IntentScope):
             if isinstance(scope, list | tuple):
                 check_number(len(scope), "Narrow")
@@ -110,17 +110,16 @@ class Narrow:
 @final
 @dataclass(frozen=True, slots=True, init=False)
 class Escalate:
-    """People decide. Every escalation of a policy needs its own approval by one of those it names.
+    """People decide; every escalation of a policy needs its own approval.
 
     Args:
-        to: ids of the actors who may answer, ``*`` for any human; none asks whom the binding names.
+        to: ids of the actors who may answer, ``*`` for any human; empty for the actors of the binding.
         reason: for people.
-        vote: they vote, as a tribunal does: how many of them must approve, ``majority`` or ``unanimous``; None is
-            any one of them.
+        vote: required approvals of a vote: a number, ``majority`` or ``unanimous``; None is any one actor.
 
     Raises:
-        RefusedError: ``INVALID_OPINION`` for a reason that is no text, ids that are none, more than ``MAX_ASKED``, a
-            vote that is none, of nobody or of ``*``, or that needs more than are named.
+        RefusedError: ``INVALID_OPINION`` for a reason that is not a string, invalid ids, more than ``MAX_ASKED``, and
+            an invalid vote: without actors, of ``*``, or with more approvals than actors.
     """
 
     to: tuple[str, ...]
@@ -135,7 +134,7 @@ class Escalate:
         *,
         vote: Vote | None = None,
     ) -> None:
-        """Take one id or several."""
+        """Accept one id or several."""
         given = _several(to, "Escalate(to) needs ids of actors.", MAX_SCOPE_PATTERNS)
         if len(given) > MAX_SCOPE_PATTERNS:
             raise RefusedError(
@@ -165,24 +164,24 @@ class Escalate:
 
 
 Opinion = Approve | Reject | Narrow | Escalate
-"""What a rule may return, besides None."""
+"""Types that a rule may return, besides None."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RuleFault:
-    """What the engine notes for a rule that raised or returned nonsense; it refuses.
+    """Result of a rule that raised or returned no opinion; it rejects.
 
     Args:
-        reason: what went wrong.
+        reason: the cause.
     """
 
     reason: str
     answer: ClassVar[RuleAnswer] = "error"
 
 
-Heard = Opinion | RuleFault | None
-"""What came of asking a rule."""
+RuleResult = Opinion | RuleFault | None
+"""Result of evaluating a rule."""
 
 OPINIONS: Final[frozenset[type]] = frozenset({Approve, Reject, Narrow, Escalate})
 """The types a rule may return, exactly."""
@@ -202,7 +201,7 @@ def _check_vote(vote: object, ids: tuple[str, ...]) -> None:
 
 
 def _several(given: str | Iterable[str], needed: str, most: int) -> list[str]:
-    """Return what was given as a list, with at most one member more than ``most``: that is one too many."""
+    """Return the given items as a list of at most ``most + 1``."""
     if isinstance(given, str):
         return [given]
     try:

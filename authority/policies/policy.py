@@ -1,10 +1,10 @@
-"""Policies: named rules and what they come to.
+"""Policies: named rules and their combined ruling.
 
-Every rule is asked, in order, whatever the ones before said, so that the trace tells everything; what they
-say is combined as ``authority.policies.combine`` does. A rule that raises or returns nonsense is an error in the
-trace, and errors refuse; so is one that takes longer than it may, and those behind it are not asked then.
-A policy's hash covers the code and the values of all its rules and the way of
-combining them. Source: design section 6; CARD-policy.
+Every rule is evaluated, in order, so that the trace is complete; ``authority.policies.combine`` combines the opinions.
+A rule that raises or returns no opinion is an error in the trace, and errors reject; so is one that exceeds its time
+limit, after which the remaining rules are not evaluated. A policy's hash covers the code and the values of all its
+rules and the combination. The reasons of rulings are recorded and compared by rechecks; they must not change.
+Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from authority.bounded_text import MAX_NAME, bounded, is_name, told
-from authority.people.answers import QuestionSettings, go_on
+from authority.bounded_text import MAX_NAME, bounded, error_text, is_name
+from authority.people.answers import QuestionSettings, ask_next_step
 from authority.people.questions import Question, unanswerable, who_decides
 from authority.policies.combine import COMBINATION, Combined, combine, reasons
-from authority.policies.opinions import OPINIONS, Escalate, Heard, Narrow, RuleFault
+from authority.policies.opinions import OPINIONS, Escalate, Narrow, RuleFault, RuleResult
 from authority.policies.rules import PythonRule, Rule, RuleFunction, check_rule, nonsense
 from authority.policies.source_hash import RuleSource, source_of
 from world.code.time_limit import TimeLimit, TimeLimitError
@@ -28,14 +28,14 @@ from world.model.immutable_json import FrozenDict
 from world.state.ports import Case
 
 MAX_RULES: Final = 1_000
-"""Rules in one policy."""
+"""Maximum number of rules in one policy."""
 
 TIMED_OUT: Final = "RULE_TIMED_OUT"
-"""How the reason of a rule begins that took too long, or was not asked because one before it did."""
+"""Prefix of the reason of a rule that exceeded its time limit or was not evaluated after one that did."""
 
 _NO_TIME_LIMIT: Final = TimeLimit()
 NO_OPINIONS: Final = "no rule approved it: rejected by default"
-"""How a rejection words that no rule said anything."""
+"""Reason of a rejection without any opinion."""
 
 _EMPTY_SCOPE: Final = "the narrowings leave nothing of the proposed scope to write"
 
@@ -45,17 +45,17 @@ class Policy:
     """Rules under a name.
 
     Args:
-        name: what bindings call it: letters, digits and ``_ . : / -``.
-        rules: asked in this order; their names are unique. Without any, everything is rejected.
-        version: the author's own, part of the hash.
+        name: its name in bindings: letters, digits and ``_ . : / -``.
+        rules: the rules in the order of evaluation; their names are unique. Without any, everything is rejected.
+        version: the author's version, part of the hash.
 
     Attributes:
-        description: name, hash and every rule with its source, as JSON; what is logged when it is adopted.
-        hash: SHA-256 of the description, by which decisions name the policy.
+        description: name, hash and every rule with its source, as JSON; recorded when it is adopted.
+        hash: SHA-256 of the description, which identifies the policy in decisions.
 
     Raises:
-        RefusedError: ``INVALID_POLICY`` for a bad name, a rule's name used twice, or more than ``MAX_RULES``;
-            ``INVALID_RULE`` for what is no rule.
+        RefusedError: ``INVALID_POLICY`` for an invalid name, duplicate names of rules, or more than ``MAX_RULES``;
+            ``INVALID_RULE`` for an object that is not a rule.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Policy:
     _silent: tuple[RuleOutcome, ...] = field(init=False, repr=False, compare=False)
 
     def __init__(self, name: str, rules: Iterable[Rule], *, version: str | None = None) -> None:
-        """Check the rules and take down where they stand: later judgements read no files."""
+        """Check the rules and read their sources, so that evaluations read no files."""
         rules = tuple(check_rule(one) for one in rules)
         _check(name, rules, version)
         sources = [source_of(one) for one in rules]
@@ -85,70 +85,74 @@ class Policy:
         ):
             object.__setattr__(self, attribute, value)
 
-    def evaluate(self, case: Case, asking: QuestionSettings, time_limit: TimeLimit = _NO_TIME_LIMIT) -> Ruling:
-        """Return what the rules come to.
+    def evaluate(self, case: Case, settings: QuestionSettings, time_limit: TimeLimit = _NO_TIME_LIMIT) -> Ruling:
+        """Return the ruling on a case.
 
         Args:
-            case: the proposal, as far as an authority sees it.
-            asking: whom to ask where a rule escalates and names nobody, and for how long.
+            case: the proposal as input of an authority.
+            settings: the actors and time limit of questions where a rule escalates and names no actors.
             time_limit: for each rule.
 
         Raises:
             RefusedError: ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` where scopes cannot be narrowed.
         """
-        heard = self._heard(case, time_limit)
-        combined = combine(heard, case.intent.body.scope_proposal, case.scope_rules)
-        trace = self._trace(heard, combined, asking)
+        results = self._results(case, time_limit)
+        combined = combine(results, case.intent.body.scope_proposal, case.scope_rules)
+        trace = self._trace(results, combined, settings)
         if combined.verdict == "wait":
-            return self._waiting(case, trace, combined, asking)
+            return self._waiting(case, trace, combined, settings)
         return Ruling(
             combined.verdict,
             self._authority,
-            self._reason(heard, combined),
+            self._reason(results, combined),
             combined.scope,
             trace,
             self.hash,
         )
 
-    def _heard(self, case: Case, time_limit: TimeLimit) -> list[Heard]:
-        heard: list[Heard] = []
+    def _results(self, case: Case, time_limit: TimeLimit) -> list[RuleResult]:
+        results: list[RuleResult] = []
         for at, call in enumerate(self._calls):
             try:
-                heard.append(_ask(call, case, at, self, time_limit))
+                results.append(_ask(call, case, at, self, time_limit))
             except TimeLimitError as late:
-                heard.append(RuleFault(f"{TIMED_OUT}: {late}"))
-                rest = len(self._calls) - len(heard)
-                return heard + [RuleFault(f"{TIMED_OUT}: it was not asked, {self.rules[at].name} took too long")] * rest
-        return heard
+                results.append(RuleFault(f"{TIMED_OUT}: {late}"))
+                rest = len(self._calls) - len(results)
+                return (
+                    results + [RuleFault(f"{TIMED_OUT}: it was not asked, {self.rules[at].name} took too long")] * rest
+                )
+        return results
 
     @property
     def _authority(self) -> str:
         return f"policy_rules:{self.name}"
 
-    def _trace(self, heard: Sequence[Heard], combined: Combined, asking: QuestionSettings) -> tuple[RuleOutcome, ...]:
+    def _trace(
+        self, results: Sequence[RuleResult], combined: Combined, settings: QuestionSettings
+    ) -> tuple[RuleOutcome, ...]:
         decisive = combined.decisive
         outcomes: list[RuleOutcome] = []
         for at, silent in enumerate(self._silent):
-            said = heard[at]
-            if said is None:
+            result = results[at]
+            if result is None:
                 outcomes.append(silent)
                 continue
             outcomes.append(
                 RuleOutcome(
                     silent.rule,
                     silent.source,
-                    said.answer,
-                    said.reason,
-                    said.scope if type(said) is Narrow else None,
-                    (said.to or asking.ask) if type(said) is Escalate else (),
+                    result.answer,
+                    result.reason,
+                    result.scope if type(result) is Narrow else None,
+                    (result.to or settings.ask) if type(result) is Escalate else (),
                     at in decisive,
-                    said.quorum if type(said) is Escalate else None,
+                    result.quorum if type(result) is Escalate else None,
                 )
             )
         return tuple(outcomes)
 
     def _waiting(
-        self, case: Case, trace: tuple[RuleOutcome, ...], combined: Combined, asking: QuestionSettings
+        self, case: Case, trace: tuple[RuleOutcome, ...], combined: Combined, settings: QuestionSettings
     ) -> Ruling:
         asks = [trace[at] for at in combined.decisive]
         proposer = case.actor.actor_id
@@ -157,7 +161,7 @@ class Policy:
             if why is not None:
                 decided = tuple(replace(other, decisive=other is outcome) for other in trace)
                 rejected = Ruling("reject", self._authority, f"{outcome.rule}: {why}", None, decided, self.hash)
-                return go_on(case, rejected, asking, trace)
+                return ask_next_step(case, rejected, settings, trace)
         questions = [Question.put(outcome.to, outcome.quorum, proposer) for outcome in asks]
         words = "; ".join(f"{outcome.rule}: {outcome.reason or 'people decide'}" for outcome in asks)
         return Ruling(
@@ -167,28 +171,28 @@ class Policy:
             trace=trace,
             policy_hash=self.hash,
             ask=tuple(dict.fromkeys(actor_id for question in questions for actor_id in question.pending)),
-            timeout_ms=asking.timeout_ms,
-            on_timeout=asking.on_timeout,
+            timeout_ms=settings.timeout_ms,
+            on_timeout=settings.on_timeout,
         )
 
-    def _reason(self, heard: Sequence[Heard], combined: Combined) -> str:
+    def _reason(self, results: Sequence[RuleResult], combined: Combined) -> str:
         if combined.answer == "none":
             return NO_OPINIONS
         names = ", ".join([self._silent[at].rule for at in combined.decisive])
         if combined.is_empty:
             return f"{names}: {_EMPTY_SCOPE}"
-        words = reasons(heard, combined.decisive)
+        words = reasons(results, combined.decisive)
         return f"{names}: {words}" if words else names
 
 
-def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, time_limit: TimeLimit) -> Heard:
+def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, time_limit: TimeLimit) -> RuleResult:
     try:
         opinion = time_limit.run(lambda: call(case))
     except (KeyboardInterrupt, TimeLimitError):
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever a rule raises, sys.exit() too, refuses
-        is_told = isinstance(error, RefusedError) and error.code == "CONDITION_FAILED"  # in words of ours
-        return RuleFault(bounded(str(error)) if is_told else told(error))
+    except BaseException as error:  # noqa: BLE001 - every exception of a rule rejects, SystemExit included
+        is_own = isinstance(error, RefusedError) and error.code == "CONDITION_FAILED"  # a text of the engine
+        return RuleFault(bounded(str(error)) if is_own else error_text(error))
     if opinion is None or type(opinion) in OPINIONS:
         return opinion
     return RuleFault(nonsense(policy.rules[at].name, opinion))

@@ -1,8 +1,8 @@
-"""What two policies differ in, rule by rule, from their descriptions; and what a described rule says.
+"""Differences of two policies, rule by rule, from their descriptions.
 
-A description is what ``Policy.description`` gives and what an adoption records, so policies can be compared that are
-only in a log. Rules are told apart by their names. Two descriptions with one hash differ in nothing, and with
-different hashes they differ in something. Source: design section 6; CARD-policy.
+A description is the value of ``Policy.description``, which an adoption records, so policies that exist only in a log
+can be compared. Rules are identified by their names. Descriptions with equal hashes have no difference, and with
+different hashes at least one. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ _CEDAR_EFFECT: Final = re.compile(r'(?:\s|@\w+(?:\s*\(\s*"(?:\\.|[^"\\])*"\s*\))
 _PLACE: Final = frozenset({"rule", "source", "line", "module", "qualname", "moduleHash", "distribution", "parameters"})
 
 
-def rule_told(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a described rule says, as far as its description tells.
+def rule_summary(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a described rule.
 
     Returns:
         ``id``, ``source``, ``language``; ``effect`` where it is known without running code; of a rule in a policy file
-        ``when``, ``actions``, ``actors``, ``scope``, ``to`` and the like; of one in Cedar its ``text``; of one in
-        Python the hash of its ``code`` and the ``values`` that it was made with; ``description`` where there is one.
+        ``when``, ``actions``, ``actors``, ``scope``, ``to`` and others; of one in Cedar its ``text``; of one in
+        Python the hash of its ``code`` and the captured ``values``; ``description`` where it has one.
     """
-    told: dict[str, Any] = {name: described.get(key) for name, key in _HEADS.items()}
+    summary: dict[str, Any] = {name: described.get(key) for name, key in _HEADS.items()}
     parameters = dict(described.get("parameters", {}))
     if described.get("language") == "cel":
-        told["effect"] = parameters.pop("verdict", None)
+        summary["effect"] = parameters.pop("verdict", None)
         parameters.pop("reason", None)  # it is the description
-        told |= parameters
+        summary |= parameters
     elif described.get("language") == "cedar":
         text = str(parameters.get("policy", ""))
         effect = _CEDAR_EFFECT.match(text)
-        told |= {"effect": None if effect is None else _EFFECTS[effect[1]], "text": text}
+        summary |= {"effect": None if effect is None else _EFFECTS[effect[1]], "text": text}
     else:
-        told |= {"code": described.get("sourceHash"), "values": parameters or None}
-    told["description"] = described.get("description")
-    return {name: value for name, value in told.items() if value is not None}
+        summary |= {"code": described.get("sourceHash"), "values": parameters or None}
+    summary["description"] = described.get("description")
+    return {name: value for name, value in summary.items() if value is not None}
 
 
 _HEADS: Final = {"id": "rule", "source": "source", "language": "language"}
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what differs between two described policies.
+    """Return the differences of two described policies.
 
     Returns:
         In this order: ``{"kind": "policy", "fields"}`` for the policy itself; ``removed``, ``added``, ``changed`` and
         ``moved`` rules; ``{"kind": "file"}`` for a Python file or package whose text changed outside of rules. A
-        changed rule has its ``fields``, each ``{"field", "from", "to"}``. A moved one has its ``place`` and source of
-        before and after; ``order`` says whether it is asked in another order, and not only stands on another line.
+        changed rule has its ``fields``, each ``{"field", "from", "to"}``. A moved one has its ``place`` and source
+        before and after; ``order`` says whether its order of evaluation changed, and not only its line.
     """
     if before.get("hash") == after.get("hash"):
         return []
@@ -61,7 +61,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dic
     found += [{"kind": "removed", **_whole(one)} for name, one in old.items() if name not in new]
     found += [{"kind": "added", **_whole(one)} for name, one in new.items() if name not in old]
     for name in common:
-        fields = list(_fields(_said(old[name]), _said(new[name])))
+        fields = list(_fields(_content(old[name]), _content(new[name])))
         if fields:
             found.append({"kind": "changed", "rule": name, "source": new[name]["source"], "fields": fields})
     found += _moved(old, new, common)
@@ -77,19 +77,19 @@ def _of_policy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def _whole(described: Mapping[str, Any]) -> dict[str, Any]:
-    told = rule_told(described)
-    return {"rule": told.pop("id"), **told}
+    summary = rule_summary(described)
+    return {"rule": summary.pop("id"), **summary}
 
 
-def _said(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a rule says, by field; where it stands is left out."""
+def _content(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a rule by field, without its place."""
     parameters = described.get("parameters", {})
-    said = {name: value for name, value in described.items() if name not in _PLACE}
+    content = {name: value for name, value in described.items() if name not in _PLACE}
     if described.get("language") in ("cel", "cedar"):
-        said.pop("description", None)  # it stands in the parameters, too, and so does what is hashed
-        said.pop("sourceHash", None)
-        return said | dict(parameters)
-    return said | {f"parameters.{name}": value for name, value in parameters.items()}
+        content.pop("description", None)  # the parameters contain it and the hashed values
+        content.pop("sourceHash", None)
+        return content | dict(parameters)
+    return content | {f"parameters.{name}": value for name, value in parameters.items()}
 
 
 def _fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -120,7 +120,7 @@ def _moved(
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """Return a longest rising part of a sequence of different numbers: what need not be moved."""
+    """Return a longest increasing subsequence of distinct numbers."""
     ends: list[tuple[int, ...]] = []
     for number in numbers:
         at = next((at for at, run in enumerate(ends) if run[-1] > number), len(ends))
@@ -131,7 +131,7 @@ def _longest_rising(numbers: Sequence[int]) -> set[int]:
 def _files(
     old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]], common: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the files and packages of Python rules whose text changed; their rules may say the same words."""
+    """Yield the changed files and packages of Python rules; the rules may be equal."""
     changed: dict[tuple[Any, ...], list[str]] = {}
     for name in common:
         for field in ("moduleHash", "distribution"):
@@ -142,23 +142,25 @@ def _files(
         yield {"kind": "file", "module": module, "field": field, "from": before, "to": after, "rules": names}
 
 
-def words_of(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines for people of one difference."""
-    kind = told["kind"]
+def words_of(difference: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of text for one difference."""
+    kind = difference["kind"]
     if kind in ("added", "removed"):
-        yield f"{kind:<9}{told['rule']} {told.get('effect', '')}".rstrip() + f" [{told['source']}]"
-        if "when" in told:
-            yield f"           when   {told['when']}"
+        yield f"{kind:<9}{difference['rule']} {difference.get('effect', '')}".rstrip() + f" [{difference['source']}]"
+        if "when" in difference:
+            yield f"           when   {difference['when']}"
         return
     if kind == "file":
-        yield f"{kind:<9}the {_FILES[told['field']]} of {', '.join(told['rules'])} changed: {told['module']}"
+        rules = ", ".join(difference["rules"])
+        yield f"{kind:<9}the {_FILES[difference['field']]} of {rules} changed: {difference['module']}"
         return
     if kind == "moved":
-        begin, end = (f"{told[side]['place']} [{told[side]['source']}]" for side in ("from", "to"))
-        yield f"{kind:<9}{told['rule']} from {begin} to {end}{'' if told['order'] else ', asked in the same order'}"
+        begin, end = (f"{difference[side]['place']} [{difference[side]['source']}]" for side in ("from", "to"))
+        order = "" if difference["order"] else ", asked in the same order"
+        yield f"{kind:<9}{difference['rule']} from {begin} to {end}{order}"
         return
-    yield f"{kind:<9}{told['rule']} [{told['source']}]" if kind == "changed" else f"{kind}"
-    for field in told["fields"]:
+    yield f"{kind:<9}{difference['rule']} [{difference['source']}]" if kind == "changed" else f"{kind}"
+    for field in difference["fields"]:
         yield f"           {field['field']}"
         yield f"             - {_shown(field['from'])}"
         yield f"             + {_shown(field['to'])}"

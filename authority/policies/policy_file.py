@@ -1,8 +1,8 @@
-"""Policies in files: rules in TOML or YAML, with conditions in CEL.
+"""Policy files: rules in TOML or YAML, with conditions in CEL.
 
-A file is read strictly and as a whole: all its faults are told together, each with its path and line, and a file
-with a fault is no policy. What comes of it is a ``Policy`` like any other; its hash covers what the file says and on
-which lines its rules stand, not its comments. Source: design section 6; CARD-policy.
+A file is read strictly and as a whole: all its faults are reported together, each with its path and line, and a file
+with a fault is rejected. The result is an ordinary ``Policy``; its hash covers the content of the file and the lines of
+its rules, not its comments. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFun
 from pydantic_core import PydanticCustomError
 
 from authority.bounded_text import MAX_NAME, MAX_WORDS, is_name
-from authority.cel.conditions import Condition, read_when, value_at
-from authority.cel.text import ConditionError, Read, read_path
+from authority.cel.case_values import value_at
+from authority.cel.condition_reader import Read, read_path
+from authority.cel.conditions import Condition, read_when
+from authority.cel.tokens import ConditionError
 from authority.policies.opinions import Approve, Escalate, Narrow, Opinion, Reject, Vote
 from authority.policies.policy import MAX_RULES, Policy
-from authority.policies.policy_text import Place, Written, invalid_file, read_text
+from authority.policies.policy_text import ParsedText, Place, invalid_file, read_text
 from authority.policies.source_hash import RuleSource
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_text, digest
@@ -31,10 +33,10 @@ from world.model.scope_patterns import parse_pattern
 from world.state.ports import Case
 
 MAX_PATTERNS: Final = 256
-"""Members of one list of a rule: actions, actors, patterns of a scope."""
+"""Maximum length of one list of a rule: actions, actors, patterns of a scope."""
 
 MAX_SHOWN: Final = 200
-"""Characters of one value that a reason quotes."""
+"""Maximum length of one value in a reason, in characters."""
 
 LANGUAGE: Final = "cel"
 """The language of rules in files, as their sources name it."""
@@ -51,7 +53,7 @@ class _Strict(BaseModel):
 
 
 def _vote(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """Tell one fault where a value is neither of both: it is one field."""
+    """Report one fault for a value that matches no variant of the field."""
     try:
         return handler(value)
     except ValidationError:
@@ -59,7 +61,7 @@ def _vote(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 
 class RuleEntry(_Strict):
-    """One rule as it stands in a file."""
+    """One rule of a file."""
 
     id: str = Field(max_length=MAX_NAME)
     verdict: Verdict
@@ -72,13 +74,13 @@ class RuleEntry(_Strict):
     reason: str = Field(default="", max_length=MAX_WORDS)
 
     def content(self) -> FrozenDict:
-        """Return what the rule says, as JSON; what it leaves open is left out."""
-        said = freeze(self.model_dump(exclude={"id"}))
-        return FrozenDict({name: value for name, value in said.items() if value not in (None, "", [])})
+        """Return the rule as JSON without its empty members."""
+        content = freeze(self.model_dump(exclude={"id"}))
+        return FrozenDict({name: value for name, value in content.items() if value not in (None, "", [])})
 
 
 class PolicyEntry(_Strict):
-    """A policy file: the only way to combine what rules say is the engine's, ``strictest``."""
+    """A policy file; the only combination is ``strictest``."""
 
     name: str
     version: str | None = None
@@ -88,16 +90,16 @@ class PolicyEntry(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The words of a rule; ``{intent.input.amount}`` quotes a value of the case.
+    """The reason template of a rule; ``{intent.input.amount}`` inserts a value.
 
     Args:
-        parts: texts, and what stands between them.
+        parts: literal texts and reads of values.
     """
 
     parts: tuple[str | Read, ...]
 
     def fill(self, case: Case) -> str:
-        """Return the words for a case; a value that is not there is quoted as ``?``."""
+        """Return the reason for a case; a missing value is shown as ``?``."""
         return "".join(
             part if isinstance(part, str) else _shown(value_at(part.path, case, _NOTHING)) for part in self.parts
         )
@@ -109,10 +111,10 @@ class FileRule:
 
     Args:
         name: the rule's id.
-        entry: as it stands in the file.
-        source: the file, the line and what it says.
-        condition: None holds for every case that the rule is for.
-        reason: its words.
+        entry: the rule in the file.
+        source: the file, the line and the content.
+        condition: the condition; None is always true.
+        reason: its reason template.
     """
 
     name: str
@@ -132,21 +134,21 @@ class FileRule:
 
     @property
     def description(self) -> str:
-        """The words, as they stand in the file."""
+        """The reason template as text."""
         return self.entry.reason
 
     def is_for(self, case: Case) -> bool:
-        """Tell whether the rule is for this action by this actor."""
+        """Return whether the rule applies to the action and the actor of a case."""
         actions, actors = self.entry.actions, self.entry.actors
         return (not actions or any(fits(pattern, case.intent.body.type) for pattern in actions)) and (
             not actors or any(fits(pattern, case.actor.actor_id) for pattern in actors)
         )
 
     def __call__(self, case: Case, /) -> Opinion | None:
-        """Return the rule's opinion, None where it is not for the case or its condition does not hold.
+        """Return the rule's opinion, None where it does not apply or is false.
 
         Raises:
-            RefusedError: ``CONDITION_FAILED`` where the condition can be neither true nor false.
+            RefusedError: ``CONDITION_FAILED`` where the condition fails.
         """
         if not self.is_for(case) or (self.condition is not None and not self.condition.holds(case)):
             return None
@@ -161,11 +163,11 @@ class FileRule:
 
 
 def policy_from_text(text: str, file: str) -> Policy:
-    """Return the policy that a text holds.
+    """Read a policy from a text.
 
     Args:
         text: TOML or YAML.
-        file: the file's name, which says which of both it is.
+        file: the file's name, whose suffix decides the format.
 
     Raises:
         RefusedError: ``INVALID_POLICY`` with ``details["faults"]``.
@@ -177,11 +179,11 @@ def policy_from_text(text: str, file: str) -> Policy:
     return policy_from_written(written, file)
 
 
-def policy_from_written(written: Written, file: str) -> Policy:
-    """Return the policy that a file says, which was read already.
+def policy_from_written(written: ParsedText, file: str) -> Policy:
+    """Return the policy of a parsed file.
 
     Args:
-        written: what it says, and where.
+        written: the data and its lines.
         file: the file's name.
 
     Raises:
@@ -205,7 +207,7 @@ def policy_from_written(written: Written, file: str) -> Policy:
 
 
 def fits(pattern: str, text: str) -> bool:
-    """Tell whether a text is what a pattern says; ``*`` is any text, and nothing else is special."""
+    """Return whether a text matches a pattern, in which ``*`` is any text."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == text
@@ -214,15 +216,15 @@ def fits(pattern: str, text: str) -> bool:
     if at > end or not text.startswith(first) or not text.endswith(last):
         return False
     for part in middle:
-        found = text.find(part, at, end)
-        if found < 0:
+        place = text.find(part, at, end)
+        if place < 0:
             return False
-        at = found + len(part)
+        at = place + len(part)
     return True
 
 
-def _made(entry: RuleEntry, place: Place, written: Written, file: str) -> FileRule | list[dict[str, Any]]:
-    """Return a rule, or all that is wrong with it."""
+def _made(entry: RuleEntry, place: Place, written: ParsedText, file: str) -> FileRule | list[dict[str, Any]]:
+    """Return a rule, or all its faults."""
     faults: list[dict[str, Any]] = []
 
     def fault(name: str, words: str) -> None:
@@ -256,10 +258,10 @@ def _made(entry: RuleEntry, place: Place, written: Written, file: str) -> FileRu
 
 
 def read_reason(text: str) -> Reason:
-    """Return the words of a rule with the values they quote.
+    """Return a reason template.
 
     Raises:
-        ConditionError: for a lone bracket, and for what is no path.
+        ConditionError: for a single bracket, and for an invalid path.
     """
     parts: list[str | Read] = []
     end = 0
@@ -267,13 +269,13 @@ def read_reason(text: str) -> Reason:
         parts.append(text[end : match.start()])
         end = match.end()
         if match["lone"] is not None:
-            raise ConditionError(f"a lone {match['lone']} stands there; write {match['lone'] * 2} for the sign itself")
+            raise ConditionError(f"it has a single {match['lone']}; write {match['lone'] * 2} for the character itself")
         parts.append(match.group()[0] if match["path"] is None else read_path(match["path"].strip()))
     return Reason((*parts, text[end:]))
 
 
 def _wrong_parts(entry: RuleEntry) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a rule's parts, its condition and its words left out."""
+    """Yield the faults of a rule's parts, except condition and reason."""
     if not is_name(entry.id):
         yield "id", f"{entry.id!r:.80} cannot name a rule: take up to {MAX_NAME} letters, digits and _ . : / -"
     if (entry.verdict == "narrow") != bool(entry.scope):
@@ -281,7 +283,7 @@ def _wrong_parts(entry: RuleEntry) -> Iterator[tuple[str, str]]:
     if entry.to and entry.verdict != "escalate":
         yield "to", "only a rule that escalates names people"
     if entry.vote is not None and entry.verdict != "escalate":
-        yield "vote", "only a rule that escalates has those vote whom it names"
+        yield "vote", "only a rule that escalates has a vote"
     for name, check in (("scope", _check_scope), ("to", Escalate), ("id", freeze), ("reason", freeze)):
         try:
             check(getattr(entry, name))
@@ -304,19 +306,19 @@ def _check_scope(patterns: list[str]) -> None:
         Narrow(patterns)
 
 
-def _name_faults(entry: PolicyEntry, written: Written) -> Iterator[dict[str, Any]]:
+def _name_faults(entry: PolicyEntry, written: ParsedText) -> Iterator[dict[str, Any]]:
     if not is_name(entry.name):
         words = f"{entry.name!r:.80} cannot name a policy: take up to {MAX_NAME} letters, digits and _ . : / -"
         yield _fault("$.name", words, written.line(("name",)))
     known: dict[str, int] = {}
     for at, one in enumerate(entry.rules):
         if one.id in known:
-            words = f"the rule $.rules[{known[one.id]}] is called {one.id!r:.80}, too"
+            words = f"the rule $.rules[{known[one.id]}] has the id {one.id!r:.80}, too"
             yield _fault(f"$.rules[{at}].id", words, written.line(("rules", at, "id")))
         known.setdefault(one.id, at)
 
 
-def _shape_faults(error: ValidationError, written: Written) -> Iterator[dict[str, Any]]:
+def _shape_faults(error: ValidationError, written: ParsedText) -> Iterator[dict[str, Any]]:
     for fault in error.errors(include_url=False, include_input=False):
         place: Place = fault["loc"]
         yield _fault(_shown_place(place), fault["msg"], written.line(place))

@@ -1,7 +1,7 @@
-"""The text of a policy file, TOML or YAML, as plain data in which every part knows its line.
+"""Parser of policy files, TOML or YAML, that returns data with line numbers.
 
-The readers of policy files and ``authority.policies.loading`` import this. Strict: a key that stands twice, an anchor,
-a tag or a second document is refused, because people read such files differently from machines.
+The readers of policy files and ``authority.policies.loading`` import this. It is strict: a duplicate key, an anchor, a
+tag or a second document is refused, because people misread such files.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, Final
 
 import yaml
 
-from authority.bounded_text import told
+from authority.bounded_text import error_text
 from world.errors import RefusedError
 from world.markup import check_toml, check_yaml, yaml_fault
 
 MAX_BYTES: Final = 1_048_576
-"""Bytes of a policy file."""
+"""Maximum size of a policy file in bytes."""
 
 MAX_DEPTH: Final = 16
-"""Levels of a policy file in YAML; a policy has four."""
+"""Maximum depth of a policy file; a policy has four levels."""
 
 SUFFIXES: Final = (".toml", ".yaml", ".yml", ".cedar")
-"""How the names of policy files end."""
+"""Suffixes of policy files."""
 
 Place = tuple[str | int, ...]
-"""Keys and numbers that lead to a part of the data."""
+"""Path of a part of the data: keys and indexes."""
 
 _TOML: Final = re.compile(
     r"""(?P<text>\"{3}(?:\\.|[^\\])*?\"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*')
@@ -46,34 +46,34 @@ _PLAIN: Final = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int",
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a file says, and where.
+class ParsedText:
+    """Data of a file with its line numbers.
 
     Args:
-        data: as the file says it.
-        lines: the line, from 1, of every part whose line is known.
+        data: the data.
+        lines: the lines, from 1, of its parts.
     """
 
     data: Any
     lines: dict[Place, int] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
-        """Return the line of a part, or of the nearest part around it."""
+        """Return the line of a part, or of the nearest enclosing part."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
 
 def is_policy_file(reference: str) -> bool:
-    """Tell whether a reference names a policy file: ``rules.toml``, ``house/rules.yaml``, ``house.cedar``."""
+    """Return whether a reference names a policy file such as ``rules.toml``."""
     return reference.lower().endswith(SUFFIXES)
 
 
 def invalid_file(file: str, faults: list[dict[str, Any]]) -> RefusedError:
-    """Return the refusal of a policy file that tells all its faults, each ``{"path", "message", "line"}``."""
+    """Return the refusal of a policy file with all its faults."""
     words = "; ".join(f"line {fault['line']}, {fault['path']}: {fault['message']}" for fault in faults)
     return RefusedError(
-        "INVALID_POLICY", f"{file} is no valid policy: {words.rstrip('.')}.", faults=faults, reference=file
+        "INVALID_POLICY", f"{file} is not a valid policy: {words.rstrip('.')}.", faults=faults, reference=file
     )
 
 
@@ -81,28 +81,30 @@ def read_file(path: Path) -> str:
     """Return the text of a policy file.
 
     Raises:
-        RefusedError: ``NOT_LOADED`` where it cannot be read, is no UTF-8, or has more than ``MAX_BYTES``.
+        RefusedError: ``NOT_LOADED`` where it cannot be read, is not UTF-8, or has more than ``MAX_BYTES``.
     """
     try:
         content = path.read_bytes()
-        text = content.decode("utf-8-sig")  # some editors put a mark before the text, which says nothing
+        text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError("NOT_LOADED", f"{path.name} cannot be read: {told(error)}.", reference=str(path)) from None
+        raise RefusedError(
+            "NOT_LOADED", f"{path.name} cannot be read: {error_text(error)}.", reference=str(path)
+        ) from None
     if len(content) > MAX_BYTES:
         raise RefusedError("NOT_LOADED", f"{path.name} has more than {MAX_BYTES} bytes.", reference=str(path))
     return text
 
 
-def read_text(text: str, *, is_toml: bool) -> Written:
-    """Return what a text says.
+def read_text(text: str, *, is_toml: bool) -> ParsedText:
+    """Parse a text.
 
     Raises:
-        RefusedError: ``INVALID_POLICY`` with the line, where it is no TOML or YAML, or not the strict kind.
+        RefusedError: ``INVALID_POLICY`` with the line, for invalid TOML or YAML, or features that are not allowed.
     """
     try:
         if is_toml:
             check_toml(text, max_depth=MAX_DEPTH)
-            return Written(tomllib.loads(text), _toml_lines(text))
+            return ParsedText(tomllib.loads(text), _toml_lines(text))
         return _read_yaml(text)
     except tomllib.TOMLDecodeError as error:
         raise _malformed(str(error)) from None
@@ -110,7 +112,7 @@ def read_text(text: str, *, is_toml: bool) -> Written:
         raise _malformed(refused.message) from None
     except yaml.YAMLError as error:
         raise _malformed(yaml_fault(error)) from None
-    except ValueError as error:  # a date or a number that YAML's grammar allows and Python does not
+    except ValueError as error:  # a date or a number that YAML allows and Python does not
         raise _malformed(str(error)) from None
 
 
@@ -119,13 +121,13 @@ def _malformed(words: str) -> RefusedError:
 
 
 def _toml_lines(text: str) -> dict[Place, int]:
-    """Return the lines of tables, of tables in lists, and of keys; the text is known to be TOML."""
+    """Return the lines of tables, items of lists, and keys of a valid TOML text."""
     lines: dict[Place, int] = {}
-    counts: dict[Place, int] = {}  # how many tables a list has so far
+    counts: dict[Place, int] = {}  # number of tables of a list so far
     table: Place = ()
     keys: Place = ()
     opened, line, item = "", 1, 0
-    fresh, is_key = True, False  # whether a statement could begin here; whether its key is not over yet
+    fresh, is_key = True, False  # whether a statement may start; whether its key is still open
     for match in _TOML.finditer(text):
         kind, piece = match.lastgroup, match.group()
         begins = fresh and not opened
@@ -148,7 +150,7 @@ def _toml_lines(text: str) -> dict[Place, int]:
 
 
 def _table(text: str, at: int, counts: dict[Place, int], *, is_item: bool) -> Place:
-    """Return the place of the table whose header begins here; one in a list is the list's next or its last."""
+    """Return the place of the table of a header."""
     header = _HEADER.match(text, at)
     place: Place = ()
     *above, last = [_named(key) for key in _KEY.findall("" if header is None else header["keys"])] or ["?"]
@@ -163,19 +165,19 @@ def _table(text: str, at: int, counts: dict[Place, int], *, is_item: bool) -> Pl
 
 
 def _named(key: str) -> str:
-    """Return the key that is written so."""
+    """Return the value of a written key."""
     if key[0] != '"':
         return key.strip("'")
     return str(tomllib.loads(f"key = {key}")["key"]) if "\\" in key else key[1:-1]
 
 
-def _read_yaml(text: str) -> Written:
+def _read_yaml(text: str) -> ParsedText:
     check_yaml(text, max_depth=MAX_DEPTH, plain="a policy file", without=["anchor"])
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         lines: dict[Place, int] = {}
-        return Written(None if node is None else _plain(loader, node, (), lines), lines)
+        return ParsedText(None if node is None else _plain(loader, node, (), lines), lines)
     finally:
         loader.dispose()
 
@@ -197,9 +199,9 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place, line
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-            raise _malformed(f"line {line} has a key that is no text; put it in quotes")
+            raise _malformed(f"line {line} has a key that is not a string; put it in quotes")
         if key.value in found:
-            raise _malformed(f"line {line} says {key.value} a second time")
+            raise _malformed(f"line {line} repeats the key {key.value}; remove one of them")
         found[key.value] = _plain(loader, value, (*place, key.value), lines)
         lines[*place, key.value] = line
     return found

@@ -1,8 +1,8 @@
-"""Policies made again from what the log says of them.
+"""Reconstruction of policies from their recorded adoptions.
 
-The adoption of a policy file holds all that its rules say, so the policy can be made again without the file: to judge
-a past case by the rules of then, or to show what they read. What comes of it counts only where its hash is the recorded
-one, lines and words included. Of a Python rule the log holds no code, only its hash; such a policy must be at hand.
+The adoption of a policy file records the content of its rules, so the policy can be reconstructed without the file, to
+judge a past case or to show what its rules read. The result is valid only if its hash, which covers lines and texts, is
+the recorded one. Of a Python rule the log holds only the hash; such a policy must be registered.
 Source: CARD-policy, CARD-replay; design section 6.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from authority.policies.policy import Policy
-from authority.policies.policy_text import Place, Written
+from authority.policies.policy_text import ParsedText, Place
 from authority.policies.rules import Rule
 from world.errors import RefusedError
 from world.model.immutable_json import thaw
@@ -24,44 +24,49 @@ _CEDAR: Final = "cedar"
 
 
 def rebuilt_policy(description: Mapping[str, Any], policy_hash: str) -> Policy | None:
-    """Return a policy as it was adopted, None where it cannot be made again.
+    """Return a policy as it was adopted, None where it cannot be reconstructed.
 
     Args:
-        description: of the policy, from its adoption.
-        policy_hash: the recorded hash, which the policy that was made must have.
+        description: the description in its adoption.
+        policy_hash: the recorded hash, which the reconstructed policy must have.
     """
     rules = rebuilt_rules(description.get("rules", ()))
     if not rules:
         return None
     try:
         policy = Policy(description["name"], rules, version=description.get("version"))
-    except (RefusedError, KeyError):  # a rule of then would be none today
+    except (RefusedError, KeyError):  # a recorded rule that is invalid today
         return None
     return policy if policy.hash == policy_hash else None
 
 
 def rebuilt_rules(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Return the rules of a policy file from their descriptions; none where one of them is of another kind.
+    """Return the rules of a policy file from their descriptions, if possible.
 
     Args:
-        described: as in a policy's description, all of the same language.
+        described: the rules of a policy's description.
     """
     languages = {one.get("language") for one in described}
     if languages not in ({_CEL}, {_CEDAR}):
         return ()
     try:
         return (_of_file if languages == {_CEL} else _of_cedar)(described)
-    except (RefusedError, KeyError, TypeError, ValueError):  # another engine wrote it, or its package is not installed
+    except (
+        RefusedError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # written by another engine, or its package is not installed
         return ()
 
 
 def _of_file(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Return the rules of a file in TOML or YAML, each on its line."""
+    """Return the rules of a TOML or YAML file, each on its line."""
     from authority.policies.policy_file import policy_from_written  # its library takes 150 ms to import
 
     entries = [{"id": one["rule"], **thaw(one.get("parameters", {}))} for one in described]
     lines: dict[Place, int] = {("rules", at): one["line"] for at, one in enumerate(described)}
-    written = Written({"name": "recorded", "rules": entries}, lines)
+    written = ParsedText({"name": "recorded", "rules": entries}, lines)
     return policy_from_written(written, described[0]["module"]).rules
 
 
@@ -75,5 +80,5 @@ def _of_cedar(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         statement = one["parameters"]["policy"]
         text, line = text + gap + statement, one["line"] + statement.count("\n")
     parameters = {one["rule"]: one["parameters"] for one in described}
-    values = {name: told["values"] for name, told in parameters.items() if "values" in told}
+    values = {name: one["values"] for name, one in parameters.items() if "values" in one}
     return policy_from_cedar(text, described[0]["module"], values=values).rules

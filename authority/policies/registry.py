@@ -1,8 +1,8 @@
-"""The policies at hand, by name.
+"""Registry of policies by name.
 
-Policies come from the operator (given, or loaded by reference) and from installed packages, which offer them
-as entry points of the group ``worldprotocol.rules``; those are loaded when they are first asked for. A policy
-that cannot be loaded is not at hand, and says why (CARD-policy).
+Policies are added by the operator (as objects or by reference) and by installed packages as entry points of the group
+``worldprotocol.rules``, which are loaded on first use. A policy that cannot be loaded raises its error on every use
+(CARD-policy).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict
 
 ENTRY_POINTS: Final = "worldprotocol.rules"
-"""The group of entry points by which packages offer policies and rules."""
+"""The entry point group of packages that provide policies and rules."""
 
 
 class PolicyRegistry:
-    """Policies by name; safe to be asked from several threads.
+    """Thread-safe registry of policies by name.
 
     Args:
-        policies: those given at once.
-        offered: entry points to load from when their name is asked for.
+        policies: the initial policies.
+        offered: entry points that are loaded on first use of their name.
 
     Raises:
         RefusedError: ``DUPLICATE_POLICY`` for two different policies under one name.
@@ -47,18 +47,18 @@ class PolicyRegistry:
 
     @classmethod
     def installed(cls, policies: Iterable[Policy] = ()) -> Self:
-        """Return a registry of these policies and of what the installed packages offer."""
+        """Return a registry of these policies and those of installed packages."""
         return cls(policies, offered=entry_points(group=ENTRY_POINTS))
 
     def add(self, given: Policy | Rule | Iterable[Rule], *, name: str | None = None) -> Policy:
-        """Take a policy on, in front of what packages offer; the same one twice is one.
+        """Register a policy, with precedence over packages; an equal one is kept once.
 
         Args:
             given: a policy, a rule, or several rules.
-            name: what rules are called together; None takes a single rule's name. A policy keeps its own.
+            name: the name of a policy made of rules; None takes a single rule's name. A policy keeps its own.
 
         Raises:
-            RefusedError: ``DUPLICATE_POLICY`` where another one has the name; ``INVALID_POLICY``,
+            RefusedError: ``DUPLICATE_POLICY`` where another policy has the name; ``INVALID_POLICY``,
                 ``INVALID_RULE``.
         """
         called = str(name or getattr(given, "name", ""))
@@ -75,12 +75,12 @@ class PolicyRegistry:
             return self._policies.setdefault(policy.name, policy)
 
     def load(self, reference: str, *, name: str | None = None, base: Path | None = None) -> Policy:
-        """Load a policy by reference and take it on.
+        """Load a policy by reference and register it.
 
         Args:
             reference: ``module:attribute`` or ``path/to/file.py:attribute``: a policy, a rule or several
                 rules; or a policy file, ``rules.toml`` or ``rules.yaml``.
-            name: what rules are called together; None takes the attribute's name. A policy keeps its own.
+            name: the name of a policy made of rules; None takes the attribute's name. A policy keeps its own.
             base: the folder that relative file names start from; None is the current folder.
 
         Raises:
@@ -90,21 +90,22 @@ class PolicyRegistry:
         return self.add(policy_from_reference(reference, name=name, base=base))
 
     def names(self) -> list[str]:
-        """Return the names of all policies, those included that were not loaded yet, sorted."""
+        """Return the sorted names of all policies, including those not yet loaded."""
         return sorted({*self._policies, *self._offered})
 
     def get(self, name: str) -> Policy:
         """Return a policy.
 
         Raises:
-            RefusedError: ``UNKNOWN_POLICY``; what loading it refused, each time anew.
+            RefusedError: ``UNKNOWN_POLICY``; the error of loading it, on every call.
         """
         known = self._policies.get(name)
         return known if known is not None else self._load_offered(name)
 
     def describe(self, name: str) -> FrozenDict:
-        """Return ``{"name", "hash", "combination", "version"?, "rules": [{"rule", "source", "sourceHash",
-        ...}]}``.
+        """Return the description of a policy as JSON.
+
+        Its form is ``{"name", "hash", "combination", "version"?, "rules": [{"rule", "source", "sourceHash", ...}]}``.
 
         Raises:
             RefusedError: as ``get``.

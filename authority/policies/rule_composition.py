@@ -1,4 +1,4 @@
-"""Rules made of rules: all must agree, one must agree, or everything is approved."""
+"""Composed rules: all must agree, one must agree, or everything is approved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from authority.policies.combine import combine, reasons
-from authority.policies.opinions import Approve, Escalate, Heard, Narrow, Opinion, Reject
+from authority.policies.opinions import Approve, Escalate, Narrow, Opinion, Reject, RuleResult
 from authority.policies.rules import Rule, ask, check_rule
 from world.errors import RefusedError
 from world.state.ports import Case
@@ -14,18 +14,17 @@ from world.state.ports import Case
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Approves where every one of its rules approves; where one of them is silent, it is silent.
+    """Approves where all its rules approve; has no opinion where one has none.
 
-    A rejection or an escalation by any of its rules is its own. An escalation beside a narrowing, or beside
-    one to other people, is more than one opinion can say: that is an error, and such rules belong into the
-    policy itself.
+    A rejection or an escalation of one of its rules is the result. An escalation together with a narrowing, or with an
+    escalation to other people, cannot be one opinion and is an error; add such rules to the policy separately.
 
     Args:
-        name: the name of the whole.
+        name: the name of the composed rule.
         rules: at least one.
 
     Raises:
-        RefusedError: ``INVALID_RULE`` for no rules, or what is none.
+        RefusedError: ``INVALID_RULE`` for no rules, or an object that is not a rule.
     """
 
     name: str
@@ -35,7 +34,7 @@ class AllOf:
         _check_parts(self)
 
     def __call__(self, case: Case, /) -> Opinion | None:
-        """Return the strictest opinion; raises what its rules raise."""
+        """Return the strictest opinion; exceptions of its rules pass through."""
         heard = [ask(part, case) for part in self.rules]
         if any(isinstance(one, Reject) for one in heard):
             return Reject(_words(heard, Reject))
@@ -45,7 +44,7 @@ class AllOf:
             return None
         return _agreed(heard)
 
-    def _escalated(self, heard: Sequence[Heard]) -> Escalate:
+    def _escalated(self, heard: Sequence[RuleResult]) -> Escalate:
         asked = [one for one in heard if isinstance(one, Escalate)]
         if len({(one.to, one.vote) for one in asked}) > 1 or any(isinstance(one, Narrow) for one in heard):
             raise RefusedError(
@@ -58,17 +57,16 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Approves where one of its rules approves: the first approval or narrowing is its own.
+    """Approves where one of its rules approves, with the first approval or narrowing.
 
-    Where none approves it escalates or rejects as the first of its rules that does; an escalation is heard
-    before a rejection.
+    Without an approval it returns the first escalation, else the first rejection.
 
     Args:
-        name: the name of the whole.
+        name: the name of the composed rule.
         rules: at least one.
 
     Raises:
-        RefusedError: ``INVALID_RULE`` for no rules, or what is none.
+        RefusedError: ``INVALID_RULE`` for no rules, or an object that is not a rule.
     """
 
     name: str
@@ -78,7 +76,7 @@ class AnyOf:
         _check_parts(self)
 
     def __call__(self, case: Case, /) -> Opinion | None:
-        """Return the mildest opinion; raises what its rules raise."""
+        """Return the least strict opinion; exceptions of its rules pass through."""
         heard = [ask(part, case) for part in self.rules]
         for kinds in ((Approve, Narrow), (Escalate,), (Reject,)):
             for one in heard:
@@ -89,7 +87,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True)
 class UnsafeApproveAll:
-    """Approves everything: for experiments and tests, never for a world that matters.
+    """Approves everything; only for experiments and tests.
 
     Args:
         name: the rule's name.
@@ -98,11 +96,11 @@ class UnsafeApproveAll:
     name: str = "unsafe_approve_all"
 
     def __call__(self, case: Case, /) -> Opinion | None:
-        """Approve, whatever the case is."""
+        """Approve every case."""
         return Approve("everything is approved, unsafely")
 
 
-def _agreed(heard: Sequence[Heard]) -> Opinion:
+def _agreed(heard: Sequence[RuleResult]) -> Opinion:
     combined = combine(heard, None)
     if combined.verdict == "reject":
         return Reject("together the narrowings leave nothing to write")
@@ -110,11 +108,11 @@ def _agreed(heard: Sequence[Heard]) -> Opinion:
     return Approve(words) if combined.scope is None else Narrow(combined.scope, words)
 
 
-def _words(heard: Sequence[Heard], kind: type[Opinion]) -> str:
+def _words(heard: Sequence[RuleResult], kind: type[Opinion]) -> str:
     return reasons(heard, [at for at, one in enumerate(heard) if isinstance(one, kind)])
 
 
 def _check_parts(whole: AllOf | AnyOf) -> None:
     if not whole.rules:
-        raise RefusedError("INVALID_RULE", f"{whole.name!r} is made of no rules at all; name at least one.")
+        raise RefusedError("INVALID_RULE", f"{whole.name!r} has no rules; give at least one.")
     object.__setattr__(whole, "rules", tuple(check_rule(part) for part in whole.rules))

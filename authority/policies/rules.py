@@ -1,8 +1,7 @@
-"""What a rule is: a name, and a function of a case.
+"""Rules: named pure functions from a case to an opinion or None.
 
-A rule sees the case and nothing else, and answers with an opinion or with None. Anything may be a rule that
-has a ``name`` and can be called with a case: a decorated function, an object that holds its limits in fields,
-or a rule in another language that describes itself by an attribute ``source`` (a ``RuleSource``).
+A rule is any object that has a ``name`` and can be called with a case: a decorated function, an object with limits in
+its fields, or a rule in another language with an attribute ``source`` (a ``RuleSource``).
 Source: design section 6; CARD-policy.
 """
 
@@ -19,11 +18,11 @@ from world.errors import RefusedError
 from world.state.ports import Case
 
 RuleFunction = Callable[[Case], Opinion | None]
-"""A rule without a name; ``rule`` gives it one."""
+"""A rule without a name; ``rule`` adds one."""
 
 
 class Rule(Protocol):
-    """One judgement of a case, a pure function of it."""
+    """A named pure function of a case."""
 
     @property
     def name(self) -> str:
@@ -31,17 +30,17 @@ class Rule(Protocol):
         ...
 
     def __call__(self, case: Case, /) -> Opinion | None:
-        """Return the opinion on a case, None for none; whatever it raises refuses."""
+        """Return the opinion on a case, or None; an exception rejects."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PythonRule:
-    """A Python function as a rule; it can be called as before.
+    """A Python function as a rule; callable like the function.
 
     Args:
         name: the rule's name.
-        function: what is asked.
+        function: the function.
     """
 
     name: str
@@ -62,7 +61,7 @@ class PythonRule:
 
 
 @overload
-def rule(given: RuleFunction, /) -> PythonRule:  # noqa: D418 - each way to write it is told
+def rule(given: RuleFunction, /) -> PythonRule:  # noqa: D418 - each form is documented
     """Make a function a rule that is named after it."""
 
 
@@ -72,11 +71,11 @@ def rule(given: str, /) -> Callable[[RuleFunction], PythonRule]:  # noqa: D418
 
 
 def rule(given: RuleFunction | str, /) -> PythonRule | Callable[[RuleFunction], PythonRule]:
-    """Make a function a rule: ``@rule`` names it after the function, ``@rule("name")`` as given.
+    """Make a function a rule: ``@rule``, or ``@rule("name")`` with another name.
 
     Raises:
-        RefusedError: ``INVALID_RULE`` for a name with spaces or none at all, and for what cannot be called with a
-            case or would not answer at once (coroutines, generators).
+        RefusedError: ``INVALID_RULE`` for an empty name or one with spaces, and for an object that cannot be called
+            with a case or is a coroutine function or generator.
     """
     if isinstance(given, str):
         return lambda function: _named(given, function)
@@ -87,7 +86,7 @@ def ask(asked: Rule, case: Case) -> Opinion | None:
     """Return a rule's opinion.
 
     Raises:
-        RefusedError: ``INVALID_OPINION`` where it answers anything but an opinion or None; and whatever it raises.
+        RefusedError: ``INVALID_OPINION`` where the result is not an opinion or None.
     """
     opinion = asked(case)
     if opinion is None or type(opinion) in OPINIONS:
@@ -96,19 +95,19 @@ def ask(asked: Rule, case: Case) -> Opinion | None:
 
 
 def nonsense(name: str, answer: object) -> str:
-    """Return the words for an answer that is no opinion."""
+    """Return the error text for a result that is not an opinion."""
     return f"{name} returned {type(answer).__name__}; a rule returns Approve, Reject, Narrow, Escalate or None"
 
 
 def check_rule(candidate: Any) -> Rule:
-    """Return what is a rule.
+    """Return an object that is a rule.
 
     Raises:
-        RefusedError: ``INVALID_RULE`` for what is none, with what to do.
+        RefusedError: ``INVALID_RULE`` for any other object.
     """
     name = getattr(candidate, "name", None)
     if not callable(candidate) or isinstance(candidate, type) or name is None:
-        raise _invalid(f"{_shown(candidate)} is no rule; decorate the function with @rule.")
+        raise _invalid(f"{_shown(candidate)} is not a rule; decorate the function with @rule.")
     if not is_name(name):
         raise _invalid(f"{name!r:.80} cannot name a rule: take up to {MAX_NAME} letters, digits and _ . : / -.")
     function = candidate.function if isinstance(candidate, PythonRule) else candidate
@@ -119,7 +118,7 @@ def check_rule(candidate: Any) -> Rule:
 
 def _named(name: str, function: RuleFunction) -> PythonRule:
     if not callable(function):
-        raise _invalid(f"{_shown(function)} cannot be called; @rule stands above a function of a case.")
+        raise _invalid(f"{_shown(function)} cannot be called; decorate a function of a case with @rule.")
     named = PythonRule(name, function)
     check_rule(named)
     return named
@@ -133,13 +132,13 @@ def _check_signature(name: str, function: Callable[..., Any]) -> None:
         inspect.isgeneratorfunction,
     ):
         if is_later(called):
-            raise _invalid(f"The rule {name!r} must answer at once: a plain function, neither async nor with yield.")
+            raise _invalid(f"The rule {name!r} must be a plain function, neither async nor with yield.")
     try:
         inspect.signature(function).bind(None)
     except TypeError:
         raise _invalid(f"The rule {name!r} must take one argument, the case.") from None
     except ValueError:
-        raise _invalid(f"The rule {name!r} has no Python code that could be described.") from None
+        raise _invalid(f"The rule {name!r} has no Python signature; wrap it in a Python function.") from None
 
 
 def _shown(value: Any) -> str:

@@ -1,9 +1,9 @@
-"""Where a rule comes from, and hashes of all that makes it say what it says.
+"""Sources of rules and hashes of everything that defines their behaviour.
 
-For Python that is the distribution with its version, the text of the rule, the text of its module (helpers
-and constants), and the values it was made with: what a closure holds, default arguments, the fields of a rule
-object and of the objects in it. A rule made by ``at_most(5)`` and one made by ``at_most(9)`` have the same text and
-are different rules. Source: design section 6.
+For Python these are the distribution with its version, the text of the rule, the text of its module (helpers and
+constants), and the captured values: closure variables, default arguments, the fields of a rule object and of the
+objects in it. Rules made by ``at_most(5)`` and ``at_most(9)`` have equal texts but different sources. Source: design
+section 6.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from world.code.identity import distribution_of
+from world.code.distributions import distribution_of
 from world.code.value_codec import Telling, module_name
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, digest
 from world.model.immutable_json import FrozenDict
 
 MAX_PARAMETERS: Final = 16_384
-"""Bytes of a rule's parameters as JSON; of larger ones only the hash is kept."""
+"""Maximum size of a rule's parameters as JSON in bytes; of larger ones only the hash is kept."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RuleSource:
-    """Where a rule stands and what it is made of.
+    """Place and content of a rule.
 
     Args:
-        language: ``python``; ``python-bytecode`` where the text of the rule is not at hand, so that the hash
+        language: ``python``; ``python-bytecode`` where the text of the rule is not available, so that the hash
             is that of its compiled form.
         module: the module, or the name of the file.
-        qualname: the name inside of it.
+        qualname: the name in the module.
         line: first line in its file, from 1; None where it has none.
         source_hash: SHA-256 of the rule's own text, in hex.
-        module_hash: SHA-256 of the whole file's text; None where it is not at hand.
-        distribution: name and version of the installed package; None where it belongs to none.
-        parameters: the values it was made with, as JSON; see ``world.code.value_codec``.
+        module_hash: SHA-256 of the whole file's text; None where it is not available.
+        distribution: name and version of the installed package; None without one.
+        parameters: the captured values, as JSON; see ``world.code.value_codec``.
     """
 
     language: str
@@ -53,7 +53,7 @@ class RuleSource:
 
     @property
     def label(self) -> str:
-        """Where it stands, for people: ``acme-rules 1.2.0, acme.rules:14``."""
+        """The place as a text for people: ``acme-rules 1.2.0, acme.rules:14``."""
         place = self.module if self.line is None else f"{self.module}:{self.line}"
         return place if self.distribution is None else f"{self.distribution}, {place}"
 
@@ -75,14 +75,14 @@ class RuleSource:
 
 
 def source_of(subject: Any) -> RuleSource:
-    """Return the source of a rule: a function, or an object whose class defines ``__call__``.
+    """Return the source of a rule: a function or a callable object.
 
     Args:
-        subject: the rule. One with an attribute ``source`` that is a ``RuleSource`` tells its own.
+        subject: the rule; an attribute ``source`` that is a ``RuleSource`` is returned as it is.
 
     Raises:
-        RefusedError: ``INVALID_RULE`` for what has neither Python code nor a source of its own, and for one that was
-            made with a value that cannot be told.
+        RefusedError: ``INVALID_RULE`` for an object without Python code and source, and for a captured value that
+            cannot be encoded.
     """
     return _source_of(subject, Telling(lambda inner, telling: _source_of(inner, telling).to_wire()))
 
@@ -96,7 +96,7 @@ def _source_of(subject: Any, telling: Telling) -> RuleSource:
     inner = getattr(subject, "__wrapped__", None)
     is_own = isinstance(call, FunctionType) and "__wrapped__" in getattr(subject, "__dict__", ())
     if isinstance(inner, FunctionType) and not isinstance(subject, FunctionType) and not is_own:
-        subject = inner  # but an object with fields of its own is more than what it wraps
+        subject = inner  # an object with fields of its own is not only a wrapper
     if isinstance(subject, FunctionType):
         return _written_source(subject, subject.__code__, subject, telling.bound(subject))
     if not isinstance(call, FunctionType):

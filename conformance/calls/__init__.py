@@ -1,9 +1,10 @@
-"""Texts of calls for input and output, read as the side effects that they attempt (KLIS-6 section 2.1).
+"""Reader of call texts that returns their attempted side effects.
 
 Three kinds of text are read: functions of Node and Python (``fs.readFile('/b.txt')``, ``open('/a', 'w')``), requests
-(``GET https://example.com/api/v1``) and command lines (``rm -rf /c``). Names become canonical, relative ones start at
-the working directory. What is not known is an opaque tool: it is assumed to change anything below its working
-directory, unless its process is declared by hand (KLIS-6 section 5; KO-5.1). Nothing is run and nothing is looked up.
+(``GET https://example.com/api/v1``) and command lines (``rm -rf /c``). Names become canonical, relative ones are
+resolved against the working directory. An unknown call is an opaque tool: it is assumed to change anything below its
+working directory, unless its process is declared (KLIS-6 section 5; KO-5.1). Nothing is executed and no file is read.
+Source: KLIS-6 section 2.1.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from conformance.calls.functions import functions
 from conformance.calls.place import CallLocation, malformed
 from world.klis.observation import Seen
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import STANDARD, ResourceTypes
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 
 __all__ = ["MAX_CALL_CHARS", "read_call"]
 
 MAX_CALL_CHARS: Final = 16_384
-"""The longest text of a call."""
+"""Maximum length of a call text, in characters."""
 
 _REQUEST: Final = re.compile(
     r"\s*(GET|HEAD|OPTIONS|TRACE|POST|PUT|PATCH|DELETE)\s+([^\s'\"]+)(?:\s+HTTP/[\d.]+)?\s*", re.IGNORECASE
@@ -42,18 +43,18 @@ def read_call(
     types: ResourceTypes = STANDARD,
     names: NameComparison = BYTE_WISE,
 ) -> tuple[Seen, ...]:
-    """Return what a call seen, each thing once, in the order of the text.
+    """Return the distinct side effects of a call, in the order of the text.
 
     Args:
         text: the call.
         cwd: the working directory, an absolute path.
-        exists: whether a file that is written is there already; one that is not is observed as PROVIDES. None is not
-            known, and a write is MUTATES then.
+        exists: whether a file that is written exists; a write to a missing one is PROVIDES. With None, unknown, a
+            write is MUTATES.
         types: the resource types in force.
         names: which differences of paths are ignored.
 
     Raises:
-        RefusedError: ``INVALID_CALL`` for a text that is no call, with what is wrong.
+        RefusedError: ``INVALID_CALL`` for a text that is not a call, with the fault.
     """
     if not isinstance(text, str) or not text.strip():
         malformed("A call is a text, such as fs.readFile('/b.txt'), rm -rf /c or GET https://example.com/.")
@@ -74,7 +75,7 @@ def read_call(
 
 
 def _is_code(text: str) -> bool:
-    """Tell whether a text is code and no command line, by how it begins: ``name(``, ``name =`` or a keyword."""
+    """Return whether a text begins like code: ``name(``, ``name =`` or a keyword."""
     words = _SUBSTITUTION.sub("", _QUOTED.sub("''", text)).split(None, 2)
     if not words:
         return False

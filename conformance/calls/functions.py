@@ -1,6 +1,6 @@
-"""What functions of Node and Python do to files, hosts and processes, by their names and arguments.
+"""Side effects of functions of Node and Python on files, hosts and processes.
 
-A function that is not known is an opaque tool (KLIS-6 section 5; KO-5.1).
+An unknown function is an opaque tool (KLIS-6 section 5; KO-5.1).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from conformance.calls.commands import argument_list, shell
+from conformance.calls.function_names import file_of, known_name, path_of
 from conformance.calls.literals import UNKNOWN, Flags, ParsedCall, read_calls
 from conformance.calls.place import CallLocation, Name, malformed
 from conformance.calls.pure import HANDLES, PURE, PURE_MODULES
@@ -21,16 +22,12 @@ __all__ = ["functions"]
 
 Reader = Callable[[ParsedCall, CallLocation], Iterator[Seen]]
 
-_MODULES: Final = {
-    **dict.fromkeys(["fs.promises", "fsPromises", "fsp", "fse", "fs-extra", "fs_extra", "Deno", "Bun"], "fs"),
-    **dict.fromkeys(["cp", "childProcess"], "child_process"),
-}
 _WRITING: Final = frozenset({"WRONLY", "RDWR", "CREAT", "TRUNC", "APPEND", "TMPFILE"})
 _VERBS: Final = frozenset({"get", "head", "options", "post", "put", "patch", "delete"})
 
 
 def functions(text: str, place: CallLocation) -> Iterator[Seen]:
-    """Yield what the calls in a text attempt.
+    """Yield the side effects of the calls in a text.
 
     Raises:
         RefusedError: ``INVALID_CALL``.
@@ -49,7 +46,7 @@ def _one(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     if call.receiver is not None:
         yield from _method(call, place)
         return
-    name = _known_name(call.name)
+    name = known_name(call.name)
     reader = FUNCTIONS.get(name)
     last = name.rpartition(".")[2]
     if reader is not None:
@@ -64,20 +61,10 @@ def _one(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
         yield from place.opaque(call.name)
 
 
-def _known_name(name: str) -> str:
-    """Return the name under which a function is known: one module of several names, no ``Sync``."""
-    module, _, last = name.removeprefix("node:").rpartition(".")
-    module = _MODULES.get(module, module)
-    if module in {"fs", "child_process", ""} and last.endswith("Sync") and last != "Sync":
-        last = last.removesuffix("Sync")
-    full = f"{module}.{last}" if module else last
-    return _BARE.get(full, full)
-
-
 def _method(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    """Read a method of a value: of a path, a request, or of what is open already."""
+    """Read a method of a value: of a path, a request, or an open handle."""
     receiver, last = call.receiver, call.name.rpartition(".")[2]
-    path = _path_of(receiver)
+    path = path_of(receiver)
     if path is not None and f"path.{last}" in FUNCTIONS:
         yield from FUNCTIONS[f"path.{last}"](replace(call, args=(path, *call.args)), place)
     elif last == "connect" and isinstance(receiver, ParsedCall):
@@ -86,43 +73,8 @@ def _method(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
         yield from place.opaque(call.name)
 
 
-def _path_of(value: Any) -> Any:
-    """Return the path that a value names, None where it names none."""
-    if isinstance(value, ParsedCall) and _known_name(value.name) == "pathlib.Path" and value.receiver is None:
-        return _joined(value)
-    if isinstance(value, ParsedCall) and value.name.rpartition(".")[2] in {"resolve", "absolute"}:
-        return _path_of(value.receiver)
-    return None
-
-
-def _joined(call: ParsedCall) -> Any:
-    if not call.args:
-        return "."
-    if not all(isinstance(part, str) for part in call.args):
-        return UNKNOWN
-    path = ""
-    for part in call.args:
-        path = part if part.startswith("/") or not path else f"{path.rstrip('/')}/{part}"
-    return path
-
-
-def _file(value: Any) -> Any:
-    """Return the name of a file: a text, an open descriptor, a path or URL that is put together, or what is unknown."""
-    if isinstance(value, str | int) and not isinstance(value, bool):
-        return value.removeprefix("file://") if isinstance(value, str) and value.startswith("file:///") else value
-    if isinstance(value, ParsedCall):
-        last = value.name.rpartition(".")[2]
-        if value.receiver is None and value.name in {"path.join", "path.resolve", "os.path.join", "os.fspath"}:
-            return _joined(value)
-        if last in {"URL", "from", "encode", "fileURLToPath", "abspath", "normpath", "str", "String"} and value.args:
-            return _file(value.args[0])
-        path = _path_of(value)
-        return UNKNOWN if path is None else path
-    return UNKNOWN
-
-
 def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool = False, looks: bool = False) -> Reader:
-    """Make the reader of a function that does one thing to the file it is given; no predicate is a write."""
+    """Return the reader of a function with one effect on a file; None is a write."""
     may_be_whole = predicate is Predicate.DELETES and "options" in names
 
     def read(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
@@ -132,7 +84,7 @@ def _each(predicate: Predicate | None, index: int = 0, *names: str, tree: bool =
                 malformed(f"{place.call!r:.200} says no file.")
             given = "." if looks or tree else malformed(f"{place.call!r:.200} says no file.")
         whole = tree or call.is_set("recursive") or (may_be_whole and call.arg(index + 1) is UNKNOWN)
-        name = _file(given)
+        name = file_of(given)
         if predicate is None:
             yield from place.write(name)
         elif predicate in {Predicate.PROVIDES, Predicate.MUTATES}:
@@ -153,15 +105,15 @@ def _then(*readers: Reader) -> Reader:
 
 def _copied(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     tree = call.is_set("recursive") or call.name.endswith("copytree")
-    yield from place.file(Predicate.CONSUMES, _file(call.arg(0, "src", "source")), tree=tree)
-    yield from place.write(_file(call.arg(1, "dst", "dest", "target")), tree=tree)
+    yield from place.file(Predicate.CONSUMES, file_of(call.arg(0, "src", "source")), tree=tree)
+    yield from place.write(file_of(call.arg(1, "dst", "dest", "target")), tree=tree)
 
 
 def _opened(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    """Read ``open``: its mode is a text or flags; what is unknown could write."""
+    """Read ``open`` with a mode or flags; an unknown mode counts as a write."""
     options = call.option("flags")
     mode = options if options is not None else call.arg(1, "mode", "flags")
-    name = _file(call.arg(0, "path", "file", "name"))
+    name = file_of(call.arg(0, "path", "file", "name"))
     if isinstance(mode, dict) or mode is None:
         mode = "r"
     if isinstance(mode, int) and not isinstance(mode, bool):
@@ -183,14 +135,14 @@ def _opened(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
 def _stream(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     flags = call.option("flags")
     if isinstance(flags, str) and "x" in flags:
-        yield from place.file(Predicate.PROVIDES, _file(call.arg(0)))
+        yield from place.file(Predicate.PROVIDES, file_of(call.arg(0)))
     else:
-        yield from place.write(_file(call.arg(0)))
+        yield from place.write(file_of(call.arg(0)))
 
 
 def _temporary(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    """Read what makes a name by chance: it is somewhere in the folder that is named."""
-    prefix = _file(call.arg(0, "prefix") if call.name.startswith("fs") else call.option("dir") or "/tmp")
+    """Read a function that makes a random name in a folder."""
+    prefix = file_of(call.arg(0, "prefix") if call.name.startswith("fs") else call.option("dir") or "/tmp")
     if isinstance(prefix, str):
         folder = (
             prefix.rpartition("/")[0] or ("/" if prefix.startswith("/") else ".")
@@ -203,17 +155,17 @@ def _temporary(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
 
 
 def _globbed(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    pattern = _file(call.arg(0, "pathname", "pattern"))
+    pattern = file_of(call.arg(0, "pathname", "pattern"))
     found = re.search(r"[*?\[{]", pattern) if isinstance(pattern, str) else None
     yield from place.file(Predicate.CONSUMES, Name(pattern, found.start()) if found else pattern)
 
 
 def _path_globbed(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    yield from place.file(Predicate.CONSUMES, _file(call.arg(0)), tree=True)
+    yield from place.file(Predicate.CONSUMES, file_of(call.arg(0)), tree=True)
 
 
 def _database(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    name = _file(call.arg(0, "database"))
+    name = file_of(call.arg(0, "database"))
     if name not in {":memory:", ""} if isinstance(name, str) else True:
         yield from place.write(name)
 
@@ -222,12 +174,12 @@ def _database(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
 
 
 def _system(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    """Read what hands a command line to a shell."""
+    """Read a function that runs a command line in a shell."""
     yield from _started_line(call.arg(0, "command", "cmd", "args"), place.at(_file_or_none(call.option("cwd"))))
 
 
 def _started(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    """Read what starts a program with a list of arguments, or with a shell where it is asked to."""
+    """Read a function that starts a program with arguments, or in a shell."""
     place = place.at(_file_or_none(call.option("cwd")))
     program = call.arg(0, "args", "file", "command")
     listed = program if isinstance(program, list) else None
@@ -248,7 +200,7 @@ def _texts(values: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def _file_or_none(value: Any) -> Any:
-    return None if value is None else _file(value)
+    return None if value is None else file_of(value)
 
 
 def _started_line(line: Any, place: CallLocation) -> Iterator[Seen]:
@@ -261,7 +213,7 @@ def _started_line(line: Any, place: CallLocation) -> Iterator[Seen]:
 
 
 def _with_process(attempts: Any, process: Seen) -> Iterator[Seen]:
-    """Yield that a process is started, and what it does; an opaque one says so already."""
+    """Yield the start of a process and its side effects, without repeating the start."""
     found = list(attempts)
     if not any(one.resource == process.resource for one in found):
         yield process
@@ -294,7 +246,7 @@ def _url(value: Any) -> Any:
 
 
 def _fetched(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    """Read a request whose method is an option; an object in place of the URL holds both."""
+    """Read a request whose method is an option, or both in one object."""
     first = call.arg(0, "url")
     method = call.option("method")
     if method is None and isinstance(first, ParsedCall):
@@ -328,11 +280,11 @@ def _url_opened(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
 def _retrieved(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
     yield from place.request("GET", _url(call.arg(0, "url")))
     target = call.arg(1, "filename")
-    yield from place.write(_file(target)) if target is not None else _temporary(call, place)
+    yield from place.write(file_of(target)) if target is not None else _temporary(call, place)
 
 
 def _socket(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
-    """Read a connection: ``(host, port)``, ``(port, host)``, an object of both, ``host:port`` or a local socket."""
+    """Read a connection: host and port in any form, or a local socket."""
     values: list[Any] = []
     for one in call.args:
         values += (
@@ -437,21 +389,4 @@ FUNCTIONS: Final[dict[str, Reader]] = {
     **_named("", "socket.connect sock.connect client.connect s.connect asyncio.open_connection dial connect", _socket),
     **_named("", "WebSocket EventSource", lambda call, place: place.request("GET", call.arg(0, "url"))),
 }
-"""The functions that are known; methods of a path stand under ``path``."""
-
-_OWN_NAMES: Final = {
-    "fs": "readFile createReadStream lstat realpath readlink writeFile appendFile createWriteStream chmod chown utimes "
-    "truncate mkdir unlink rm rmdir readdir opendir copyFile rename symlink mkdtemp readTextFile writeTextFile statfs "
-    "lchown lutimes outputFile outputJson writeJson readJson ensureDir ensureFile emptyDir pathExists stat exists "
-    "access",
-    "child_process": "exec execFile spawn fork",
-    "os": "listdir scandir makedirs removedirs",
-    "shutil": "rmtree copytree copyfile copy2",
-    "subprocess": "check_call check_output Popen getoutput",
-    "glob": "glob iglob",
-    "urllib.request": "urlretrieve",
-}
-_BARE: Final = {name: f"{module}.{name}" for module, names in _OWN_NAMES.items() for name in names.split()} | {
-    "Path": "pathlib.Path"
-}
-"""Names that are told without their module."""
+"""The readers of known functions; methods of a path have the module ``path``."""

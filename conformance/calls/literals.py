@@ -1,7 +1,7 @@
-"""Calls of functions in a text of JavaScript or Python, with those arguments that are literals.
+"""Parser of function calls in JavaScript or Python with literal arguments.
 
-Nothing is run. Every call in the text is found, also one that stands within another or in a function handed over; what
-is no literal is ``UNKNOWN``.
+Nothing is executed. Every call in the text is found, nested ones and those in function arguments included; a value that
+is not a literal is ``UNKNOWN``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from conformance.calls.place import malformed
 __all__ = ["UNKNOWN", "Flags", "ParsedCall", "Unknown", "read_calls"]
 
 MAX_NESTING: Final = 50
-"""Lists, objects and calls within each other."""
+"""Maximum depth of nested lists, objects and calls."""
 
 
 class Unknown:
-    """The value of what is no literal."""
+    """A value that is not a literal."""
 
     def __repr__(self) -> str:
         """Show it in messages."""
@@ -29,11 +29,11 @@ class Unknown:
 
 UNKNOWN: Final = Unknown()
 CODE: Final = Unknown()
-"""The value of a function that is handed over; the calls in it are found by themselves."""
+"""The value of a function argument; the calls in it are found separately."""
 
 
 class Flags(frozenset[str]):
-    """Names joined by ``|``, such as ``os.O_RDWR | os.O_CREAT``, without what they all begin with."""
+    """Names joined by ``|``, such as ``os.O_RDWR | os.O_CREAT``, without prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class ParsedCall:
     """One call.
 
     Args:
-        name: the dotted name, without the receiver where that is a value.
-        args: arguments by place.
-        named: arguments by name.
-        receiver: the value whose method is called, None where there is none.
+        name: the dotted name, without a receiver that is a value.
+        args: positional arguments.
+        named: keyword arguments.
+        receiver: the value whose method is called, None without one.
     """
 
     name: str
@@ -53,13 +53,13 @@ class ParsedCall:
     receiver: Any = None
 
     def arg(self, index: int, *names: str) -> Any:
-        """Return an argument by its place or one of its names; None where it was not given."""
+        """Return an argument by its index or one of its names, or None."""
         if index < len(self.args):
             return self.args[index]
         return next((self.named[name] for name in names if name in self.named), None)
 
     def option(self, name: str) -> Any:
-        """Return a named argument, or the entry of an object among the arguments; None where there is none."""
+        """Return a named argument or a member of an object argument, or None."""
         if name in self.named:
             return self.named[name]
         objects = [one for one in self.args if isinstance(one, dict)]
@@ -67,7 +67,7 @@ class ParsedCall:
         return next((one[name] for one in objects if name in one), spread)
 
     def is_set(self, name: str) -> bool:
-        """Tell whether an option is given and not plainly off; what is unknown counts as given."""
+        """Return whether an option is set; an unknown value counts as set."""
         return bool(self.option(name))
 
 
@@ -123,7 +123,7 @@ class _Token:
 
 
 def read_calls(text: str) -> list[ParsedCall]:
-    """Return every call in a text, in order of their names; parts of a chain come one after the other.
+    """Return every call in a text, in the order of their names.
 
     Args:
         text: one statement or several.
@@ -138,7 +138,7 @@ class _Calls:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = list(_tokens(text))
-        self.inside: set[int] = set()  # what stands directly between parentheses
+        self.inside: set[int] = set()  # tokens directly between parentheses
         self.ends = self._brackets()
         self.variables: dict[str, Any] = {}
         self.by_end: dict[int, ParsedCall] = {}
@@ -150,7 +150,7 @@ class _Calls:
                 self._bind(index)
 
     def _brackets(self) -> dict[int, int]:
-        """Return where each bracket is closed."""
+        """Return the index of the closing bracket of each opening one."""
         ends: dict[int, int] = {}
         open_: list[int] = []
         for index, token in enumerate(self.tokens):
@@ -187,7 +187,7 @@ class _Calls:
             self.variables[self.tokens[end + 2].text] = call
 
     def _bind(self, index: int) -> None:
-        """Remember what a variable holds, where a literal or call is put into it by itself."""
+        """Record the value of a variable that is assigned a literal or a call."""
         start = index + 2
         while start < len(self.tokens) and self.tokens[start].text in {"await", "new"}:
             start += 1
@@ -206,7 +206,7 @@ class _Calls:
                 self.variables[self.tokens[index].text] = ParsedCall(name, args, named, receiver)
 
     def _name(self, index: int) -> tuple[str, Any]:
-        """Return the dotted name that ends at a token, and the value whose method it is."""
+        """Return the dotted name that ends at a token, and its receiver."""
         parts = [self.tokens[index].text]
         at = index - 1
         while self._sign(at) in {".", "?."}:
@@ -240,7 +240,7 @@ class _Calls:
         return tuple(args), named
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield what commas separate; nothing for a comma at the end."""
+        """Yield the ranges between commas, without an empty one at the end."""
         first = at = start
         while at < end:
             if self._sign(at) == ",":
@@ -252,7 +252,7 @@ class _Calls:
             yield first, end
 
     def _value(self, first: int, last: int) -> Any:
-        """Return the value of some tokens: a literal, or ``UNKNOWN``."""
+        """Return the value of a range of tokens: a literal, or ``UNKNOWN``."""
         while first < last and self.tokens[first].text in {"await", "new", "async"}:
             first += 1
         if first >= last:
@@ -267,7 +267,7 @@ class _Calls:
         return self._compound(first, last)
 
     def _is_arrow(self, first: int, last: int) -> bool:
-        """Tell whether an arrow function begins: parameters, then the arrow."""
+        """Return whether an arrow function starts: parameters, then the arrow."""
         after = self.ends[first] + 1 if self._sign(first) == "(" else first + 1
         return after < last and self._sign(after) == "=>"
 

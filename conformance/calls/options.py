@@ -1,4 +1,4 @@
-"""The arguments of commands: options, their values and operands, as getopt reads them."""
+"""Arguments of commands: options with values and operands, as in getopt."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Arguments", "arguments"]
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a command was given.
+    """Parsed arguments of a command.
 
     Args:
         options: each option with its value (None without), in order; long ones with their two hyphens.
-        operands: everything else, a lone hyphen (standard input or output) left out.
+        operands: all other words, without ``-`` (standard input or output).
     """
 
     options: tuple[tuple[str, Name | None], ...]
     operands: tuple[Name, ...]
 
     def has(self, *names: str) -> bool:
-        """Tell whether one of these options was given."""
+        """Return whether one of these options is present."""
         return any(name in names for name, _ in self.options)
 
     def values(self, *names: str) -> list[Name]:
@@ -38,7 +38,7 @@ def arguments(words: Sequence[Name], *, short: str = "", long: Iterable[str] = (
         words: the words after the command's name.
         short: the letters of short options that take a value.
         long: the long options that take a value, without hyphens; ``--name=value`` needs no entry.
-        first: whether everything from the first operand on is an operand (what is run by another command).
+        first: whether all words after the first operand are operands (the command that another one runs).
     """
     options: list[tuple[str, Name | None]] = []
     operands: list[Name] = []

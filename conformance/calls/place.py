@@ -1,12 +1,13 @@
-"""Where a call happens, and what it attempts there: names become resources in canonical form (design section 7).
+"""Location of a call, which turns names into observed resources.
 
-A name that the text does not give (a variable, a substitution) could be any: it is observed on the whole workspace.
+Names become canonical resources (design section 7). An unknown name (a variable, a substitution) may be any file: it is
+observed on the whole workspace.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
@@ -14,7 +15,9 @@ from world.errors import RefusedError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import STANDARD, ResourceTypes, canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
+from world.model.immutable_json import FrozenDict
 
 __all__ = ["CallLocation", "Name", "malformed"]
 
@@ -28,8 +31,8 @@ _NO_FILES: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|std(?:in|out
 _UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff*]|%(?=[0-9A-Fa-f]{2})")
 
 
-def malformed(message: str, **details: object) -> NoReturn:
-    """Refuse a call text.
+def malformed(message: str, details: Mapping[str, object] = FrozenDict()) -> NoReturn:
+    """Raise for an invalid call text.
 
     Raises:
         RefusedError: ``INVALID_CALL``, always.
@@ -39,12 +42,12 @@ def malformed(message: str, **details: object) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name as a text gives it.
+    """A name in a call text.
 
     Args:
         text: the name, without quotes.
-        pattern: where its first wildcard stands, None where it has none.
-        known: whether the text gives all of it; what a variable holds it does not.
+        pattern: index of its first wildcard, None without one.
+        known: whether the text contains all of it, and no variable.
     """
 
     text: str
@@ -54,15 +57,15 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class CallLocation:
-    """The working directory of a call and what is known of it.
+    """The working directory of a call and its context.
 
     Args:
-        call: the text, for people.
+        call: the text, for messages.
         cwd: the working directory, absolute.
-        exists: whether what is written is there already; None is not known, and counts as there.
+        exists: whether written files exist; None is unknown, and counts as existing.
         types: the resource types in force.
         names: which differences of paths are ignored.
-        depth: how many shells within shells lead here.
+        depth: the depth of nested shells.
     """
 
     call: str
@@ -73,45 +76,45 @@ class CallLocation:
     depth: int = 0
 
     def at(self, name: object) -> CallLocation:
-        """Return the same in another directory; None stays here."""
+        """Return the location in another directory; None keeps the directory."""
         if name is None:
             return self
-        told = name if isinstance(name, Name) else Name(name) if isinstance(name, str) else Name("", known=False)
-        return replace(self, cwd=self.path(told.text) if told.known and told.pattern is None else "/")
+        folder = name if isinstance(name, Name) else Name(name) if isinstance(name, str) else Name("", known=False)
+        return replace(self, cwd=self.path(folder.text) if folder.known and folder.pattern is None else "/")
 
     def path(self, text: str) -> str:
         """Return the absolute path of a name."""
         return text if text.startswith("/") else f"{self.cwd.rstrip('/')}/{text}"
 
     def file(self, predicate: Predicate, name: object, *, tree: bool = False, looks: bool = False) -> Iterator[Seen]:
-        """Yield what is done to a file: a name, a text, or nothing for an open descriptor; else it could be any.
+        """Yield the effect on a file; nothing for an open descriptor.
 
         Args:
-            predicate: what is done.
-            name: which file.
-            tree: whether it is done to everything below too.
+            predicate: the effect.
+            name: the file; any other object than a name, string or descriptor may be any file.
+            tree: whether the effect includes everything below.
             looks: whether only the names in a directory are read.
         """
         if isinstance(name, int):
             return
-        told = name if isinstance(name, Name) else Name(name) if isinstance(name, str) else Name("", known=False)
-        if not told.known:
+        file = name if isinstance(name, Name) else Name(name) if isinstance(name, str) else Name("", known=False)
+        if not file.known:
             path, tree = "/", True
-        elif told.pattern is not None:
-            path, tree = self.path(told.text[: told.text.rfind("/", 0, told.pattern) + 1]), True
+        elif file.pattern is not None:
+            path, tree = self.path(file.text[: file.text.rfind("/", 0, file.pattern) + 1]), True
         else:
-            path = self.path(told.text)
+            path = self.path(file.text)
         if _NO_FILES.fullmatch(path):
             return
         written = _UNWRITABLE.sub(_escaped, path)
         yield self.resource(predicate, f"FILE:{written.rstrip('/')}/*" if tree else f"FILE:{written}", looks=looks)
 
     def write(self, name: object, *, tree: bool = False) -> Iterator[Seen]:
-        """Yield that a file is written: MUTATES, or PROVIDES where it is known not to be there."""
+        """Yield a write to a file: MUTATES, or PROVIDES for a missing file."""
         yield from self.file(Predicate.PROVIDES if self.exists is False else Predicate.MUTATES, name, tree=tree)
 
     def request(self, method: str, url: object, *, tree: bool = False) -> Iterator[Seen]:
-        """Yield a request: a URL, a path of an API, or the whole network where neither is known.
+        """Yield a request to a URL or an API path; an unknown one is opaque.
 
         Raises:
             RefusedError: ``INVALID_CALL`` for a method that does not exist.
@@ -141,31 +144,31 @@ class CallLocation:
         yield replace(seen, address=(text.strip("[]").lower(), int(number)))
 
     def process(self, executable: object) -> Seen:
-        """Return that a program is started; its process is named by the last part of its path, ``?`` if unknown."""
+        """Return the start of a program, named by the last part of its path, or ``?``."""
         text = executable.text if isinstance(executable, Name) else executable
         name = text.rstrip("/").rpartition("/")[2] if isinstance(text, str) else ""
         return self.resource(Predicate.PROVIDES, f"PROCESS:{_UNWRITABLE.sub(_escaped, name) or '?'}")
 
     def opaque(self, tool: object) -> Iterator[Seen]:
-        """Yield what is assumed of a tool that nobody can look into: anything below the working directory (KO-5.1)."""
+        """Yield the assumed effects of an opaque tool (KO-5.1)."""
         started = self.process(tool)
         yield started
         for seen in self.file(Predicate.MUTATES, self.cwd, tree=True):
             yield replace(seen, opaque_of=started.resource)
 
     def resource(self, predicate: Predicate, text: str, *, looks: bool = False) -> Seen:
-        """Return what is done to a resource.
+        """Return the effect on a resource.
 
         Raises:
-            RefusedError: ``INVALID_CALL`` for a name that no resource can have.
+            RefusedError: ``INVALID_CALL`` for an invalid resource name.
         """
         try:
             found = canonical_resource(text, types=self.types, names=self.names, literal_stars=True)
         except RefusedError as refused:
-            malformed(f"{self.call!r:.200} names no resource: {refused.message}", resource=text)
+            malformed(f"{self.call!r:.200} names no resource: {refused.message}", {"resource": text})
         return Seen(predicate, found, call=self.call, looks=looks)
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """Write what a resource's name cannot hold byte by byte, as names of files are."""
+    """Escape characters that a resource name cannot contain, byte by byte."""
     return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""Functions and methods that do nothing to the world by themselves; everything that is in no table is opaque."""
+"""Functions and methods without side effects; unlisted ones are opaque."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["HANDLES", "PURE", "PURE_MODULES"]
 PURE_MODULES: Final = frozenset(
     {"JSON", "Math", "console", "Object", "Array", "Number", "String", "Date", "re", "json"}
 )
-"""Modules of which no function touches anything."""
+"""Modules whose functions have no side effects."""
 
 PURE: Final = frozenset(
     [
@@ -86,7 +86,7 @@ PURE: Final = frozenset(
         "path.joinpath",
     ]
 )
-"""Single functions; what works on an open descriptor was observed when that was opened."""
+"""Single functions; an open descriptor was observed when it was opened."""
 
 HANDLES: Final = frozenset(
     [
@@ -150,4 +150,4 @@ HANDLES: Final = frozenset(
         "get",
     ]
 )
-"""Methods of what a call gave: of an open file, an answer, a process that was started, a text."""
+"""Methods of the result of a call: an open file, a response, a process, a string."""

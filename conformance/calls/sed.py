@@ -1,4 +1,4 @@
-"""Scripts of sed: whether one does more than edit what flows through it (IEEE 1003.1, sed)."""
+"""Check of sed scripts for side effects beyond the output (IEEE 1003.1, sed)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN: Final = re.compile(r"[dDpPgGhHxnNlqQ=zF][ \t]*\d*|[btT:][^;\n}]*|[aic][^
 
 
 def touches_more(script: str) -> bool:
-    """Tell whether a script reads or writes further files, runs commands, or cannot be read.
+    """Return whether a script accesses files, runs commands, or is unreadable.
 
     Args:
         script: one script, as ``-e`` takes it.

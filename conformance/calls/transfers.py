@@ -35,7 +35,7 @@ _WGET_LONG: Final = (
 
 
 def curl(words: Sequence[Name], place: CallLocation) -> Iterator[Seen]:
-    """Yield what ``curl`` does.
+    """Yield the side effects of ``curl``.
 
     Raises:
         RefusedError: ``INVALID_CALL`` without a URL.
@@ -85,7 +85,7 @@ def _curl_reads(given: Arguments) -> Iterator[Name]:
 
 
 def wget(words: Sequence[Name], place: CallLocation) -> Iterator[Seen]:
-    """Yield what ``wget`` does; without ``-O`` it writes the last name of the URL.
+    """Yield the side effects of ``wget``, which may write the URL's last name.
 
     Raises:
         RefusedError: ``INVALID_CALL`` without a URL.
@@ -116,7 +116,7 @@ def wget(words: Sequence[Name], place: CallLocation) -> Iterator[Seen]:
 
 
 def _bare(url: Name) -> Name:
-    """Return a URL whose ``?`` is a query's and no wildcard."""
+    """Return a URL whose ``?`` starts a query instead of being a wildcard."""
     return Name(url.text, None, url.known)
 
 

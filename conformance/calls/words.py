@@ -1,6 +1,6 @@
-"""The words and operators of a shell's command line, as POSIX shells cut them (IEEE 1003.1, Shell Command Language).
+"""Words and operators of a POSIX shell command line (IEEE 1003.1).
 
-Quotes, backslashes, comments, redirections, pipes, lists and here-documents are read. What only a shell could work out
+Quotes, backslashes, comments, redirections, pipes, lists and here-documents are read. An expansion that needs a shell
 (variables, substitutions, a home directory) makes a word unknown.
 """
 
@@ -24,7 +24,7 @@ _GLOB: Final = "*?[{"
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """One redirection: ``operator`` is ``<``, ``>``, ``>>``, ``<>``, ``&>`` and so on, without the number."""
+    """One redirection; ``operator`` is ``<``, ``>``, ``>>`` and others."""
 
     operator: str
     target: Name
@@ -32,7 +32,7 @@ class Redirect:
 
 @dataclass(slots=True)
 class ShellCommand:
-    """One simple command; ``after`` is what separates it from the one before."""
+    """One simple command; ``after`` is the operator before it."""
 
     after: str = ""
     words: list[Name] = field(default_factory=list)
@@ -41,7 +41,7 @@ class ShellCommand:
 
 
 class _Word:
-    """A word as it is put together."""
+    """A word under construction."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -60,7 +60,7 @@ class _Word:
 
 
 class _WordReader:
-    """Cuts one text; ``tokens`` are names and operators in order."""
+    """Tokenizer of one text; ``tokens`` are names and operators in order."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -124,7 +124,7 @@ class _WordReader:
             self.at += 1
 
     def _is_plain_brace(self, sign: str) -> bool:
-        """Tell whether a brace stands by itself: a group of commands or the ``{}`` of find, and no list of names."""
+        """Return whether a brace is not an expansion: a command group or ``{}``."""
         return sign == "{" and not _BRACES.match(self.text, self.at)
 
     def _quoted(self) -> None:
@@ -147,7 +147,7 @@ class _WordReader:
                 self.at += 1
 
     def _expansion(self) -> None:
-        """Pass over a variable or a substitution: what stands for it is not known."""
+        """Skip a variable or a substitution, whose value is unknown."""
         text, start = self.text, self.at
         self.word.known = False
         if text[start] == "`":
@@ -201,7 +201,7 @@ class _WordReader:
 
 
 def commands(text: str) -> list[ShellCommand]:
-    """Cut a command line into its simple commands, in order; what stands in parentheses is a command of its own.
+    """Return the simple commands of a command line, in order.
 
     Args:
         text: the command line; may have several lines.

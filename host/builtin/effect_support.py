@@ -16,7 +16,8 @@ from pydantic.alias_generators import to_camel
 from host.effects import EFFECT_INVALID_INPUT, EffectCallInfo, EffectFailure
 from host.observation.audit import exempt
 from world.errors import RefusedError
-from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.model.canonical_json import canonical_bytes
 
 __all__ = [

@@ -31,7 +31,7 @@ from host.builtin.effect_support import (
 )
 from host.effects import EffectCallInfo, EffectHandler, handler
 from world.errors import RefusedError
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.masking import MASK
 from world.model.canonical_json import read_json
 from world.model.literal_secrets import url_secrets

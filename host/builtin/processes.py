@@ -24,7 +24,7 @@ from host.builtin.places import FilePath, looking, subtree_of, telling
 from host.confinement.private import private_folder
 from host.effects import MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
 from world.errors import RefusedError
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 
 __all__ = ["PROCESSES"]
 

@@ -25,7 +25,8 @@ from world.code.named_modules import admitted_packages
 from world.errors import RefusedError
 from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.klis.resources.url_host import bare_host
 
 __all__ = ["Operations", "RuntimePaths", "printable"]

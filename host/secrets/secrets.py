@@ -22,7 +22,7 @@ from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
 from host.secrets.sources import SecretSource
 from world.core import EffectAnswer
 from world.errors import RefusedError
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.model.immutable_json import freeze
 from world.model.secret_references import references, with_references_replaced
 from world.state.ports import Performed

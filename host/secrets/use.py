@@ -12,7 +12,7 @@ from typing import Any
 from host.effects import EffectHandler
 from host.secrets.secrets import ResolvedSecrets, Secrets
 from world.errors import RefusedError
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.model.secret_references import references
 
 __all__ = ["resolved_for"]

@@ -39,7 +39,8 @@ from host.workspace.safe import (
 from host.workspace.tree_walk import Trail, remove_all
 from world.errors import RefusedError
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import canonical_resource
 
 __all__ = ["IGNORE", "PRIVATE", "Workspace"]
 

@@ -1,18 +1,17 @@
-"""Asking projections without trusting them: twice, under watch, on copies (INT-9.2, INT-11; INV-P1..P5).
+"""Guard that calls each projection twice, watched and on copies.
 
-Each run gets fresh copies of everything; in the second one the members of the snapshot stand in the opposite
-order. Different answers mean that something other than the request decided. While a run goes on, its thread
-is watched (``projections.purity.run_watch``). The first thing that a pure step does not do ends the run, and is told
-whether or not the projection lets the end happen. One watched run is what every call of a projection is
-(``projections.purity.calling``); the second run and the copies are what this module adds.
+Each run gets fresh copies of its input. Different answers mean that something other than the request decided. During a
+run its thread is watched (``projections.purity.run_watch``). The first impure operation ends the run and is reported,
+even if the projection catches the exception. Every call of a projection is watched once
+(``projections.purity.guarded_call``); this module adds the second run and the copies.
 
-Importing a module on first use is no impurity. What modules read while they are being imported is let be, as
-long as it is no network, process or thread.
+Importing a module on first use is allowed. So are the reads of modules during their import, except for network,
+processes and threads.
 
-This finds honest mistakes; it is no sandbox. It does not see functions written in C that are called by C
-alone (``functools.partial(time.time)()``), native libraries with a clock of their own, work handed to threads
-that already run, nor what differs between processes only (the order of a set of texts). The two runs tell
-many of these, and a recheck in another process tells the rest.
+The guard finds mistakes; it is not a sandbox. It does not detect functions written in C that are called from C alone
+(``functools.partial(time.time)()``), native libraries that read a clock, work of threads that already run, and
+differences between processes (the order of a set of strings). The two runs find many of these, and a recheck in another
+process finds others. Source: INT-9.2, INT-11; INV-P1..P5.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from projections.contract import Projection, ProjectionRequest
-from projections.purity.calling import MUTATION, guarded_call, impure
+from projections.purity.guarded_call import MUTATION, guarded_call, impure
 from projections.purity.source_checks import Impurity
 from projections.registry import Registered, read_acceptance, registered
 from projections.results import ProjectionResult, read_result
@@ -39,22 +38,22 @@ R = TypeVar("R")
 
 
 class Guard:
-    """Asks every projection twice under guard, on copies; a ``registry.Asking`` for tests and paranoid realms.
+    """Invocation mode that calls every projection twice under guard, on copies.
 
     Args:
         time_limit: for each run.
     """
 
     def __init__(self, time_limit: TimeLimit | None = None) -> None:
-        """Ask without a limit, or with one."""
+        """Create a guard with or without a time limit."""
         self.time_limit = time_limit or TimeLimit()
 
     def accepts(self, asked: Registered, source: SourceEvent) -> bool:
-        """Tell whether a projection wants to be asked about an event.
+        """Return whether a projection accepts a source event.
 
         Raises:
-            RefusedError: ``PROJECTION_IMPURE``, ``PROJECTION_NOT_DETERMINISTIC``, and what ``Once.accepts``
-                refuses.
+            RefusedError: ``PROJECTION_IMPURE``, ``PROJECTION_NOT_DETERMINISTIC``, and the errors of
+                ``Once.accepts``.
         """
         accepts = asked.accepts
         if accepts is None:
@@ -74,7 +73,7 @@ class Guard:
 
         Raises:
             RefusedError: ``PROJECTION_IMPURE`` with ``kind``, ``attempt`` and ``where``;
-                ``PROJECTION_NOT_DETERMINISTIC`` with both answers; and what ``projections.ask`` refuses.
+                ``PROJECTION_NOT_DETERMINISTIC`` with both answers; and the errors of ``projections.ask``.
         """
         pristine = canonical_bytes(thaw(req.to_wire()))
 
@@ -84,45 +83,46 @@ class Guard:
             _refuse_changed(asked.projection_id, pristine, copy.to_wire)
             return read_result(asked.projection_id, answer)
 
-        return _twice(asked.projection_id, once, once, _told)
+        return _twice(asked.projection_id, once, once, _result_text)
 
 
 def guarded(projection: Projection, req: ProjectionRequest) -> ProjectionResult:
-    """Ask one projection under guard; see ``Guard.project``.
+    """Call one projection under guard; see ``Guard.project``.
 
     Raises:
-        RefusedError: ``INVALID_PROJECTION`` for what is no projection, and what ``Guard.project`` refuses.
+        RefusedError: ``INVALID_PROJECTION`` for an object that is not a projection, and the errors of
+            ``Guard.project``.
     """
     return Guard().project(registered(projection), req)
 
 
-def _twice(projection_id: str, first: Callable[[], R], second: Callable[[], R], told: Callable[[R], str]) -> R:
-    """Return what both runs agree on."""
+def _twice(projection_id: str, first: Callable[[], R], second: Callable[[], R], text_of: Callable[[R], str]) -> R:
+    """Return the answer of two runs that agree."""
     answer = first()
     try:
-        again = told(second())
+        again = text_of(second())
     except RefusedError as refused:
         if refused.code == "PROJECTION_IMPURE":
             raise
         again = f"an error: {refused.message.rstrip('.')}"
-    if told(answer) != again:
+    if text_of(answer) != again:
         raise RefusedError(
             "PROJECTION_NOT_DETERMINISTIC",
-            f"The projection {projection_id!r} answered the same request with {told(answer)[:200]} and then "
-            f"with {again[:200]}. Something other than the request decides, such as a value kept between calls.",
+            f"The projection {projection_id!r} answered the same request with {text_of(answer)[:200]} and then "
+            f"with {again[:200]}. It depends on more than its request, such as a value kept between calls; correct it.",
             projection=projection_id,
-            first=told(answer),
+            first=text_of(answer),
             second=again,
         )
     return answer
 
 
-def _told(result: ProjectionResult) -> str:
+def _result_text(result: ProjectionResult) -> str:
     return canonical_text(result.to_wire())
 
 
 def _copied(req: ProjectionRequest) -> ProjectionRequest:
-    """Return a request that shares nothing changeable with this one."""
+    """Return a request that shares no mutable object with this one."""
     view = SnapshotView(freeze(thaw(req.snapshot.data)), freeze(thaw(req.snapshot.computed)))
     actor = ActorRef.read(thaw(req.actor.to_wire()))
     return ProjectionRequest(req.schema_hash, view, actor, _copied_source(req.source))
@@ -133,10 +133,10 @@ def _copied_source(source: SourceEvent) -> SourceEvent:
 
 
 def _refuse_changed(projection_id: str, pristine: bytes, wire: Callable[[], Any]) -> None:
-    """Refuse a projection that got past the frozen values; ``thaw`` looks at them, not at kept texts."""
+    """Raise where a projection changed frozen values; ``thaw`` ignores cached texts."""
     try:
         unchanged = canonical_bytes(thaw(wire())) == pristine
-    except Exception:  # noqa: BLE001  # what was put there need not be JSON, nor need it be there any more
+    except Exception:  # noqa: BLE001  # the changed value may be missing or not JSON
         unchanged = False
     if not unchanged:
         raise impure(projection_id, Impurity(MUTATION, "what it was given"), "")

@@ -1,9 +1,8 @@
-"""Watching one call on its own thread, so that whatever is impure in it is found and ends it (PEP 578).
+"""Watch of one call on its thread that stops at the first impure operation.
 
-Built-in and Python functions are looked at by a profile function when they are about to be called, so it
-makes no difference under which name they were imported. What reaches the operating system on any other way
-meets an audit hook. Both see only the thread that makes the watched call, and everything is as before when it
-is over.
+A profile function checks built-in and Python functions when they are called, whatever the name under which they were
+imported. An audit hook (PEP 578) checks other accesses to the operating system. Both apply only to the thread of the
+watched call, and the previous state of the thread is restored afterwards.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from world.code.references import FILE_MODULE_PREFIX
 __all__ = ["Found", "place_of", "watched"]
 
 Found = tuple[Impurity, str]
-"""Something impure, and where: ``module:line``, ``file.py:line``, or the empty text."""
+"""An impure operation and its place: ``module:line``, ``file.py:line``, or empty."""
 
 _IMPORTING: Final = ("<frozen importlib._bootstrap>", "_find_and_load")
 _NEVER_BY_IMPORT: Final = frozenset({"network", "processes", "threads", "interpreter", "mutation"})
@@ -44,10 +43,10 @@ _LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "host", "py
 
 
 def watched(call: Callable[[], Any], *, but: frozenset[Kind] = frozenset()) -> tuple[Any, Found | None]:
-    """Return what a call returns, and the first impure thing it did or tried to do; kinds in ``but`` are let be.
+    """Return the result of a call and its first impure operation.
 
-    An impure call is ended where it happens; its result is None, unless it kept itself from being ended.
-    What the call raises is raised here, unless it was impure.
+    Kinds in ``but`` are allowed. An impure operation ends the call, and the result is None, unless the call caught the
+    exception. Exceptions of a pure call are raised here.
     """
     watch = _RunWatch(base=sys._getframe(), but=but)
     answer = None
@@ -62,19 +61,16 @@ def watched(call: Callable[[], Any], *, but: frozenset[Kind] = frozenset()) -> t
 
 
 def place_of(trace: TracebackType | None) -> str:
-    """Return the innermost ``module:line`` (``file.py:line``) of a traceback that is no library code, if any."""
+    """Return the innermost ``module:line`` of a traceback outside of libraries."""
     where = ""
     while trace is not None:
-        where = _told(trace.tb_frame, trace.tb_lineno) or where
+        where = _place_in(trace.tb_frame, trace.tb_lineno) or where
         trace = trace.tb_next
     return where
 
 
-def _told(frame: FrameType, line: int) -> str:
-    """Return where a frame stands, with the file's name for a module that was loaded from a bare file.
-
-    Library code has no place.
-    """
+def _place_in(frame: FrameType, line: int) -> str:
+    """Return ``module:line`` or ``file.py:line`` of a frame; empty for libraries."""
     module = str(frame.f_globals.get("__name__"))
     if module.partition(".")[0] in _LIBRARY:
         return ""
@@ -84,21 +80,21 @@ def _told(frame: FrameType, line: int) -> str:
 
 
 class _EndedError(BaseException):
-    """Ends a watched run; no ``except Exception`` of the projection catches it."""
+    """Ends a watched run; not caught by ``except Exception`` of the projection."""
 
 
 class _ThreadState(threading.local):
     watch: _RunWatch | None = None
 
 
-_here: Final = _ThreadState()
+_thread_state: Final = _ThreadState()
 _installing: Final = threading.Lock()
 _installed = False
 
 
 @dataclass(slots=True, eq=False)
 class _RunWatch:
-    """What one run did on its thread; ``seeded`` are the random generators that it gave a seed, by id."""
+    """Watch of one run on its thread; ``seeded`` holds generators it seeded, by id."""
 
     base: FrameType | None
     but: frozenset[Kind]
@@ -107,34 +103,34 @@ class _RunWatch:
     active: bool = False
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """Make a call, watching this thread; whatever watched it before does so again afterwards."""
-        outer = _here.watch
+        """Make a call under watch, and restore the previous watch afterwards."""
+        outer = _thread_state.watch
         watched_before = outer is not None and outer.active
         if outer is not None:
-            outer.active = False  # what is done here to watch is not the outer call's doing
+            outer.active = False  # the outer watch must not see the calls made here
         _install_hook()
         profile = sys.getprofile()
-        _pause_collecting()  # finalizers of objects of others would seem to be the projection's doing
+        _pause_collecting()  # finalizers of other objects would be attributed to the projection
         try:
-            _here.watch = self
+            _thread_state.watch = self
             sys.setprofile(self.on_profile)
             self.active = True
             return call()
         finally:
             self.active = False
             sys.setprofile(None)
-            _here.watch, self.base = outer, None
-            _collect_again()
-            _profile_again(profile)
+            _thread_state.watch, self.base = outer, None
+            _resume_collecting()
+            _restore_profiler(profile)
             if outer is not None:
                 outer.active = watched_before
 
     def on_profile(self, frame: FrameType, event: str, arg: Any) -> None:
-        """Look at what is about to be called; the interpreter ends the call where this raises."""
+        """Check a function before its call, and raise to end the call."""
         caller: FrameType | None = frame
         if event == "c_call":
             if arg in HARMLESS or type(getattr(arg, "__self__", None)) in PLAIN:
-                return  # what nearly every call is
+                return  # the most frequent case
             found = of_builtin(arg, frame, self.seeded)
         elif event == "call":
             if frame.f_code.co_name not in NAMES:
@@ -149,14 +145,14 @@ class _RunWatch:
             self.object_to(found, caller)
 
     def on_event(self, event: str, args: tuple[Any, ...]) -> None:
-        """Look at an audit event."""
+        """Check an audit event."""
         if self.active:
             found = of_event(event, args)
             if found is not None:
                 self.object_to(found, sys._getframe(2))
 
     def object_to(self, found: Impurity, caller: FrameType | None) -> None:
-        """Note something impure and end the run, unless it is let be: by kind, in an import, in a settled library."""
+        """Record an impure operation and end the run, unless it is exempt."""
         if found.kind in self.but:
             return
         where = ""
@@ -167,14 +163,14 @@ class _RunWatch:
                 return
             if is_settled(found, frame.f_globals.get("__name__")):
                 return
-            where = where or _told(frame, frame.f_lineno)
+            where = where or _place_in(frame, frame.f_lineno)
             frame = frame.f_back
         self.found.append((found, where))
         raise _EndedError
 
 
 class _Collecting:
-    """How many watched calls the garbage collector waits for, and whether it was on before the first of them."""
+    """Number of watched calls that pause the garbage collector, and its prior state."""
 
     lock = threading.Lock()
     waits_for = 0
@@ -189,16 +185,16 @@ def _pause_collecting() -> None:
         _Collecting.waits_for += 1
 
 
-def _collect_again() -> None:
+def _resume_collecting() -> None:
     with _Collecting.lock:
         _Collecting.waits_for -= 1
         if _Collecting.waits_for == 0 and _Collecting.was_on:
             gc.enable()
 
 
-def _start_afresh() -> None:
-    """A forked child has the forking thread only; its collector waits for the calls of that thread."""
-    is_watched = _here.watch is not None
+def _reset_after_fork() -> None:
+    """Reset the pause in a forked child, which has only the forking thread."""
+    is_watched = _thread_state.watch is not None
     _Collecting.lock = threading.Lock()
     if not is_watched and _Collecting.waits_for:
         _Collecting.waits_for = 0
@@ -206,11 +202,11 @@ def _start_afresh() -> None:
             gc.enable()
 
 
-os.register_at_fork(after_in_child=_start_afresh)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _install_hook() -> None:
-    """Add the audit hook, once and for good: the interpreter has no way to take one out."""
+    """Add the audit hook once; the interpreter cannot remove it."""
     global _installed  # noqa: PLW0603  # the hook belongs to the process
     with _installing:
         if not _installed:
@@ -218,14 +214,14 @@ def _install_hook() -> None:
             _installed = True
 
 
-def _hook(event: str, args: tuple[Any, ...], here: _ThreadState = _here) -> None:
-    watch = here.watch
+def _hook(event: str, args: tuple[Any, ...], state: _ThreadState = _thread_state) -> None:
+    watch = state.watch
     if watch is not None:
         watch.on_event(event, args)
 
 
-def _profile_again(profile: Any) -> None:
-    """Give the thread back to the profiler it had; the standard library's own is no function."""
+def _restore_profiler(profile: Any) -> None:
+    """Restore the thread's previous profiler, which may be an object."""
     if profile is None or callable(profile):
         sys.setprofile(profile)
     else:

@@ -1,8 +1,7 @@
-"""What a pure step may not touch, and how to tell from what the interpreter is about to do.
+"""Classification of impure operations from calls and audit events.
 
-Three things are looked at, namely built-in functions about to be called, Python functions about to begin, and
-audit events (PEP 578). Each is answered with an ``Impurity``, or with None where there is nothing to object
-to.
+Built-in functions before their call, Python functions before their start, and audit events (PEP 578) are each mapped to
+an ``Impurity``, or to None where they are pure.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 Kind = str
-"""Which part of the outside is reached: a key of ``ADVICE``."""
+"""Kind of an impure operation: a key of ``ADVICE``."""
 
 _CARRY: Final = "let the source event carry it in its payload, or the domain hold it in its data"
 
@@ -49,16 +48,16 @@ ADVICE: Final[dict[Kind, str]] = {
     "mutation": "what a projection is given is frozen: answer with a changed copy (world.model.immutable_json.thaw)",
     "interpreter": "a projection leaves the interpreter alone",
 }
-"""What to do instead, by kind."""
+"""What to do instead, by kind. These sentences are recorded in logs and compared by rechecks; do not change them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Impurity:
-    """One thing that a pure step does not do.
+    """One impure operation.
 
     Args:
-        kind: which part of the outside it reaches.
-        what: the function or place, as people know it: ``time.time``.
+        kind: its kind.
+        what: the usual name of the function or resource: ``time.time``.
     """
 
     kind: Kind
@@ -238,8 +237,7 @@ _EVENT_FAMILIES: Final[dict[str, Kind]] = {
     "winreg": "environment",
 }
 
-# What parses dates reads the names of days and months from the clock's module; the time itself it does not
-# read.
+# The date parser reads the names of days and months from the module ``time``, but not the time.
 _TRUSTED_CALLERS: Final = frozenset({"_strptime"})
 
 _SETTLED: Final[dict[str, frozenset[Kind]]] = {
@@ -247,33 +245,32 @@ _SETTLED: Final[dict[str, frozenset[Kind]]] = {
     "zoneinfo._common": frozenset({"files"}),
     "zoneinfo._tzpath": frozenset({"files"}),
 }
-"""What modules of libraries read whenever they are used, as content of the library: the plugins of pydantic, and the
-time zone database, which is part of Python's library as that of Unicode is."""
+"""Reads of library modules that are content of the library: the plugins of pydantic, and the time zone database."""
 
 _GLOBAL_RANDOM: Final = getattr(random.seed, "__self__", None)
-"""The generator behind the functions of ``random``, which the whole process shares."""
+"""The generator of the functions of ``random``, which is shared by the process."""
 _ALSO_SHARED: Final = "random.Random (made or seeded before the call)"
 
 PLAIN: Final = frozenset(
     {str, bytes, bytearray, int, float, complex, bool, list, tuple, dict, set, frozenset, re.Pattern, re.Match}
 )
-"""Types whose methods reach nothing outside of their object."""
+"""Types whose methods access only their own object."""
 
 HARMLESS: Final[set[Any]] = set()
-"""Built-in functions of modules that were looked at and found pure, whoever calls them; there are only so many."""
+"""Cache of built-in module functions that are pure for every caller; their number is bounded."""
 
 NAMES: Final = frozenset(name.rpartition(".")[2] for _, name in _PYTHON_FUNCTIONS) | {"seed"}
-"""Names without which no Python function is impure: most calls are told by them."""
+"""Names of impure Python functions, as a fast filter of calls."""
 
 
 def of_builtin(function: Any, caller: FrameType, seeded: Collection[int] = ()) -> Impurity | None:
-    """Tell what is impure about calling a built-in function or method.
+    """Return the impurity of a call of a built-in function or method, if any.
 
     Args:
-        function: what is about to be called.
+        function: the function.
         caller: the frame that calls it.
-        seeded: ids of the random generators that the watched call itself gave a seed; the values of all others
-            depend on what was drawn before.
+        seeded: ids of the random generators that the watched call itself seeded; the values of all others depend on
+            earlier draws.
     """
     owner = getattr(function, "__self__", None)
     if isinstance(owner, ModuleType):
@@ -328,43 +325,43 @@ def _of_method(owner: object, name: str, seeded: Collection[int]) -> Impurity | 
 
 
 def seeded_in(frame: FrameType) -> random.Random | None:
-    """Return the random generator that a Python function, which is about to begin, gives a seed; None for others."""
+    """Return the random generator that a starting function seeds, if any."""
     owner = frame.f_locals.get("self") if frame.f_code is random.Random.seed.__code__ else None
     return owner if isinstance(owner, random.Random) and owner is not _GLOBAL_RANDOM else None
 
 
 def of_function(frame: FrameType) -> Impurity | None:
-    """Tell what is impure about a Python function that is about to begin.
+    """Return the impurity of a Python function that is about to start, if any.
 
     Args:
         frame: its frame.
     """
     module, name = frame.f_globals.get("__name__"), frame.f_code.co_qualname
     if module == "random" and name == "Random.seed":
-        # With a seed of its own a generator is as good as a constant; without, it asks the operating system.
+        # A generator with an explicit seed is a constant; without one it reads entropy from the system.
         return Impurity("randomness", "random.Random") if frame.f_locals.get("a") is None else None
     return _PYTHON_FUNCTIONS.get((module, name)) if isinstance(module, str) else None
 
 
 def is_settled(found: Impurity, module: object) -> bool:
-    """Tell whether a module of a library may reach this, whoever uses it.
+    """Return whether a library module is exempt for this impurity.
 
     Args:
-        found: what is reached.
-        module: the name of the module whose code reaches it.
+        found: the impurity.
+        module: the name of the module whose code performs it.
     """
     return isinstance(module, str) and found.kind in _SETTLED.get(module, ())
 
 
 def of_event(event: str, args: tuple[Any, ...]) -> Impurity | None:
-    """Tell what is impure about an audit event (PEP 578).
+    """Return the impurity of an audit event (PEP 578), if any.
 
     Args:
         event: the event's name.
-        args: what the interpreter says about it.
+        args: the event's arguments.
     """
     kind = _EVENTS.get(event)
-    if event == "open" and _reads_time_zone(args):  # opened by code in C, which has no frame of its own
+    if event == "open" and _reads_time_zone(args):  # opened by code in C, which has no frame
         return None
     if kind is not None:
         return Impurity(kind, f"open({repr(args[0])[:200]})" if event == "open" and args else event)
@@ -378,7 +375,7 @@ def of_event(event: str, args: tuple[Any, ...]) -> Impurity | None:
 
 
 def _reads_time_zone(args: tuple[Any, ...]) -> bool:
-    """Tell whether a file is opened to read it that is one of the time zone database."""
+    """Return whether the event opens a file of the time zone database for reading."""
     library = sys.modules.get("zoneinfo")
     if library is None or len(args) < 2 or not isinstance(args[0], str) or args[1] not in ("r", "rb"):
         return False

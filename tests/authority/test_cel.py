@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authority.cel.conditions import Condition, moment, read_when, value_at
-from authority.cel.text import MAX_BRACKETS, MAX_LOOPS, MAX_TEXT, MAX_TOKENS, ConditionError
+from authority.cel.case_values import moment, value_at
+from authority.cel.condition_reader import MAX_LOOPS
+from authority.cel.conditions import Condition, read_when
+from authority.cel.tokens import MAX_BRACKETS, MAX_TEXT, MAX_TOKENS, ConditionError
 from tests.authority.cases import make_case, scope
 from world.errors import RefusedError
 from world.model.actor import ActorRef
@@ -176,12 +178,12 @@ def test_what_can_be_neither_true_nor_false_fails_with_the_reason(text, why):
         ("base.data.items.all(_0, true)", "'_0' cannot name the items"),
         ("[1].all(x, true) && x > 1", "there is no 'x'"),
         ("_0 > 1", "there is no '_0'"),
-        ("base.data.none == 'a' && intent.input.to.matches('(')", "is no regular expression"),
+        ("base.data.none == 'a' && intent.input.to.matches('(')", "is not a regular expression"),
         ("base.data.x == b'a'", "there is no 'b'"),
-        ("base.data.x # 3", "'# 3' means nothing"),
+        ("base.data.x # 3", "'# 3' is not a token"),
         ("true" + " " * MAX_TEXT, f"may have {MAX_TEXT} characters"),
         ("+".join(["1"] * MAX_TOKENS) + " > 1", "it is too large"),
-        ("(" * 30 + "true" + ")" * 30, f"{MAX_BRACKETS} brackets"),
+        ("(" * 30 + "true" + ")" * 30, f"{MAX_BRACKETS} nested brackets"),
         ("[[[1]]].all(x, x.all(y, y.all(z, z == 1)))", f"more than {MAX_LOOPS} loops"),
         ("1 / (" * 20 + "base.data.x" + ")" * 20 + " > 1", "it is too large"),
     ],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from authority.cel.conditions import Condition, read_when
 from authority.cel.cost import MAX_COST, TooLargeError, pattern_cost, size_of
-from authority.cel.text import ConditionError
+from authority.cel.tokens import ConditionError
 from tests.authority.cases import make_case
 from world.errors import RefusedError
 
@@ -138,7 +138,7 @@ def test_what_grows_by_itself_is_found_when_it_is_read(when: str) -> None:
 
 @pytest.mark.parametrize("when", ["actor.name.matches(intent.input.pattern)", "actor.name.matches('a' + 'b')"])
 def test_a_pattern_stands_in_the_condition(when: str) -> None:
-    with pytest.raises(ConditionError, match="takes a pattern that stands in the condition"):
+    with pytest.raises(ConditionError, match="takes a pattern as one string literal"):
         read_when(when)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from authority import Approve, Escalate, Narrow, Reject
-from authority.bounded_text import MAX_WORDS, is_name, told
+from authority.bounded_text import MAX_WORDS, error_text, is_name
 from authority.policies.opinions import MAX_ASKED
 from tests.authority.cases import scope
 from world.errors import RefusedError
@@ -58,8 +58,8 @@ def test_a_reason_is_a_text_that_a_log_can_hold(make):
 
 def test_errors_are_told_without_what_differs_from_run_to_run():
     thing = object()
-    assert "0x" not in told(ValueError(f"cannot judge {thing!r}"))
-    assert told(ValueError()) == "ValueError"
+    assert "0x" not in error_text(ValueError(f"cannot judge {thing!r}"))
+    assert error_text(ValueError()) == "ValueError"
 
 
 def test_an_error_that_cannot_tell_itself_is_told_by_its_type():
@@ -67,7 +67,7 @@ def test_an_error_that_cannot_tell_itself_is_told_by_its_type():
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
-    assert told(Mute()) == "Mute"
+    assert error_text(Mute()) == "Mute"
 
 
 @pytest.mark.parametrize(("text", "answer"), [("todo.small-changes", True), ("größe", True), ("a b", False)])

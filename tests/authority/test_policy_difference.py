@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from authority.policies.opinions import Reject
 from authority.policies.policy import Policy
-from authority.policies.policy_diff import differences, rule_told, words_of
+from authority.policies.policy_diff import differences, rule_summary, words_of
 from authority.policies.policy_file import policy_from_text
 from authority.policies.rules import rule
 from world.model.canonical_json import canonical_text
@@ -80,7 +80,7 @@ def test_rules_in_python_differ_by_code_and_values() -> None:
     (told,) = differences(before, after)
     assert told["kind"] == "changed"
     assert [field["field"].partition(".")[0] for field in told["fields"]] == ["parameters"]
-    shown = rule_told(before["rules"][0])
+    shown = rule_summary(before["rules"][0])
     assert (shown["id"], shown["language"], shown["description"]) == ("limit", "python", "Keep within the limit.")
     assert "effect" not in shown
 

@@ -208,9 +208,9 @@ OTHER = '[[rules]]\nid = "b"\nverdict = "approve"\n'
         (f'name = "h"\n{RULE}actions = [""]\n', 5, "$.rules[0].actions[0]", "at least 1 character"),
         ('name = "h"\n[[rules]]\nid = "a"\nverdict = "maybe"\n', 4, "$.rules[0].verdict", "'approve'"),
         ('name = "h"\n[[rules]]\nid = "a b"\nverdict = "reject"\n', 3, "$.rules[0].id", "cannot name a rule"),
-        (f'name = "h"\n{RULE}reason = "a {{"\n', 5, "$.rules[0].reason", "a lone {"),
-        (f'name = "h"\n{RULE}reason = "{{1 + 1}}"\n', 5, "$.rules[0].reason", "is no path"),
-        (f'name = "h"\n{RULE}reason = "{{intent.type + 1}}"\n', 5, "$.rules[0].reason", "is no path"),
+        (f'name = "h"\n{RULE}reason = "a {{"\n', 5, "$.rules[0].reason", "a single {"),
+        (f'name = "h"\n{RULE}reason = "{{1 + 1}}"\n', 5, "$.rules[0].reason", "is not a path"),
+        (f'name = "h"\n{RULE}reason = "{{intent.type + 1}}"\n', 5, "$.rules[0].reason", "is not a path"),
         (f'name = "h"\n{RULE}reason = "{{intent.amount}}"\n', 5, "$.rules[0].reason", "intent has the fields"),
     ],
 )
@@ -222,12 +222,12 @@ def test_a_file_that_is_wrong_anywhere_is_refused(text, line, path, words):
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("name: h\nname: i\n", 2, "says name a second time"),
+        ("name: h\nname: i\n", 2, "repeats the key name"),
         ("name: &a h\nversion: *a\n", 1, "anchor"),
         ("name: h\n--- \nname: i\n", 2, "document"),
         ("name: h\nrules: !!python/object:os.system []\n", 1, ""),
         ("name: 2024-01-01\n", 1, "timestamp"),
-        ("1: h\n", 1, "no text"),
+        ("1: h\n", 1, "not a string"),
         ("name: h\nrules: [{id: a, verdict: approve, when: true}]\n", 2, "valid string"),
         ("[" * 5_000, 1, ""),
         ("name: 'h\n", 1, ""),

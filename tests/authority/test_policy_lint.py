@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from authority.lint.lint import LintFinding, Surroundings, lint
+from authority.lint.lint import LintContext, LintFinding, lint
 from authority.lint.terms import ALWAYS, NEVER, constant, implies, term_of_cel
 from authority.people.answers import QuestionSettings
 from authority.policies.cedar import policy_from_cedar
@@ -54,15 +54,15 @@ def rest(ctx: ActionContext) -> list[Patch]:
     return []
 
 
-AROUND = Surroundings(box.schema, {"ann": "human", "bot": "agent"})
+AROUND = LintContext(box.schema, {"ann": "human", "bot": "agent"})
 
 
-def said(*rules: dict[str, Any], around: Surroundings = AROUND) -> list[LintFinding]:
+def said(*rules: dict[str, Any], around: LintContext = AROUND) -> list[LintFinding]:
     named = [{"id": f"r{at}", "verdict": "approve", **one} for at, one in enumerate(rules)]
     return lint(policy_from_text(canonical_text({"name": "house", "rules": named}), "rules.yaml"), around)
 
 
-def checks(*rules: dict[str, Any], around: Surroundings = AROUND) -> list[tuple[str | None, str, str]]:
+def checks(*rules: dict[str, Any], around: LintContext = AROUND) -> list[tuple[str | None, str, str]]:
     return [(one.rule, one.level, one.check) for one in said(*rules, around=around)]
 
 
@@ -118,14 +118,14 @@ def test_what_may_be_meant_is_left_alone(sound: dict[str, Any]) -> None:
 
 
 def test_a_question_to_any_human_needs_one() -> None:
-    lonely = Surroundings(box.schema, {"bot": "agent"})
+    lonely = LintContext(box.schema, {"bot": "agent"})
     assert checks({"verdict": "escalate"}, around=lonely) == [("r0", "error", "nobody-to-ask")]
-    asks = Surroundings(box.schema, {"bot": "agent"}, ("bot",))
+    asks = LintContext(box.schema, {"bot": "agent"}, ("bot",))
     assert checks({"verdict": "escalate"}, around=asks) == []
 
 
 def test_without_a_schema_and_actors_only_the_rules_themselves_are_looked_at() -> None:
-    assert checks({"actions": ["pya"], "actors": ["zoe"], "when": "base.data.x > 1"}, around=Surroundings()) == []
+    assert checks({"actions": ["pya"], "actors": ["zoe"], "when": "base.data.x > 1"}, around=LintContext()) == []
 
 
 @pytest.mark.requirement("CARD-policy")
@@ -218,7 +218,7 @@ def test_a_missing_value_is_an_error_in_cedar_where_the_policy_does_not_ask_for_
 
 def test_conditions_are_compared_as_far_as_their_comparisons_tell() -> None:
     def term(text: str) -> Any:
-        from authority.cel.text import tokens_of
+        from authority.cel.tokens import tokens_of
 
         return term_of_cel([token.text for token in tokens_of(text)])
 
@@ -295,7 +295,7 @@ def test_a_rule_that_never_matters_can_be_left_out_and_nothing_is_decided_otherw
     drawn: list[dict[str, Any]],
 ) -> None:
     rules = [{"id": f"r{at}", **one} for at, one in enumerate(drawn)]
-    found = said(*rules, around=Surroundings())
+    found = said(*rules, around=LintContext())
     for finding in found:
         left = [one for one in rules if one["id"] != finding.rule]
         if finding.check == "never-matters" or "never true" in finding.message:

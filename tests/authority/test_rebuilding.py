@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from authority import Approve, Policy, Rule, policy_from_file, rebuilt_policy, rule
 from authority.policies.cedar import policy_from_cedar
 from authority.policies.policy_file import policy_from_text, policy_from_written
-from authority.policies.policy_text import Place, Written
+from authority.policies.policy_text import ParsedText, Place
 from tests.cli.counter import counter
 from tests.cli.realm import COUNTER, CliRealm
 from world.events.proposal_events import ProposalJudged
@@ -63,7 +63,7 @@ def recorded(policy: Policy) -> FrozenDict:
 @given(files(), st.integers(0, 3))
 def test_a_policy_file_comes_out_of_its_adoption_with_the_same_hash(file: dict[str, Any], lines: int) -> None:
     places: dict[Place, int] = {("rules", at): 3 + at * lines for at in range(3)}
-    policy = policy_from_written(Written(file, places), "rules.yaml")
+    policy = policy_from_written(ParsedText(file, places), "rules.yaml")
     again = rebuilt_policy(recorded(policy), policy.hash)
     assert again is not None
     assert (again.hash, again.name, again.version) == (policy.hash, policy.name, policy.version)

@@ -10,7 +10,7 @@ from authority import AllOf, AnyOf, Approve, Escalate, Narrow, Policy, PythonRul
 from authority.bindings.asking import DAY_MS, MAX_TIMEOUT_MS
 from authority.bindings.auto_approve import AutoApproveBinding
 from authority.bindings.registry import BUILT_IN, read_binding
-from authority.bounded_text import MAX_WORDS, bounded, told
+from authority.bounded_text import MAX_WORDS, bounded, error_text
 from authority.policies.combine import Combined, combine, reasons
 from authority.policies.opinions import MAX_ASKED, RuleFault
 from authority.scope import intersection, is_within
@@ -402,14 +402,14 @@ def test_words_for_the_log_are_bounded_and_the_same_in_every_run() -> None:
     assert bounded("x" * MAX_WORDS) == "x" * MAX_WORDS
     assert bounded("x" * (MAX_WORDS + 1)) == "x" * (MAX_WORDS - 1) + "…"
     assert bounded("\ud800é") == "\\ud800é"
-    assert told(ValueError()) == "ValueError"
-    assert told(ValueError("at <object at 0x7F12ab>")) == "ValueError: at <object>"
+    assert error_text(ValueError()) == "ValueError"
+    assert error_text(ValueError("at <object at 0x7F12ab>")) == "ValueError: at <object>"
 
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert told(Mute()) == "Mute"
+    assert error_text(Mute()) == "Mute"
     assert policy(Approve()).hash != policy(Reject()).hash
 
 

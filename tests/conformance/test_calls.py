@@ -14,7 +14,7 @@ from world.errors import RefusedError
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
 from world.klis.resources.names import NameComparison
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.klis.triple import Triple
 
 

@@ -139,7 +139,7 @@ def test_a_declaration_that_is_refused_says_why():
 def test_a_plain_channel_takes_what_is_signed_with_a_registered_key():
     from base64 import b64encode
 
-    from world.klis.signature import public_key, sign
+    from world.klis.identity.signature import public_key, sign
 
     private = bytes(range(32))
     scope = [{"predicate": "MUTATES", "resource": "FILE:/a"}]
@@ -181,7 +181,7 @@ def test_an_unknown_agent_is_registered_by_the_timestamp_of_its_manifest_and_kee
 def test_a_signature_that_is_there_has_to_be_right_on_every_channel(channel):
     from base64 import b64encode
 
-    from world.klis.signature import public_key, sign
+    from world.klis.identity.signature import public_key, sign
 
     private = bytes(range(32))
     scope = [{"predicate": "MUTATES", "resource": "FILE:/a"}]

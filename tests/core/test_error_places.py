@@ -42,7 +42,7 @@ def test_a_merge_into_what_is_no_object_names_the_path() -> None:
 
 
 def test_a_malformed_catalog_request_lists_its_members() -> None:
-    with pytest.raises(RefusedError, match=r"beside it only actions"):
+    with pytest.raises(RefusedError, match=r"besides it only actions"):
         CatalogRequest.read({"schemaHash": 5})
 
 
@@ -51,5 +51,5 @@ def test_wrong_sources_at_registration_name_the_projection() -> None:
     def form(req: Any) -> None:
         return None
 
-    with pytest.raises(RefusedError, match=r"'form' wants events of kind 'post'"):
+    with pytest.raises(RefusedError, match=r"'form' declares sources 'post'"):
         ProjectionRegistry().add(form, sources=cast(Any, ["post"]))

@@ -9,7 +9,7 @@ import pytest
 from world.core import Scope, compile_expression
 from world.core.expressions.expression import KINDS, MAX_EXPRESSION_DEPTH, OPERAND_LISTS, OPERANDS
 from world.core.expressions.expression_ast import check_expression, dependencies, operands, paths_read, reads_system
-from world.core.expressions.scope import MAX_ITERATIONS
+from world.core.expressions.scope import MAX_ITERATIONS, EvaluationContext
 from world.core.expressions.string_functions import MAX_ITEMS, MAX_TEXT, bounded_items, bounded_text
 from world.core.values import ExpressionError
 from world.model.immutable_json import freeze
@@ -54,7 +54,9 @@ def node_of(kind: str) -> dict[str, Any]:
 
 
 def scope(**more: Any) -> Scope:
-    return Scope(freeze(more.pop("data", {})), computed=freeze(more.pop("computed", {})), **more)
+    context = {name: more.pop(name) for name in ("intent_id", "action_id", "now", "seed") if name in more}
+    data, computed = freeze(more.pop("data", {})), freeze(more.pop("computed", {}))
+    return Scope(data, computed=computed, context=EvaluationContext(**context), **more)
 
 
 def error_of(node: Any) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from tests.patience import PATIENCE_S
 from world.errors import RefusedError
 from world.klis.observation import Declaration
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import read_resource
+from world.klis.resources.resource_reading import read_resource
 from world.klis.triple import Triple
 
 PYTHON = sys.executable

@@ -23,7 +23,7 @@ from tests.host.effect_calls import HANDLERS, Files, make
 from world.errors import RefusedError
 from world.klis.observation import Declaration
 from world.klis.predicate import read_predicate
-from world.klis.resources.resource import read_resource
+from world.klis.resources.resource_reading import read_resource
 from world.model.snapshot import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent.parent

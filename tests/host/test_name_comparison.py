@@ -12,7 +12,7 @@ import pytest
 from host.workspace import Workspace
 from host.workspace.comparison import FolderNames, compared_names
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from worldprotocol.cli.support.health.workspace import names_check
 
 CASE, FORM, BOTH = NameComparison(True, False), NameComparison(False, True), NameComparison(True, True)

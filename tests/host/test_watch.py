@@ -10,7 +10,7 @@ from host.observation import Violation, Watch
 from world.errors import ScopeViolationError
 from world.klis.observation import Declaration, Seen, outside_resource
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.klis.triple import Triple
 
 

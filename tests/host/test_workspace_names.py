@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from host.workspace.names import name_of, path_of
 from world.errors import RefusedError
 from world.klis.resources.names import NameComparison
-from world.klis.resources.resource import canonical_resource, read_resource
+from world.klis.resources.resource_reading import canonical_resource, read_resource
 
 SEGMENTS = (
     st.one_of(

@@ -15,7 +15,8 @@ from typing import Any
 
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
-from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import canonical_resource
 
 Tree = dict[bytes, tuple[Any, ...]]
 

@@ -23,7 +23,7 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
-from world.klis.lease_manager import LeaseManager
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
@@ -200,9 +200,7 @@ class Game:
             manifest,
             self.now,
             channel=CHANNEL,
-            ttl_ms=ask.ttl,
-            queue=ask.queue,
-            wait_ms=ask.wait if ask.queue else None,
+            options=RequestOptions(ttl_ms=ask.ttl, queue=ask.queue, wait_ms=ask.wait if ask.queue else None),
         )
 
     def _named(self, who: Who, triples: list[Triple]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from world.errors import DamagedLogError, RefusedError
 from world.events import lease_events as events
 from world.events.base import Event
 from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
-from world.klis.lease_manager import LeaseManager
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
@@ -48,7 +48,9 @@ class Office:
         return read_manifest(told, settings=self.desk.settings)
 
     def ask(self, agent: str, *wanted: str, now: int = 1_000, session: str = "s", **more: Any) -> events.VerdictGiven:
-        return self.desk.request(self.manifest(agent, *wanted, session=session), now, channel=CHANNEL, **more)
+        return self.desk.request(
+            self.manifest(agent, *wanted, session=session), now, channel=CHANNEL, options=RequestOptions(**more)
+        )
 
     def wait(self, agent: str, *wanted: str, now: int = 1_000, session: str = "s", **more: Any) -> str:
         verdict = self.ask(agent, *wanted, now=now, session=session, queue=True, **more)

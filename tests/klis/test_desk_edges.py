@@ -13,10 +13,12 @@ from world.errors import DamagedLogError, RefusedError
 from world.events import lease_events as events
 from world.events.base import Event
 from world.events.lease_events import AgentRegistered, KlisConfigured, LeaseRenewed
-from world.klis.authentication import channel_fault, is_open, run_fault, why_signature
+from world.klis.identity.authentication import channel_fault, is_open, run_fault, why_signature
 from world.klis.lease_manager import MAX_ENDING, batched
-from world.klis.ledger import ENDED_KEPT, FORGET_DIES_MS, AgentKey, Ledger
-from world.klis.resources.resource import STANDARD, ResourceType
+from world.klis.ledger import Ledger
+from world.klis.ledger_steps import ENDED_KEPT, FORGET_DIES_MS
+from world.klis.resources.resource_types import STANDARD, ResourceType
+from world.klis.session import AgentKey
 from world.klis.settings import KlisSettings
 from world.klis.wait_die import retry_after
 

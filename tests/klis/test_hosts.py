@@ -14,7 +14,7 @@ from tests.klis.test_manifest import document, read, refusal
 from world.errors import RefusedError
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import canonical_resource, read_resource
+from world.klis.resources.resource_reading import canonical_resource, read_resource
 from world.klis.resources.url_host import canonical_host
 from world.klis.settings import KlisSettings
 from world.klis.triple import Triple

@@ -18,11 +18,11 @@ from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
-from world.klis.lease_manager import LeaseManager
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.ledger_codec import ledger_to_wire, read_ledger
 from world.klis.manifest import read_manifest
-from world.klis.resources.resource import STANDARD, ResourceType
+from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.model.canonical_json import canonical_bytes
 from worldprotocol import Realm
@@ -76,7 +76,8 @@ class Game:
         }
         asked = read_manifest(manifest, settings=self.desk.settings, types=LAMPS)
         wait = ttl if ttl % 2 else None
-        self.desk.request(asked, self.now, channel={"kind": "vouched"}, ttl_ms=ttl, queue=queue, wait_ms=wait)
+        options = RequestOptions(ttl_ms=ttl, queue=queue, wait_ms=wait)
+        self.desk.request(asked, self.now, channel={"kind": "vouched"}, options=options)
 
     def release(self, number: int) -> None:
         if leases := list(self.ledger.leases.values()):

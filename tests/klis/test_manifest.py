@@ -23,7 +23,7 @@ from world.klis.manifest import (
     read_triple,
 )
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import STANDARD, ResourceType, read_resource
+from world.klis.resources import resource_reading, resource_types
 from world.klis.scope import severity
 from world.klis.settings import KlisSettings
 from world.model.canonical_json import canonical_text
@@ -312,7 +312,7 @@ def test_an_ambiguous_resource_is_named_with_its_canonical_form() -> None:
 def test_registered_types_are_read_and_unknown_ones_refused() -> None:
     told = document("MUTATES QUEUE:/jobs")
     assert refusal(told).code == "UNKNOWN_RESOURCE_TYPE"
-    types = STANDARD.with_types(ResourceType("QUEUE", "path"))
+    types = resource_types.STANDARD.with_types(resource_types.ResourceType("QUEUE", "path"))
     assert read_manifest(told, settings=SETTINGS, types=types).effective() == {"QUEUE:/jobs": "MUTATES"}
 
 
@@ -418,7 +418,7 @@ def test_a_promise_of_invariance_contradicts_the_change(change: str) -> None:
     ordered=st.booleans(),
 )
 def test_contradictions_agree_with_looking_at_every_pair(claims: list[tuple[str, str]], ordered: bool) -> None:
-    triples = [Triple(Predicate(predicate), read_resource(text)) for predicate, text in claims]
+    triples = [Triple(Predicate(predicate), resource_reading.read_resource(text)) for predicate, text in claims]
 
     def meet(one: Triple, other: Triple) -> bool:
         a, b = one.resource, other.resource

@@ -9,7 +9,8 @@ from tests.klis.test_desk import Office
 from tests.klis.test_manifest import SETTINGS, document, read, refusal
 from world.klis.ledger import Ledger
 from world.klis.manifest import read_manifest
-from world.klis.resources.resource import STANDARD, ResourceType, read_resource
+from world.klis.resources.resource_reading import read_resource
+from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 
 # Stars in opaque names

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from world.errors import RefusedError
 from world.klis.manifest import read_manifest
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import STANDARD, canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
+from world.klis.resources.resource_types import STANDARD
 from world.klis.settings import KlisSettings
 
 pytestmark = pytest.mark.requirement("KM-4.2b")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import SATISFIED_BY, Declaration, Seen, outside_resource, violation
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.klis.triple import Triple
 
 SATISFIES = {

@@ -8,7 +8,7 @@ import pytest
 
 from world.klis.observation import OUTSIDE, Declaration, Seen, outside_resource, shown, violation
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import canonical_resource, read_resource
+from world.klis.resources.resource_reading import canonical_resource, read_resource
 from world.klis.triple import Triple
 
 

@@ -16,15 +16,9 @@ from hypothesis import strategies as st
 from world.code import references
 from world.errors import DamagedLogError, RefusedError
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import (
-    STANDARD,
-    Resource,
-    ResourceType,
-    ResourceTypes,
-    canonical_resource,
-    read_resource,
-    recorded_resource,
-)
+from world.klis.resources.resource import Resource, recorded_resource
+from world.klis.resources.resource_reading import canonical_resource, read_resource
+from world.klis.resources.resource_types import STANDARD, ResourceType, ResourceTypes
 
 CASES = json.loads(Path("tests/vectors/klis.json").read_bytes())["cases"]
 CANONICAL = [

@@ -8,15 +8,9 @@ import pytest
 
 from world.errors import DamagedLogError, RefusedError
 from world.klis.resources.names import NameComparison
-from world.klis.resources.resource import (
-    STANDARD,
-    Resource,
-    ResourceType,
-    ResourceTypes,
-    canonical_resource,
-    read_resource,
-    recorded_resource,
-)
+from world.klis.resources.resource import Resource, recorded_resource
+from world.klis.resources.resource_reading import canonical_resource, read_resource
+from world.klis.resources.resource_types import STANDARD, ResourceType, ResourceTypes
 
 
 def _exact(name: str) -> str:

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
 from world.errors import RefusedError
+from world.klis.identity.signature import key_id, public_key, sign, signed_bytes, verify
 from world.klis.manifest import Manifest, read_manifest
 from world.klis.settings import KlisSettings
-from world.klis.signature import key_id, public_key, sign, signed_bytes, verify
 from world.model.canonical_json import canonical_bytes, sha256_hex
 
 CASES = json.loads(Path("tests/vectors/klis.json").read_bytes())["cases"]
@@ -168,5 +168,7 @@ def test_a_key_of_another_kind_is_refused() -> None:
 
 
 def test_who_signs_nothing_loads_no_cryptography() -> None:
-    code = "import sys, world.klis.signature; assert not any(m.startswith('cryptography') for m in sys.modules)"
+    code = (
+        "import sys, world.klis.identity.signature; assert not any(m.startswith('cryptography') for m in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

@@ -15,6 +15,7 @@ from tests.klis.test_desk import Office
 from world.engine.lease_commands import LeaseCommands
 from world.errors import RefusedError
 from world.klis.conflict import clash
+from world.klis.lease_manager import LeaseManager
 from world.klis.predicate import Predicate
 from world.klis.settings import KlisSettings
 
@@ -109,7 +110,7 @@ def _copied(office: Office) -> Office:
     other = Office(KlisSettings())
     other.ids = office.ids
     other.ledger = office.ledger.copy()
-    other.desk._ledger = other.ledger
+    other.desk = LeaseManager(other.ledger, emit=other.emit, new_id=other.new_id)
     return other
 
 

@@ -18,7 +18,7 @@ from world.core import EffectAnswer
 from world.engine.effect_runner import EffectRecorder
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.klis.resources.resource import ResourceTypes
+from world.klis.resources.resource_types import ResourceTypes
 from world.model.canonical_json import digest
 from world.model.decision import HumanAnswer
 from world.model.snapshot import ErrorValue

@@ -17,7 +17,7 @@ from world.core import ActionContext, Domain, effect
 from world.errors import RefusedError
 from world.events.lease_events import LeasesExpired
 from world.events.proposal_events import ProposalCompleted
-from world.klis.resources.resource import STANDARD, ResourceType
+from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.read_models.decoding import decoded

@@ -177,7 +177,7 @@ def test_a_function_that_is_not_at_hand_leaves_its_action_unknown(tmp_path: Path
         assert statuses(looking, "ann")["shut"] == "indeterminate"
         (told,) = [one for one in looking.actions.explain("ann")[1] if one.type == "shut"]
     assert told.offered
-    assert "not at hand" in told.why
+    assert "not available in this process" in told.why
 
 
 def test_a_world_of_an_earlier_schema_is_looked_at_under_its_own(tmp_path: Path) -> None:

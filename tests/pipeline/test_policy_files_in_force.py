@@ -145,6 +145,6 @@ def test_a_changed_policy_file_decides_nothing_until_it_is_adopted(folder):
 def test_a_realm_is_not_opened_with_a_policy_file_that_is_wrong(folder):
     (folder / "rules.toml").write_text(RULES.replace("base.data.balance", "balance"), encoding="utf-8")
     with pytest.raises(
-        RefusedError, match=r"rules\.toml is no valid policy: line 5, \$\.rules\[0\]\.when: there is no 'balance'"
+        RefusedError, match=r"rules\.toml is not a valid policy: line 5, \$\.rules\[0\]\.when: there is no 'balance'"
     ):
         founded(folder, ManualClock(1_700_000_000_000, 1_000))

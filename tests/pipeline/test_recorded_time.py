@@ -24,9 +24,9 @@ from world.errors import DamagedLogError, RefusedError
 from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.execution_events import EffectRequested, EffectRetried
 from world.events.proposal_events import ProposalSubmitted
+from world.klis.identity.signature import sign
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
-from world.klis.signature import sign
 from world.limits import Limits
 from world.pipeline.clock_confirmation import later_times
 from world.pipeline.recorded_time import MAX_REST_MS, Evidence

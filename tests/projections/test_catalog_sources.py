@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from projections.catalog import ProjectedAction, static_catalog
 from projections.descriptors import ActionDescriptor, descriptors_of
-from projections.explaining import explain_catalog
+from projections.explanation import explain_catalog
 from tests.projections.catalogs import ANN, PROJECTOR, SIX, eq, get, lit, local, request, types
 from world.core import Domain, LocalPredicate, availability, load_domain, recompute
 from world.model.actor import ActorRef
@@ -128,7 +128,7 @@ def test_every_action_is_explained_and_the_catalog_is_the_same() -> None:
         told_of["i.indet"].why == "the predicate gives a number, neither true nor false; unknown actions are left out"
     )
     assert "the_function uses time.time at tests.projections.test_catalog_sources:" in told_of["w.watch"].why
-    assert told_of["y.asks"].why == "the_function says yes"
+    assert told_of["y.asks"].why == "the_function returns True"
     assert told_of["w.watch"].to_wire()["predicate"] == {"kind": "fn", "name": "the_function"}
     assert json.loads(canonical_text(told_of["t.true"].to_wire())) == {
         "type": "t.true", "offered": True, "availability": {"status": "available"}, "why": "the predicate is true",

@@ -189,8 +189,8 @@ async def later() -> None:
         (lambda: {"kind": "intent", "body": {"type": "t", "patches": []}}, "$.body.patches"),
         (lambda: {"kind": "intent", "body": {"type": "t"}, "patches": []}, "has no patches"),
         (lambda: {"kind": "none", "body": {"type": "t"}}, "has no body"),
-        (lambda: {"kind": "none", "reason": 5}, "A reason is a text"),
-        (lambda: Select({"type": "t"}), "Selected holds dict"),  # type: ignore[arg-type]
+        (lambda: {"kind": "none", "reason": 5}, "A reason is a string"),
+        (lambda: Select({"type": "t"}), "Select holds dict"),  # type: ignore[arg-type]
     ],
 )
 def test_any_other_answer_is_refused_and_the_projection_is_named(make, told):

@@ -543,7 +543,7 @@ def test_an_interrupt_passes_and_leaves_everything_as_it_was():
     ],
 )
 def test_accepting_is_guarded_too(accepts, code):
-    registry = ProjectionRegistry(asking=Guard())
+    registry = ProjectionRegistry(invocation_mode=Guard())
     registry.add(called("p", lambda req: None), accepts=accepts)
     assert refused(code, partial(registry.route, REQUEST)).details["projection"] == "p"
 
@@ -551,6 +551,8 @@ def test_accepting_is_guarded_too(accepts, code):
 @pytest.mark.requirement("INT-9.2", "INT-11.1")
 def test_a_registry_may_ask_under_guard():
     pure, impure = called("a", lambda req: None), called("b", lambda req: time.time())
-    assert ProjectionRegistry([pure], asking=Guard()).route(REQUEST).considered == ("a",)
-    fault = refused("PROJECTION_IMPURE", partial(ProjectionRegistry([pure, impure], asking=Guard()).route, REQUEST))
+    assert ProjectionRegistry([pure], invocation_mode=Guard()).route(REQUEST).considered == ("a",)
+    fault = refused(
+        "PROJECTION_IMPURE", partial(ProjectionRegistry([pure, impure], invocation_mode=Guard()).route, REQUEST)
+    )
     assert fault.details["projection"] == "b"

@@ -138,7 +138,7 @@ def test_every_way_to_call_a_projection_is_guarded() -> None:
         lambda: ask(impure, REQUEST),
         lambda: ProjectionRegistry([impure]).route(REQUEST),
         lambda: ProjectionRegistry([impure]).route_among(["seller"], REQUEST),
-        lambda: ProjectionRegistry([impure], asking=Once()).route(REQUEST),
+        lambda: ProjectionRegistry([impure], invocation_mode=Once()).route(REQUEST),
         lambda: ProjectionRegistry([picky]).route(REQUEST),
     ]
     for call in calls:
@@ -153,7 +153,10 @@ def test_only_the_option_that_says_so_takes_the_guard_away(log_url: str, tmp_pat
         came = world.project(CLICK, "ann")
         assert came.proposal is not None
         assert came.proposal.status == "completed"
-    assert ProjectionRegistry([selling(time.time)], asking=UnsafeUnguarded()).route(REQUEST).projection_id == "seller"
+    assert (
+        ProjectionRegistry([selling(time.time)], invocation_mode=UnsafeUnguarded()).route(REQUEST).projection_id
+        == "seller"
+    )
     assert Config(domain="x:y").parts()["unsafe_unguarded_projections"] is False
     both: dict[str, Any] = {"paranoid": True, "unsafe_unguarded_projections": True}
     fault = refused("INVALID_CONFIG", lambda: Realm.create(tmp_path / "w.db", domain=shop, **both))
@@ -223,7 +226,7 @@ def computes(request: ProjectionRequest) -> Any:
 @pytest.mark.requirement("INT-9.1", "INV-P4")
 def test_pure_code_answers_under_guard_as_it_does_without_even_with_lazy_imports() -> None:
     lazily = ("csv", "difflib", "fractions", "html", "statistics", "string", "tomllib", "xml", "_strptime", "zlib")
-    free = ProjectionRegistry([projection("pure")(computes)], asking=UnsafeUnguarded()).route(REQUEST)
+    free = ProjectionRegistry([projection("pure")(computes)], invocation_mode=UnsafeUnguarded()).route(REQUEST)
     kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in lazily}
     try:
         for name in kept:
@@ -233,7 +236,7 @@ def test_pure_code_answers_under_guard_as_it_does_without_even_with_lazy_imports
         sys.modules.update(kept)
     assert guarded == free
     assert guarded.projection_id == "pure"
-    assert ProjectionRegistry([projection("pure")(computes)], asking=Guard()).route(REQUEST) == free
+    assert ProjectionRegistry([projection("pure")(computes)], invocation_mode=Guard()).route(REQUEST) == free
 
 
 def test_a_changed_value_that_the_frozen_request_refuses_is_a_failure_and_no_impurity() -> None:
@@ -270,7 +273,7 @@ def test_a_recorded_refusal_is_given_again_by_a_recheck_and_by_nothing_else(log_
         [recorded] = records(world)
         view = world.snapshot().view
         for asking in (Once(), Guard(), UnsafeUnguarded()):
-            registry = ProjectionRegistry([selling(time.time)], asking=asking)
+            registry = ProjectionRegistry([selling(time.time)], invocation_mode=asking)
             assert recheck_projection(registry, recorded, view) is None
         mended = ProjectionRegistry([selling(int)])
         difference = recheck_projection(mended, recorded, view)

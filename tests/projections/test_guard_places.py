@@ -47,7 +47,7 @@ def test_an_impure_projection_of_a_bare_file_is_told_by_file_and_line(
     tmp_path: Path, attribute: str, kind: str, where: str
 ) -> None:
     (tmp_path / "luck.py").write_text(FILE)
-    registry = find_projections([f"luck.py:{attribute}"], base=tmp_path, entry_points=False, asking=Guard())
+    registry = find_projections([f"luck.py:{attribute}"], base=tmp_path, entry_points=False, invocation_mode=Guard())
     actor = ActorRef(actor_id="ann", kind="human")
     asked = ProjectionRequest(
         "schema", SnapshotView(FrozenDict(), FrozenDict()), actor, SourceEvent(kind="ui", event_id="e1")

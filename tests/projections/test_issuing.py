@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from projections import Issuer, IssueRequest, check_direct, direct, is_direct
+from projections import Issuer, IssueRequest, Trigger, check_direct, direct, is_direct
 from world.clock import SequentialIds, SystemIds
 from world.errors import RefusedError
 from world.model.actor import ActorRef
@@ -171,8 +171,10 @@ CLEANUP = IntentBody(type="maintenance.cleanup", input={"olderThanDays": 30})
 
 
 def scheduled(**parts: Any) -> IntentInstance:
-    whole: dict[str, Any] = {"schema_hash": SCHEMA, "actor": CRON, "event_id": "cron-daily-001", "body": CLEANUP}
-    return direct(Issuer(SystemIds()), **{**whole, **parts})
+    of_trigger = {name: parts.pop(name) for name in ("event_id", "job", "payload") if name in parts}
+    trigger = Trigger(**{"event_id": "cron-daily-001", **of_trigger})
+    whole: dict[str, Any] = {"schema_hash": SCHEMA, "actor": CRON, "body": CLEANUP}
+    return direct(Issuer(SystemIds()), trigger=trigger, **{**whole, **parts})
 
 
 @pytest.mark.requirement("INT-8.1", "INT-8.2", "INV-SD1", "INV-SD2", "INV-SD3")

@@ -18,6 +18,7 @@ from projections import (
     ProjectionRecord,
     ProjectionRegistry,
     ProjectionRequest,
+    RecordContext,
     Routed,
     Select,
     projection,
@@ -74,12 +75,7 @@ def performed(
         intent = Issuer(SequentialIds()).issue(asked)
     event = record_of(
         routed,
-        record_id="r-1",
-        at=1_000,
-        actor=ANN,
-        source=source,
-        schema_hash=SCHEMA,
-        world_id=WORLD,
+        RecordContext("r-1", at=1_000, actor=ANN, source=source, schema_hash=SCHEMA, world_id=WORLD),
         intent=intent,
         proposal_id=None if intent is None else "p-1",
     )
@@ -181,7 +177,7 @@ def altered(event: ProjectionRecorded, **parts: Any) -> ProjectionRecorded:
 def test_a_record_comes_out_the_same_again(payload, extra):
     event = record({**payload, **extra})
     assert recheck_projection(REGISTRY, event, VIEW) is None
-    assert recheck_projection(ProjectionRegistry(REGISTRY, asking=Guard()), event, VIEW) is None
+    assert recheck_projection(ProjectionRegistry(REGISTRY, invocation_mode=Guard()), event, VIEW) is None
 
 
 @pytest.mark.requirement("INT-12.2")
@@ -210,7 +206,7 @@ def diverged(registry: ProjectionRegistry, event: ProjectionRecorded, view: Snap
 def test_a_projection_that_is_not_at_hand_cannot_be_rechecked():
     difference = diverged(ProjectionRegistry([saving]), record({"close": 1}))
     assert difference.code == "CANNOT_RECHECK"
-    assert difference.message == "Cannot recheck record r-1: projection closing is not at hand."
+    assert difference.message == "Cannot recheck record r-1: projection closing is not registered; register it."
 
 
 def like(name: str, answer: Any, **when: Any) -> FunctionProjection:
@@ -285,7 +281,8 @@ def test_a_record_keeps_the_whole_actor_and_the_whole_source():
     actor = ActorRef(actor_id="ann", kind="human", name="Ann Example", meta={"roles": ["editor"], "level": 3})
     source = SourceEvent(kind="ui", event_id="click-2", payload={"save": [1, None]}, occurred_at=23)
     routed = REGISTRY.route(ProjectionRequest(SCHEMA, VIEW, actor, source))
-    event = record_of(routed, record_id="r-2", at=1_000, actor=actor, source=source, schema_hash=SCHEMA, world_id=WORLD)
+    context = RecordContext("r-2", at=1_000, actor=actor, source=source, schema_hash=SCHEMA, world_id=WORLD)
+    event = record_of(routed, context)
     assert event is not None
     again = decode_event(event.TOPIC, event.VERSION, encode_event(event))
     assert isinstance(again, ProjectionRecorded)

@@ -113,7 +113,7 @@ def test_who_answers_does_not_depend_on_who_was_registered_first(given_entries, 
     shuffled = list(given_entries)
     order.shuffle(shuffled)
     one = ProjectionRegistry(map(made, given_entries)).route(request(kind))
-    other = ProjectionRegistry(map(made, shuffled), asking=Guard()).route(request(kind))
+    other = ProjectionRegistry(map(made, shuffled), invocation_mode=Guard()).route(request(kind))
     assert one == other
     wanted = [entry for entry in given_entries if (entry[3] is None or kind in entry[3]) and entry[4]]
     wanted.sort(key=lambda entry: (-entry[1], entry[0].encode("utf-16-be")))
@@ -162,7 +162,7 @@ def test_accepting_does_not_see_when_something_occurred_either():
 )
 def test_accepting_answers_true_or_false_and_does_not_raise(accepts, code):
     for asking in (None, Guard()):
-        registry = ProjectionRegistry([selecting("p", accepts=accepts)], asking=asking)
+        registry = ProjectionRegistry([selecting("p", accepts=accepts)], invocation_mode=asking)
         fault = refused(code, partial(registry.route, request()))
         assert fault.details["projection"] == "p"
 
@@ -267,7 +267,7 @@ def test_projections_are_found_by_reference(tmp_path):
     ):
         found = load_projections(f"mine.py:{reference}", base=tmp_path)
         assert [given.projection_id for given in found] == names
-    registry = find_projections(["mine.py:both"], base=tmp_path, entry_points=False, asking=Guard())
+    registry = find_projections(["mine.py:both"], base=tmp_path, entry_points=False, invocation_mode=Guard())
     assert [known.projection_id for known in registry] == ["one", "two"]
     fault = refused("INVALID_PROJECTION", lambda: load_projections("mine.py:plain", base=tmp_path))
     assert "mine.py:plain" in fault.message

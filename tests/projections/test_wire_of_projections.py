@@ -13,14 +13,15 @@ from projections import (
     ProjectionRecord,
     ProjectionRegistry,
     ProjectionRequest,
+    RecordContext,
     Routed,
     Select,
     projection,
     record_of,
 )
+from projections.availability import Availability
 from projections.catalog import ActionCatalog, CatalogRequest, ProjectedAction, Pruning
 from projections.contract import check_projection_id, check_sources
-from projections.deciding import Availability
 from projections.descriptors import ActionDescriptor
 from projections.recorder import is_refusal, routed_refusal
 from projections.registry import read_acceptance, registered
@@ -70,7 +71,7 @@ def test_a_result_is_an_intent_or_nothing() -> None:
         assert read_result("p", given).kind == wire["kind"]
 
 
-WANTED = 'Return None, Nothing(reason), an IntentBody, or {"kind": "intent", "body": {...}}.'
+WANTED = 'Return None, NoIntent(reason), an IntentBody, or {"kind": "intent", "body": {...}}.'
 
 
 @pytest.mark.requirement("INV-P4")
@@ -84,7 +85,7 @@ WANTED = 'Return None, Nothing(reason), an IntentBody, or {"kind": "intent", "bo
         ({"kind": 5}, "its kind is 5, neither 'intent' nor 'none'"),
         ({"kind": "none", "body": {}, "also": 1}, "a result of kind 'none' has no also, body"),
         ({"kind": "intent", "body": BODY_WIRE, "patches": []}, "a result of kind 'intent' has no patches"),
-        (Select("save"), "Selected holds str 'save' in place of an IntentBody"),  # type: ignore[arg-type]
+        (Select("save"), "Select holds str 'save' in place of an IntentBody"),  # type: ignore[arg-type]
         ({"kind": "intent", "body": {"type": ""}}, None),
         ({"kind": "intent"}, None),
     ],
@@ -98,7 +99,7 @@ def test_what_is_no_result_is_refused_with_what_it_is(answer: Any, why: str | No
         assert ".. " not in caught.value.message
     else:
         assert caught.value.message == f"The projection 'p' gave no valid answer: {why}. {WANTED}"
-    with pytest.raises(RefusedError, match="A reason is a text, not int 5"):
+    with pytest.raises(RefusedError, match="A reason is a string, not int 5"):
         NoIntent(5)  # type: ignore[arg-type]
 
 
@@ -112,15 +113,8 @@ def test_a_record_has_these_members_in_the_log_and_in_the_specifications_form() 
         "actor": ANN_WIRE,
         "note": "by hand",
     }
-    given: dict[str, Any] = {
-        "record_id": "r",
-        "at": 7,
-        "actor": ANN,
-        "source": CLICK,
-        "schema_hash": "h",
-        "world_id": "w",
-    }
-    event = record_of(CHOSEN, **given, intent=intent, proposal_id="p")
+    context = RecordContext(record_id="r", at=7, actor=ANN, source=CLICK, schema_hash="h", world_id="w")
+    event = record_of(CHOSEN, context, intent=intent, proposal_id="p")
     assert event == ProjectionRecorded(
         at=7,
         record_id="r",
@@ -151,13 +145,13 @@ def test_a_record_has_these_members_in_the_log_and_in_the_specifications_form() 
         "intentId": intent.intent_id,
         "intentKey": intent.intent_key,
     }
-    silent = record_of(Routed(None, ("early",), NoIntent("no")), **given)
+    silent = record_of(Routed(None, ("early",), NoIntent("no")), context)
     assert silent is not None
     told = ProjectionRecord.from_event(silent)
     assert not told.selected
     assert told.to_wire() == {**least, "projectionId": "early", "result": {"kind": "none", "reason": "no"}}
-    assert record_of(Routed(None, ("a", "b"), NoIntent()), **given) is None
-    both = record_of(Routed(None, ("a", "b"), NoIntent("no")), **given)
+    assert record_of(Routed(None, ("a", "b"), NoIntent()), context) is None
+    both = record_of(Routed(None, ("a", "b"), NoIntent("no")), context)
     assert both is not None
     assert (both.projection_id, both.intent_id, both.intent_key, both.proposal_id) == ("router", None, None, None)
     for name in ("actor", "source", "result"):
@@ -242,9 +236,9 @@ def test_a_catalog_request_is_read_with_its_defaults_and_refused_with_its_fault(
     full = CatalogRequest.read({**least, **more})
     assert (full.actor, full.mode, full.pruning.max_actions, full.actions[0].type) == (ANN, "debug", 1, "a")
     for wrong, clause in [
-        (5, "a request is an object with schemaHash, and beside it only "),
-        ({**least, "more": 1}, "a request is an object with schemaHash, and beside it only "),
-        ({**least, "schemaHash": 5}, "a request is an object with schemaHash, and beside it only "),
+        (5, "a request is an object with schemaHash, and besides it only "),
+        ({**least, "more": 1}, "a request is an object with schemaHash, and besides it only "),
+        ({**least, "schemaHash": 5}, "a request is an object with schemaHash, and besides it only "),
         ({**least, "snapshot": 5}, "a request has a snapshot, an object, and actions, an array"),
         ({**least, "actions": {}}, "a request has a snapshot, an object, and actions, an array"),
         ({**least, "snapshot": {"data": 5}}, "a snapshot has data and computed, both objects"),
@@ -255,21 +249,21 @@ def test_a_catalog_request_is_read_with_its_defaults_and_refused_with_its_fault(
         with pytest.raises(RefusedError) as caught:
             CatalogRequest.read(wrong)
         assert caught.value.code == "INVALID_VALUE"
-        assert caught.value.message.startswith(f"This is no valid CatalogRequest: {clause}")
+        assert caught.value.message.startswith(f"This is not a valid CatalogRequest: {clause}")
 
 
 @pytest.mark.requirement("INT-7.1")
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        (5, "is no id: use a printable text"),
-        ("", "is no id: use a printable text"),
-        (" ", "is no id: use a printable text"),
-        ("a\n", "is no id: use a printable text"),
+        (5, "is not a valid id: use a printable string"),
+        ("", "is not a valid id: use a printable string"),
+        (" ", "is not a valid id: use a printable string"),
+        ("a\n", "is not a valid id: use a printable string"),
         ("x" * 513, "has 513 characters; the limit is 512"),
         ("system:x", "begins with 'system:', which marks intents that no projection produced (SD-1)"),
-        ("api:intent", "marks intents that a caller states outright"),
-        ("router", "is the router's own name in records"),
+        ("api:intent", "is reserved for intents that a caller submits itself"),
+        ("router", "is reserved for the router in records"),
     ],
 )
 def test_an_id_that_no_projection_may_have_says_why(name: Any, fault: str) -> None:
@@ -296,7 +290,7 @@ def test_what_says_when_a_projection_is_asked_is_checked_when_it_is_registered()
     assert (entry.projection_id, entry.priority, entry.accepts is one.accepts) == ("p", 3, True)
     assert entry.sources == frozenset({"ui"})
     for priority in (True, False, "1", 1.0):
-        with pytest.raises(RefusedError, match="The priority of projection 'p' is no integer"):
+        with pytest.raises(RefusedError, match="The priority of projection 'p' is not an integer"):
             registered(one, priority=priority)  # type: ignore[arg-type]
     assert registered(one, priority=0).priority == 0
     assert registered(registered(one)).projection is one

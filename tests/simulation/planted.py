@@ -175,7 +175,7 @@ def a_majority_is_half_of_them(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_further_step_is_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(authority.people.answers, "go_on", lambda _case, otherwise, *_: otherwise)
+    patch.setattr(authority.people.answers, "ask_next_step", lambda _case, otherwise, *_: otherwise)
 
 
 def an_answer_begins_the_time_anew(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests.golden.garden import garden
 from world.events.base import Event
 from world.events.codec import TOPICS, decode_event, encode_event
 from world.klis.manifest import read_manifest
-from world.klis.resources.resource import canonical_resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.klis.settings import KlisSettings
 from world.klis.triple import Triple, read_triple
 from world.model.actor import ActorRef

@@ -22,7 +22,7 @@ from host.enforcement import first_outside
 from tests.second_forms import covers as covers_again
 from world.audit.verify import verify
 from world.core import ActionContext, Domain, set_
-from world.klis.resources.resource import read_resource
+from world.klis.resources.resource_reading import read_resource
 from world.model.intent import IntentScope
 from world.model.patch import Patch, allows, format_path, scope_allows
 from world.model.scope_patterns import compile_scope, format_pattern, parse_pattern

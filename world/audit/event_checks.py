@@ -38,15 +38,9 @@ from world.events.realm_events import (
     LogFounded,
     WorldSealed,
 )
-from world.klis.authentication import channel_fault
+from world.klis.identity.authentication import channel_fault
 from world.model.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES
-from world.model.identity import (
-    content_id,
-    intent_key,
-    requirement_id,
-    state_hash,
-    world_id,
-)
+from world.model.identity import content_id, intent_key, requirement_id, state_hash, world_id
 from world.model.patch import Patch, allows
 from world.model.scope_patterns import compile_scope
 from world.pipeline.clock_confirmation import later_times

@@ -1,1 +1,1 @@
-"""Python code of users: its identity, where it is found, and its time limit."""
+"""Python code of users: identity, loading and time limits."""

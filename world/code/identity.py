@@ -1,12 +1,12 @@
-"""The identity of Python code: a hash of everything that a function reaches in its own package.
+"""Identity of Python code: a hash of all code that a function reaches.
 
 Covered are the functions, classes, constants and imports that the function reaches by name, in all modules of its own
 package, as normalised syntax trees (``world.code.syntax_trees``), and the values that it and the functions it holds
-were made with: closures, defaults and fields (``world.code.value_codec``). Layout, comments, docstrings and the names
-and places of files are no part of it. Other distributions are not covered; they are named with their versions.
+captured: closures, defaults and fields (``world.code.value_codec``). Layout, comments, docstrings, and names
+and places of files are not part of it. Other distributions are not covered; they are named with their versions.
 
-Own code is what belongs to the package or the distribution of the function, and every other module with source that is
-installed nowhere. What no syntax tree shows is not seen: names made up at run time (``getattr``, ``globals()``,
+Own code is the package or the distribution of the function, and every other module with source that is
+not installed. References that no syntax tree shows are not covered: names made at run time (``getattr``, ``globals()``,
 ``eval``), and values that other modules assign from outside. A container at module level also stands for the functions
 in it, since functions register themselves there. Source: design section 6.
 """
@@ -21,33 +21,28 @@ import inspect
 import platform
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import PurePath
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from world.code.distributions import ENGINE, INSTALLED, is_installed, is_library, owners_of, version_of
 from world.code.syntax_trees import Import, ModuleTree, chains, free_names, imports_in, normalised, tree_of
-from world.code.value_codec import Telling, qualified
+from world.code.value_codec import Telling, code_held, code_in, qualified
 from world.errors import RefusedError
 from world.model.canonical_json import digest, sha256_hex
 
-__all__ = ["KIND", "Identity", "changed_names", "distribution_of", "identity_of", "own_source_hash"]
+__all__ = ["KIND", "Identity", "changed_names", "identity_of", "own_source_hash"]
 
 KIND: Final = "tree-1"
-"""How an identity begins that covers all that is reached; one without a kind is a hash of the function's own source."""
-
-ENGINE: Final = frozenset({"world", "projections", "authority", "host", "worldprotocol"})
-"""The packages of this distribution."""
+"""Prefix of an identity that covers all reached code; one without a kind is a hash of the own source."""
 
 MAX_IMPORTS: Final = 10
-"""Times at most that an identity is made again because making it imported a module."""
+"""Maximum number of repetitions after an identity imported a module."""
 
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 _MISSING: Final = object()
 
 
@@ -56,8 +51,8 @@ class Identity:
     """The identity of a function's code.
 
     Args:
-        text: the kind, a colon, and SHA-256 in hex of all that is covered.
-        distributions: versions by name of what is reached and not covered, ``Python`` for its standard library.
+        text: the kind, a colon, and SHA-256 in hex of all covered code.
+        distributions: versions by name of reached code that is not covered, ``Python`` for its standard library.
     """
 
     text: str
@@ -67,14 +62,14 @@ class Identity:
 def identity_of(
     function: Callable[..., Any], *, models: tuple[type, ...] = (), without: tuple[type, ...] = ()
 ) -> Identity | None:
-    """Return the identity of a function's code; None where its source is not at hand.
+    """Return the identity of a function's code; None without source.
 
-    Where what the function reaches cannot be analysed, it is one of the first kind: the hash of its own source.
+    Where the reached code cannot be analysed, it is of the first kind: the hash of its own source.
 
     Args:
-        function: a function, a method, or an object that is called like one.
+        function: a function, a method, or a callable object.
         models: classes that belong to it, such as the model of its input.
-        without: types whose instances are no part of it, since they have an identity of their own: a domain.
+        without: types whose instances are excluded, since they have an identity of their own: a domain.
     """
     try:
         found = _all_reached(function, models, without)
@@ -91,7 +86,7 @@ def _all_reached(function: Callable[..., Any], models: tuple[type, ...], without
     home = getattr(inspect.unwrap(written), "__globals__", {}).get("__name__", "")
     if not _Walk(home, without).has_source(written):
         return None
-    for _ in range(MAX_IMPORTS):  # what was imported on the way may bind names that were passed before
+    for _ in range(MAX_IMPORTS):  # a new import may bind names that were resolved before
         walk = _Walk(home, without)
         found = walk.identity(function, models)
         if not walk.has_imported:
@@ -100,7 +95,7 @@ def _all_reached(function: Callable[..., Any], models: tuple[type, ...], without
 
 
 def own_source_hash(function: Callable[..., Any]) -> str | None:
-    """Return the identity of the first kind: SHA-256 of the function's own source, None where it is not at hand."""
+    """Return the SHA-256 of the function's own source, None without source."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
@@ -111,12 +106,12 @@ def own_source_hash(function: Callable[..., Any]) -> str | None:
 def changed_names(
     recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None], own: Mapping[str, str | None]
 ) -> tuple[str, ...]:
-    """Return the names of functions whose code is not the recorded one, sorted.
+    """Return the sorted names of functions whose code differs from the record.
 
     Args:
         recorded: identities by name, each compared by the rule of its own kind.
-        at_hand: the identities of now.
-        own: those of the first kind of now.
+        at_hand: the current identities.
+        own: the current identities of the first kind.
     """
     names = {*recorded, *at_hand}
     return tuple(sorted(name for name in names if name not in recorded or _differs(name, recorded, at_hand, own)))
@@ -133,46 +128,8 @@ def _differs(
     return name not in at_hand or then != (own if is_first_kind else at_hand)[name]
 
 
-def distribution_of(module: ModuleType) -> str | None:
-    """Return the names and versions of the installed distributions that a module belongs to; None where it has none.
-
-    Metadata is read only for a module in a folder that packages are installed to.
-    """
-    return ", ".join(f"{name} {version}" for name, version in _distributions(module)) or None
-
-
-def _distributions(module: ModuleType) -> list[tuple[str, str]]:
-    if not _is_installed(module):
-        return []
-    owners = _owners(tuple(sys.path)).get(module.__name__.partition(".")[0], ())
-    return sorted((name, _version(name)) for name in {name for name in owners if name})
-
-
-def _is_installed(module: ModuleType) -> bool:
-    return not _INSTALLED.isdisjoint(PurePath(getattr(module, "__file__", None) or "").parts)
-
-
-@functools.lru_cache(maxsize=4)
-def _owners(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return which installed distributions own which top-level modules; this takes tens of milliseconds."""
-    return metadata.packages_distributions()
-
-
-def _is_library(module: str) -> bool:
-    top = module.partition(".")[0]
-    return top in ENGINE or top in sys.stdlib_module_names
-
-
-@functools.lru_cache(maxsize=256)
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 def _written(subject: Any) -> FunctionType | None:
-    """Return the Python function that runs when something is called; None where there is none."""
+    """Return the Python function of a callable, None without one."""
     if isinstance(subject, functools.partial):
         return _written(subject.func)
     inner = getattr(subject, "__func__", subject)
@@ -184,10 +141,10 @@ def _written(subject: Any) -> FunctionType | None:
 
 
 class _Walk:
-    """Goes from a function to all that it reaches.
+    """Traversal from a function to all code that it reaches.
 
     Each piece of code has a label, the hash of its tree and of the values that it holds, and edges, the labels of the
-    names that it reads. The identity is the hash of all of them, in an order that does not depend on the way.
+    names that it reads. The identity is the hash of all of them, in an order that is independent of the traversal.
 
     Args:
         home: the name of the function's module.
@@ -220,17 +177,17 @@ class _Walk:
         return Identity(text, dict(sorted(self._distributions.items())))
 
     def has_source(self, function: FunctionType) -> bool:
-        """Whether the source of a function is at hand."""
+        """Return whether the source of a function is available."""
         tree = self._tree(function)
         return tree is not None and bool(tree.function(function.__code__))
 
-    # Functions and classes at hand
+    # Functions and classes
 
     def function_label(self, function: FunctionType, telling: Telling) -> str:
-        """Return the label of a function at hand: its tree, and what it was made with."""
+        """Return the label of a function: its tree and its captured values."""
         module = sys.modules.get(function.__globals__.get("__name__", ""))
         if module is None or not self._is_own(module):
-            inside = [telling.value("__closure__", one) for one in _code_held(function)]
+            inside = [telling.value("__closure__", one) for one in code_held(function)]
             outside = self._outside(module, function.__qualname__)
             return digest([outside, inside]) if inside else outside
         tree = self._tree(function)
@@ -243,7 +200,7 @@ class _Walk:
         return self._take((id(function),), label, lambda: self._edges(module, tree, nodes, cells), keep=function)
 
     def class_label(self, kind: type) -> str:
-        """Return the label of a class at hand."""
+        """Return the label of a class."""
         module = sys.modules.get(kind.__module__ or "")
         if module is None or not self._is_own(module):
             return self._outside(module, kind.__qualname__)
@@ -270,7 +227,7 @@ class _Walk:
     # Names of modules
 
     def module_label(self, module: ModuleType) -> str:
-        """Return the label of a whole module, all of whose names are reached."""
+        """Return the label of a whole module with all its names."""
         if not self._is_own(module):
             return self._outside(module)
         names = [] if (tree := self._tree_of(module)) is None else tree.names()
@@ -279,7 +236,7 @@ class _Walk:
         )
 
     def _edges(self, module: ModuleType, tree: ModuleTree, nodes: Any, cells: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the labels of what nodes of a module reach by name."""
+        """Return the labels of the names that nodes of a module read."""
         edges: dict[str, Any] = {}
         for node in nodes:
             local, read = imports_in(node), chains(node)
@@ -292,7 +249,7 @@ class _Walk:
         return {name: sorted(labels) for name, labels in edges.items() if labels}
 
     def _reached(self, module: ModuleType, tree: ModuleTree, name: str, chain: tuple[str, ...]) -> str:
-        """Return the label of a name of a module, and of the attributes read of it; empty for a builtin."""
+        """Return the label of a module's name and its attributes; empty for a builtin."""
         known = module.__dict__.get(name, _MISSING)
         if isinstance(known, ModuleType):
             return self._along(known, chain)
@@ -301,7 +258,7 @@ class _Walk:
         return self._name_label(module, name)
 
     def _along(self, module: ModuleType, chain: tuple[str, ...]) -> str:
-        """Return the label of what a chain of attributes of a module leads to."""
+        """Return the label of a chain of attributes of a module."""
         for at, name in enumerate(chain):
             if not self._is_own(module):
                 return self._outside(module, ".".join(chain[at:]))
@@ -312,7 +269,7 @@ class _Walk:
         return self.module_label(module)
 
     def _name_label(self, module: ModuleType, name: str) -> str:
-        """Return the label of a name at module level, wherever it was imported from."""
+        """Return the label of a name at module level, resolved through imports."""
         if not self._is_own(module):
             return self._outside(module, name)
         known = module.__dict__.get(name, _MISSING)
@@ -332,11 +289,11 @@ class _Walk:
 
     def _bound_edges(self, module: ModuleType, tree: ModuleTree, name: str, nodes: Any, known: Any) -> dict[str, Any]:
         others = {f"import {at}": self._imported(module, told) for at, told in enumerate(tree.imported.get(name, ()))}
-        inside = sorted({self._telling.value("in it", one) for one in _code_in(known)})
+        inside = sorted({self._telling.value("in it", one) for one in code_in(known)})
         return self._edges(module, tree, nodes) | others | ({"holds": inside} if inside else {})
 
     def _not_bound(self, module: ModuleType, tree: ModuleTree, name: str, known: Any) -> str:
-        """Return the label of a name that only imports bind, or that nothing in the source does."""
+        """Return the label of a name without a definition in the source."""
         found = {self._imported(module, told) for told in tree.imported.get(name, ())}
         if not found:
             found = {
@@ -358,29 +315,29 @@ class _Walk:
         return self._along(inner, chain) if isinstance(inner, ModuleType) else self._name_label(other, told.name)
 
     def _attribute(self, module: ModuleType, name: str) -> Any:
-        """Return an attribute of a module; of a package, also a submodule that was not imported so far."""
+        """Return an attribute of a module, or a submodule of a package."""
         known = module.__dict__.get(name, _MISSING)
         if known is not _MISSING or not hasattr(module, "__path__") or not self._is_own(module):
             return known
         return self._module(module, Import(f"{module.__name__}.{name}", 0, None)) or _MISSING
 
     def _module(self, module: ModuleType, told: Import) -> ModuleType | None:
-        """Return the module that an import statement names; None for one of another distribution not imported so far.
+        """Return the module of an import statement; None for a foreign unimported one.
 
-        An own module that only functions or types import is imported here: what an identity covers must not depend on
-        what ran before.
+        An own module that only functions or types import is imported here: an identity must not depend on
+        earlier imports.
         """
         name = told.module
         if told.level:
             above = (getattr(module, "__package__", None) or module.__name__).split(".")
             name = ".".join([*above[: len(above) - told.level + 1], *filter(None, [told.module])])
         known = sys.modules.get(name)
-        if known is not None or _is_library(name):
+        if known is not None or is_library(name):
             return known
         try:
             spec = importlib.util.find_spec(name)
             origin = "" if spec is None else spec.origin or ""
-            is_installed = not _INSTALLED.isdisjoint(PurePath(origin).parts)
+            is_installed = not INSTALLED.isdisjoint(PurePath(origin).parts)
             if not origin or (is_installed and name.partition(".")[0] != self._top):
                 return None
             found = importlib.import_module(name)
@@ -389,21 +346,21 @@ class _Walk:
         self.has_imported = True
         return found
 
-    # What is own, and what is not
+    # Own and foreign code
 
     def _is_own(self, module: ModuleType) -> bool:
         top = module.__name__.partition(".")[0]
         if top == self._top:
             return True
-        if _is_library(top) or not getattr(module, "__file__", None):
+        if is_library(top) or not getattr(module, "__file__", None):
             return False
-        if not _is_installed(module):
+        if not is_installed(module):
             return True
-        owners = _owners(tuple(sys.path))
+        owners = owners_of(tuple(sys.path))
         return not {*owners.get(top, ())}.isdisjoint(owners.get(self._top, ()))
 
     def _outside(self, module: ModuleType | None, name: str = "") -> str:
-        """Return the name of what belongs to another distribution, and note the distribution's version."""
+        """Return the name of foreign code and record its distribution's version."""
         if module is None:
             return f"outside: {name}"
         return self._outside_named(module.__name__, name)
@@ -411,32 +368,32 @@ class _Walk:
     def _outside_named(self, module: str, name: str) -> str:
         top = module.partition(".")[0]
         if top in ENGINE:
-            self._distributions["world-protocol"] = _version("world-protocol")
+            self._distributions["world-protocol"] = version_of("world-protocol")
         elif top and top not in sys.stdlib_module_names:
-            owners = _owners(tuple(sys.path)).get(top, ())
-            self._distributions |= {owner: _version(owner) for owner in owners} or {top: "unknown"}
+            owners = owners_of(tuple(sys.path)).get(top, ())
+            self._distributions |= {owner: version_of(owner) for owner in owners} or {top: "unknown"}
         return f"outside: {module}.{name}".rstrip(".")
 
     def _left_out(self, module: ModuleType) -> tuple[str, ...]:
-        """Return the names of a module that hold what is left out; decorators of theirs are no part of the code."""
+        """Return the names of excluded values; decorators of them are not covered."""
         if module.__name__ not in self._names_without:
             names = (name for name, value in list(module.__dict__.items()) if isinstance(value, self._without))
             self._names_without[module.__name__] = tuple(sorted(names))
         return self._names_without[module.__name__]
 
     def _take(self, key: Any, label: str, edges_of: Callable[[], dict[str, Any]], *, keep: Any = None) -> str:
-        """Note a piece of code once, with what gives its edges later; return its label."""
+        """Record a piece of code once with its edges; return its label."""
         known = self._found.get(key)
         if known is not None:
             return known
-        self._held.append(keep)  # its id is a key, which must not be given to another object
+        self._held.append(keep)  # keeps its id unique, which is a key
         self._found[key] = label
         self._pending.append((label, edges_of))
         return label
 
 
 class _Values(Telling):
-    """Writes out the values that code was made with; one that has no form as JSON is its type alone."""
+    """Encoder of captured values; a value without JSON form is its type alone."""
 
     def __init__(self, walk: _Walk) -> None:
         super().__init__(self._code)
@@ -458,7 +415,7 @@ class _Values(Telling):
             try:
                 return self._walk.function_label(value, self)
             except Exception as error:
-                self._walk.failed = error  # what cannot be told of a value is left out, but code must not be
+                self._walk.failed = error  # a value may be left out, but code must not be
                 raise
         fields = {name: told for name, told in self.fields(value).items() if name not in functools.WRAPPER_ASSIGNMENTS}
         return {"type": self.type_of(value), "fields": fields}
@@ -474,20 +431,3 @@ class _Values(Telling):
         if is_data or (module is not None and self._walk._is_own(module)):
             return super()._object(value)
         return {"type": self.type_of(value)}
-
-
-def _code_held(function: FunctionType) -> Iterator[Any]:
-    """Yield the functions that a function of another distribution holds, such as the one that a decorator wraps."""
-    for cell in function.__closure__ or ():
-        try:
-            held = cell.cell_contents
-        except ValueError:  # a name that is not bound yet
-            continue
-        if isinstance(held, (FunctionType, MethodType, functools.partial)) or hasattr(held, "__wrapped__"):
-            yield held
-
-
-def _code_in(value: Any) -> Iterator[Any]:
-    """Yield the functions and classes in a container."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, _CONTAINERS) else ()
-    yield from (one for one in list(items) if isinstance(one, (FunctionType, type)))

@@ -1,8 +1,8 @@
-"""Modules of a configuration: importable from its folder because a reference names them, and no others.
+"""Import of the modules that a configuration names from its folder.
 
-A reference such as ``shop.domain:shop`` admits the one name ``shop`` to be imported from the folder of the
+A reference such as ``shop.domain:shop`` allows the one name ``shop`` to be imported from the folder of the
 configuration: ``shop.py``, or the package ``shop`` with all that is in it. No folder is put on ``sys.path``, so a file
-that lies there under another name is never imported. The finder is asked last: a module of the standard library, of an
+with another name there is never imported. The finder is the last one: a module of the standard library, of an
 installed distribution, or of a program that uses the engine as a library is always found before it. All of them are
 loaded from their source (``world.code.source_modules``).
 """
@@ -23,7 +23,7 @@ __all__ = ["admit", "admitted_packages", "candidate", "why_not_admitted"]
 
 
 class _Finder:
-    """Finds the admitted names at the top level, each in the folder that it was admitted for."""
+    """Finder of the allowed top-level names, each in its folder."""
 
     def __init__(self) -> None:
         self.folders: dict[str, str] = {}
@@ -31,7 +31,7 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where an admitted module is; None for every other name, which is then found by nothing."""
+        """Return the spec of an allowed module; None for every other name."""
         folder = self.folders.get(name) if path is None else None
         return None if folder is None else spec_in(name, folder)
 
@@ -41,10 +41,10 @@ _within: Final = SourceFinder()
 
 
 def admit(references: Iterable[str], base: Path) -> None:
-    """Let the modules that references name be imported from a folder.
+    """Allow the modules of references to be imported from a folder.
 
     Args:
-        references: those of a configuration; files (``shop.py:shop``, ``rules.toml``) admit nothing.
+        references: references of a configuration; files (``shop.py:shop``, ``rules.toml``) have no effect.
         base: the folder of the configuration.
 
     Raises:
@@ -63,13 +63,13 @@ def admit(references: Iterable[str], base: Path) -> None:
 
 
 def admitted_packages() -> tuple[str, ...]:
-    """Return the folders of the admitted packages, whose modules may be imported at any time."""
+    """Return the folders of the allowed packages."""
     found = (spec_in(name, folder) for name, folder in tuple(_finder.folders.items()))
     return tuple(place for spec in found if spec is not None for place in spec.submodule_search_locations or ())
 
 
 def candidate(name: str, base: Path) -> str | None:
-    """Return the file or package folder of a top-level name in a folder; None where there is none.
+    """Return the file or package folder of a top-level name in a folder, or None.
 
     Raises:
         RefusedError: ``NOT_LOADED`` where several files stand for it.
@@ -81,10 +81,10 @@ def candidate(name: str, base: Path) -> str | None:
 
 
 def why_not_admitted(error: BaseException, reference: str, base: Path) -> str:
-    """Return what to do about a module in a folder that could not be imported from there; empty where it is not that.
+    """Return advice for a module that could not be imported, or an empty text.
 
     Args:
-        error: what loading the reference raised.
+        error: the exception of loading the reference.
         reference: the reference.
         base: the folder of the configuration.
     """
@@ -109,7 +109,7 @@ def why_not_admitted(error: BaseException, reference: str, base: Path) -> str:
 
 
 def _top(reference: str) -> str:
-    """Return the top-level name of ``package.module:attribute``; empty for files and for what is no reference."""
+    """Return the top-level name of ``package.module:attribute``, else empty."""
     module, colon, _ = reference.rpartition(":")
     top = module.partition(".")[0]
     return top if colon and top.isidentifier() and not module.endswith(".py") else ""

@@ -1,7 +1,7 @@
-"""Naming Python things from outside: ``package.module:attribute``, ``path/to/file.py:attribute``, entry points.
+"""Loading of Python objects by reference or entry point.
 
-Domains, projections, rules and effect handlers are all found this way. Loading runs somebody's code; whatever it raises
-becomes a refusal that names the reference.
+Domains, projections, rules and effect handlers are loaded by ``package.module:attribute`` or
+``path/to/file.py:attribute``. Loading runs foreign code; every exception becomes a refusal with the reference.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from world.errors import RefusedError
 from world.model.canonical_json import sha256_hex
 
 FILE_MODULE_PREFIX = "_worldprotocol_"
-"""How the names of modules begin that were loaded from a bare file."""
+"""Prefix of the names of modules that were loaded from a file."""
 
 
 def load_reference(reference: str, *, base: Path | None = None) -> Any:
-    """Return what a reference names.
+    """Return the object of a reference.
 
     Args:
         reference: ``package.module:attribute`` or ``file.py:attribute``; the attribute may be dotted.
@@ -65,7 +65,7 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
 
 
 def _file_module(path: Path) -> ModuleType:
-    """Load a file as a module of its own; the same text in the same place is the same module."""
+    """Load a file as a module; equal text and path give the same module."""
     text = path.read_bytes() if path.is_file() else b""
     identity = sha256_hex(str(path).encode() + bytes(1) + text)
     name = f"{FILE_MODULE_PREFIX}{identity[:16]}"
@@ -86,7 +86,7 @@ def _file_module(path: Path) -> ModuleType:
 
 
 def offered(group: str) -> Iterator[tuple[str, Any]]:
-    """Yield what installed packages offer under an entry point group, by name.
+    """Yield the objects of an entry point group by name.
 
     Raises:
         RefusedError: ``NOT_LOADED`` when one cannot be loaded.

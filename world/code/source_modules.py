@@ -1,6 +1,6 @@
-"""Importing modules from source alone, where a file of another kind of the same name may have been left by anyone.
+"""Import of modules from source only.
 
-Python prefers what is quicker: compiled extension modules and packages come before ``name.py``, and a cache in
+Python prefers compiled files: extension modules and packages precede ``name.py``, and a cache in
 ``__pycache__`` stands for the source without being compared with it where it says so itself. So code can run that no
 configuration names and that no comparison of sources shows. Modules of a configuration are found and loaded here:
 caches are neither read nor written, compiled files without source are not found, and where several files stand for one
@@ -22,11 +22,11 @@ __all__ = ["FromSource", "SourceFinder", "spec_in"]
 
 _SOURCE: Final = ".py"
 _OURS: Final = object()
-"""Marks what was found here."""
+"""Mark of specs that this module made."""
 
 
 class FromSource(SourceFileLoader):
-    """Loads a module by compiling its source, whatever ``__pycache__`` holds."""
+    """Loader that compiles the source and ignores ``__pycache__``."""
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the code of the module's source.
@@ -40,10 +40,10 @@ class FromSource(SourceFileLoader):
 
 
 def spec_in(name: str, folder: str) -> ModuleSpec | None:
-    """Return where a module is in a folder: ``name.py``, an extension module, or a package; None where it is not there.
+    """Return the spec of a module in a folder, or None.
 
     Args:
-        name: of the module, with the names of the packages that it is in.
+        name: name of the module, with the names of its packages.
         folder: absolute.
 
     Raises:
@@ -73,12 +73,12 @@ def spec_in(name: str, folder: str) -> ModuleSpec | None:
 
 
 class SourceFinder:
-    """Finds the modules of packages that ``spec_in`` found, before Python's own finders do."""
+    """Finder of the modules of packages that ``spec_in`` found."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a module of such a package is; None for all others.
+        """Return the spec of a module of such a package, or None.
 
         Raises:
             RefusedError: as ``spec_in``.
@@ -90,7 +90,7 @@ class SourceFinder:
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether the package that a module is in was found by ``spec_in``, or is below one that was."""
+    """Return whether a module's package, or one above it, was found by ``spec_in``."""
     above = sys.modules.get(name.rpartition(".")[0])
     spec = getattr(above, "__spec__", None)
     return isinstance(spec, ModuleSpec) and spec.loader_state is _OURS

@@ -1,7 +1,7 @@
-"""Python source as syntax trees: what a module binds to its names, and which names a piece of it reads.
+"""Syntax trees of modules: bound names and names that code reads.
 
 A normalised tree is the syntax tree without positions, comments, docstrings and ``pass``, as a text that is the same in
-every version of Python, and of which the hash is kept. So it changes with the meaning of the code and not with its
+every version of Python, and is hashed. So the hash changes with the meaning of the code and not with its
 layout. Nothing is executed here. Source: design section 6.
 """
 
@@ -38,10 +38,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 MAX_NESTING: Final = 100
-"""Levels of a syntax tree at most; a limit of its own, since that of Python depends on what runs around it."""
+"""Maximum depth of a syntax tree, independent of Python's own limit."""
 
 CACHED: Final = 16_384
-"""Nodes of which it is remembered what they read, since functions of one domain reach the same ones."""
+"""Number of nodes whose names are cached, since functions of one domain share them."""
 
 _AROUND: Final = "_worldprotocol_around"
 _LEFT_OUT: Final = frozenset({"ctx", "kind", "type_comment", "lineno", "col_offset", "end_lineno", "end_col_offset"})
@@ -77,7 +77,7 @@ class ModuleStatement:
 
 @dataclass(slots=True)
 class ModuleTree:
-    """What a module's source says, by name.
+    """Names of a module's source.
 
     Args:
         bound: the statements that bind a name or change what it holds.
@@ -96,7 +96,7 @@ class ModuleTree:
         return sorted({*self.bound, *self.imported})
 
     def function(self, code: CodeType) -> list[Function]:
-        """Return the functions that compiled code may come from: one, or those on one line that look alike."""
+        """Return the functions that compiled code may come from; several on one line."""
         found = [node for node in self.nodes.get(code.co_qualname, ()) if not isinstance(node, ast.ClassDef)]
         on_line = [node for node in found if _first_line(node) == code.co_firstlineno]
         around: list[Function] = [node for node in on_line if isinstance(node, ast.Lambda) and _is_around(node, code)]
@@ -104,7 +104,7 @@ class ModuleTree:
 
 
 def tree_of(module: ModuleType) -> ModuleTree | None:
-    """Return what a module's source says; None where it has none, or none that can be read."""
+    """Return the names of a module's source; None without readable source."""
     try:
         return _parsed(inspect.getsource(module))
     except (OSError, TypeError, SyntaxError, ValueError, RecursionError):
@@ -134,7 +134,7 @@ def _parsed(text: str) -> ModuleTree:
 
 
 def _index(found: ModuleTree, module: ast.Module) -> None:
-    """Note functions and classes under the names that their code objects have."""
+    """Record functions and classes by the names of their code objects."""
     pending: list[tuple[ast.AST, str]] = [(module, "")]
     while pending:
         node, prefix = pending.pop()
@@ -146,7 +146,7 @@ def _index(found: ModuleTree, module: ast.Module) -> None:
 
 
 def _flat(body: Sequence[ast.stmt], heads: tuple[ast.expr, ...]) -> Iterator[ModuleStatement]:
-    """Yield statements with those in the branches of ``if`` and ``try``, except what runs in a script alone."""
+    """Yield statements, branches of ``if`` and ``try`` included, except script code."""
     for node in body:
         if isinstance(node, ast.If):
             if "__name__" in {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}:
@@ -161,7 +161,7 @@ def _flat(body: Sequence[ast.stmt], heads: tuple[ast.expr, ...]) -> Iterator[Mod
 
 
 def _binds(node: ast.stmt) -> set[str]:
-    """Return the names that a statement of a module binds, directly or in its blocks."""
+    """Return the names that a statement of a module or its blocks bind."""
     if isinstance(node, _DEFINITIONS):
         return {node.name}
     names = {one.id for one in _own_scope(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
@@ -173,7 +173,7 @@ def _binds(node: ast.stmt) -> set[str]:
 
 
 def _changes(node: ast.stmt) -> set[str]:
-    """Return the names whose value a statement may change: it writes into it, calls its method, or hands it on."""
+    """Return the names whose value a statement may change."""
     if isinstance(node, _DEFINITIONS):
         return {root for one in node.decorator_list if (root := _method_root(one))}
     found = set()
@@ -189,20 +189,20 @@ def _changes(node: ast.stmt) -> set[str]:
 
 
 def _method_root(node: ast.expr) -> str:
-    """Return the name whose method an expression calls or names; empty where it is a plain function's."""
+    """Return the name whose method an expression uses, else empty."""
     inner = node.func if isinstance(node, ast.Call) else node
     return "" if isinstance(inner, ast.Name) else root_of(inner)
 
 
 def root_of(node: ast.AST) -> str:
-    """Return the name that a chain of attributes, indices and calls begins with; empty where it begins with none."""
+    """Return the first name of a chain of attributes, indices and calls, else empty."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and what is in it, without the insides of functions and classes."""
+    """Yield a node and its descendants outside of functions and classes."""
     pending = [node]
     while pending:
         one = pending.pop()
@@ -224,7 +224,7 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
 
 @lru_cache(maxsize=CACHED)
 def imports_in(node: ast.AST) -> dict[str, Import]:
-    """Return what the import statements within functions and classes of a node bind, by name."""
+    """Return the names that imports within functions and classes of a node bind."""
     return {name: told for one in ast.walk(node) if isinstance(one, _IMPORTS) for name, told in _imports(one)}
 
 
@@ -233,11 +233,11 @@ def imports_in(node: ast.AST) -> dict[str, Import]:
 
 @lru_cache(maxsize=CACHED)
 def free_names(node: ast.AST, cells: tuple[str, ...] = ()) -> set[str]:
-    """Return the names that a statement or a lambda reads from its module, or from the builtins.
+    """Return the global names that a statement or a lambda reads.
 
     Args:
         node: a statement of a module, or a function in another one.
-        cells: names that it reads from the functions around it; these are none of its module's.
+        cells: names of enclosing functions, which are not global.
 
     Returns:
         Names in its annotations that are written as texts are among them.
@@ -250,7 +250,7 @@ def free_names(node: ast.AST, cells: tuple[str, ...] = ()) -> set[str]:
     table = symtable.symtable(f"def {_AROUND}({', '.join(sorted(cells))}):\n{text}\n", "<code>", "exec")
     own = {node.name} if isinstance(node, _DEFINITIONS) else set()
     found = {name for inner in table.get_children() for name in _globals(inner)}
-    if isinstance(node, ast.stmt) and not cells:  # what the function around it binds is bound by the module
+    if isinstance(node, ast.stmt) and not cells:  # a class body may read names of the enclosing function
         found |= {
             one.get_name() for inner in table.get_children() for one in inner.get_symbols() if one.is_referenced()
         }
@@ -274,7 +274,7 @@ def _free(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def _in_texts(node: ast.AST) -> set[str]:
-    """Return the names in annotations that are written as texts."""
+    """Return the names in string annotations."""
     found: set[str] = set()
     for one in ast.walk(node):
         for annotation in (getattr(one, "annotation", None), getattr(one, "returns", None)):
@@ -294,7 +294,7 @@ def _names_of(text: str) -> set[str]:
 
 @lru_cache(maxsize=CACHED)
 def chains(node: ast.AST) -> Mapping[str, set[tuple[str, ...]]]:
-    """Return the attributes that a node reads of each name: chains from the name on, empty for the name itself."""
+    """Return the chains of attributes that a node reads of each name."""
     found: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
     pending: list[tuple[ast.AST, tuple[str, ...]]] = [(node, ())]
     while pending:
@@ -312,11 +312,11 @@ def chains(node: ast.AST) -> Mapping[str, set[tuple[str, ...]]]:
 
 
 def normalised(nodes: Iterable[ast.AST], without: tuple[str, ...] = ()) -> str:
-    """Return the hash of each tree, one a line, which layout, comments and docstrings do not change.
+    """Return the hash of each tree, one per line, independent of layout.
 
     Args:
         nodes: statements and expressions.
-        without: names; a decorator that begins with one of them is left out.
+        without: names whose decorators are left out.
     """
     return "\n".join(_node_text(node, without) for node in nodes)
 
@@ -328,7 +328,7 @@ def _node_text(node: ast.AST, without: tuple[str, ...]) -> str:
 
 
 def _check_nesting(node: ast.AST) -> None:
-    """Refuse a tree that is too deep, wherever it is analysed; raises ``RecursionError``."""
+    """Raise ``RecursionError`` for a tree that is too deep."""
     level, depth = [node], 0
     while level:
         level, depth = [child for one in level for child in ast.iter_child_nodes(one)], depth + 1
@@ -347,7 +347,7 @@ def _text(value: object, without: Collection[str]) -> str:
 
 
 def _part(name: str, part: object, without: Collection[str]) -> str:
-    """Return a part of a node; empty for one that is not there, as one that only a newer Python has."""
+    """Return a field of a node, empty where this Python lacks it."""
     if isinstance(part, list):
         kept = [one for one in part if not _is_silent(one)]
         if name == "decorator_list":
@@ -357,7 +357,7 @@ def _part(name: str, part: object, without: Collection[str]) -> str:
 
 
 def _is_silent(node: object) -> bool:
-    """Whether a statement does nothing: ``pass``, and a docstring or another text on its own."""
+    """Return whether a statement has no effect: ``pass`` or a docstring."""
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     return isinstance(node, ast.Pass) or is_text
 
@@ -368,7 +368,7 @@ def _first_line(node: Function) -> int:
 
 
 def _is_around(node: ast.Lambda, code: CodeType) -> bool:
-    """Whether compiled code comes from the body of this lambda, and not from another one on its line."""
+    """Return whether compiled code comes from this lambda."""
     body = node.body
     begin, end = (body.lineno, body.col_offset), (body.end_lineno or 0, body.end_col_offset or 0)
     for line, _, column, _ in code.co_positions():

@@ -1,12 +1,12 @@
-"""A time limit for foreign code that runs under the log's lock: actions, rules, projections, computed values.
+"""Time limit for foreign code that runs under the log's lock.
 
-Nobody can end a Python function from outside, but an exception can be raised in its thread. One thread of the process
-looks at what is running, and raises it where a limit has passed, again and again until the call has ended, because code
+A Python function cannot be terminated, but an exception can be raised in its thread. One thread of the process
+watches the calls and raises it when a limit has passed, repeatedly until the call has ended, because code
 may catch it. Python delivers such an exception between two steps of Python code; a call that is blocked in C, such as
 ``time.sleep(1000)``, gets it when it returns and not before.
 
-The exception never reaches the code around the call: when a call has ended, its slot is closed first, then whatever is
-still on its way is waited for and caught.
+The exception never reaches the calling code: when a call has ended, its slot is closed first, then a pending
+exception is awaited and caught.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["TimeLimit", "TimeLimitError", "breakable", "unbroken", "unlimited"]
 R = TypeVar("R")
 
 AGAIN_S: Final = 0.1
-"""Seconds between two attempts at ending the same call."""
+"""Interval of attempts to end the same call, in seconds."""
 
 _LOOK_S: Final = 0.05
 _IDLE_LOOKS: Final = 40
@@ -33,7 +33,7 @@ _raise_in_thread: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class TimeLimitError(Exception):
-    """The call took longer than it may; what it returned or raised does not count.
+    """Raised for a call that exceeded its limit; its result is discarded.
 
     Args:
         limit_ms: the limit, in milliseconds.
@@ -45,7 +45,7 @@ class TimeLimitError(Exception):
 
 
 class _OutOfTimeError(BaseException):
-    """Raised in the middle of foreign code; no ``except Exception`` of its author catches it."""
+    """Raised in foreign code; not caught by ``except Exception``."""
 
 
 class _Slot:
@@ -63,27 +63,27 @@ class _Slot:
         self.fired = False
 
     def fire(self, now: float) -> None:
-        """Raise in the call's thread, if the call still goes on."""
+        """Raise in the call's thread while the call runs."""
         with self.lock:
-            self.is_due = self.unbroken  # then it is met where the unbroken part ends
+            self.is_due = self.unbroken  # then it is raised at the end of the unbroken part
             if self.is_open and not self.unbroken:
                 self.fired = True
                 self.deadline = now + AGAIN_S
                 _raise_in_thread(ctypes.c_ulong(self.thread), ctypes.py_object(_OutOfTimeError))
 
     def settle(self) -> None:
-        """Wait for an attempt that is being made; what it raised is met here, when the lock is let go at the latest.
+        """Wait for a pending attempt, whose exception is raised here at the latest.
 
-        Nothing is taken back: CPython 3.11 forgets then to lower its flag, and a traced call spins for ever.
+        The exception is not cancelled: CPython 3.11 would not clear its flag, and a traced call would loop forever.
         """
         with self.lock:
             pass
-        for _ in _A_FEW_STEPS:  # each of them, too, is where the interpreter delivers what is on its way
+        for _ in _A_FEW_STEPS:  # the interpreter may deliver a pending exception at each of them
             pass
 
 
 class _Watchdog:
-    """Looks at every call under a limit; sleeps while there has been none for some time."""
+    """Thread that watches all limited calls; sleeps while there is none."""
 
     def __init__(self) -> None:
         self.running: dict[int, _Slot] = {}
@@ -93,7 +93,7 @@ class _Watchdog:
         self._thread: threading.Thread | None = None
 
     def rouse(self) -> None:
-        """Make sure that somebody looks."""
+        """Start or wake the watching thread."""
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="time limits", daemon=True)
@@ -117,7 +117,7 @@ class _Watchdog:
     def _sleep(self) -> None:
         self._wake.clear()
         self.asleep = True
-        if not self.running:  # a call that began just before saw nobody asleep
+        if not self.running:  # a call that started just before did not wake the thread
             self._wake.wait()
         self.asleep = False
 
@@ -126,7 +126,7 @@ _watchdog = _Watchdog()
 
 
 def _start_afresh() -> None:
-    """A forked child has the forking thread only."""
+    """Reset in a forked child, which has only the forking thread."""
     global _watchdog  # noqa: PLW0603 - one for each process
     _watchdog = _Watchdog()
 
@@ -135,7 +135,7 @@ os.register_at_fork(after_in_child=_start_afresh)
 
 
 class TimeLimit:
-    """How long one call of foreign code may take.
+    """Limit of one call of foreign code.
 
     Args:
         limit_ms: milliseconds, at least 1; None is no limit.
@@ -147,11 +147,11 @@ class TimeLimit:
         self.limit_ms = limit_ms
 
     def run(self, call: Callable[[], R], *, unbroken: bool = False) -> R:
-        """Return what a call returns, if it ends in time; inside of another limited call that one's limit counts.
+        """Return the result of a call within the limit; an outer limit takes precedence.
 
         Args:
-            call: what is limited.
-            unbroken: break it off only where ``breakable`` allows it.
+            call: the limited call.
+            unbroken: whether only calls in ``breakable`` may be interrupted.
 
         Raises:
             TimeLimitError: when it took longer; and whatever the call raises in time.
@@ -171,10 +171,10 @@ class TimeLimit:
             running.pop(thread, None)
 
     def _within(self, slot: _Slot, call: Callable[[], R]) -> R:
-        """Make the call; when this is left, nothing is on its way to this thread any more.
+        """Make the call; no exception is pending in this thread when it returns.
 
-        From the end of the call to the closing of its slot no step of Python lies at which an exception could be
-        delivered. Once it is closed, at most two are on their way: one raised before, and one just being raised.
+        Between the end of the call and the closing of its slot there is no step of Python at which an exception can be
+        delivered. Once it is closed, at most two are pending: one raised before, and one just being raised.
         """
         failure: BaseException | None = None
         value: Any = None
@@ -204,15 +204,15 @@ class TimeLimit:
 
 
 def unbroken(call: Callable[[], R]) -> R:
-    """Return what a call of our own returns that foreign code made and that must not be broken off in the middle.
+    """Return the result of a call by foreign code that must not be interrupted.
 
-    The time counts all the same: when the limit passes meanwhile, the foreign code is ended right afterwards.
+    The time counts: when the limit passes meanwhile, the foreign code is ended right afterwards.
     """
     return _with_breaks(call, allowed=False)
 
 
 def breakable(call: Callable[[], R]) -> R:
-    """Return what foreign code returns inside of an unbroken call; there, and only there, it may be broken off."""
+    """Return the result of foreign code inside of an unbroken call; interruptible."""
     return _with_breaks(call, allowed=True)
 
 
@@ -226,7 +226,7 @@ def _with_breaks(call: Callable[[], R], *, allowed: bool) -> R:
             slot.unbroken = not allowed
         return call()
     finally:
-        with slot.lock:  # what is on its way is met here, before anything else is done
+        with slot.lock:  # a pending exception is raised here first
             slot.unbroken = before
         if slot.is_due and not before and slot.is_open:
             slot.is_due, slot.fired = False, True
@@ -234,7 +234,7 @@ def _with_breaks(call: Callable[[], R], *, allowed: bool) -> R:
 
 
 def unlimited(call: Callable[[], R]) -> R:
-    """Return what a call returns, without any limit on the calls inside of it; for rechecks, which hold no lock."""
+    """Return the result of a call without limits; for rechecks, which hold no lock."""
     thread = threading.get_ident()
     running = _watchdog.running
     if thread in running:

@@ -1,8 +1,8 @@
-"""The values that a function or a rule was made with, as JSON that is the same in every process.
+"""Encoding of captured values of functions and rules as deterministic JSON.
 
-Two functions of the same text that hold different values are different functions, so all values are written out: what
-closures hold, defaults, the fields of objects and of the objects in them. For a rule, a value that has no such form is
-refused, since it could change under an adopted policy; for other code (``Described``) its type stands for it.
+Two functions with equal text and different values are different functions, so all values are encoded:
+closures, defaults, the fields of objects and of the objects in them. For a rule, a value without such a form is
+refused, since it could change under an adopted policy; for other code its type represents it.
 Source: design section 6.
 """
 
@@ -44,10 +44,10 @@ from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict, FrozenList, freeze
 
 MAX_DEPTH: Final = 32
-"""Levels to which the values of a rule are told: objects in objects."""
+"""Maximum depth of the encoded values of a rule."""
 
 MAX_VALUES: Final = 1_000_000
-"""Values that are told of one rule at most."""
+"""Maximum number of encoded values of one rule."""
 
 _MOMENTS: Final = (date, time, timedelta, tzinfo)
 _TOLD_BY_REPR: Final = (bytes, complex, *_MOMENTS, Decimal, Fraction, range, GenericAlias, UnionType)
@@ -57,23 +57,23 @@ _LOCAL: Final = "<locals>"
 
 
 class Telling:
-    """Tells the values of one rule; bounded, so that no rule can make it endless.
+    """Bounded encoder of the captured values of one rule.
 
     Args:
-        of_code: tells a function, or an object that is called like one, with this telling.
+        of_code: encodes a function or a callable object with this encoder.
     """
 
     def __init__(self, of_code: Callable[[Any, Telling], Any]) -> None:
-        """Begin with nothing told."""
+        """Create an encoder without encoded values."""
         self._of_code = of_code
         self._names: list[str] = []
         self._inside: list[int] = []
         self._count = 0
 
-    # What code holds
+    # Captured values
 
     def bound(self, function: FunctionType) -> dict[str, Any]:
-        """Return what a function was made with: closure, defaults and its own attributes, by name."""
+        """Return closure, defaults and own attributes of a function, by name."""
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
         held = {name: self._cell(name, cell) for name, cell in cells}
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
@@ -82,7 +82,7 @@ class Telling:
         return own | held | defaults
 
     def fields(self, subject: Any) -> dict[str, Any]:
-        """Return the fields of an object, by name; and what a class that a function made holds itself."""
+        """Return the fields of an object by name, or the members of a local class."""
         if isinstance(subject, BaseModel):
             found = dict(subject) | (subject.__pydantic_private__ or {})
         else:
@@ -102,7 +102,7 @@ class Telling:
         return self.value(name, value)
 
     def _local_classes(self, kind: type) -> dict[str, Any]:
-        """Return what classes hold that a function made: of all others the text of their module tells it."""
+        """Return the members of classes that a function made."""
         local = [one for one in kind.__mro__ if _LOCAL in one.__qualname__]
         return {one.__qualname__: held for one in local if (held := self._held_by(one))}
 
@@ -119,11 +119,11 @@ class Telling:
     # Names
 
     def name_of(self, kind: type) -> str:
-        """Return what stands for a class."""
+        """Return the encoding of a class."""
         return qualified(kind)
 
     def type_of(self, value: Any) -> str:
-        """Return what stands for the class of a value."""
+        """Return the encoding of the class of a value."""
         return self.name_of(type(value))
 
     # Values
@@ -132,7 +132,7 @@ class Telling:
         """Return a value as JSON.
 
         Args:
-            name: how it is reached from where the telling is.
+            name: its path from the encoded object.
             value: any value.
 
         Raises:
@@ -146,7 +146,7 @@ class Telling:
 
     @contextmanager
     def _within(self, name: str, value: Any) -> Iterator[int]:
-        """Go into a value; yields how many levels above it stands already where it holds itself, else 0."""
+        """Enter a value; yield its recursion level, else 0."""
         self._names.append(name)
         self._count += 1
         try:
@@ -226,7 +226,7 @@ class Telling:
         return self._of_code(value, self) if any(isinstance(one, FunctionType) for one in called) else None
 
     def _object(self, value: Any) -> dict[str, Any]:
-        """Tell an object by its fields, and by what pickle would keep of one whose content is not in Python fields."""
+        """Encode an object by its fields, or by its pickled state."""
         if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
             return {"type": self.type_of(value), "fields": self.fields(value)}
         reduced = value.__reduce_ex__(4)
@@ -268,7 +268,7 @@ def _told_plainly(value: Any) -> Any:
 
 
 def _slots(subject: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what stands in the slots that classes in Python name; members of others may be addresses."""
+    """Yield the values of slots of Python classes; other members may be addresses."""
     for kind in type(subject).__mro__:
         named = vars(kind).get("__slots__", ())
         for name in (named,) if isinstance(named, str) else tuple(named):
@@ -282,7 +282,7 @@ def _slots(subject: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _functions(held: Any) -> Iterator[FunctionType]:
-    """Yield the functions behind what stands in a class."""
+    """Yield the functions of a class member."""
     parts = (held.fget, held.fset, held.fdel) if isinstance(held, property) else (getattr(held, "__func__", held),)
     for part in parts:
         if isinstance(part, FunctionType):
@@ -290,12 +290,12 @@ def _functions(held: Any) -> Iterator[FunctionType]:
 
 
 def _reduces_plainly(kind: type) -> bool:
-    """Tell whether what pickle keeps of an object are its fields; it has made sure then that there is nothing else."""
+    """Return whether the pickled state of an object is its fields."""
     return all(getattr(kind, name) is getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
 
 
 def _is_told_by_repr(kind: type) -> bool:
-    """Whether ``repr`` gives all of a value; the module of UUIDs, which makes random ones, is not imported here."""
+    """Return whether ``repr`` is complete; does not import ``uuid``."""
     is_uuid = any((one.__module__, one.__name__) == ("uuid", "UUID") for one in kind.__mro__)
     return (is_uuid or issubclass(kind, _TOLD_BY_REPR)) and getattr(kind, "__repr__", None) is not object.__repr__
 
@@ -311,6 +311,29 @@ def qualified(named: Any) -> str:
 
 
 def module_name(name: str, module: ModuleType | None) -> str:
-    """Return a module's name; where it was made from the folder of a bare file, that file's."""
+    """Return a module's name, or the file name of one loaded from a file."""
     path = getattr(module, "__file__", None)
     return PurePath(path).name if path and name.startswith(FILE_MODULE_PREFIX) else name
+
+
+def code_held(function: FunctionType) -> Iterator[Any]:
+    """Yield the functions in a foreign function's closure, such as a decorated one."""
+    for cell in function.__closure__ or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:  # a name that is not bound yet
+            continue
+        if isinstance(held, (FunctionType, MethodType, functools.partial)) or hasattr(held, "__wrapped__"):
+            yield held
+
+
+def code_in(value: Any) -> Iterator[Any]:
+    """Yield the functions and classes in a container."""
+    items = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, (dict, list, tuple, set, frozenset))
+        else ()
+    )
+    yield from (one for one in list(items) if isinstance(one, (FunctionType, type)))

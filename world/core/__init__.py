@@ -1,7 +1,7 @@
 """The computation core: domains, expressions, flows, compute and apply, all pure.
 
-``compute`` takes a snapshot, an intent, a context and the journal of effects made so far, and returns what
-came of it. Nothing here reads a clock, draws a random number or touches the outside.
+``compute`` maps a snapshot, an intent, a context and the journal of effect results to a
+computation. This package reads no clock, no randomness and no external state.
 Source: design section 4; HC-compute, HC-flow, IC-action.
 """
 

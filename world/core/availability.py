@@ -1,14 +1,14 @@
-"""Availability predicates: what they may read, what they need to know, and the functions that stand in for them.
+"""Availability predicates: their inputs, requirements and local functions.
 
-A predicate tells from data, computed values and the acting actor whether an action may be taken now, and from nothing
-else (INT-7.4.2). The actor is read at ``meta.actor``: ``actorId`` (or ``id``), ``kind`` (or ``type``), ``name`` and
-``meta``. Time, chance, input and the state of the engine are refused where a schema is loaded; a predicate that names
-them all the same cannot be evaluated.
+A predicate decides from data, computed values and the actor alone whether an action is available
+(INT-7.4.2). The actor is read at ``meta.actor``: ``actorId`` (or ``id``), ``kind`` (or ``type``), ``name`` and
+``meta``. Time, randomness, input and the state of the engine are refused when a schema is loaded; a predicate that
+names them nevertheless cannot be evaluated.
 
-What a predicate needs is found by looking at it before it is evaluated, so that an ``and`` or ``or`` that ends early
-hides no missing key. Where an absent value is asked for on purpose, by ``isNull`` or by ``coalesce``, it is not needed.
+The requirements of a predicate are found before it is evaluated, so that an ``and`` or ``or`` that stops early
+hides no missing key. A value that ``isNull`` or ``coalesce`` tests for absence is not required.
 
-Source: intent specification 3.4 and 7.4.2; INV-AC4. For the core itself and for projections of action catalogs.
+Source: intent specification 3.4 and 7.4.2; INV-AC4.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 ACTOR: Final = "meta.actor"
-"""Where a predicate finds the actor."""
+"""Path of the actor in a predicate."""
 
 _ACTOR_FIELDS: Final = frozenset({"actorId", "id", "kind", "type", "name", "meta"})
 _WALK: Final = frozenset({"$item", "$index", "$array"})
@@ -48,12 +48,12 @@ _OUTSIDE: Final = frozenset({"input", "system", "meta"})
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityContext:
-    """All that a local predicate sees (INT-3.4b): frozen data, computed values by short or full name, and who acts.
+    """Input of a local predicate: data, computed values and the actor (INT-3.4b).
 
     Args:
         data: the data.
         computed: the computed values.
-        actor: who acts; None where nobody in particular is meant.
+        actor: the acting actor; None without one.
     """
 
     data: FrozenDict
@@ -68,18 +68,18 @@ class AvailabilityContext:
 
 @dataclass(frozen=True, slots=True)
 class LocalPredicate:
-    """A predicate that is a Python function; it has no wire form and never crosses a system boundary (INT-3.4b).
+    """A predicate that is a Python function, without a wire form (INT-3.4b).
 
     Args:
         evaluate: from the context to true or false; pure.
-        name: what people know it by.
+        name: its name in messages.
     """
 
     evaluate: Callable[[AvailabilityContext], Any]
     name: str
 
     def decide(self, context: AvailabilityContext) -> bool | None:
-        """Return what the function answers, None where it raises or answers nothing that is JSON."""
+        """Return the function's answer, None where it raises or returns no JSON."""
         try:
             return read_answer(self.evaluate(context))
         except Exception:  # noqa: BLE001 - whatever its author's function raises, it decided nothing
@@ -87,12 +87,12 @@ class LocalPredicate:
 
     @property
     def kind(self) -> Literal["fn"]:
-        """What tells it from an expression."""
+        """The kind that distinguishes it from an expression."""
         return "fn"
 
 
 def read_answer(answer: Any) -> bool | None:
-    """Return what a local predicate's answer means: a JSON value by its truth, anything else nothing."""
+    """Return the truth of a local predicate's answer, None where it is not JSON."""
     return truth(answer) if answer is None or isinstance(answer, _JSON) else None
 
 
@@ -101,13 +101,13 @@ _JSON: Final = (bool, int, float, str, list, dict)
 
 @dataclass(frozen=True, slots=True)
 class CompiledPredicate:
-    """An expression as a predicate, looked at and compiled.
+    """A checked and compiled expression as a predicate.
 
     Args:
-        faults: sentences about what is malformed in it.
-        impure: what it reads and must not.
-        actor: the actor's fields that it needs, as the segments of their paths behind ``meta``.
-        computed: the computed values that it needs, by full name.
+        faults: sentences about its malformed parts.
+        impure: the paths that it must not read.
+        actor: the required fields of the actor, as the segments of their paths below ``meta``.
+        computed: the required computed values, by full name.
         reads: every path it reads, sorted.
         evaluate: the compiled expression; with faults or impure reads it raises ``ExpressionError``.
     """
@@ -120,7 +120,7 @@ class CompiledPredicate:
     evaluate: Evaluate
 
     def missing(self, fields: Mapping[str, Any], computed: Mapping[str, Any]) -> list[str]:
-        """Return the paths that it needs and that are absent.
+        """Return the required paths that are absent.
 
         Args:
             fields: as ``actor_fields`` gives them.
@@ -131,7 +131,7 @@ class CompiledPredicate:
 
 
 def read_predicate(expression: Any) -> CompiledPredicate:
-    """Return an expression as a predicate; it may be malformed or impure, and then says so."""
+    """Return an expression as a predicate with its faults and impure reads."""
     faults = tuple(f"{path}: {message}" for path, message in check_expression(expression))
     if faults:
         return CompiledPredicate(faults, (), (), (), (), _undecided(faults[0]))
@@ -154,7 +154,7 @@ def _undecided(message: str) -> Evaluate:
 
 
 def impure_reads(expression: Any) -> list[str]:
-    """Return the paths in a predicate that it must not read, sorted (INT-7.4.2b)."""
+    """Return the paths that a predicate must not read, sorted (INT-7.4.2b)."""
     return sorted(path for path in paths_read(expression) if _is_impure(path))
 
 
@@ -167,7 +167,7 @@ def _is_impure(path: str) -> bool:
 
 
 def needed(expression: Any) -> Iterator[str]:
-    """Yield the paths below ``meta.actor`` and ``computed`` whose absence leaves a predicate undecided (INT-7.4.2e)."""
+    """Yield the actor and computed paths that a predicate requires (INT-7.4.2e)."""
     path = _place(expression)
     if path is not None:
         if path.startswith((ACTOR, "computed.")):
@@ -185,7 +185,7 @@ def needed(expression: Any) -> Iterator[str]:
 
 
 def _place(node: Any) -> str | None:
-    """Return the path that a ``get``, or a member of one by a name that is written there, stands for; else None."""
+    """Return the path of a ``get`` or of a member of one; None for other nodes."""
     kind = kind_of(node)
     if kind == "get":
         path = node["path"]
@@ -201,7 +201,7 @@ def _place(node: Any) -> str | None:
 
 
 def _picked_from(node: Any, name: str) -> Any:
-    """Return what a member of this name comes from, where it was picked by a list that is written there."""
+    """Return the source of a member that is picked by a literal list."""
     if kind_of(node) == "pick" and kind_of(node["keys"]) == "lit":
         keys = node["keys"]["value"]
         if isinstance(keys, list) and name in keys:
@@ -210,7 +210,7 @@ def _picked_from(node: Any, name: str) -> Any:
 
 
 def actor_fields(actor: ActorRef | None) -> FrozenDict:
-    """Return what a predicate may read below ``meta``: the actor, under both of its vocabularies, or nothing."""
+    """Return the fields below ``meta`` that a predicate may read: only the actor."""
     if actor is None:
         return _NOBODY
     return FrozenDict({"actor": freeze({**actor.to_wire(), "id": actor.actor_id, "type": actor.kind})})
@@ -235,7 +235,7 @@ def _is_there(root: Any, segments: Segments) -> bool:
 
 
 def _is_known(computed: Mapping[str, Any], path: str) -> bool:
-    """Tell whether a computed value is there, or one inside of which the path leads."""
+    """Return whether the computed value of a path is present."""
     while path not in computed:
         path = path.rpartition(".")[0]
         if not path:

@@ -1,8 +1,8 @@
-"""compute and apply: from one snapshot to the next, purely.
+"""Compute and apply: pure functions from one snapshot to the next.
 
-``compute`` answers with a value for everything that an intent or a state may contain; it never raises for
-them. It is complete each time: it starts from the base snapshot and runs the whole action, and effects it
-made before are answered from the journal (HC-compute, IC-reentry).
+``compute`` returns a value for every content of an intent or a state and never raises for
+them. Every call is complete: it starts from the base snapshot and runs the whole action, and earlier
+effects are answered from the journal (HC-compute, IC-reentry).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _NOTHING: Final[Journal] = {}
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """What a computation came to.
+    """Result of a computation.
 
     Args:
-        status: ``complete`` and ``halted`` are good ends; ``pending`` waits for the requirements.
-        patches: everything that changed the data, in order, with what effects contributed; empty after an
+        status: ``complete`` and ``halted`` are successful; ``pending`` waits for the requirements.
+        patches: all changes of the data in order, those of effects included; empty after an
             error.
         snapshot: the state that results; after an error its data is the base's.
-        requirements: what a pending computation waits for.
-        error: what went wrong, or None.
+        requirements: the effects that a pending computation waits for.
+        error: the error value, or None.
         answered: ids of the effects that the journal answered, in order.
     """
 
@@ -80,12 +80,12 @@ def compute(
 
 
 def perform(execution: Execution, snapshot: Snapshot, steps: Callable[[], None]) -> Computation:
-    """Take steps of an execution and return what it has come to.
+    """Run steps of an execution and return the computation.
 
     Args:
         execution: the working state.
         snapshot: the base that the execution started from.
-        steps: ``run`` from the start, or what goes on behind an effect.
+        steps: ``run`` from the start, or the continuation after an effect.
     """
     status, error, requirement = "complete", None, None
     try:
@@ -116,10 +116,10 @@ def run(execution: Execution, snapshot: Snapshot, *, first: bool) -> None:
     Args:
         execution: the working state, at its start.
         snapshot: the base.
-        first: whether no effect was made yet; only then are input and availability checked.
+        first: whether no effect result exists yet; only then are input and availability checked.
 
     Raises:
-        StopError: where it ends before the action's own end.
+        StopError: where the execution stops before the end of the action.
     """
     intent = execution.invocation
     action = execution.schema.actions.get(intent.type)
@@ -136,7 +136,7 @@ def run(execution: Execution, snapshot: Snapshot, *, first: bool) -> None:
 
 
 def _admit(execution: Execution, snapshot: Snapshot) -> None:
-    """Check availability and input; the flow does not run where either fails (IC-validate, IC-available)."""
+    """Check availability and input before the flow (IC-validate, IC-available)."""
     intent = execution.invocation
     action = execution.schema.actions[intent.type]
     view = SnapshotView(snapshot.data, execution.computed)
@@ -156,7 +156,7 @@ def _ended(
     error: ErrorValue | None,
     requirement: Requirement | None,
 ) -> Computation:
-    """Make the resulting snapshot; all or nothing, so that an error leaves the base's data (design section
+    """Return the resulting snapshot; an error leaves the base's data (design section
     4).
     """
     requirements = () if requirement is None else (requirement,)
@@ -183,15 +183,15 @@ def _next_meta(program: Program, base: Snapshot, context: ComputeContext) -> Met
 
 
 def availability(program: Program, view: SnapshotView, action: str, actor: ActorRef | None = None) -> bool | None:
-    """Decide whether an action is available in this state to an actor (IC-available, INT-3.4a, INT-7.4.5).
+    """Return whether an action is available in a state (IC-available, INT-3.4a).
 
-    This is where an action is decided that a catalog calls unknown: what is absent counts as null here.
+    An action that a catalog reports as unknown is decided here: absent values count as null (INT-7.4.5).
 
     Args:
         program: the domain.
-        view: data and computed values; the computed ones are made where the view lacks them.
+        view: data and computed values; missing computed values are computed.
         action: the action's name; an unknown one is not available.
-        actor: who acts; None is nobody in particular.
+        actor: the acting actor; None without one.
 
     Returns:
         True or false; None where the predicate cannot be evaluated.
@@ -216,13 +216,13 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
     """Apply patches to a snapshot, all of them or none.
 
     Args:
-        program: whose state spec the patches obey and whose computed values are made again.
+        program: the domain, with the state spec and the computed values.
         snapshot: the state before.
-        patches: the changes, in order. Patches of ``meta`` are passed over: it is the engine's own.
+        patches: the changes, in order. Patches of ``meta``, which belongs to the engine, are ignored.
         context: time and seed of the new snapshot.
 
     Returns:
-        The state after; where a patch does not fit, the state before with the error value.
+        The state after; where a patch is invalid, the state before with the error value.
     """
     data = snapshot.data
     for patch in patches:
@@ -257,12 +257,12 @@ def _unapplied(program: Program, snapshot: Snapshot, error: ErrorValue, context:
 
 
 def genesis(program: Program, context: ComputeContext, data: Mapping[str, Any] | None = None) -> Snapshot:
-    """Return a domain's first snapshot: the defaults of its state, and what is given.
+    """Return a domain's first snapshot: the defaults of its state and given fields.
 
     Args:
         program: the domain.
         context: time and seed of the snapshot.
-        data: top-level fields that start otherwise, or have no default.
+        data: initial values of top-level fields, for other values than the defaults.
 
     Raises:
         RefusedError: ``INVALID_DATA`` for given fields that do not obey the state's spec, and for required

@@ -1,4 +1,4 @@
-"""The order of things that depend on each other, and the circles among them."""
+"""Topological order of dependencies and their cycles."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["circles", "computed_order"]
 
 
 def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Return the circles of a directed graph, each once, as the names along it with the first again at the
+    """Return the cycles of a directed graph, each once, with the first name repeated at the
     end.
 
     Args:
-        edges: for every node the nodes it leads to; names without an entry are no nodes.
+        edges: for every node its successors; names without an entry are ignored.
     """
     found: list[list[str]] = []
     done: set[str] = set()
@@ -40,7 +40,7 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def computed_order(specs: Sequence[ComputedSpec]) -> list[ComputedSpec]:
-    """Return computed values so that each stands behind those it depends on; of a circle, in the given
+    """Return computed values in dependency order; those of a cycle in the given
     order.
     """
     names = {spec.name: spec for spec in specs}

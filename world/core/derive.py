@@ -30,7 +30,7 @@ def recompute(
     """Return the computed values of the data by their full names.
 
     Args:
-        program: whose computed values.
+        program: the domain.
         data: the data they are derived from.
         old_data: data whose computed values are known, or None.
         old_computed: those values; used only where it has all of them.
@@ -69,6 +69,6 @@ def _value(program: Program, spec: ComputedSpec, data: FrozenDict, values: Mappi
 
 
 def _seen(spec: ComputedSpec, data: FrozenDict, values: Mapping[str, Any]) -> FrozenDict:
-    """Return what a Python function may read: exactly what it declares, or values would go stale."""
+    """Return the declared dependencies of a Python function."""
     seen = {root: data[root] for root in spec.roots if root in data}
     return FrozenDict(seen | {name: values[name] for name in spec.inner if name in values})

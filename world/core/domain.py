@@ -1,4 +1,4 @@
-"""Domains: a schema with the functions it names, written in Python or read from portable data.
+"""Domains: a schema with its functions, in Python or as portable data.
 
 ::
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypedDict, TypeVar, Unpack, get_type_hints
 
 from pydantic import BaseModel
 
@@ -46,8 +46,17 @@ __all__ = ["Domain", "load_domain"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class ActionSpec(TypedDict, total=False):
+    """Portable members of an action: availability expression, texts and manifest."""
+
+    available: Any
+    label: str | None
+    description: str | None
+    manifest: Any
+
+
 class Domain:
-    """A domain that computations run: its schema and its Python functions.
+    """A domain: its schema and its Python functions.
 
     Args:
         id: URI or UUID of the domain.
@@ -68,7 +77,7 @@ class Domain:
         state: type[BaseModel] | Mapping[str, Any],
         description: str | None = None,
     ) -> None:
-        """Start a domain; actions and computed values are added to it."""
+        """Create an empty domain."""
         self._portable: dict[str, Any] = {
             "id": id,
             "version": version,
@@ -86,7 +95,7 @@ class Domain:
 
     @property
     def schema(self) -> DomainSchema:
-        """The schema of what was declared so far; ``RefusedError`` ``INVALID_SCHEMA`` names every fault of it."""
+        """The schema; raises ``RefusedError`` ``INVALID_SCHEMA`` with all its faults."""
         if self._schema is None:
             self._schema = load_schema(self._portable)
         return self._schema
@@ -98,8 +107,8 @@ class Domain:
 
         Args:
             name: short (``openCount``) or full (``computed.openCount``).
-            deps: paths and computed values it reads; a function sees these alone. For an expression
-                they may be left out: then they are what it reads.
+            deps: paths and computed values it reads; a function receives only these. For an expression
+                they may be omitted: then they are derived from it.
             expr: the expression; without it the decorated function ``f(data)`` computes the value.
             version: of the function; part of the schema's identity.
 
@@ -134,7 +143,7 @@ class Domain:
         description: str | None = None,
         manifest: Any = None,
     ) -> Callable[[F], F]:
-        """Declare an action by its Python function: ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model
+        """Declare an action by its Python function, ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model
         as type.
 
         Args:
@@ -143,7 +152,7 @@ class Domain:
             available: availability expression; None is always available.
             label: short name for people.
             description: for people; by default the first line of the function's docstring.
-            manifest: what the action does outside of the state, as portable data with templates over the
+            manifest: external effects of the action, as portable data with templates over the
                 input.
 
         Raises:
@@ -152,8 +161,8 @@ class Domain:
         """
         actions = self._portable["actions"]
         self._new(name, actions, "action")
-        _check_declared(name, version=version, available=available, label=label, description=description)
-        _check_declared(name, manifest=manifest)
+        _check_declared(name, {"version": version, "available": available, "label": label, "description": description})
+        _check_declared(name, {"manifest": manifest})
 
         def register(function: F) -> F:
             self._new(name, actions, "action")
@@ -171,13 +180,14 @@ class Domain:
         return register
 
     def available(self, action: str) -> Callable[[F], F]:
-        """Declare a Python function ``f(ctx)`` that tells whether an action is available, as a decorator of it.
+        """Declare a Python predicate ``f(ctx)`` of an action's availability.
 
-        It sees an ``AvailabilityContext`` (data, computed, actor), is pure, and answers true or false. It belongs to
-        this process alone: the portable schema says nothing of it (INT-3.4b), its identity is among ``sources``.
+        It is a decorator. The function receives an ``AvailabilityContext`` (data, computed, actor), is pure, and
+        returns a boolean. It is local to this process: the portable schema does not contain it (INT-3.4b), its identity is
+        among ``sources``.
 
         Args:
-            action: one that was declared before, without an availability expression.
+            action: a declared action without an availability expression.
 
         Raises:
             RefusedError: ``DUPLICATE_NAME`` where the action has a predicate; ``INVALID_ACTION`` where there is no such
@@ -203,11 +213,11 @@ class Domain:
         return register
 
     def local_predicate(self, action: str) -> LocalPredicate | None:
-        """Return the Python function that tells whether an action is available, None where it has none."""
+        """Return the Python predicate of an action's availability, or None."""
         return self._predicates.get(action)
 
     def input_model(self, action: str) -> type[BaseModel] | None:
-        """Return the pydantic model of a Python action's input, None where it has none."""
+        """Return the pydantic model of a Python action's input, or None."""
         return self._actions[action][1] if action in self._actions else None
 
     def flow(
@@ -216,7 +226,7 @@ class Domain:
         flow: Mapping[str, Any],
         *,
         input: type[BaseModel] | Mapping[str, Any] | None = None,  # noqa: A002 - the schema's own word
-        **spec: Any,
+        **spec: Unpack[ActionSpec],
     ) -> None:
         """Declare an action by a declarative flow.
 
@@ -230,7 +240,7 @@ class Domain:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where an argument is not what it should be.
         """
         self._new(name, self._portable["actions"], "action")
-        _check_declared(name, **spec)
+        _check_declared(name, spec)
         given = input_spec(input) if isinstance(input, type) else input
         self._portable["actions"][name] = {
             "flow": flow, **({} if given is None else {"input": given}), **spec,
@@ -250,33 +260,33 @@ class Domain:
         return self._computed[name]
 
     def sources(self) -> dict[str, str | None]:
-        """Return the identity of each function's code, None where its source is not at hand.
+        """Return the identity of each function's code, None without source.
 
-        Names are ``action:<name>``, ``available:<name>`` and ``computed:<name>``. An identity covers everything that
-        the function reaches in its own package, the model of its input included; see ``world.code.identity``.
+        Names are ``action:<name>``, ``available:<name>`` and ``computed:<name>``. An identity covers everything
+        that the function reaches in its own package, the model of its input included; see ``world.code.identity``.
         """
         return {name: None if found is None else found.text for name, found in self._found().items()}
 
     def own_sources(self) -> dict[str, str | None]:
-        """Return the SHA-256 of each function's own source: the identity that older logs recorded."""
+        """Return the SHA-256 of each function's own source, as in older logs."""
         return {name: own_source_hash(function) for name, (function, _) in self._functions().items()}
 
     def changed(self, recorded: Mapping[str, str | None]) -> tuple[str, ...]:
-        """Return the names of the functions whose code is not the recorded one, sorted.
+        """Return the sorted names of functions whose code differs from the record.
 
         Args:
-            recorded: identities as an adoption has them; one of an older log is compared by the rule of then.
+            recorded: identities of an adoption; those of an older log are compared by their own rule.
         """
         is_older = any(one is None or ":" not in one for one in recorded.values())
         return changed_names(recorded, self.sources(), self.own_sources() if is_older else {})
 
     def distributions(self) -> dict[str, str]:
-        """Return the versions, by name, of the distributions that functions reach and no identity covers."""
+        """Return the versions of reached distributions that no identity covers."""
         known = [found.distributions for found in self._found().values() if found is not None]
         return {name: version for one in known for name, version in one.items()}
 
     def _functions(self) -> dict[str, tuple[Callable[..., Any], tuple[type, ...]]]:
-        """Return every function by its name in ``sources``, with the models that belong to it."""
+        """Return every function by its name in ``sources``, with its models."""
         functions: dict[str, tuple[Callable[..., Any], tuple[type, ...]]] = {}
         for name, (function, model) in self._actions.items():
             functions[f"action:{name}"] = function, () if model is None else (model,)
@@ -285,7 +295,7 @@ class Domain:
         return functions
 
     def _found(self) -> dict[str, Identity | None]:
-        """Return the identities of the functions that were declared so far; each is made once."""
+        """Return the identities of all declared functions; each is cached."""
         for name, (function, models) in self._functions().items():
             if name not in self._identities:
                 self._identities[name] = identity_of(function, models=models, without=(Domain,))
@@ -365,11 +375,11 @@ _ACCEPTED: Mapping[str, tuple[tuple[type, ...], str]] = {
     "description": ((str,), "a text or None"),
     "manifest": ((Mapping, list), "portable data (objects, arrays, texts, numbers, booleans) or None"),
 }
-"""What the arguments of an action's declaration take: types, and the words for them."""
+"""Accepted types of an action's arguments, and their names in errors."""
 
 
-def _check_declared(action: str, **given: Any) -> None:
-    """Refuse what an action is declared with where it is no portable data of the right kind."""
+def _check_declared(action: str, given: Mapping[str, Any]) -> None:
+    """Raise for an argument of an action that is not portable data of its type."""
     for name, value in given.items():
         types, words = _ACCEPTED.get(name, ((object,), "portable data"))
         if value is None and name != "version":
@@ -389,7 +399,7 @@ def _check_declared(action: str, **given: Any) -> None:
 
 
 def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | None:
-    """Return the pydantic model that an action's second parameter names, None where it has no second one."""
+    """Return the pydantic model of an action's second parameter, or None."""
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) == 1:
         return None

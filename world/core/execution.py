@@ -1,9 +1,9 @@
-"""One execution of one action: the working state, the effects it meets, and how it stops.
+"""Execution of one action: working state, effects and end.
 
-An execution starts from its base snapshot. An effect that the journal knows is answered from there; the first
-one that it does not know stops the execution as pending (IC-effects, IC-reentry). So an execution is a pure
-function of snapshot, intent, context and journal. One that stopped in a Python generator may be kept and go on
-from where it stopped (``world.core.flows.suspended_execution``).
+An execution starts from its base snapshot. An effect with a result in the journal is answered from there; the first
+one without a result stops the execution as pending (IC-effects, IC-reentry). So an execution is a pure
+function of snapshot, intent, context and journal. One that stopped in a Python generator may be kept and
+resumed (``world.core.flows.suspended_execution``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from world.core.derive import recompute
-from world.core.expressions.scope import Scope
+from world.core.expressions.scope import EvaluationContext, Scope
 from world.core.validate import check_patch
 from world.core.values import ExpressionError
 from world.errors import RefusedError
@@ -42,22 +42,22 @@ __all__ = [
 ]
 
 MAX_EFFECTS: Final = 1_000
-"""Effects that one execution may make."""
+"""Maximum number of effects of one execution."""
 
 MAX_PATCHES: Final = 100_000
-"""Patches that one execution may make."""
+"""Maximum number of patches of one execution."""
 
 MAX_FLOW_DEPTH: Final = 64
-"""Flow nodes inside each other, through calls too."""
+"""Maximum depth of nested flow nodes, calls included."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeContext:
-    """What a computation may know of the outside, frozen per job and recorded (HC-context).
+    """External input of a computation, frozen per job and recorded (HC-context).
 
     Args:
         now: ms since 1970-01-01 UTC.
-        random_seed: seeds ids and random numbers; the intentId where nobody decides otherwise.
+        random_seed: seed of ids and random numbers; the intentId by default.
     """
 
     now: int
@@ -66,13 +66,13 @@ class ComputeContext:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What is to be computed (IC-nostate: an intent carries its input and nothing of the state).
+    """Intent of a computation, with its input and no state (IC-nostate).
 
     Args:
         type: the action's name.
         input: JSON; None is absent.
         intent_id: names the attempt; the same at every re-entry.
-        actor: who acts, as the intent's origin says; only availability depends on it. None is nobody in particular.
+        actor: the actor of the intent's origin; only availability depends on it. None without one.
     """
 
     type: str
@@ -83,12 +83,12 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class EffectAnswer:
-    """What an effect gave back, as the journal holds it (HC-handlers, HC-journal).
+    """Result of an effect in the journal (HC-handlers, HC-journal).
 
     Args:
         value: sent into a Python action; JSON.
         patches: applied where a declarative flow made the effect.
-        error: set when the effect failed; the rest does not count then.
+        error: the error value of a failed effect; then the other members do not count.
     """
 
     value: Any = None
@@ -105,7 +105,7 @@ class EffectAnswer:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> EffectAnswer:
-        """Read a result; raises ``RefusedError`` as ``Patch.from_wire`` and ``ErrorValue.from_wire`` do."""
+        """Read a result; raises like ``Patch.from_wire`` and ``ErrorValue.from_wire``."""
         error = wire.get("error")
         return cls(
             freeze(wire.get("value")),
@@ -115,7 +115,7 @@ class EffectAnswer:
 
 
 class Program(Protocol):
-    """A schema with the functions that it names."""
+    """A schema with its functions."""
 
     @property
     def schema(self) -> DomainSchema:
@@ -123,7 +123,7 @@ class Program(Protocol):
         ...
 
     def run_action(self, execution: Execution) -> None:
-        """Run the Python function of the execution's action; it ends as a flow does."""
+        """Run the Python function of the execution's action."""
         ...
 
     def computed_function(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -131,12 +131,12 @@ class Program(Protocol):
         ...
 
     def local_predicate(self, action: str) -> LocalPredicate | None:
-        """Return the Python function that tells whether an action is available, None where it has none."""
+        """Return the Python predicate of an action's availability, or None."""
         ...
 
 
 class StopError(Exception):
-    """The end of an execution before its action's own end."""
+    """Raised to end an execution before the end of its action."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Suspended:
 
     Args:
         generator: the action.
-        asked: the effect.
+        asked: the effect that it waits for.
         at: the action's place.
     """
 
@@ -167,7 +167,7 @@ class Suspended:
 
 
 class _LiveComputed(Mapping[str, Any]):
-    """The computed values of the working data, made when they are first read after a change."""
+    """Lazy computed values of the working data."""
 
     __slots__ = ("_execution",)
 
@@ -185,7 +185,7 @@ class _LiveComputed(Mapping[str, Any]):
 
 
 class Execution:
-    """The working state of one execution; ``compute`` makes it, flows and Python actions drive it."""
+    """The working state of one execution, driven by flows and Python actions."""
 
     __slots__ = (
         "_computed", "_computed_for", "action_id", "answered", "asked", "asked_before", "context", "data", "depth",
@@ -200,7 +200,7 @@ class Execution:
         context: ComputeContext,
         journal: Mapping[str, EffectAnswer],
     ) -> None:
-        """Start from a base snapshot; see ``compute`` for the arguments."""
+        """Create the state of a base snapshot; arguments as in ``compute``."""
         self.program = program
         self.schema = program.schema
         self.invocation = invocation
@@ -223,10 +223,7 @@ class Execution:
             input=invocation.input,
             system=_SystemOnDemand(snapshot),
             meta=snapshot.meta.to_wire(),
-            intent_id=invocation.intent_id,
-            action_id=invocation.type,
-            now=context.now,
-            seed=context.random_seed,
+            context=EvaluationContext(invocation.intent_id, invocation.type, context.now, context.random_seed),
         )
 
     @property
@@ -265,7 +262,7 @@ class Execution:
         Args:
             name: the effect's type.
             params: its arguments, JSON.
-            at: the node that makes it; with the arguments it names the effect (IC-reqid).
+            at: the node that makes it; node and arguments identify the effect (IC-reqid).
 
         Raises:
             StopError: as pending where the journal has no result; as an error past ``MAX_EFFECTS`` or for
@@ -284,7 +281,7 @@ class Execution:
         return self.journal[key]
 
     def _key_of(self, name: str, params: Any, at: str) -> str:
-        """Return the id of the next effect; where the run before asked for the same, its id is known."""
+        """Return the id of the next effect, cached from the previous run."""
         number, asked = len(self.asked), (name, at, canonical_bytes(params))
         if number < len(self.asked_before) and self.asked_before[number][0] == asked:
             key = self.asked_before[number][1]
@@ -294,7 +291,7 @@ class Execution:
         return key
 
     def evaluate(self, expression: Callable[[Scope], Any], at: str) -> Any:
-        """Return an expression's value in the working state; ends the execution where it has none."""
+        """Return the value of an expression; ends the execution on an error."""
         try:
             return expression(self.scope)
         except ExpressionError as error:
@@ -303,13 +300,13 @@ class Execution:
     def fail(self, code: str, message: str, at: str, context: Mapping[str, Any] | None = None) -> NoReturn:
         """End the execution with an error value; always raises ``StopError``."""
         if not message.isascii():
-            # Half of a surrogate pair could not be recorded.
+            # A lone surrogate cannot be recorded.
             message = message.encode("utf-8", "replace").decode()
         raise StopError("error", error=ErrorValue(code, message, self.action_id, at, self.context.now, context))
 
 
 class _SystemOnDemand(Mapping[str, Any]):
-    """The system part of a snapshot, brought to its wire form only when an expression reads it."""
+    """Lazy wire form of the system part of a snapshot."""
 
     __slots__ = ("_snapshot",)
 

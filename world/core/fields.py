@@ -1,12 +1,12 @@
-"""Field specs: which JSON values a state field or an input may hold.
+"""Field specs: the allowed JSON values of state fields and inputs.
 
 ``{"type": "string" | "number" | "boolean" | "null" | "object" | "array" | "any" | {"enum": [...]},
 "required": bool, "default": ..., "fields": {...}, "items": {...}, "description": "...", "secret": bool}``. An object
 without ``fields`` is free, an array without ``items`` holds anything (and no path leads into it). A secret field is a
 text with a reference to a secret (``world.model.secret_references``); its value is not shown in faults.
 
-In the state null may stand anywhere, as absent and null are one value to expressions; in an input null may
-stand where a field is not required. Source: IC-validate, HC-snapshot; the flow vectors.
+In the state null is allowed anywhere, as absent and null are one value to expressions; in an input null is
+allowed where a field is not required. Source: IC-validate, HC-snapshot; the flow vectors.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 TYPES: Final = frozenset({"string", "number", "boolean", "null", "object", "array", "any"})
 MAX_FIELD_DEPTH: Final = 50
-"""Levels of nested field specs."""
+"""Maximum depth of nested field specs."""
 
 _KEYS: Final = frozenset({"type", "required", "default", "fields", "items", "description", "secret"})
-_SHARED: Final = 32  # elements from which on it pays to look for those that were checked before
+_SHARED: Final = 32  # minimum number of elements for which a lookup of earlier checks pays off
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ ANY: Final = FieldSpec("any")
 
 
 def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int = 0) -> FieldSpec:
-    """Read a field spec; every fault is added to ``faults`` as path and sentence, and its part counts as
+    """Read a field spec and add its faults to ``faults``; a faulty part counts as
     anything.
 
     Args:
@@ -150,7 +150,7 @@ def _check_shape(spec: FieldSpec, where: str, faults: list[tuple[str, str]]) -> 
 
 
 def field_at(spec: FieldSpec, segments: Segments, *, into_free_arrays: bool = True) -> FieldSpec | None:
-    """Return the spec of what stands at a path below a field, None where the spec knows no such place.
+    """Return the spec at a path below a field, None for an unknown place.
 
     Args:
         spec: where the path starts.
@@ -181,7 +181,7 @@ def check_value(
         spec: what is allowed.
         value: JSON.
         state: true for the state, where null may stand anywhere; false for an input.
-        before: what stood at this place and obeyed the spec; elements shared with it are not checked again.
+        before: the earlier valid value of this place; elements shared with it are not checked again.
         path: how faults name the value's place; a dot or bracket leads to inner ones.
     """
     if spec.secret:
@@ -203,7 +203,7 @@ def check_value(
 
 
 def secret_literals(spec: FieldSpec, value: Any, path: str = "input") -> Iterator[str]:
-    """Yield the path of each literal in a secret field of a value, which need not obey the spec otherwise."""
+    """Yield the path of each literal in a secret field of a value."""
     if not spec.holds_secrets:
         return
     if spec.secret:

@@ -1,8 +1,8 @@
-"""Field specs of pydantic models: how Python types become a portable schema.
+"""Field specs of pydantic models.
 
-The way leads over the model's own JSON Schema, so whatever pydantic can describe is understood: nested
+They are derived from the model's own JSON Schema, so everything that pydantic can describe is supported: nested
 models, lists, ``Literal`` and ``Enum``, optional fields, aliases, dates as text. Constraints that a field
-spec cannot say (lengths, patterns) are checked by the model itself when an action receives its input.
+spec cannot express (lengths, patterns) are checked by the model itself when an action receives its input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def input_spec(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def state_spec(model: type[BaseModel]) -> dict[str, Any]:
-    """Return ``{"fields": ...}`` of a state model, with the defaults that its fields declare.
+    """Return ``{"fields": ...}`` of a state model with its defaults.
 
     Raises:
         RefusedError: ``UNSUPPORTED_TYPE`` for a model that has no JSON Schema, or a default that is no JSON.
@@ -84,7 +84,7 @@ def _members(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[s
 
 
 def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
-    """Return the spec of a JSON Schema; what a field spec cannot say counts as anything.
+    """Return the spec of a JSON Schema; unsupported parts accept any value.
 
     Raises:
         RefusedError: ``UNSUPPORTED_TYPE`` for a secret that is no text.
@@ -98,7 +98,7 @@ def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str,
         return {**told, "secret": True}
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        # A model inside of itself has no finite spec; from its second level on it counts as anything.
+        # A recursive model has no finite spec; from its second level on it accepts any value.
         return {"type": "any"} if name in above else _spec(named[name], named, (*above, name))
     if "enum" in schema or "const" in schema:
         return {"type": {"enum": list(schema.get("enum", [schema.get("const")]))}}

@@ -1,4 +1,4 @@
-"""All faults of a portable schema, found in one go; the rules are listed in ``world.core.schema``."""
+"""Checks of a portable schema; ``world.core.schema`` lists the rules."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class _ExpressionReader:
             )
 
     def _is_source(self, path: str) -> bool:
-        """Tell whether a path names a computed value or a place of the state."""
+        """Return whether a path names a computed value or a place of the state."""
         if path.startswith("computed."):
             return any(_leads_to(name, path) for name in self.computed)
         return field_at(self.state, parse_path(path)) is not None
@@ -203,7 +203,7 @@ class _ExpressionReader:
         yield from reader.calls
 
     def _available(self, expression: Any, path: str) -> None:
-        """Check a predicate: it is asked before there is any input, and knows no time (INT-7.4.2b)."""
+        """Check a predicate, which reads neither input nor time (INT-7.4.2b)."""
         self._expression(expression, path, lambda read: self.reads(read, ANY))
         if not check_expression(expression, path):
             for read in impure_reads(expression):
@@ -229,7 +229,7 @@ class _ExpressionReader:
                     self.add("V-003", path, f"There is nothing to read at {read!r}.")
 
     def reads(self, path: str, given: FieldSpec) -> bool:
-        """Tell whether there is something at a path for an expression of an action; ``given`` is the input's spec."""
+        """Return whether an action's expression may read a path."""
         root, _, rest = path.partition(".")
         if root == "input":
             return field_at(given, parse_path(rest)) is not None
@@ -243,5 +243,5 @@ class _ExpressionReader:
 
 
 def _leads_to(outer: str, path: str) -> bool:
-    """Tell whether a path is another one or lies below it."""
+    """Return whether a path equals another one or is below it."""
     return path == outer or path.startswith(f"{outer}.")

@@ -1,4 +1,4 @@
-"""Actions written in Python: functions and generators over a frozen view of the state.
+"""Actions in Python: functions and generators over a frozen state.
 
 A function returns patches. A generator yields effects and receives their results::
 
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EffectCall:
-    """An effect that a generator asks for.
+    """An effect that a generator requests.
 
     Args:
         type: the effect's name.
@@ -65,10 +65,10 @@ def effect(type: str, /, **args: Any) -> EffectCall:  # noqa: A002 - the specifi
 
 
 class EffectFailedError(Exception):
-    """Raised into a generator where the effect it waits for failed.
+    """Raised in a generator when its effect failed.
 
     Args:
-        error: what the handler or the host said.
+        error: the error value of the handler or the host.
     """
 
     def __init__(self, error: ErrorValue) -> None:
@@ -79,7 +79,7 @@ class EffectFailedError(Exception):
 
 
 class ActionFailedError(Exception):
-    """A failure that an action declares; its code is the error value's code."""
+    """Raised by an action that fails; its code is the error value's code."""
 
     def __init__(self, code: str, message: str, context: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -109,14 +109,14 @@ class ComputedView(Mapping[str, Any]):
 
 
 class ActionContext:
-    """All that an action may know besides its input; the same in every run of the same attempt
+    """Context of an action; equal in every run of an attempt
     (HC-context).
     """
 
     __slots__ = ("_execution", "_randoms")
 
     def __init__(self, execution: Execution) -> None:
-        """Look into an execution; the engine makes contexts."""
+        """Create the context of an execution."""
         self._execution = execution
         self._randoms = 0
 
@@ -132,7 +132,7 @@ class ActionContext:
 
     @property
     def now(self) -> int:
-        """The computation's time, ms since 1970-01-01 UTC; it does not pass while the action runs."""
+        """The computation's frozen time, ms since 1970-01-01 UTC."""
         return self._execution.context.now
 
     @property
@@ -158,7 +158,7 @@ class ActionContext:
             **context: JSON facts that are the same in every run.
 
         Raises:
-            ActionFailedError: always; the engine takes it.
+            ActionFailedError: always; the engine catches it.
         """
         raise ActionFailedError(code, message, freeze(context) if context else None)
 
@@ -166,7 +166,7 @@ class ActionContext:
 Action = Callable[..., Any]
 
 ActionSteps = Generator[EffectCall | Patch | list[Patch], Any, list[Patch] | None]
-"""What a generator action returns to its caller: it yields effects and patches, and ends with patches."""
+"""Generator of an action: yields effects and patches, and returns patches."""
 
 
 def run_python(execution: Execution, function: Action, model: type[BaseModel] | None) -> None:
@@ -192,7 +192,7 @@ def run_python(execution: Execution, function: Action, model: type[BaseModel] | 
 
 
 def resume_python(execution: Execution, suspended: Suspended) -> None:
-    """Go on with a Python action whose effect the execution's journal knows by now.
+    """Resume a Python action whose effect has a result in the journal.
 
     Raises:
         StopError: as ``run_python``.
@@ -218,14 +218,14 @@ def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
 
 
 class _Guard:
-    """Turns what an author's code raises into error values; only the engine's own ``StopError`` goes through."""
+    """Converts exceptions of foreign code into error values, except ``StopError``."""
 
     def __init__(self, execution: Execution, at: str) -> None:
         self.execution = execution
         self.at = at
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Enter the context."""
 
     def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
         if raised is None or isinstance(raised, StopError) or not isinstance(raised, Exception):
@@ -241,7 +241,7 @@ class _Guard:
 
 
 def _drive(execution: Execution, generator: Generator[Any, Any, Any], step: Callable[[], Any], at: str) -> Any:
-    """Run a generator to its end, answering its effects, and return what it returns."""
+    """Run a generator to its end with the results of its effects; return its result."""
     asked: Any = None
     try:
         while True:
@@ -262,7 +262,7 @@ def _answer(execution: Execution, generator: Generator[Any, Any, Any], asked: An
     if not isinstance(asked, EffectCall):
         _apply_all(execution, asked, at)
         return generator.__next__
-    # Effects of one action are told apart by their number: the same call twice is two effects.
+    # Effects of one action are identified by their number: the same call twice is two effects.
     result = execution.effect(asked.type, asked.args, f"{at}[{len(execution.answered)}]")
     if result.error is not None:
         failed = EffectFailedError(result.error)
@@ -271,7 +271,7 @@ def _answer(execution: Execution, generator: Generator[Any, Any, Any], asked: An
 
 
 def _close(generator: Generator[Any, Any, Any]) -> None:
-    """Let an author's cleanup run; what it raises changes nothing."""
+    """Close a generator; exceptions of its cleanup are ignored."""
     try:
         generator.close()
     except Exception:  # noqa: BLE001 - the end is decided; what an author's cleanup raises changes nothing

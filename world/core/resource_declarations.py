@@ -1,8 +1,8 @@
-"""What an action declares that it touches outside of the state: templates over its input and the state (KM-2.2).
+"""External resources that an action declares, as templates (KM-2.2).
 
 An action's ``manifest`` is a list of items ``{"predicate", "resource", "to"?, "confidence"?, "each"?}``. ``resource``
 (and ``to``) is a text with places such as ``FILE:/docs/{input.name}``, or an expression; a place is a path as ``get``
-reads it, and ``{{`` and ``}}`` stand for braces. With ``each``, an expression that gives an array, the item is
+reads it, and ``{{`` and ``}}`` are literal braces. With ``each``, an expression that gives an array, the item is
 repeated for every element, which is read as ``$item``; null has no elements. What comes out is the scope of an intent
 manifest; whether its resources are well formed is seen when it is read (``world.klis.manifest``).
 """
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from world.core.expressions.expression import Evaluate, compile_expression
-from world.core.expressions.scope import Scope
+from world.core.expressions.scope import EvaluationContext, Scope
 from world.core.values import ExpressionError
 from world.errors import RefusedError
 from world.klis.predicate import Predicate
@@ -61,12 +61,12 @@ def _pieces(template: str) -> Iterator[tuple[str, str | None]]:
 
 
 def manifest_faults(manifest: Any, path: str, expression: Callable[[Any, str], None]) -> Iterator[tuple[str, str]]:
-    """Yield path and message of everything wrong with an action's manifest.
+    """Yield path and message of every fault of an action's manifest.
 
     Args:
         manifest: what the schema holds.
-        path: where it stands.
-        expression: checks an expression that stands at a path, and reports for itself.
+        path: its path.
+        expression: checks and reports an expression at a path.
     """
     if not isinstance(manifest, Sequence) or isinstance(manifest, str):
         yield path, "manifest is a list of {predicate, resource, to, confidence, each}."
@@ -109,7 +109,7 @@ def _text_faults(
 
 
 def compile_manifest(manifest: Sequence[Mapping[str, Any]]) -> tuple[ItemSpec, ...]:
-    """Return an action's manifest ready to be evaluated; it has no faults."""
+    """Return the compiled manifest of an action without faults."""
     return tuple(
         ItemSpec(
             fixed={key: item[key] for key in ("predicate", "confidence") if key in item},
@@ -143,7 +143,7 @@ def _fill(template: str, pieces: Sequence[str | Evaluate], scope: Scope) -> str:
 
 
 def declared_scope(items: Sequence[ItemSpec], *, action: str, given: Any, view: SnapshotView) -> list[dict[str, Any]]:
-    """Return what an action touches with an input in a state, as the ``scope`` of an intent manifest.
+    """Return the ``scope`` of an intent manifest for an input in a state.
 
     Args:
         items: the compiled manifest.
@@ -154,7 +154,7 @@ def declared_scope(items: Sequence[ItemSpec], *, action: str, given: Any, view: 
     Raises:
         RefusedError: ``INVALID_MANIFEST`` where a place has nothing to be filled with, or something is no text.
     """
-    scope = Scope(view.data, computed=view.computed, input=given, action_id=action)
+    scope = Scope(view.data, computed=view.computed, input=given, context=EvaluationContext(action_id=action))
     try:
         return [told for item in items for told in _told(item, scope)]
     except ExpressionError as error:

@@ -1,4 +1,4 @@
-"""Domain schemas: portable JSON in, everything compiled once.
+"""Domain schemas: loading and compilation of portable JSON.
 
 ``load_schema`` refuses a schema with all its faults at once, each with its code and path:
 
@@ -62,7 +62,7 @@ class SchemaFault:
 
 @dataclass(frozen=True, slots=True)
 class PythonRef:
-    """The identity of a Python function in a schema: its name and its explicit version, never its code."""
+    """Identity of a Python function in a schema: its name and explicit version."""
 
     name: str
     version: str
@@ -102,7 +102,7 @@ class ActionSpec:
         is_available: its compiled form.
         flow: the compiled flow, or None for a Python action.
         python: the function's identity, or None.
-        touches: what it declares to touch outside of the state, compiled; empty where it declares nothing.
+        touches: its declared external resources, compiled; empty without any.
         spec: the portable form with label, description and manifest.
     """
 
@@ -140,7 +140,7 @@ class DomainSchema:
     _places: dict[str, FieldSpec | None] = field(default_factory=dict, repr=False, compare=False)
 
     def place(self, path: str) -> FieldSpec | None:
-        """Return the spec of what a patch path names, None where the state has no such place."""
+        """Return the spec at a patch path, None for an unknown place."""
         known = self._places.get(path, _UNKNOWN)
         if known is not _UNKNOWN:
             return known
@@ -156,12 +156,12 @@ class DomainSchema:
         return field_at(self.state, segments, into_free_arrays=False)
 
 
-_UNKNOWN: Final = FieldSpec("any")  # told apart from every spec by identity
-_MAX_PLACES: Final = 10_000  # remembered patch paths; they hold indexes and so never end
+_UNKNOWN: Final = FieldSpec("any")  # distinguished from every spec by identity
+_MAX_PLACES: Final = 10_000  # number of cached patch paths, which contain indexes and are unbounded
 
 
 def load_schema(portable: Any) -> DomainSchema:
-    """Read a schema, or refuse it with every fault.
+    """Load a schema; raise with all its faults.
 
     Args:
         portable: the schema as JSON: id, version, state, computed, actions; types, meta and hash may be
@@ -187,9 +187,9 @@ def load_schema(portable: Any) -> DomainSchema:
 
 
 def unchecked_schema(portable: Any) -> DomainSchema:
-    """Compile a schema without looking for faults; faulty nodes become error values when they are reached.
+    """Compile a schema without checks; faulty nodes evaluate to error values.
 
-    For schemas that ``load_schema`` accepted before, and for tests of what happens to those it never saw.
+    For schemas that ``load_schema`` accepted before, and for tests of unchecked ones.
     """
     frozen = freeze(portable)
     own_hash = schema_hash(frozen)

@@ -1,8 +1,8 @@
-"""How large a state may grow by one patch.
+"""Limits of the growth of a state by one patch.
 
-A frozen tree shares its nodes, so a few patches could make a tree whose text is larger than any disk: each
+A frozen tree shares its nodes, so a few patches could make a tree with an unbounded text: each
 one that puts a value into itself twice doubles it. Nesting adds up over many intents, too. Both are bounded
-here, where a value enters the state; what the place held before is not counted again. Source: HC-flow
+here, where a value enters the state; the previous value of the place is not counted again. Source: HC-flow
 (everything ends).
 """
 
@@ -15,18 +15,18 @@ from world.model.immutable_json import FrozenDict, FrozenList
 __all__ = ["MAX_NEW_NODES", "MAX_STATE_DEPTH", "growth_fault"]
 
 MAX_STATE_DEPTH: Final = 128
-"""Levels of nesting in a state; well below what the serializers can read."""
+"""Maximum depth of a state, below the limits of the serializers."""
 
 MAX_NEW_NODES: Final = 1_000_000
-"""Values, and kilobytes of text, that one patch may bring into a state."""
+"""Maximum number of values, and kilobytes of text, that one patch may add."""
 
 
 def growth_fault(value: Any, before: Any, depth: int) -> str | None:
-    """Return why a value is too large for its place, None where it is not.
+    """Return the reason why a value is too large, None where it is not.
 
     Args:
         value: frozen, about to be put there.
-        before: what stands there now; its members, put there again, are not counted.
+        before: the current value; its members are not counted again.
         depth: levels above the place.
     """
     if value is before or not isinstance(value, (FrozenDict, FrozenList)):
@@ -46,7 +46,7 @@ def growth_fault(value: Any, before: Any, depth: int) -> str | None:
 
 
 def _new_members(value: FrozenDict | FrozenList, before: Any) -> list[Any]:
-    """Return the members that did not stand here before; all of them where one stands here twice."""
+    """Return the new members, or all of them where one is repeated."""
     members = _members(value)
     if isinstance(before, (FrozenDict, FrozenList)) and len(set(map(id, members))) == len(members):
         known = set(map(id, _members(before)))  # they live as long as ``before`` does, so their ids are theirs

@@ -1,4 +1,4 @@
-"""Is this input, is this patch what the schema allows? Faults are answers here, never exceptions.
+"""Validation of inputs and patches; faults are returned, never raised.
 
 Source: IC-validate, HC-flow; design section 4 (enums and nested fields are checked, in inputs as in the
     state).
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["MAX_FAULTS", "PatchFault", "check_input", "check_patch"]
 
 MAX_FAULTS: Final = 20
-"""Faults that one error value names; looking for more than a person reads costs time only."""
+"""Maximum number of faults in one error value."""
 
 
 class PatchFault(NamedTuple):
-    """Why a patch is not allowed."""
+    """Fault of a patch."""
 
     code: str
     message: str
@@ -44,13 +44,13 @@ def check_input(spec: FieldSpec | None, value: Any) -> list[InvalidValue]:
 
 
 def check_patch(schema: DomainSchema, data: FrozenDict, patch: Patch) -> PatchFault | None:
-    """Return why a patch does not fit the state's spec, None where it does; only what it touches is looked
+    """Return the fault of a patch against the state's spec, or None; checks only changed
     at.
 
     Args:
-        schema: whose state spec counts.
+        schema: the schema with the state spec.
         data: the data before the patch, which obeys the spec.
-        patch: what is to be changed.
+        patch: the change.
     """
     if len(parse_path(patch.path)) > MAX_STATE_DEPTH:
         return PatchFault("LIMIT_EXCEEDED", f"A path leads through at most {MAX_STATE_DEPTH} levels.")

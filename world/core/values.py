@@ -1,11 +1,11 @@
-"""How expressions see values: coercion, equality and the text of numbers.
+"""Values of expressions: coercion, equality and number formatting.
 
 Expressions are portable, so their values behave as ECMAScript's do: numbers are doubles, absent and null
 are one value, strings are counted in UTF-16 code units. Python's integers are kept wherever they are
 exactly the double they stand for, and every result is brought to that form by ``tidy``.
 
-Two arrays or objects are equal when both stand in the state or the input and have the same content. What an
-expression has just built equals only itself. So an answer never depends on which nodes happen to be shared
+Two arrays or objects are equal when both are part of the state or the input and have equal content. A value that
+an expression has built equals only itself. So a result never depends on which nodes happen to be shared
 in memory, and is the same for a state that was computed and one that was read from a log.
 
 Source: design section 4 (one expression evaluator); the expression vectors.
@@ -46,7 +46,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class ExpressionError(Exception):
-    """An expression that cannot be evaluated; it ends as an error value, never outside of the core.
+    """Raised for an expression without a value; becomes an error value of the core.
 
     Args:
         code: the error value's code.
@@ -60,20 +60,20 @@ class ExpressionError(Exception):
 
 
 def kind_of(node: Any) -> str | None:
-    """Return what kind of node an expression's or flow's JSON says it is, None where it says nothing."""
+    """Return the node kind of an expression or flow, or None."""
     kind = node.get("kind") if isinstance(node, Mapping) else None
     return kind if isinstance(kind, str) else None
 
 
 def tidy(value: float) -> Number:
-    """Return a double as the integer it is exactly, if it is one; negative zero stays a double."""
+    """Return a double as integer if exact; negative zero stays a double."""
     if value.is_integer() and -_SAFE <= value <= _SAFE and (value or math.copysign(1.0, value) > 0):
         return int(value)
     return value
 
 
 def number(value: Any) -> Number:
-    """Return the number a value counts as: text by its leading number, true as 1, everything else as 0."""
+    """Return the number of a value: a leading number of a string, true as 1, else 0."""
     kind = type(value)
     if kind is int:
         return value if -_SAFE <= value <= _SAFE else float(value)
@@ -93,7 +93,7 @@ def _leading_number(value: str) -> Number:
 
 
 def truth(value: Any) -> bool:
-    """Tell whether a value counts as true: null, false, zero and the empty text do not; NaN does."""
+    """Return the truth of a value: null, false, zero and the empty string are false."""
     if value is True or value is False:
         return value
     if value is None:
@@ -149,7 +149,7 @@ def _placed(digits: str, power: int) -> str:
 
 
 def join_surrogates(value: str) -> str:
-    """Return a text in which halves of a pair that met are one character again."""
+    """Return a text with adjacent surrogates joined to one character."""
     if value.isascii() or not _SURROGATE.search(value):
         return value
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -161,10 +161,10 @@ def as_array(value: Any) -> list[Any]:
 
 
 def strict_equal(left: Any, right: Any) -> bool:
-    """Tell whether two values are the same without any coercion; NaN is not.
+    """Return whether two values are equal without coercion; NaN is not.
 
-    Arrays and objects are the same when they are one, or when both are of the state or the input and equal
-    in content.
+    Arrays and objects are equal when they are one object, or when both are part of the state or the input and have
+    equal content.
     """
     one, other = type(left), type(right)
     if one is other:
@@ -177,7 +177,7 @@ def strict_equal(left: Any, right: Any) -> bool:
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Tell whether two values are the same, NaN with NaN too (ECMA-262, SameValueZero)."""
+    """Return whether two values are equal, NaN included (ECMA-262, SameValueZero)."""
     return strict_equal(left, right) or (left != left and right != right)
 
 

@@ -2,7 +2,7 @@
 
 Each command is one unit of work on the log: time passes first, then it is refused as a whole or recorded as a whole.
 How a manifest was authenticated is recorded with the verdict: by its signature, or by the caller where the realm's
-settings let it (``world.klis.authentication``).
+settings let it (``world.klis.identity.authentication``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any, Final, TypeVar
 from world.errors import RefusedError
 from world.events.clock_events import ClockConfirmed
 from world.events.lease_events import LeaseRenewed, VerdictGiven
-from world.klis.authentication import run_fault, why_signature
+from world.klis.identity.authentication import run_fault, why_signature
+from world.klis.identity.signature import key_id, verify
+from world.klis.lease_manager import RequestOptions
 from world.klis.manifest import Manifest, manifest_document, read_manifest
 from world.klis.session import Rank
-from world.klis.signature import key_id, verify
 from world.model.id_alphabet import check_new_id
 from world.pipeline.clock_confirmation import confirm_clock
 from world.pipeline.klis_settings_in_force import configure_klis, know_types
@@ -107,10 +108,7 @@ class LeaseCommands:
                 asked,
                 work.klis_now,
                 channel=authenticate(work, asked, by=by, require_signature=require_signature, run_id=run_id),
-                ttl_ms=ttl_ms,
-                queue=queue,
-                wait_ms=wait_ms,
-                request_id=request_id,
+                options=RequestOptions(ttl_ms=ttl_ms, queue=queue, wait_ms=wait_ms, request_id=request_id),
             )
 
         return self._do(command)

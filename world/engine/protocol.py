@@ -23,7 +23,7 @@ from world.errors import RefusedError
 from world.events.base import Event
 from world.events.realm_events import WorldSealed
 from world.klis.ledger_codec import ledger_to_wire
-from world.klis.resources.resource import STANDARD, ResourceTypes
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.model.canonical_json import canonical_text

@@ -1,4 +1,4 @@
-"""The conflict engine: what stands in the way of a request, by the compatibility matrix (KLIS-2, KLIS-5, KLIS-7)."""
+"""Conflicts of a request by the compatibility matrix (KLIS-2, KLIS-5, KLIS-7)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from world.klis.session import Lease, Session
 
 if TYPE_CHECKING:
     from world.klis.conflict_index import Holders
-    from world.klis.ledger import Ledger, Request
+    from world.klis.ledger import Ledger
+    from world.klis.session import Request
 
-__all__ = ["Conflict", "clash", "find_conflicts"]
+__all__ = ["Conflict", "clash", "deletion_lease", "find_conflicts", "terminal_triple"]
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One thing in the way of one intent (KP-5b).
+    """One conflict of one intent (KP-5b).
 
     Args:
-        intent: index of the intent among the triples that are asked for.
-        holder: id of the agent that stands in the way.
+        intent: index of the intent among the requested triples.
+        holder: id of the conflicting agent.
         session: id of its session.
-        predicate: what it holds or, in the queue, wants.
-        resource: on what.
-        lease_id: the lease; None where an older request in the queue is in the way.
-        request_id: the request in the queue; None where a lease is in the way.
+        predicate: the predicate that it holds or, in the queue, requests.
+        resource: the resource.
+        lease_id: the conflicting lease; None for a request in the queue.
+        request_id: the conflicting older request in the queue; None for a lease.
     """
 
     intent: int
@@ -60,7 +61,7 @@ class Conflict:
 
 
 def clash(held: Triple, requested: Triple) -> bool:
-    """Tell whether two triples of different sessions exclude each other: predicates that do, on places that overlap."""
+    """Return whether two triples of different sessions conflict."""
     if compatible(held.predicate, requested.predicate):
         return False
     one, other = held.resource, requested.resource
@@ -74,22 +75,22 @@ def clash(held: Triple, requested: Triple) -> bool:
 def find_conflicts(
     ledger: Ledger, session: Session, triples: Sequence[Triple], *, limit: int
 ) -> tuple[tuple[Conflict, ...], bool]:
-    """Spell out what is in the way of a request: by intent, then the oldest holders first, then by resource.
+    """Return the conflicts of a request by intent, age of the holder, and resource.
 
     Args:
-        ledger: what stands.
-        session: who asks; what it holds itself is never in its way.
-        triples: what it asks for.
-        limit: how many to spell out.
+        ledger: the leases and the queue.
+        session: the requesting session; its own leases never conflict.
+        triples: the requested triples.
+        limit: maximum number of conflicts.
 
     Returns:
-        The conflicts, and whether there are more. Equal ledgers give equal answers, however they came about.
+        The conflicts, and whether there are more. Equal ledgers give equal results.
     """
     at = (ledger.held, ledger.held.changes, ledger.queued.changes, limit)
-    told = session.told
-    if told is None or told[0] is not triples or told[1] != at:
-        told = session.told = triples, at, _find(ledger, session, triples, limit)
-    conflicts: tuple[tuple[Conflict, ...], bool] = told[2]
+    cached = session.cached_conflicts
+    if cached is None or cached[0] is not triples or cached[1] != at:
+        cached = session.cached_conflicts = triples, at, _find(ledger, session, triples, limit)
+    conflicts: tuple[tuple[Conflict, ...], bool] = cached[2]
     return conflicts
 
 
@@ -154,11 +155,11 @@ def _oldest(opposing: Iterable[Holders], session: Session, room: int) -> list[Se
 
 
 def _near(places: Mapping[str, list[_T]], triple: Triple) -> Iterator[_T]:
-    """Yield what stands where a triple can clash with it; for a subtree, wherever it stands."""
+    """Yield the entries of places where a triple can conflict."""
     resource = triple.resource
     if triple.covers:
-        for there in places.values():
-            yield from there
+        for entries in places.values():
+            yield from entries
         return
     for key in (*resource.ancestors, resource.key):
         yield from places.get(key, ())
@@ -174,3 +175,22 @@ def _triple_order(triple: Triple) -> tuple[str, str]:
 
 def _requests(ledger: Ledger, waiter: Session) -> list[Request]:
     return sorted((ledger.requests[name] for name in waiter.waiting), key=lambda request: request.sequence)
+
+
+def terminal_triple(session: Session, triples: Iterable[Triple]) -> Triple | None:
+    """Return the first triple that overlaps with a session's lease for DELETES."""
+    deletions = session.deletions
+    if deletions is None:
+        return None
+    for triple in triples:
+        if triple.predicate is not Predicate.DELETES and deletions.opposing(triple):
+            return triple
+    return None
+
+
+def deletion_lease(session: Session, triple: Triple) -> Lease:
+    """Return the session's lease for DELETES that overlaps with a triple."""
+    resource, places = triple.resource, session.places
+    keys = places if triple.covers else (*resource.ancestors, resource.key)
+    leases = (lease for key in keys for lease in places.get(key, ()))
+    return next(held for held in leases if held.triple.predicate is Predicate.DELETES and clash(held.triple, triple))

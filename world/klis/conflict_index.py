@@ -1,9 +1,9 @@
-"""Where triples stand: for every resource who holds what there and below, so that a check costs O(depth) (KP-wild).
+"""Index of triples by place for conflict checks in O(depth) (KP-wild).
 
-A triple leaves a count at its own resource, and on every ancestor (Gray's intention locks, "Granularity of Locks and
-Degrees of Consistency in a Shared Data Base", 1976). A check looks at the ancestors' subtrees, at the resource itself
-and, for a subtree, at the counts of what is below; how many triples stand elsewhere makes no difference. The same
-structure serves the leases in force and the requests that wait.
+A triple is counted at its own resource and at every ancestor (Gray's intention locks, "Granularity of Locks and
+Degrees of Consistency in a Shared Data Base", 1976). A check reads the subtrees of the ancestors, the resource itself
+and, for a subtree, the counts below; triples elsewhere do not affect its cost. The same structure serves the leases in
+force and the queued requests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from world.klis.session import Session
 __all__ = ["ConflictIndex", "Holders"]
 
 _FEW: Final = 16
-"""So many holders are looked through faster than a heap is kept."""
+"""Number of holders up to which a scan is faster than a heap."""
 
 
 class Holders:
-    """The sessions that stand at one place with predicates of one group, each with a count."""
+    """Sessions with triples of one predicate group at one place, with counts."""
 
     __slots__ = ("counts", "heap", "total")
 
@@ -44,7 +44,7 @@ class Holders:
         self.total += 1
 
     def remove(self, session: Session) -> None:
-        """Count one triple of a session less."""
+        """Uncount one triple of a session."""
         counts = self.counts
         self.total -= 1
         if counts[session] > 1:
@@ -52,16 +52,16 @@ class Holders:
             return
         del counts[session]
         if self.heap is not None and len(self.heap) > 2 * len(counts) + _FEW:
-            self.heap = None  # too much of it is gone; the next question makes it again
+            self.heap = None  # too many stale entries; rebuilt on the next query
 
     def others(self, own: Session | None) -> int:
-        """Return how many triples other sessions have here."""
+        """Return the number of triples of other sessions."""
         return self.total - self.counts.get(own, 0) if own is not None else self.total
 
     def oldest_but(self, own: Session | None) -> Session | None:
-        """Return the oldest session here that is not one's own, None when there is none.
+        """Return the oldest other session, or None.
 
-        Amortised O(log n) in the number of sessions here.
+        Amortised O(log n) in the number of sessions.
         """
         counts = self.counts
         if len(counts) <= _FEW:
@@ -82,22 +82,22 @@ class Holders:
         return oldest
 
     def oldest(self, room: int, own: Session | None) -> list[Session]:
-        """Return so many of the oldest sessions here, oneself left out; amortised O(room log n)."""
+        """Return up to ``room`` oldest other sessions; amortised O(room log n)."""
         counts = self.counts
         if len(counts) <= _FEW or room >= len(counts):
             return nsmallest(room, (session for session in counts if session is not own), key=_by_order)
         heap = self._heaped()
         while heap[0][2] not in counts:
             heappop(heap)
-        found: list[Session] = []
+        oldest: list[Session] = []
         frontier = [(heap[0], 0)]
-        while frontier and len(found) < room:  # below each node of a heap are only younger ones
+        while frontier and len(oldest) < room:  # the children of a heap node are younger
             (_, _, session), at = heappop(frontier)
-            if session in counts and session is not own and not (found and found[-1] is session):
-                found.append(session)
+            if session in counts and session is not own and not (oldest and oldest[-1] is session):
+                oldest.append(session)
             for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
                 heappush(frontier, (heap[child], child))
-        return found
+        return oldest
 
     def _heaped(self) -> list[tuple[tuple[int, str, str], int, Session]]:
         if self.heap is None:
@@ -111,12 +111,12 @@ def _by_order(session: Session) -> tuple[int, str, str]:
 
 
 def _entry(session: Session) -> tuple[tuple[int, str, str], int, Session]:
-    # A session that ended and one of its name that began again have one order; their identity tells them apart.
+    # An ended session and a new one of the same name have equal order; their identity distinguishes them.
     return session.order, id(session), session
 
 
 class _Place:
-    """What stands at one resource: itself, as the root of a subtree, and strictly below; by group of predicates."""
+    """Holders at one resource, of its subtree, and below it, by predicate group."""
 
     __slots__ = ("below", "here", "subtree", "triples")
 
@@ -128,17 +128,17 @@ class _Place:
 
 
 class ConflictIndex:
-    """A multiset of (session, triple), asked for conflicts."""
+    """Multiset of (session, triple) with queries for conflicts."""
 
     __slots__ = ("_places", "_roots", "changes")
 
     def __init__(self) -> None:
-        self.changes = 0  # equal numbers mean that nothing was added or removed in between
+        self.changes = 0  # number of changes, for caches
         self._places: dict[str, _Place] = {}
-        self._roots: dict[str, int] = {}  # how many triples cover what is below a place; most places have none
+        self._roots: dict[str, int] = {}  # number of triples that cover a place's subtree; most places have none
 
     def add(self, session: Session, triple: Triple) -> None:
-        """Let a session stand with a triple."""
+        """Add a triple of a session."""
         self.changes += 1
         group = GROUP_OF[triple.predicate]
         resource = triple.resource
@@ -167,7 +167,7 @@ class ConflictIndex:
         holders.add(session)
 
     def remove(self, session: Session, triple: Triple) -> None:
-        """Take back what ``add`` added."""
+        """Remove a triple of a session."""
         self.changes += 1
         group = GROUP_OF[triple.predicate]
         resource = triple.resource
@@ -196,7 +196,7 @@ class ConflictIndex:
         holders.remove(session)
 
     def opposing(self, triple: Triple) -> Sequence[Holders]:
-        """Return the holders of triples that conflict with one; one's own sessions among them. O(depth)."""
+        """Return the holders of conflicting triples, own session included; O(depth)."""
         groups = OPPOSED[triple.predicate]
         resource = triple.resource
         place, roots = self._places.get(resource.key), self._roots

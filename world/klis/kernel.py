@@ -1,7 +1,7 @@
-"""The kernel: a ledger, a request and a time give a verdict, and nothing else does (KLIS-5).
+"""The kernel: pure function from ledger, request and time to verdict (KLIS-5).
 
-It changes nothing and reads no clock. The conflict engine finds what is in the way, the scheduler decides by age; the
-worst answer over all intents is the answer to the manifest, all or nothing (KP-5a).
+It changes nothing and reads no clock. ``conflict`` finds the conflicts, ``wait_die`` decides by age; the worst result
+over all intents is the verdict on the manifest, all or nothing (KP-5a).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Verdict", "arbitrate", "judge", "without_expired"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the kernel says to a manifest.
+    """Verdict on a manifest.
 
     Args:
         status: Granted, Wait or Die.
-        conflicts: what is in the way, spelt out as far as the settings say.
-        more_conflicts: whether there is more in the way.
-        retry_after_ms: for Die: when to ask again.
+        conflicts: the conflicts, up to the limit of the settings.
+        more_conflicts: whether there are more.
+        retry_after_ms: for Die: time until the next request, in ms.
     """
 
     status: Status
@@ -41,7 +41,7 @@ _GRANTED: Final = Verdict("Granted")
 
 
 def without_expired(ledger: Ledger, now: int) -> Ledger:
-    """Return the ledger as it is at ``now`` (ms): a lease whose time is over counts in nothing (KP-4c)."""
+    """Return the ledger at ``now`` (ms) without expired leases (KP-4c)."""
     due = ledger.expired(now)
     if not due:
         return ledger
@@ -51,16 +51,16 @@ def without_expired(ledger: Ledger, now: int) -> Ledger:
 
 
 def judge(ledger: Ledger, session: Session, triples: Sequence[Triple], *, queued: bool = False) -> Status:
-    """Return the status alone, for a ledger in which nothing is expired. O(depth) for each triple.
+    """Return the status for a ledger without expired leases; O(depth) per triple.
 
     Args:
-        ledger: what stands.
-        session: who asks.
-        triples: what it asks for.
-        queued: whether it waits already. A newcomer dies where an older or equal request waits for something that
-            conflicts; one in the queue waits behind it (design section 7) as long as its session holds nothing. One
-            that holds leases dies: others may wait for those, and a wait of old for young for a lease and one of young
-            for old for a turn would close a circle (KP-3b).
+        ledger: the leases and the queue.
+        session: the requesting session.
+        triples: the requested triples.
+        queued: whether the request is in the queue. A new request dies if an older or equal queued request
+            conflicts; a queued one waits behind it (design section 7) if its session holds no lease. One that holds
+            leases dies: others may wait for those leases, and a wait of an older for a younger session and one of a
+            younger for an older would form a cycle (KP-3b).
     """
     rank = session.rank
     waits = False
@@ -88,9 +88,9 @@ def arbitrate(
     """Return the verdict on a request.
 
     Args:
-        ledger: what stands; not changed.
-        session: who asks; its agent is registered.
-        triples: what it asks for, escalated and without repetitions.
+        ledger: the leases and the queue; not changed.
+        session: the requesting session of a registered agent.
+        triples: the requested triples, effective and distinct.
         now: ms since 1970.
         queued: whether the request is in the queue already.
     """

@@ -1,24 +1,19 @@
-"""The lease desk: commands on a ledger, each of which emits the events that make it so (KLIS-3, KLIS-4, KLIS-5).
+"""Lease manager: commands on a ledger that emit events (KLIS-3, KLIS-4, KLIS-5).
 
-Time and ids come from the caller. Before anything else a command lets time pass: requests that waited too long leave
-the queue, leases whose time is over end, and whoever waited for them is judged again, oldest first. A command that is
-refused changes nothing but that.
+Time and ids come from the caller. Every command first advances the time: overdue requests leave the queue, expired
+leases end, and the requests that waited for them are judged again, oldest first. A refused command has no other effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 from world.errors import RefusedError
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
 from world.events.lease_events import (
-    AgentRegistered,
-    KeyRegistered,
-    KeyRevoked,
-    KlisConfigured,
     LeaseRenewed,
     LeasesExpired,
     LeasesReleased,
@@ -26,26 +21,45 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
-from world.klis.conflict import clash
-from world.klis.kernel import arbitrate, judge
-from world.klis.ledger import Ledger, Request
+from world.klis.conflict import deletion_lease, terminal_triple
+from world.klis.identity.agent_commands import AgentCommands
+from world.klis.kernel import judge
+from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, Triple
-from world.klis.predicate import Predicate
-from world.klis.reevaluation_queue import Turns
-from world.klis.resources.resource import STANDARD, ResourceTypes
-from world.klis.session import Lease, Rank, Session
-from world.klis.settings import KlisSettings
+from world.klis.reevaluation_queue import ReevaluationQueue
+from world.klis.session import Lease, Request, Session
+from world.klis.verdict_emitter import BeforeGrant, Existing, RequestContext, VerdictEmitter
 
-__all__ = ["BeforeGrant", "LeaseManager"]
-
-BeforeGrant = Callable[[str, Session, tuple[Triple, ...], int], bool]
-Existing = Callable[[Session, tuple[Triple, ...]], list[dict[str, Any]]]
+__all__ = ["LeaseManager", "RequestOptions"]
 
 MAX_ENDING: Final = 1_000
-"""Leases whose end is told by one event."""
+"""Maximum number of lease ids in one event."""
 
 
-class LeaseManager:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """Options of a request for leases.
+
+    Args:
+        ttl_ms: time to live of the leases without a heartbeat, in ms; None is the default of the settings.
+        until_sealed: whether the leases end with a proposal instead of a time.
+        queue: whether the request stays in the queue if the verdict is Wait.
+        wait_ms: maximum time in the queue, in ms; None is unlimited.
+        request_id: id of the request; None makes one.
+    """
+
+    ttl_ms: int | None = None
+    until_sealed: bool = False
+    queue: bool = False
+    wait_ms: int | None = None
+    request_id: str | None = None
+
+
+NO_OPTIONS: Final = RequestOptions()
+"""The defaults of a request."""
+
+
+class LeaseManager(AgentCommands):
     """Commands on one ledger."""
 
     def __init__(
@@ -59,110 +73,26 @@ class LeaseManager:
         now: Callable[[], int] | None = None,
         check: Callable[[str], None] | None = None,
     ) -> None:
-        """Serve a ledger.
+        """Create the manager of a ledger.
 
         Args:
-            ledger: what stands; ``emit`` folds into it.
-            emit: records an event and folds it into the ledger at once.
-            new_id: makes an id that was never used.
-            before_grant: told the verdict's id, the session and the triples before they are granted; returns whether it
-                backed something up, and refuses where it should have and could not (KO-7).
-            existing: told the session and the triples before they are granted; returns what it observed of resources
-                that must exist, and refuses where one is absent.
-            now: tells the time, ms since 1970, after a backup was made: that takes its time, and leases live from when
-                it is done; None where a backup takes none.
-            check: called before each request of the queue is judged again; it may raise, and then nothing is kept.
+            ledger: the ledger; ``emit`` folds into it.
+            emit: records an event and folds it into the ledger.
+            new_id: makes a new id.
+            before_grant: called with the verdict's id, the session, the triples and the time before a grant; returns
+                whether it made a backup, and raises where a required backup failed (KO-7).
+            existing: called with the session and the triples before a grant; returns observations of resources that
+                must exist, and raises where one is absent.
+            now: returns the time, ms since 1970, after a backup, from which the leases start; None where backups
+                take no time.
+            check: called before each queued request is judged again; an exception discards all changes.
         """
         self._check = check
-        self._now = now
-        self._before_grant = before_grant
-        self._existing = existing
-        self._ledger = ledger
-        self._emit = emit
+        super().__init__(ledger, emit)
         self._new_id = new_id
-
-    @property
-    def settings(self) -> KlisSettings:
-        """The settings in force."""
-        return self._ledger.in_force
-
-    # Agents and keys
-
-    def configure(self, settings: KlisSettings, now: int, *, by: str, types: ResourceTypes = STANDARD) -> bool:
-        """Bring settings and resource types into force; returns False where they are in force already.
-
-        Raises:
-            RefusedError: ``CLOCK_STEPPED_BACK``.
-        """
-        told = types.to_wire()
-        if settings == self._ledger.settings and told == self._ledger.types.to_wire():
-            return False
-        self._check_clock(now)
-        self._emit(KlisConfigured(at=now, settings=settings.to_wire(), types=told, by=by))
-        return True
-
-    def register(self, agent_id: str, now: int, *, priority: int | None = None, by: str) -> Rank:
-        """Register an agent; one that is known keeps the priority it has (KP-3c).
-
-        Args:
-            agent_id: the agent.
-            now: ms since 1970.
-            priority: a timestamp in ms; None is ``now``.
-            by: who registers it.
-
-        Returns:
-            The agent's rank.
-
-        Raises:
-            RefusedError: ``INVALID_PRIORITY``, ``CLOCK_STEPPED_BACK``.
-        """
-        self._check_clock(now)
-        known = self._ledger.agents.get(agent_id)
-        if known is not None:
-            return known
-        given = now if priority is None else priority
-        if type(given) is not int or not 0 <= given < 1 << 53:
-            raise RefusedError(
-                "INVALID_PRIORITY", f"{given!r} is no timestamp in ms: a whole number from 0 to 2^53 - 1."
-            )
-        self._emit(AgentRegistered(at=now, agent_id=agent_id, priority=given, by=by))
-        return self._ledger.agents[agent_id]
-
-    def register_key(self, agent_id: str, key_id: str, public_key: str, now: int, *, by: str) -> None:
-        """Register a public key of an agent.
-
-        Raises:
-            RefusedError: ``KEY_EXISTS``.
-        """
-        self._check_clock(now)
-        if key_id in self._ledger.keys:
-            owner = self._ledger.keys[key_id].agent_id
-            raise RefusedError("KEY_EXISTS", f"The key {key_id} is registered already, for {owner!r}.", key_id=key_id)
-        self._emit(KeyRegistered(at=now, agent_id=agent_id, key_id=key_id, public_key=public_key, by=by))
-
-    def revoke_key(self, key_id: str, now: int, *, by: str, reason: str) -> None:
-        """Revoke a public key for good.
-
-        Raises:
-            RefusedError: ``UNKNOWN_KEY``.
-        """
-        self._check_clock(now)
-        key = self._ledger.keys.get(key_id)
-        if key is None or key.revoked:
-            raise RefusedError("UNKNOWN_KEY", f"No key {key_id!r} is in force; `worldctl keys list` shows them.")
-        self._emit(KeyRevoked(at=now, key_id=key_id, by=by, reason=reason))
-
-    def confirm_clock(self, now: int, *, by: str, reason: str) -> ClockConfirmed:
-        """Record an operator's statement that ``now`` (ms since 1970) is the time; lease time goes on from there.
-
-        Raises:
-            RefusedError: ``REASON_MISSING``.
-        """
-        if not reason.strip():
-            raise RefusedError("REASON_MISSING", "To confirm the clock takes a reason; the log keeps it.")
-        event = ClockConfirmed(at=now, lease_time=self._ledger.clock, by=by, reason=reason)
-        self._emit(event)
-        return event
+        self._verdicts = VerdictEmitter(
+            ledger, emit=emit, new_id=new_id, before_grant=before_grant, existing=existing, now=now
+        )
 
     # Requests
 
@@ -172,35 +102,28 @@ class LeaseManager:
         now: int,
         *,
         channel: Mapping[str, Any],
-        ttl_ms: int | None = None,
-        until_sealed: bool = False,
-        queue: bool = False,
-        wait_ms: int | None = None,
-        request_id: str | None = None,
+        options: RequestOptions = NO_OPTIONS,
     ) -> VerdictGiven:
-        """Ask for the leases of a manifest: all of them or none.
+        """Request the leases of a manifest: all of them or none.
 
         Args:
-            manifest: what is wanted, read and authenticated.
+            manifest: the manifest, read and authenticated.
             now: ms since 1970.
             channel: how the manifest was authenticated, for the record.
-            ttl_ms: how long the leases live without a heartbeat; None is the settings' default.
-            until_sealed: the leases end with a proposal and not by the clock.
-            queue: stay in the queue where the verdict is Wait.
-            wait_ms: how long to stay there; None is for ever.
-            request_id: the request's id; None makes one.
+            options: times, queueing and id of the request.
 
         Returns:
-            The verdict, which is in the log then. A request in the queue may have a later one.
+            The recorded verdict. A queued request may get a later one.
 
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``, ``INVALID_TTL``, ``TERMINAL`` for a resource that the session holds
                 DELETES on, ``QUEUE_FULL``, ``MANIFEST_REPLAYED``, ``INVALID_WAIT``, ``ALREADY_WAITING`` for the id of a
-                request in the queue, ``RESOURCE_ABSENT`` where something does not exist that the manifest depends on.
+                request in the queue, ``RESOURCE_ABSENT`` where a resource of a DEPENDS_ON does not exist.
         """
         now = self._advanced(now)
         ledger = self._ledger
-        ttl = None if until_sealed else self._ttl(ttl_ms)
+        wait_ms, queue, request_id = options.wait_ms, options.queue, options.request_id
+        ttl = None if options.until_sealed else self._ttl(options.ttl_ms)
         if wait_ms is not None and (type(wait_ms) is not int or not 0 < wait_ms < 1 << 53):
             raise RefusedError("INVALID_WAIT", f"{wait_ms!r} is no time to wait in ms: a whole number of at least 1.")
         is_signed = channel.get("kind") == "signed"
@@ -214,10 +137,7 @@ class LeaseManager:
             )
         session = self._session(manifest, now)
         self._check_terminal(session, manifest.triples)
-        verdict = self._give(
-            session,
-            manifest.triples,
-            now,
+        context = RequestContext(
             request_id=request_id or self._new_id(),
             cause="request",
             ttl=ttl,
@@ -226,6 +146,7 @@ class LeaseManager:
             queue=queue,
             deadline=None if wait_ms is None else now + wait_ms,
         )
+        verdict = self._verdicts.give(session, manifest.triples, now, context)
         if verdict.status == "Granted":
             self._judge_again(manifest.triples, now, also=session.waiting)
         elif verdict.queued:
@@ -233,7 +154,7 @@ class LeaseManager:
         return verdict
 
     def withdraw(self, request_id: str, now: int, *, reason: str = "cancelled") -> bool:
-        """Take a request out of the queue; returns False where it does not wait (any more)."""
+        """Remove a request from the queue; return False where it is not queued."""
         now = self._advanced(now)
         request = self._ledger.requests.get(request_id)
         if request is None:
@@ -247,7 +168,7 @@ class LeaseManager:
     def heartbeat(
         self, lease_id: str, now: int, *, agent_id: str, session_id: str, ttl_ms: int | None = None
     ) -> LeaseRenewed:
-        """Let a lease live for its time to live from now on, within the maximum hold time (KP-4b).
+        """Renew a lease for its time to live, within the maximum hold time (KP-4b).
 
         Args:
             lease_id: the lease.
@@ -269,16 +190,16 @@ class LeaseManager:
         return event
 
     def release(self, lease_ids: Iterable[str], now: int, *, agent_id: str, session_id: str) -> dict[str, str]:
-        """Give leases back, all of them or, where one is not the caller's, none.
+        """Release leases: all, or none if one is not held by the caller.
 
         Args:
-            lease_ids: which.
+            lease_ids: the leases.
             now: ms since 1970.
             agent_id: the holder.
             session_id: its session.
 
         Returns:
-            The state of each; a lease that ended before keeps the state it has, and nothing is changed.
+            The state of each; a lease that ended before keeps its state.
 
         Raises:
             RefusedError: ``UNKNOWN_LEASE``, ``NOT_THE_HOLDER``, ``CLOCK_STEPPED_BACK``.
@@ -300,7 +221,7 @@ class LeaseManager:
         return states
 
     def release_session(self, agent_id: str, session_id: str, now: int) -> None:
-        """Give back every lease of a session, if it has any.
+        """Release all leases of a session.
 
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``.
@@ -311,10 +232,10 @@ class LeaseManager:
             self.release(leases, now, agent_id=agent_id, session_id=session_id)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]], now: int) -> None:
-        """Give back all that several sessions hold at one time, before whoever waits is judged again.
+        """Release all leases of several sessions before queued requests are judged again.
 
         Args:
-            sessions: agent id and session id of each; one that holds nothing changes nothing.
+            sessions: agent id and session id of each; a session without leases has no effect.
             now: ms since 1970.
 
         Raises:
@@ -332,13 +253,13 @@ class LeaseManager:
         self._judge_again(freed, now)
 
     def revoke(self, lease_ids: Iterable[str], now: int, *, by: str, reason: str) -> dict[str, str]:
-        """Take leases away from their holders; the caller answers for the right to do so (KP-4b).
+        """Revoke leases of their holders; the caller checks the permission (KP-4b).
 
         Raises:
             RefusedError: ``REASON_MISSING``, ``UNKNOWN_LEASE``, ``CLOCK_STEPPED_BACK``.
         """
         if not reason.strip():
-            raise RefusedError("REASON_MISSING", "To revoke a lease takes a reason; the log keeps it.")
+            raise RefusedError("REASON_MISSING", "A revocation of leases needs a reason; give one.")
         now = self._advanced(now)
         states: dict[str, str] = {}
         active = {}
@@ -354,10 +275,10 @@ class LeaseManager:
         return states
 
     def advance(self, now: int) -> int:
-        """Let time pass until ``now`` (ms): time-outs of waiting, then expiries, then whoever is free by that.
+        """Advance the time to ``now`` (ms): end overdue requests and expired leases.
 
         Returns:
-            How many leases expired.
+            The number of leases that expired.
 
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``.
@@ -378,21 +299,12 @@ class LeaseManager:
     # Within
 
     def _advanced(self, now: int) -> int:
-        """Let time pass until ``now``, and return what time it is then: a backup that was made meanwhile took its."""
+        """Advance to ``now`` and return the time, which backups may have advanced."""
         self.advance(now)
         while now < self._ledger.clock:
             now = self._ledger.clock
             self.advance(now)
         return now
-
-    def _check_clock(self, now: int) -> None:
-        if now < self._ledger.clock:
-            raise RefusedError(
-                "CLOCK_STEPPED_BACK",
-                f"The time {now} is before {self._ledger.clock}, at which something was recorded; set the clock right.",
-                now=now,
-                recorded=self._ledger.clock,
-            )
 
     def _ttl(self, ttl_ms: int | None) -> int:
         if ttl_ms is None:
@@ -412,7 +324,7 @@ class LeaseManager:
         return self._ledger.session(agent, manifest.session_id)
 
     def _first_priority(self, manifest: Manifest, now: int) -> int:
-        """Return what an agent's first manifest gives it: its own timestamp where that is allowed (KP-3e)."""
+        """Return the priority of an agent's first manifest: its own if accepted (KP-3e)."""
         asked = manifest.priority_timestamp if self.settings.accept_priority else None
         return now if asked is None else asked
 
@@ -423,10 +335,10 @@ class LeaseManager:
         return judge(ledger, session, manifest.triples) == "Wait"
 
     def _check_terminal(self, session: Session, triples: Iterable[Triple]) -> None:
-        """Refuse a further predicate on what the session itself holds DELETES on (KM-3.3)."""
-        triple = _terminal(session, triples)
+        """Raise for a predicate on a resource that the session holds DELETES on (KM-3.3)."""
+        triple = terminal_triple(session, triples)
         if triple is not None:
-            lease = _deletion(session, triple)
+            lease = deletion_lease(session, triple)
             deleted, resource = lease.triple.resource.text, triple.resource.text
             raise RefusedError(
                 "TERMINAL",
@@ -455,71 +367,12 @@ class LeaseManager:
             raise RefusedError("LEASE_NOT_ACTIVE", f"Lease {lease_id} is {state}.", lease_id=lease_id, state=state)
         return lease
 
-    def _give(
-        self,
-        session: Session,
-        triples: tuple[Triple, ...],
-        now: int,
-        *,
-        request_id: str,
-        cause: str,
-        ttl: int | None,
-        manifest: Manifest | None = None,
-        channel: Mapping[str, Any] | None = None,
-        queue: bool = False,
-        deadline: int | None = None,
-    ) -> VerdictGiven:
-        verdict = arbitrate(self._ledger, session, triples, now, queued=cause == "queue")
-        leases = []
-        verdict_id, backup = self._new_id(), False
-        existence: list[dict[str, Any]] = []
-        if verdict.status == "Granted":
-            if self._existing is not None:
-                existence = self._existing(session, triples)
-            if self._before_grant is not None:
-                backup = self._before_grant(verdict_id, session, triples, now)
-                now = max(now, self._now()) if backup and self._now is not None else now
-            token = self._ledger.last_token
-            for triple in triples:
-                token += 1
-                leases.append(
-                    {
-                        "leaseId": self._new_id(),
-                        "token": token,
-                        "predicate": triple.predicate.value,
-                        "resource": triple.resource.text,
-                    }
-                )
-        stays = queue and verdict.status == "Wait"
-        event = VerdictGiven(
-            at=now,
-            verdict_id=verdict_id,
-            request_id=request_id,
-            agent_id=session.agent_id,
-            session_id=session.session_id,
-            status=verdict.status,
-            cause=cause,
-            manifest=None if manifest is None else manifest.to_wire(),
-            channel=None if channel is None else dict(channel),
-            ttl_ms=ttl,
-            leases=leases,
-            backup=backup,
-            conflicts=[conflict.to_wire() for conflict in verdict.conflicts],
-            more_conflicts=verdict.more_conflicts,
-            retry_after_ms=verdict.retry_after_ms,
-            queued=stays,
-            wanted=[_wanted(triple) for triple in triples] if stays else [],
-            deadline=deadline if stays else None,
-            existence=existence,
-        )
-        self._emit(event)
-        return event
-
     def _give_queued(self, request: Request, now: int) -> None:
-        """Give the verdict on a request in the queue; one that no event can hold ends the request."""
+        """Emit the verdict on a queued request; a refused grant withdraws it."""
         name = request.request_id
         try:
-            self._give(request.session, request.triples, now, request_id=name, cause="queue", ttl=request.ttl_ms)
+            context = RequestContext(request_id=name, cause="queue", ttl=request.ttl_ms)
+            self._verdicts.give(request.session, request.triples, now, context)
         except RefusedError as refused:
             existence = refused.details.get("existence")
             self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code, existence=existence))
@@ -527,62 +380,39 @@ class LeaseManager:
     def _judge_again(
         self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None
     ) -> None:
-        """Judge again who waits behind what changed, oldest first: the free are granted, the younger die.
+        """Judge the queued requests again that a change can affect, oldest first.
 
-        What becomes of one, only those behind it and its session's other requests can feel; they are looked at again.
+        A verdict can affect only the requests behind it and the other requests of its session; those are added.
 
         Args:
-            changed: what leases or requests came or went.
+            changed: triples of leases or requests that were added or removed.
             now: ms since 1970.
-            also: further requests to look at.
-            joined: the request that came, where that is what changed: only sessions that hold something feel it.
+            also: further requests to judge.
+            joined: the request that was queued, if any; it can affect only sessions that hold leases.
         """
         ledger = self._ledger
         if not ledger.requests:
             return
-        turns = Turns(ledger, but=joined)
-        turns.add_behind(changed, only_holders=joined is not None)
-        turns.add(also)
-        for request in turns:
+        queue = ReevaluationQueue(ledger, but=joined)
+        queue.add_behind(changed, only_holders=joined is not None)
+        queue.add(also)
+        for request in queue:
             if self._check is not None:
                 self._check("the queue of requests for leases")
-            now = max(now, ledger.clock)  # a backup for one before it took its time
+            now = max(now, ledger.clock)  # a backup for an earlier request may have advanced the time
             name, session, triples = request.request_id, request.session, request.triples
-            if _terminal(session, triples):
+            if terminal_triple(session, triples):
                 self._emit(RequestWithdrawn(at=now, request_id=name, reason="terminal"))
             elif judge(ledger, session, triples, queued=True) == "Wait":
                 continue
             else:
                 self._give_queued(request, now)
-                turns.add(session.waiting)
-            turns.add_behind(triples)
-
-
-def _terminal(session: Session, triples: Iterable[Triple]) -> Triple | None:
-    """Return the first of further triples that overlaps with a lease for DELETES of a session. O(depth) for each."""
-    deletions = session.deletions
-    if deletions is None:
-        return None
-    for triple in triples:
-        if triple.predicate is not Predicate.DELETES and deletions.opposing(triple):
-            return triple
-    return None
-
-
-def _deletion(session: Session, triple: Triple) -> Lease:
-    """Return the lease for DELETES of a session that ``_terminal`` found a triple to overlap with."""
-    resource, places = triple.resource, session.places
-    keys = places if triple.covers else (*resource.ancestors, resource.key)
-    there = (lease for key in keys for lease in places.get(key, ()))
-    return next(held for held in there if held.triple.predicate is Predicate.DELETES and clash(held.triple, triple))
+                queue.add(session.waiting)
+            queue.add_behind(triples)
 
 
 def batched(lease_ids: Iterable[str]) -> Iterator[list[str]]:
-    """Yield ids in lists that fit into an event, however many leases end at one time."""
+    """Yield ids in lists of at most ``MAX_ENDING``."""
     left = iter(lease_ids)
     while some := list(islice(left, MAX_ENDING)):
         yield some
-
-
-def _wanted(triple: Triple) -> dict[str, Any]:
-    return {"predicate": triple.predicate.value, "resource": triple.resource.text}

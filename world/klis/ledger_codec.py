@@ -1,7 +1,7 @@
-"""The lease ledger as JSON, so that it can be kept beside the log and loaded without folding every event.
+"""Codec of the lease ledger as JSON, which is stored beside the log.
 
-What is stored says exactly what the fold of the same events says; what can be derived from it (who stands where, what
-is due when) is made again. It is a copy for speed: the events are what counts, and ``verify`` compares.
+The stored content equals the fold of the same events; derived indexes are rebuilt. It is a cache: the events are
+authoritative, and ``verify`` compares.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from world.errors import DamagedLogError
-from world.klis.ledger import AgentKey, Ledger, Request, queue_request, stand
-from world.klis.resources.resource import STANDARD, ResourceTypes
-from world.klis.session import Lease, Session
+from world.klis.ledger import Ledger
+from world.klis.ledger_steps import add_lease, queue_request
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
+from world.klis.session import AgentKey, Lease, LeaseTerms, Request, Session
 from world.klis.settings import KlisSettings
 from world.klis.triple import Triple, read_triple
 
@@ -21,8 +22,8 @@ __all__ = ["ledger_to_wire", "read_ledger"]
 
 
 def ledger_to_wire(ledger: Ledger) -> dict[str, Any]:
-    """Return a ledger as JSON; what has an order is a list."""
-    told = {
+    """Return a ledger as JSON; ordered content is a list."""
+    wire = {
         "settings": None if ledger.settings is None else ledger.settings.to_wire(),
         "types": ledger.types.to_wire(),
         "clock": ledger.clock,
@@ -37,17 +38,17 @@ def ledger_to_wire(ledger: Ledger) -> dict[str, Any]:
         "leases": [_lease_wire(lease) for lease in ledger.leases.values()],
         "requests": [_request_wire(request) for request in ledger.requests.values()],
     }
-    return told | ({"signedFrom": ledger.signed_from} if ledger.signed_from else {})
+    return wire | ({"signedFrom": ledger.signed_from} if ledger.signed_from else {})
 
 
-def read_ledger(told: Mapping[str, Any]) -> Ledger:
-    """Return the ledger that ``ledger_to_wire`` told.
+def read_ledger(wire: Mapping[str, Any]) -> Ledger:
+    """Return the ledger of a result of ``ledger_to_wire``.
 
     Raises:
-        DamagedLogError: ``INDEX_DAMAGED`` for what it never tells.
+        DamagedLogError: ``INDEX_DAMAGED`` for any other value.
     """
     try:
-        return _read(told)
+        return _read(wire)
     except (KeyError, TypeError, ValueError, AttributeError, DamagedLogError) as error:
         raise DamagedLogError(
             "INDEX_DAMAGED",
@@ -55,28 +56,28 @@ def read_ledger(told: Mapping[str, Any]) -> Ledger:
         ) from None
 
 
-def _read(told: Mapping[str, Any]) -> Ledger:
+def _read(wire: Mapping[str, Any]) -> Ledger:
     ledger = Ledger(
-        settings=None if told["settings"] is None else KlisSettings.recorded(told["settings"]),
-        types=ResourceTypes.recorded(told["types"]) if told["types"] else STANDARD,
-        clock=told["clock"],
-        agents={name: (priority, name) for priority, name in told["agents"]},
-        keys={row[0]: AgentKey(row[0], row[1], row[2], revoked=row[3]) for row in told["keys"]},
-        signers={row[1] for row in told["keys"]},
-        nonces=OrderedDict(((agent, nonce), at) for agent, nonce, at in told["nonces"]),
-        ended=dict(told["ended"]),
-        last_token=told["lastToken"],
-        signed_from=told.get("signedFrom", 0),
-        sequence=told["sequence"],
-        verdicts=dict(told["verdicts"]),
+        settings=None if wire["settings"] is None else KlisSettings.recorded(wire["settings"]),
+        types=ResourceTypes.recorded(wire["types"]) if wire["types"] else STANDARD,
+        clock=wire["clock"],
+        agents={name: (priority, name) for priority, name in wire["agents"]},
+        keys={row[0]: AgentKey(row[0], row[1], row[2], revoked=row[3]) for row in wire["keys"]},
+        signers={row[1] for row in wire["keys"]},
+        nonces=OrderedDict(((agent, nonce), at) for agent, nonce, at in wire["nonces"]),
+        ended=dict(wire["ended"]),
+        last_token=wire["lastToken"],
+        signed_from=wire.get("signedFrom", 0),
+        sequence=wire["sequence"],
+        verdicts=dict(wire["verdicts"]),
     )
-    for agent_id, session_id, dies, at in told["died"]:
+    for agent_id, session_id, dies, at in wire["died"]:
         session = _session(ledger, agent_id, session_id)
         session.dies = dies
         ledger._died[session] = at
-    for row in told["leases"]:
-        stand(ledger, _read_lease(ledger, row))
-    for row in told["requests"]:
+    for row in wire["leases"]:
+        add_lease(ledger, _read_lease(ledger, row))
+    for row in wire["requests"]:
         request_id, agent_id, session_id, triples, since, sequence, ttl_ms, deadline = row
         session = _session(ledger, agent_id, session_id)
         wanted = tuple(_read_triple(one, ledger.types) for one in triples)
@@ -115,9 +116,7 @@ def _read_lease(ledger: Ledger, row: list[Any]) -> Lease:
         _session(ledger, agent_id, session_id),
         _read_triple(triple, ledger.types),
         verdict_id,
-        granted_at=granted_at,
-        ttl_ms=ttl_ms,
-        max_hold_ms=0,
+        LeaseTerms(granted_at, ttl_ms, max_hold_ms=0),
     )
     lease.expires_at, lease.hold_until = expires_at, hold_until
     return lease

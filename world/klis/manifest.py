@@ -1,8 +1,8 @@
-"""The intent manifest (NIM): what an agent declares before it acts (KLIS-1 section 5), and why one is refused.
+"""Intent manifests (NIM): declarations of agents (KLIS-1 section 5).
 
-Which refusal wins when several apply: structure, then predicates, then resources, then contradictions, then width, then
-new names of RENAMES, each over the whole manifest. A manifest keeps the document it was read from, because that is what
-a signature is over.
+The order of checks: structure, predicates, resources, contradictions, width, new names of RENAMES, each over the whole
+manifest. A manifest keeps the document it was read from, because a signature covers that document. The texts of
+refusals are recorded in rejections of proposals and must not change.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 
 import yaml as pyyaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+from typing_extensions import TypedDict  # required by pydantic before Python 3.12
 
 from world.errors import RefusedError
 from world.klis.predicate import Predicate, read_predicate
-from world.klis.resources.resource import STANDARD, Resource, ResourceTypes, read_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import read_resource
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.scope import Claim, check_claims, check_targets, check_width, effective_triples
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple, read_confidence, read_triple
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 MAX_MANIFEST_CHARS: Final = 4 << 20
-"""Longest JSON or YAML text of a manifest, in characters (bytes, where it is given as bytes)."""
+"""Maximum length of a manifest's text, in characters (or bytes)."""
 _MAX_YAML_DEPTH: Final = 16
 _MAX_MS: Final = (1 << 53) - 1
 _UNPRINTABLE: Final = r"[\u0000-\u001f\u007f-\u009f\u2028\u2029]"
@@ -51,9 +53,9 @@ def _printable(text: str) -> str:
     return text
 
 
-def _whole(told: object) -> object:
-    """Let 5.0 be the whole number that it is in JSON."""
-    return int(told) if isinstance(told, float) and told.is_integer() else told
+def _whole(number: object) -> object:
+    """Return 5.0 as the integer that it is in JSON."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 _Name = Annotated[
@@ -67,7 +69,7 @@ _STRICT: Final = ConfigDict(strict=True, extra="forbid")
 
 
 class _ManifestIntent(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]  # where pydantic looks for it
+    __pydantic_config__ = _STRICT  # type: ignore[misc]  # the attribute that pydantic reads
 
     predicate: str
     resource: _Text
@@ -76,7 +78,7 @@ class _ManifestIntent(TypedDict):
 
 
 class _Document(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]  # where pydantic looks for it
+    __pydantic_config__ = _STRICT  # type: ignore[misc]  # the attribute that pydantic reads
 
     ver: Annotated[str, Field(pattern=r"^1\.[0-9]{1,9}$")]
     session_id: _Name
@@ -94,26 +96,26 @@ _FIELDS: Final = frozenset(_Document.__annotations__) | frozenset(_ManifestInten
 
 
 ENGINE_ONLY: Final = frozenset({"STATE"})
-"""Types whose roots only the engine claims: a proposal without a scope may write the whole state."""
+"""Types whose roots only the engine may claim, for proposals without a scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that may be arbitrated (KM-2.2).
+    """A valid manifest (KM-2.2).
 
     Args:
         ver: version of the wire form, ``1.x``.
         session_id: the agent's unit of work.
-        agent_id: whose it is.
-        declared: the triples as they are written.
-        triples: what leases are taken for, in order of first mention: one for each resource, with the target of a
-            RENAMES as PROVIDES.
+        agent_id: its agent.
+        declared: the triples of the document.
+        triples: the triples of the leases, in order of first mention: one per resource, with the target of a RENAMES
+            as PROVIDES.
         ordered: whether the order of the scope is the order of the work.
-        priority_timestamp: what the agent says its priority is, ms since 1970.
+        priority_timestamp: the priority that the agent claims, ms since 1970.
         issued_at: when it was signed, ms since 1970.
-        nonce: what makes a signed manifest unlike any other.
+        nonce: unique text of a signed manifest.
         signature: Ed25519, in base64.
-        document: what it was read from, frozen.
+        document: the document it was read from, frozen.
     """
 
     ver: str
@@ -129,16 +131,16 @@ class Manifest:
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the document, field by field as it was read."""
+        """Return the document."""
         return dict(self.document)
 
     def effective(self) -> dict[str, Predicate]:
-        """Return which predicate is leased on which resource."""
+        """Return the leased predicate of each resource."""
         return {triple.resource.text: triple.predicate for triple in self.triples}
 
 
 def read_manifest(
-    told: Mapping[str, Any] | str | bytes,
+    given: Mapping[str, Any] | str | bytes,
     *,
     settings: KlisSettings,
     types: ResourceTypes = STANDARD,
@@ -146,16 +148,16 @@ def read_manifest(
     wide: frozenset[str] = frozenset(),
     on_the_way: bool = False,
 ) -> Manifest:
-    """Read a manifest strictly; who sent it is another question (``world.klis.signature``).
+    """Read a manifest strictly; ``world.klis.identity.signature`` authenticates it.
 
     Args:
-        told: the document, or its text.
+        given: the document, or its text.
         settings: the limits and choices in force.
         types: the resource types in force.
         yaml: whether text is YAML; JSON otherwise.
         wide: names of the types whose roots may be claimed; the engine needs the whole ``STATE`` for some proposals.
-        on_the_way: whether it is part of a larger piece of work, such as a single observed call of a run: then the
-            new name of a RENAMES may be claimed elsewhere.
+        on_the_way: whether it is part of other work, such as a single observed call of a run: then the new name of a
+            RENAMES may be claimed elsewhere.
 
     Returns:
         The manifest with its effective triples.
@@ -163,9 +165,9 @@ def read_manifest(
     Raises:
         RefusedError: ``MALFORMED_SCHEMA``, ``MANIFEST_TOO_LARGE``, ``INVALID_PREDICATE``, ``AMBIGUOUS_RESOURCE``,
             ``UNKNOWN_RESOURCE_TYPE``, ``INTERNAL_CONTRADICTION`` or ``GLOBAL_SCOPE`` (KM-6.1 to KM-6.4, KM-7.2), each
-            with the path of what is wrong.
+            with the path of the fault.
     """
-    document = _document(told, yaml=yaml)
+    document = _document(given, yaml=yaml)
     checked = _structure(document, settings)
     claims = tuple(_claims(checked["scope"], types, settings))
     ordered = checked.get("ordered", False)
@@ -189,7 +191,7 @@ def read_manifest(
 
 
 def manifest_document(text: str | bytes, *, yaml: bool = False) -> dict[str, Any]:
-    """Return the document of a manifest's text; whether it is a manifest is for ``read_manifest``.
+    """Parse the text of a manifest without checking its content.
 
     Args:
         text: JSON, or YAML without aliases, tags, merges and repeated keys, at most ``MAX_MANIFEST_CHARS`` long.
@@ -205,7 +207,7 @@ def manifest_document(text: str | bytes, *, yaml: bool = False) -> dict[str, Any
 def manifest_schema(settings: KlisSettings | None = None) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of the wire form (KM-5).
 
-    It tells the structure, the predicates and the limits; what resources mean and contradictions are beyond it.
+    It covers the structure, the predicates and the limits, but no resource names and no contradictions.
 
     Args:
         settings: the limits in force; None is the defaults.
@@ -228,13 +230,13 @@ def manifest_schema(settings: KlisSettings | None = None) -> dict[str, Any]:
     }
 
 
-def _document(told: Mapping[str, Any] | str | bytes, *, yaml: bool) -> Mapping[str, Any]:
+def _document(given: Mapping[str, Any] | str | bytes, *, yaml: bool) -> Mapping[str, Any]:
     try:
-        if isinstance(told, str | bytes):
-            if len(told) > MAX_MANIFEST_CHARS:
+        if isinstance(given, str | bytes):
+            if len(given) > MAX_MANIFEST_CHARS:
                 raise _too_large("$", "max_manifest_chars", MAX_MANIFEST_CHARS, "characters")
-            told = _read_yaml(told) if yaml else read_json(told)
-        document = freeze(told)
+            given = _read_yaml(given) if yaml else read_json(given)
+        document = freeze(given)
     except RefusedError as error:
         if error.code == "MANIFEST_TOO_LARGE":
             raise
@@ -280,7 +282,7 @@ def _malformed(error: ValidationError) -> RefusedError:
 
 
 def _known(location: Sequence[int | str]) -> Iterator[int | str]:
-    """Leave out the steps that name an alternative of a type and not a place in the document."""
+    """Return a location without the steps that name an alternative of a type."""
     return (step for step in location if isinstance(step, int) or step in _FIELDS)
 
 
@@ -297,8 +299,7 @@ def _claims(scope: Sequence[_ManifestIntent], types: ResourceTypes, settings: Kl
             max_chars=settings.max_resource_chars,
             max_depth=settings.max_depth,
             path=path,
-            literal_stars=settings.manifest_rules < 2,
-            plain_hosts=settings.manifest_rules < 3,
+            rules=settings.manifest_rules,
         )
 
     for index, (predicate, intent) in enumerate(zip(predicates, scope, strict=True)):
@@ -342,7 +343,7 @@ def _read_yaml(text: str | bytes) -> Any:
     try:
         check_yaml(text, max_depth=_MAX_YAML_DEPTH, plain="a manifest", without=["tag"])
         return pyyaml.load(text, _StrictLoader)  # noqa: S506 -- it is a SafeLoader
-    except (pyyaml.YAMLError, ValueError) as error:  # a number or date may be none, bytes may be no text
+    except (pyyaml.YAMLError, ValueError) as error:  # an invalid number, date or encoding
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
         raise RefusedError("MALFORMED_YAML", f"{getattr(error, 'problem', None) or 'it is no YAML'}{place}.") from None

@@ -1,9 +1,9 @@
-"""Declared against observed: whether a side effect lies within what an agent said it would do (KLIS-6).
+"""Comparison of observed side effects with the declaration of an agent (KLIS-6).
 
-What satisfies an observed call is the design's table (section 7): the same predicate; MUTATES covers CONSUMES and
-DEPENDS_ON; CONSUMES covers DEPENDS_ON; PROVIDES covers MUTATES and CONSUMES of its resource, and what is observed as
-PROVIDES may have been declared as MUTATES; DELETES and RENAMES cover only themselves. What a session itself made under
-its declaration it may also rename and remove: a file that is written beside and put in place is one change, not three.
+A declared predicate satisfies an observed one by the table of the design (section 7): the same predicate; MUTATES
+covers CONSUMES and DEPENDS_ON; CONSUMES covers DEPENDS_ON; PROVIDES covers MUTATES and CONSUMES of its resource, and an
+observed PROVIDES may be declared as MUTATES; DELETES and RENAMES cover only themselves. A session may also rename and
+remove what it created under its declaration. The texts of violations are recorded and must not change.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from urllib.parse import urlsplit
 
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.klis.resources.url_host import bare_host
 from world.klis.triple import Triple
 
 __all__ = ["KLIS_SCOPE_VIOLATION", "OUTSIDE", "SATISFIED_BY", "Declaration", "Seen", "outside_resource", "violation"]
 
 KLIS_SCOPE_VIOLATION: Final = "KLIS_SCOPE_VIOLATION"
-"""The error's code where a side effect lies outside of what was declared."""
+"""Error code of a side effect outside of the declaration."""
 
 OUTSIDE: Final = "OUTSIDE"
-"""The type under which files outside of the workspace are told; nothing can declare it."""
+"""Type of files outside of the workspace, which cannot be declared."""
 
 SATISFIED_BY: Final[Mapping[Predicate, frozenset[Predicate]]] = {
     Predicate.PROVIDES: frozenset({Predicate.PROVIDES, Predicate.MUTATES}),
@@ -39,26 +40,26 @@ SATISFIED_BY: Final[Mapping[Predicate, frozenset[Predicate]]] = {
 """Which declared predicates satisfy an observed one."""
 
 _ANYTHING: Final = frozenset(Predicate)
-"""Whatever may be done to all below a folder, its names may be listed for it."""
+"""Any predicate on a whole folder allows listing its names."""
 
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One side effect that was attempted, or found.
+    """One attempted or observed side effect.
 
     Args:
-        predicate: what is done.
-        resource: to what, in canonical form.
-        call: what was called, for people, such as ``open('/a.txt', 'w')``.
+        predicate: the effect.
+        resource: the resource, in canonical form.
+        call: the call, for messages, such as ``open('/a.txt', 'w')``.
         outside: the real path of a file outside of the workspace; its resource is of the type ``OUTSIDE``.
         address: host and port of a connection, which a declared URL of that place satisfies.
-        looks: whether only the names in a directory are read: who may use something may look for it.
-        opaque_of: for what an opaque tool may do to its working directory: the process it is, which may have been
-            declared by hand instead (KO-5.1).
-        is_engines: whether it is the engine's own file, which nobody may touch, wherever it lies.
-        is_held: whether something else holds it to the declaration, so that it is recorded and not judged.
+        looks: whether only the names in a directory are read, which every declared use allows.
+        opaque_of: for the assumed effect of an opaque tool on its working directory: its process, which may be
+            declared instead (KO-5.1).
+        is_engines: whether it is a file of the engine, which no agent may access.
+        is_held: whether another mechanism enforces the declaration, so that it is recorded but not checked.
     """
 
     predicate: Predicate
@@ -73,56 +74,56 @@ class Seen:
 
     @property
     def name(self) -> str:
-        """The resource as the seed's error text names it: files by their path alone."""
+        """The resource in error texts: files by their path."""
         if self.outside is not None:
             return self.outside
         return shown(self.resource)
 
     def to_wire(self) -> dict[str, str]:
-        """Return predicate and resource, as the log holds them."""
+        """Return predicate and resource as JSON."""
         return {"predicate": self.predicate.value, "resource": self.resource.text}
 
 
 def shown(resource: Resource) -> str:
-    """Return a resource as people name it: a file by its path, everything else with its type."""
+    """Return a resource for messages: a file by its path, others with their type."""
     return resource.text.removeprefix("FILE:")
 
 
 def outside_resource(path: str) -> Resource:
-    """Return the resource of a file outside of the workspace, by its absolute path in printable form."""
+    """Return the resource of a file outside of the workspace by its printable path."""
     return Resource(OUTSIDE, f"{OUTSIDE}:{path}", subtree=False, ancestors=(), nested=False)
 
 
 class Declaration:
-    """What one session declared, ready to be held against what it does.
+    """Declaration of one session with an index for checks.
 
     Args:
-        agent_id: whose session it is.
-        session_id: which of its sessions.
-        triples: what was declared, with the targets of RENAMES as PROVIDES.
+        agent_id: the agent.
+        session_id: its session.
+        triples: the declared triples, with the targets of RENAMES as PROVIDES.
     """
 
     __slots__ = ("_above", "_by_key", "_hosts", "_subtrees", "agent_id", "session_id", "triples")
 
     def __init__(self, agent_id: str, session_id: str, triples: Iterable[Triple]) -> None:
-        """Take in a declaration; ``add`` widens it later."""
+        """Create a declaration; ``add`` extends it."""
         self.agent_id = agent_id
         self.session_id = session_id
         self.triples: tuple[Triple, ...] = ()
         self._by_key: dict[str, set[Predicate]] = {}
         self._subtrees: dict[str, set[Predicate]] = {}
         self._hosts: set[tuple[str, int]] = set()
-        self._above: set[str] = {"FILE:/"}  # an interpreter looks around where it is started
+        self._above: set[str] = {"FILE:/"}  # an interpreter lists its working directory
         for triple in dict.fromkeys(triples):
             self.add(triple)
 
     @property
     def hosts(self) -> frozenset[tuple[str, int]]:
-        """Host and port of every URL that may be reached."""
+        """Host and port of every declared URL."""
         return frozenset(self._hosts)
 
     def add(self, triple: Triple) -> None:
-        """Widen the declaration by one triple (permissive mode, KO-3.2b)."""
+        """Add a triple to the declaration (permissive mode, KO-3.2b)."""
         if triple in self.triples:
             return
         self.triples += (triple,)
@@ -135,7 +136,7 @@ class Declaration:
             self._hosts.add(address)
 
     def covers(self, seen: Seen) -> bool:
-        """Tell whether a side effect lies within the declaration; a subtree only where all of it is declared."""
+        """Return whether the declaration covers a side effect; a subtree only as a whole."""
         if seen.address is not None:
             return seen.address in self._hosts
         if seen.looks and (seen.resource.key in self._above or self._covers(seen.resource, _ANYTHING)):
@@ -143,10 +144,10 @@ class Declaration:
         return self._covers(seen.resource, SATISFIED_BY[seen.predicate])
 
     def outside(self, seen: Sequence[Seen]) -> list[Seen]:
-        """Return what lies outside of the declaration, of the effects that one call has together.
+        """Return the effects of one call that the declaration does not cover.
 
-        An opaque tool is judged by its process where that was declared by hand, and else by what it may do to its
-        working directory (KO-5.1).
+        An opaque tool is checked by its process where that is declared, else by the assumed effect on its working
+        directory (KO-5.1).
         """
         processes = {one.opaque_of for one in seen if one.opaque_of is not None}
         by_hand = {process for process in processes if self._covers(process, SATISFIED_BY[Predicate.PROVIDES])}
@@ -159,7 +160,7 @@ class Declaration:
         return found
 
     def declared_at(self, seen: Seen) -> list[Triple]:
-        """Return the triples that have anything to do with the same place, for the error's text."""
+        """Return the declared triples at an overlapping place, for the error text."""
         if seen.address is not None:
             return [triple for triple in self.triples if triple.resource.type == "URL"]
         return [
@@ -170,7 +171,7 @@ class Declaration:
         ]
 
     def unused(self, seen: Iterable[Seen]) -> list[Triple]:
-        """Return the declared triples that nothing observed made use of: no violation, but worth knowing (KO-4)."""
+        """Return the declared triples without an observed use (KO-4)."""
         observed = list(seen)
         return [triple for triple in self.triples if not any(_uses(triple, one) for one in observed)]
 
@@ -195,7 +196,7 @@ def _uses(triple: Triple, seen: Seen) -> bool:
 
 
 def _place(resource: Resource) -> Resource:
-    """Return a URL by the newest rules for hosts: a manifest of an earlier version may name its host otherwise."""
+    """Return a URL by the latest rules for hosts."""
     return resource if resource.type != "URL" else _url_place(resource)
 
 
@@ -208,7 +209,7 @@ def _url_place(resource: Resource) -> Resource:
 
 
 def _address_of(resource: Resource) -> tuple[str, int] | None:
-    """Return host and port that a URL leads to, None for everything else."""
+    """Return host and port of a URL, None for other resources."""
     if resource.type != "URL":
         return None
     try:
@@ -221,11 +222,11 @@ def _address_of(resource: Resource) -> tuple[str, int] | None:
 
 
 def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:
-    """Return the error of a side effect outside of its declaration, in the words of KLIS-6 section 3.1 (KO-3.1).
+    """Return the error of an undeclared side effect (KLIS-6 section 3.1, KO-3.1).
 
     Args:
-        declaration: what was declared.
-        seen: what was attempted.
+        declaration: the declaration.
+        seen: the side effect.
     """
     there = declaration.declared_at(seen)
     told = _what_was_declared(seen, there)
@@ -248,7 +249,7 @@ def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:
 
 
 def _what_to_do(declaration: Declaration, seen: Seen) -> str:
-    """Return a sentence for the commonest first encounters."""
+    """Return advice for frequent violations."""
     if seen.is_engines:
         return ""
     if seen.outside is not None and seen.predicate is Predicate.CONSUMES:

@@ -1,6 +1,6 @@
-"""The six predicates and which of them may stand side by side on one resource (KLIS-1, KLIS-2).
+"""The six predicates and their compatibility matrix (KLIS-1, KLIS-2).
 
-The matrix is data, taken from the protocol specification as it stands there; everything else is derived from it.
+The matrix is copied from the protocol specification; everything else is derived from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["GROUPS", "GROUP_OF", "OPPOSED", "Predicate", "compatible", "read_pre
 
 
 class Predicate(StrEnum):
-    """What an agent does to a resource (KM-3, KP-1)."""
+    """Effect of an agent on a resource (KM-3, KP-1)."""
 
     PROVIDES = "PROVIDES"
     CONSUMES = "CONSUMES"
@@ -41,7 +41,7 @@ _COMPATIBLE: Final[Mapping[tuple[Predicate, Predicate], bool]] = {
 }
 
 GROUPS: Final = tuple(dict.fromkeys(tuple(row) for row in _ROWS.values()))
-"""The different rows of the matrix: predicates of one group conflict with the same predicates."""
+"""The distinct rows of the matrix: predicates of one group have equal conflicts."""
 GROUP_OF: Final[Mapping[Predicate, int]] = {predicate: GROUPS.index(tuple(row)) for predicate, row in _ROWS.items()}
 OPPOSED: Final[Mapping[Predicate, tuple[int, ...]]] = {
     requested: tuple(sorted({GROUP_OF[held] for held in Predicate if not _COMPATIBLE[held, requested]}))
@@ -51,22 +51,22 @@ OPPOSED: Final[Mapping[Predicate, tuple[int, ...]]] = {
 
 
 def compatible(held: Predicate, requested: Predicate) -> bool:
-    """Tell whether two agents may hold these predicates on one resource at once (KP-2a); symmetric (KP-2b)."""
+    """Return whether two agents may hold these predicates at once (KP-2a, KP-2b)."""
     return _COMPATIBLE[held, requested]
 
 
 def read_predicate(text: object, path: str = "$") -> Predicate:
-    """Return the predicate of a name; nothing is mapped to a default (KM-3).
+    """Return the predicate of a name, without a default (KM-3).
 
     Args:
         text: one of the six names, in capitals.
-        path: where it stands, for the error.
+        path: its path, for the error.
 
     Raises:
         RefusedError: ``INVALID_PREDICATE``.
     """
     try:
-        return Predicate(text)  # type: ignore[arg-type]  # whatever it is, it is one of the six or refused
+        return Predicate(text)  # type: ignore[arg-type]  # any other value raises
     except ValueError:
         raise RefusedError(
             "INVALID_PREDICATE",

@@ -1,27 +1,27 @@
-"""Whose turn it is to be judged again after something changed: only those who can feel it, oldest first."""
+"""Queue of waiting requests to re-evaluate after a change, oldest first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from world.klis.ledger import Ledger, Request
+from world.klis.ledger import Ledger
 from world.klis.predicate import GROUP_OF
-from world.klis.session import Rank
+from world.klis.session import Rank, Request
 from world.klis.triple import Triple
 
-__all__ = ["Turns"]
+__all__ = ["ReevaluationQueue"]
 
 
-class Turns:
-    """An agenda of requests in the queue; what is added while it is gone through takes its place by age."""
+class ReevaluationQueue:
+    """Priority queue of requests to re-evaluate; may grow while it is iterated."""
 
     def __init__(self, ledger: Ledger, but: str | None = None) -> None:
-        """Begin empty.
+        """Create an empty queue.
 
         Args:
-            ledger: whose queue.
-            but: a request that is not to be judged.
+            ledger: the ledger of the requests.
+            but: a request that is never added.
         """
         self._ledger = ledger
         self._heap: list[tuple[tuple[Rank, int], str]] = []
@@ -29,18 +29,18 @@ class Turns:
         self._looked: set[tuple[str, bool, int]] = set()
 
     def add(self, names: Iterable[str]) -> None:
-        """Put requests on the agenda."""
+        """Add requests by id."""
         for name in names:
             if name not in self._listed:
                 self._listed.add(name)
                 heappush(self._heap, (self._ledger.requests[name].order, name))
 
     def add_behind(self, triples: Iterable[Triple], *, only_holders: bool = False) -> None:
-        """Put the requests on the agenda that want something that conflicts with one of these triples.
+        """Add the requests that conflict with one of these triples.
 
         Args:
-            triples: what came or went.
-            only_holders: leave out those of sessions that hold nothing.
+            triples: triples that were added or removed.
+            only_holders: whether to skip sessions without leases.
         """
         for triple in triples:
             place = triple.resource.key, triple.covers, GROUP_OF[triple.predicate]
@@ -54,13 +54,13 @@ class Turns:
                         self.add(waiter.waiting)
 
     def __iter__(self) -> Iterator[Request]:
-        """Yield the requests, oldest first, until nobody is left."""
+        """Yield the requests, oldest first, until the queue is empty."""
         last: tuple[Rank, int] | None = None
         while self._heap:
             order, name = heappop(self._heap)
             if last is not None and order < last:
-                # As long as they come by age, whoever is younger and was put on the agenda is still on it, and older
-                # ones do not feel what becomes of this one; so no place needs a second look until now.
+                # While requests come by age, younger ones that were added are still queued, and older ones are not
+                # affected; so no place had to be examined twice until now.
                 self._looked.clear()
             last = order
             self._listed.discard(name)

@@ -1,12 +1,12 @@
-"""What the claims of one manifest come to together: contradictions, width, and the triples leases are taken for.
+"""Checks of the claims of one manifest, and its effective triples.
 
 Rules (KLIS-1 sections 3, 6.4 and 7). Two claims meet when their resources overlap.
 
-- The same resource twice: the claim that excludes most is leased. DEPENDS_ON < CONSUMES < PROVIDES < MUTATES <
+- The same resource twice: the strictest claim is leased. DEPENDS_ON < CONSUMES < PROVIDES < MUTATES <
   RENAMES < DELETES; each excludes at least what those before it exclude (KM-3.1, KM-3.2, KM-6.4).
-- DELETES is terminal. It meets no other predicate, unless the manifest is ``ordered`` and PROVIDES, CONSUMES or MUTATES
-  stand before it: then they are part of the deletion, and the lease is DELETES (KM-3.3).
-- DEPENDS_ON promises that the resource stays as it is, so MUTATES and RENAMES may not meet it.
+- DELETES is terminal. No other predicate may meet it, unless the manifest is ``ordered`` and PROVIDES, CONSUMES or
+  MUTATES precede it: then they are part of the deletion, and the lease is DELETES (KM-3.3).
+- DEPENDS_ON requires an unchanged resource, so MUTATES and RENAMES may not meet it.
 - RENAMES takes a resource away under one name and PROVIDES it under another, of the same type, which is not the same
   place nor inside it; one resource has one new name (KP-1). What is read or changed under the old name comes before.
   The new name is its ``to``, or a PROVIDES of the same manifest.
@@ -22,7 +22,7 @@ from typing import Final
 
 from world.errors import RefusedError
 from world.klis.predicate import OPPOSED, Predicate
-from world.klis.resources.resource import ResourceTypes
+from world.klis.resources.resource_types import ResourceTypes
 from world.klis.triple import Triple
 
 __all__ = ["Claim", "check_claims", "check_targets", "check_width", "effective_triples", "severity"]
@@ -42,7 +42,7 @@ _BREAKS_INVARIANCE: Final = frozenset({Predicate.MUTATES, Predicate.RENAMES})
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A triple and where it stands: its entry in the scope, and the path of its resource."""
+    """A triple, its index in the scope, and the path of its resource."""
 
     index: int
     triple: Triple
@@ -51,12 +51,12 @@ class Claim:
 
 
 def severity(predicate: Predicate) -> tuple[int, int]:
-    """Return how much a predicate excludes, to be compared; equals are told apart by how much they change."""
+    """Return the strictness of a predicate as a sort key."""
     return _SEVERITY[predicate]
 
 
 def effective_triples(claims: Iterable[Claim]) -> tuple[Triple, ...]:
-    """Return the triples that leases are taken for, in order of first mention.
+    """Return the triples of the leases, in order of first mention.
 
     Args:
         claims: the claims of one manifest, free of contradictions.
@@ -79,7 +79,7 @@ def _weight(triple: Triple) -> tuple[int, int, int]:
 
 
 def _is_absorbed(triple: Triple, deleted: dict[str, Triple]) -> bool:
-    """Tell whether a triple is part of a deletion."""
+    """Return whether a triple is part of a deletion."""
     if triple.predicate is Predicate.DELETES:
         return False
     same = deleted.get(triple.resource.key)
@@ -89,7 +89,7 @@ def _is_absorbed(triple: Triple, deleted: dict[str, Triple]) -> bool:
 
 
 def check_claims(claims: Sequence[Claim], *, ordered: bool) -> None:
-    """Refuse claims that contradict each other.
+    """Raise for claims that contradict each other.
 
     Args:
         claims: the claims of one manifest, in its order.
@@ -124,7 +124,7 @@ def _check_renames(claims: Iterable[Claim]) -> None:
 
 
 def check_targets(claims: Sequence[Claim]) -> None:
-    """Refuse a RENAMES without a new name: neither ``to`` nor a PROVIDES of the same type somewhere else.
+    """Raise for a RENAMES without ``to`` and without a PROVIDES elsewhere.
 
     Args:
         claims: the claims of one manifest.
@@ -146,8 +146,8 @@ def check_targets(claims: Sequence[Claim]) -> None:
         old = claim.triple
         if old.predicate is not Predicate.RENAMES or old.resource in named:
             continue
-        there = within if old.covers else keys
-        if types[old.resource.type] == there[old.resource.key]:  # none is provided elsewhere
+        counts = within if old.covers else keys
+        if types[old.resource.type] == counts[old.resource.key]:  # none is provided elsewhere
             path = claim.path.removesuffix(".resource") + ".to"
             raise RefusedError(
                 "MALFORMED_SCHEMA",
@@ -159,7 +159,7 @@ def check_targets(claims: Sequence[Claim]) -> None:
 
 
 _Spans = dict[tuple[Predicate, bool], tuple[Claim, Claim]]
-"""The first and the last claim on one place, by predicate and by whether it covers what is below."""
+"""The first and the last claim on one place, by predicate and by coverage of the subtree."""
 
 
 def _check_meetings(claims: Iterable[Claim], *, ordered: bool) -> None:
@@ -223,12 +223,12 @@ def _contradiction(first: Claim, second: Claim, clause: str) -> RefusedError:
 
 
 def check_width(claims: Iterable[Claim], *, types: ResourceTypes, min_depth: int, wide: frozenset[str]) -> None:
-    """Refuse claims on more than the operator allows (KM-7.2).
+    """Raise for claims that are wider than the operator allows (KM-7.2).
 
     Args:
         claims: the claims of one manifest.
         types: the types in force.
-        min_depth: how many names a subtree's root must have; 0 allows everything.
+        min_depth: minimum number of names of a subtree's root; 0 allows everything.
         wide: names of the types whose roots may be claimed.
 
     Raises:

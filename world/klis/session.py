@@ -1,36 +1,46 @@
-"""A session of an agent and the leases it holds."""
+"""Sessions of agents with their leases, queued requests and keys."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from world.klis.conflict_index import ConflictIndex
-    from world.klis.manifest import Triple
+    from world.klis.triple import Triple
 
-__all__ = ["Lease", "Rank", "Session"]
+__all__ = ["AgentKey", "Lease", "LeaseTerms", "Rank", "Request", "Session"]
 
 Rank = tuple[int, str]
-"""An agent's priority: (timestamp in ms, agent id); the smaller is the older. A strict total order (KP-3a)."""
+"""Priority of an agent: (timestamp in ms, agent id), smaller is older; a strict total order (KP-3a)."""
 
 
 class Session:
-    """One agent's unit of work; leases of one session never conflict with each other (KP-7).
+    """Unit of work of an agent; its leases never conflict with each other (KP-7).
 
-    ``places`` holds its leases by the key of their resource, ``deletions`` where those for DELETES are (None before the
-    first), ``waiting`` the ids of its requests in the queue, ``dies`` how often in a row it was told Die. ``told``
-    remembers what was in its way when it asked last, because one that dies asks for the same again and often nothing
-    has changed.
+    ``places`` holds its leases by the key of their resource, ``deletions`` the index of those for DELETES (None before
+    the first), ``waiting`` the ids of its queued requests, ``dies`` the number of consecutive Die verdicts.
+    ``cached_conflicts`` holds the conflicts of the last request, because a retry often finds them unchanged.
     """
 
-    __slots__ = ("agent_id", "deletions", "dies", "order", "places", "rank", "session_id", "told", "waiting")
+    __slots__ = (
+        "agent_id",
+        "cached_conflicts",
+        "deletions",
+        "dies",
+        "order",
+        "places",
+        "rank",
+        "session_id",
+        "waiting",
+    )
 
     def __init__(self, agent_id: str, session_id: str, rank: Rank) -> None:
-        """Begin a session.
+        """Create a session.
 
         Args:
-            agent_id: whose it is.
-            session_id: which of the agent's.
+            agent_id: its agent.
+            session_id: its id.
             rank: the agent's priority.
         """
         self.agent_id = agent_id
@@ -41,11 +51,11 @@ class Session:
         self.deletions: ConflictIndex | None = None
         self.waiting: set[str] = set()
         self.dies = 0
-        self.told: Any = None
+        self.cached_conflicts: Any = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is known of it that its name does not say."""
+        """Whether it has no leases, no queued requests and no Die verdicts."""
         return not (self.places or self.waiting or self.dies)
 
     def leases(self) -> list[Lease]:
@@ -53,11 +63,26 @@ class Session:
         return sorted((lease for there in self.places.values() for lease in there), key=lambda lease: lease.token)
 
 
-class Lease:
-    """A lease in force: the right to one triple until it is released, expires or is revoked (KLIS-4).
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """Times of a lease in ms.
 
-    ``token`` is its fencing token, a number that only grows; ``expires_at`` is None for a lease that the engine holds
-    for a proposal, which ends with the proposal; ``hold_until`` is where heartbeats end.
+    Args:
+        granted_at: when it was granted, ms since 1970.
+        ttl_ms: its time to live; None for a lease that does not expire.
+        max_hold_ms: the maximum time that heartbeats can keep it.
+    """
+
+    granted_at: int
+    ttl_ms: int | None
+    max_hold_ms: int
+
+
+class Lease:
+    """A lease in force on one triple until release, expiry or revocation (KLIS-4).
+
+    ``token`` is its fencing token, which only increases; ``expires_at`` is None for a lease of a proposal, which ends
+    with the proposal; ``hold_until`` is the limit of heartbeats.
     """
 
     __slots__ = (
@@ -79,24 +104,22 @@ class Lease:
         session: Session,
         triple: Triple,
         verdict_id: str,
-        *,
-        granted_at: int,
-        ttl_ms: int | None,
-        max_hold_ms: int,
+        terms: LeaseTerms,
     ) -> None:
-        """Put a lease in force; times in ms, ``ttl_ms`` None for a lease that does not expire."""
+        """Create a lease with its times."""
         self.lease_id = lease_id
         self.token = token
         self.session = session
         self.triple = triple
         self.verdict_id = verdict_id
+        granted_at, ttl_ms, max_hold_ms = terms.granted_at, terms.ttl_ms, terms.max_hold_ms
         self.granted_at = granted_at
         self.ttl_ms = ttl_ms
         self.hold_until = None if ttl_ms is None else granted_at + max_hold_ms
         self.expires_at = None if ttl_ms is None else granted_at + min(ttl_ms, max_hold_ms)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the lease as people and programs see it."""
+        """Return the lease as JSON."""
         return {
             "leaseId": self.lease_id,
             "token": self.token,
@@ -111,3 +134,37 @@ class Lease:
             "holdUntil": self.hold_until,
             "verdictId": self.verdict_id,
         }
+
+
+@dataclass(slots=True)
+class Request:
+    """A queued request with its triples; ``places`` holds them by resource key."""
+
+    request_id: str
+    session: Session
+    triples: tuple[Triple, ...]
+    since: int
+    sequence: int
+    ttl_ms: int | None
+    deadline: int | None
+    places: dict[str, list[Triple]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.places = {}
+        for triple in self.triples:
+            self.places.setdefault(triple.resource.key, []).append(triple)
+
+    @property
+    def order(self) -> tuple[Rank, int]:
+        """Sort key: oldest agent first, then order of arrival."""
+        return self.session.rank, self.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class AgentKey:
+    """A public key of an agent."""
+
+    key_id: str
+    agent_id: str
+    public: str
+    revoked: bool = False

@@ -1,4 +1,4 @@
-"""What the operator decides about leases; recorded in the log, so that recorded verdicts follow from it again."""
+"""Settings of leases, recorded in the log to reproduce recorded verdicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_CLOCK_AHEAD_MS: Final = 5 * _MINUTE
 
 @dataclass(frozen=True, slots=True)
 class KlisSettings:
-    """The named limits and choices of KLIS; every time in milliseconds.
+    """Limits and choices of KLIS; all times in milliseconds.
 
     Args:
         max_triples: triples of one manifest.
@@ -45,7 +45,7 @@ class KlisSettings:
         normal_form: whether paths are compared in Unicode normalisation form C, for systems that ignore the form
             (KM-4.2b). Not recorded where it is False.
         authentication: what shows that a manifest is its agent's (KM-7.1): ``signed``, ``channel`` or ``open``; see
-            ``world.klis.authentication``. None in a log that does not record it, which means ``open``.
+            ``world.klis.identity.authentication``. None in a log that does not record it, which means ``open``.
         max_clock_ahead_ms: how far the time of a commit may be beyond what passed since the commit before it
             (``world.pipeline.recorded_time``). Not recorded where it is the default.
         manifest_rules: version of the rules by which manifests are read; recorded and not configurable. 1, also where
@@ -77,42 +77,42 @@ class KlisSettings:
 
     @property
     def names(self) -> NameComparison:
-        """How names of files are compared."""
+        """The comparison of file names."""
         return NameComparison(self.lower_case, self.normal_form)
 
     def following(self, found: NameComparison) -> KlisSettings:
-        """Return the settings under which names of files that a file system takes for one are one.
+        """Return the settings extended by the name comparison of a file system.
 
         Args:
-            found: what the file system of the workspace ignores.
+            found: the comparison of the file system of the workspace.
         """
         case, normal_form = self.names.united(found)
         return replace(self, lower_case=case, normal_form=normal_form)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the settings as JSON, by their Python names, without those that were not recorded."""
+        """Return the settings as JSON by their Python names, without unrecorded ones."""
         return {name: value for name, value in asdict(self).items() if _NOT_RECORDED.get(name, self) != value}
 
     @classmethod
     def recorded(cls, wire: Mapping[str, Any]) -> KlisSettings:
-        """Return the settings that ``to_wire`` gave, as a log or an index holds them.
+        """Return the settings of a result of ``to_wire``.
 
         Raises:
-            RefusedError: ``INVALID_CONFIG`` for what ``to_wire`` never gives.
+            RefusedError: ``INVALID_CONFIG`` for any other value.
         """
-        told = dict(wire)
-        rules = told.pop("manifest_rules", 1)
+        given = dict(wire)
+        rules = given.pop("manifest_rules", 1)
         if type(rules) is not int or not 1 <= rules <= MANIFEST_RULES:
             raise RefusedError(
                 "INVALID_CONFIG",
                 f"manifest_rules = {rules!r} is recorded; this version reads 1 to {MANIFEST_RULES}. Use a newer one.",
                 name="manifest_rules",
             )
-        read = cls.read(told)
-        return replace(read, authentication=told.get("authentication"), manifest_rules=rules)
+        read = cls.read(given)
+        return replace(read, authentication=given.get("authentication"), manifest_rules=rules)
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> KlisSettings:
+    def read(cls, given: Mapping[str, Any]) -> KlisSettings:
         """Return the settings with the named ones changed.
 
         Raises:
@@ -120,7 +120,7 @@ class KlisSettings:
                 value, or a number below 1 (below 0 for ``min_subtree_depth``).
         """
         known = {field.name: field.default for field in fields(cls) if field.name != "manifest_rules"}
-        for name, value in told.items():
+        for name, value in given.items():
             least = 0 if name == "min_subtree_depth" else 1
             fits = name in known and type(value) is type(known[name])
             if not fits or (type(value) is int and not least <= value < 1 << 53):
@@ -130,13 +130,13 @@ class KlisSettings:
                     "numbers are whole and at least 1.",
                     name=name,
                 )
-        if told.get("authentication", "open") not in AUTHENTICATION:
+        if given.get("authentication", "open") not in AUTHENTICATION:
             raise RefusedError(
                 "INVALID_CONFIG",
-                f"[klis] authentication = {told['authentication']!r}: choose one of {', '.join(AUTHENTICATION)}.",
+                f"[klis] authentication = {given['authentication']!r}: choose one of {', '.join(AUTHENTICATION)}.",
                 name="authentication",
             )
-        return cls(**told)
+        return cls(**given)
 
 
 _NOT_RECORDED: Final[Mapping[str, Any]] = {
@@ -145,4 +145,4 @@ _NOT_RECORDED: Final[Mapping[str, Any]] = {
     "manifest_rules": 1,
     "normal_form": False,
 }
-"""What a setting is where a log from before it does not record it; such logs go on being read and written so."""
+"""Values of settings in logs that do not record them; such logs stay in that form."""

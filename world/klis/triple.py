@@ -1,4 +1,4 @@
-"""The triple: one claim of an agent on a resource (KLIS-0, KLIS-1 section 2.1). The agent is the manifest's."""
+"""Triples: claims of an agent on a resource (KLIS-0, KLIS-1 section 2.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from world.errors import DamagedLogError
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import STANDARD, Resource, ResourceTypes, recorded_resource
+from world.klis.resources.resource import Resource, recorded_resource
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 
 __all__ = ["Confidence", "Triple", "read_confidence", "read_triple"]
 
@@ -20,18 +21,18 @@ _MEDIUM: Final = 0.5
 
 
 class Confidence(StrEnum):
-    """How sure the agent is that it needs the claim (KP-0); it is recorded and excludes nothing."""
+    """Confidence of the agent in a claim (KP-0), without effect on conflicts."""
 
     HIGH = "High"
     MEDIUM = "Medium"
     LOW = "Low"
 
 
-def read_confidence(told: str | float) -> Confidence:
-    """Return the confidence of a name or of a number: from 0.8 on High, from 0.5 on Medium, else Low (KP-0)."""
-    if isinstance(told, str):
-        return Confidence(told)
-    return Confidence.HIGH if told >= _HIGH else Confidence.MEDIUM if told >= _MEDIUM else Confidence.LOW
+def read_confidence(given: str | float) -> Confidence:
+    """Return a confidence: of numbers, High from 0.8, Medium from 0.5 (KP-0)."""
+    if isinstance(given, str):
+        return Confidence(given)
+    return Confidence.HIGH if given >= _HIGH else Confidence.MEDIUM if given >= _MEDIUM else Confidence.LOW
 
 
 _WITH_CONTENTS: Final = frozenset({Predicate.DELETES, Predicate.RENAMES})
@@ -39,7 +40,7 @@ _WITH_CONTENTS: Final = frozenset({Predicate.DELETES, Predicate.RENAMES})
 
 @dataclass(frozen=True, slots=True)
 class Triple:
-    """A predicate on a resource, with the confidence of who claims it."""
+    """A predicate on a resource with a confidence."""
 
     predicate: Predicate
     resource: Resource
@@ -47,7 +48,7 @@ class Triple:
 
     @property
     def covers(self) -> bool:
-        """Whether the claim is on everything below the resource too."""
+        """Whether the claim includes everything below the resource."""
         resource = self.resource
         return resource.subtree or (resource.nested and self.predicate in _WITH_CONTENTS)
 
@@ -60,20 +61,20 @@ class Triple:
         }
 
 
-def read_triple(told: Mapping[str, Any], types: ResourceTypes = STANDARD) -> Triple:
-    """Return a triple as the log holds it.
+def read_triple(given: Mapping[str, Any], types: ResourceTypes = STANDARD) -> Triple:
+    """Return a triple from the log.
 
     Args:
-        told: an object with ``predicate``, the canonical ``resource`` and maybe ``confidence``; more is ignored.
+        given: an object with ``predicate``, the canonical ``resource`` and maybe ``confidence``; more is ignored.
         types: the types that were in force.
 
     Raises:
         DamagedLogError: ``BAD_TRIPLE``, ``BAD_RESOURCE``.
     """
     try:
-        return _recorded(told["predicate"], told["resource"], told.get("confidence", "High"), types)
+        return _recorded(given["predicate"], given["resource"], given.get("confidence", "High"), types)
     except (KeyError, TypeError, ValueError):
-        raise DamagedLogError("BAD_TRIPLE", f"The log holds the triple {dict(told)!r}, which cannot be.") from None
+        raise DamagedLogError("BAD_TRIPLE", f"The log holds the triple {dict(given)!r}, which cannot be.") from None
 
 
 @lru_cache(_REMEMBERED)

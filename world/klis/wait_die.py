@@ -1,8 +1,8 @@
-"""Wait-Die: who waits and who dies when requests conflict (KLIS-3; Rosenkrantz, Stearns and Lewis, TODS 3(2), 1978).
+"""Wait-Die scheduling of conflicting requests (KLIS-3).
 
-An older requester waits, a younger one dies and asks again later at the same priority. Waiting only ever goes from
-old to young, so no cycle of waits can form (KP-3b); priorities never change, so whoever asks often enough becomes the
-oldest (KP-3c, KP-3d).
+An older requester waits, a younger one dies and retries later with the same priority. Only older sessions wait for
+younger ones, so no cycle of waits can form (KP-3b); priorities never change, so every retrying requester becomes the
+oldest eventually (KP-3c, KP-3d). Source: Rosenkrantz, Stearns and Lewis, TODS 3(2), 1978.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _SEVERITY = {"Granted": 0, "Wait": 1, "Die": 2}
 
 
 def decide(requester: Rank, oldest_holder: Rank) -> Status:
-    """Return what becomes of a requester in conflict, by the oldest of those in its way (KP-3a).
+    """Return the status of a requester in conflict with holders (KP-3a).
 
-    It waits only when it is older than every one; an equal rank is another session of the same agent, and dies.
+    It waits only if it is older than every holder; an equal rank is another session of the same agent, and dies.
     """
     return "Wait" if requester < oldest_holder else "Die"
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """Return the worst of several answers: any Die is Die, any Wait without Die is Wait (KP-5a)."""
+    """Return the worst of several statuses: Die, then Wait, then Granted (KP-5a)."""
     return max(statuses, key=_SEVERITY.__getitem__, default="Granted")
 
 
 def retry_after(dies: int, *, backoff_ms: int, max_backoff_ms: int) -> int:
-    """Return when to ask again, in ms from now.
+    """Return the time until the next request, in ms.
 
     Args:
-        dies: how often in a row the session was told Die before this time.
-        backoff_ms: after the first.
-        max_backoff_ms: where doubling ends.
+        dies: number of consecutive Die verdicts before this one.
+        backoff_ms: time after the first.
+        max_backoff_ms: maximum time.
     """
     return min(max_backoff_ms, backoff_ms << min(dies, 40))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from world.errors import RefusedError
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.klis.lease_manager import RequestOptions
 from world.model.decision import Ruling
 from world.model.overruling import overruled
 from world.pipeline.existence import RESOURCE_ABSENT, absent_message
@@ -44,9 +45,7 @@ def arbitrate(work: UnitOfWork, approvable: Approvable) -> Iterable[Step]:
             manifest,
             work.klis_now,
             channel=ENGINE,
-            until_sealed=True,
-            queue=True,
-            request_id=proposal.proposal_id,
+            options=RequestOptions(until_sealed=True, queue=True, request_id=proposal.proposal_id),
         )
     except RefusedError as refused:
         if refused.code == "QUEUE_FULL":

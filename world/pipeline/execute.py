@@ -14,12 +14,7 @@ from msgspec.structs import replace
 
 from world.core import EffectAnswer
 from world.errors import RefusedError
-from world.events.execution_events import (
-    EffectDropped,
-    EffectFulfilled,
-    EffectRetried,
-    ExecutionStarted,
-)
+from world.events.execution_events import EffectDropped, EffectFulfilled, EffectRetried, ExecutionStarted
 from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 from world.model.literal_secrets import LITERAL_SECRET, literal_message
 from world.model.snapshot import ErrorValue, Requirement, Snapshot

@@ -19,7 +19,8 @@ from world.events.base import Event
 from world.events.codec import encode_event
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.lease_manager import LeaseManager
-from world.klis.resources.resource import Resource, ResourceTypes
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import Session
 from world.klis.triple import Triple
 from world.limits import Limits

@@ -14,9 +14,9 @@ from typing import Any, Final
 from world.errors import DamagedLogError
 from world.events.lease_events import VerdictGiven
 from world.klis.conflict import Conflict, find_conflicts
-from world.klis.ledger import Ledger, Request
+from world.klis.ledger import Ledger
 from world.klis.predicate import Predicate, compatible
-from world.klis.session import Rank
+from world.klis.session import Rank, Request
 from world.state.realm_state import RealmState
 
 __all__ = [

@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from world.core import EffectAnswer
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import STANDARD, Resource, ResourceTypes
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.triple import Triple
 from world.model.actor import ActorRef
 from world.model.decision import HumanAnswer, Ruling

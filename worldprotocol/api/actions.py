@@ -11,8 +11,8 @@ from typing import Final, Unpack
 from weakref import WeakKeyDictionary
 
 from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, Pruning
-from projections.descriptors import ActionDescriptor, descriptors_of, not_at_hand
-from projections.explaining import Explanation, explain_catalog
+from projections.descriptors import ActionDescriptor, descriptors_of, missing_function
+from projections.explanation import Explanation, explain_catalog
 from projections.tools import ToolSet, tools_of
 from world.code.time_limit import TimeLimit
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
@@ -140,7 +140,7 @@ class Actions:
         if domain is None:
             adopted = self._adopted(schema_hash)
             functions = [name.removeprefix(PREDICATE) for name in adopted.sources if name.startswith(PREDICATE)]
-            local = {action: LocalPredicate(not_at_hand, f"{PREDICATE}{action}") for action in functions}
+            local = {action: LocalPredicate(missing_function, f"{PREDICATE}{action}") for action in functions}
             return descriptors_of(unchecked_schema(adopted.schema), local)
         known = _KNOWN.get(domain)
         if known is None or known[0] is not domain.schema:

@@ -23,7 +23,9 @@ from projections import (
     Once,
     ProjectionRegistry,
     ProjectionRequest,
+    RecordContext,
     Select,
+    Trigger,
     UnsafeUnguarded,
     direct,
     find_projections,
@@ -38,7 +40,7 @@ from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded
 from world.klis.resources.names import BYTE_WISE, NameComparison
-from world.klis.resources.resource import ResourceTypes
+from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.log import Durability, EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
 from world.log.following import Follower
@@ -114,9 +116,8 @@ class Components:
         self, actor: ActorRef, body: IntentBody, schema_hash: str, *, job: str, event_id: str, note: str | None = None
     ) -> IntentInstance:
         """Issue a system direct intent; see ``projections.direct``."""
-        return direct(
-            self.issuer, schema_hash=schema_hash, actor=actor, event_id=event_id, body=body, job=job, note=note
-        )
+        trigger = Trigger(event_id, job)
+        return direct(self.issuer, schema_hash=schema_hash, actor=actor, trigger=trigger, body=body, note=note)
 
     def projector(self, source: SourceEvent, actor: ActorRef) -> Projector:
         """Return what asks the projections about a source event, for the protocol to run on a branch's head.
@@ -149,12 +150,7 @@ class Components:
                 intent = self.issuer.issue(IssueRequest(schema_hash, name, actor, source, routed.result.body))
             record = record_of(
                 routed,
-                record_id=self.ids.new_id(),
-                at=at,
-                actor=actor,
-                source=source,
-                schema_hash=schema_hash,
-                world_id=world,
+                RecordContext(self.ids.new_id(), at, actor, source, schema_hash, world),
                 intent=intent if isinstance(intent, IntentInstance) else None,
             )
             return record, intent
@@ -398,7 +394,7 @@ def _projections(options: ComponentOptions, time_limit: TimeLimit) -> Projection
         mode = UnsafeUnguarded(time_limit)
     given = list(options.get("projections", ()))
     references = [one for one in given if isinstance(one, str)]
-    registry = find_projections(references, base=options.get("folder"), asking=mode)
+    registry = find_projections(references, base=options.get("folder"), invocation_mode=mode)
     for one in given:
         if not isinstance(one, str):
             registry.add(one)

@@ -30,7 +30,7 @@ from world.errors import RefusedError
 from world.events.codec import decode_event
 from world.events.lease_events import AgentRegistered, KlisConfigured
 from world.events.realm_events import ActorRegistered
-from world.klis.resources.resource import STANDARD
+from world.klis.resources.resource_types import STANDARD
 from worldprotocol.api.bootstrap import EventLog, LoggedEvent
 
 __all__ = ["RULES", "Redaction"]

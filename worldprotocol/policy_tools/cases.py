@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, model_validator
 
-from authority.policies.policy_text import Place, Written, read_file, read_text
+from authority.policies.policy_text import ParsedText, Place, read_file, read_text
 from world.errors import RefusedError
 from world.model.actor import ActorKind, JsonObject
 from world.model.canonical_json import read_json
@@ -208,7 +208,7 @@ def read_cases(path: Path) -> Placed:
     )
 
 
-def written(text: str, suffix: str) -> Written:
+def written(text: str, suffix: str) -> ParsedText:
     """Return what the text of a file of cases says, and on which lines.
 
     Raises:
@@ -216,7 +216,7 @@ def written(text: str, suffix: str) -> Written:
     """
     if suffix != ".json":
         return read_text(text, is_toml=suffix == ".toml")
-    return Written(read_json(text), _json_lines(text))
+    return ParsedText(read_json(text), _json_lines(text))
 
 
 def _json_lines(text: str) -> dict[Place, int]:
@@ -244,7 +244,7 @@ def _json_lines(text: str) -> dict[Place, int]:
     return lines
 
 
-def _contradictions(text: Written) -> Iterator[dict[str, Any]]:
+def _contradictions(text: ParsedText) -> Iterator[dict[str, Any]]:
     """Yield what does not go together, whatever else is wrong with the file: parts of another type are passed over."""
     told = _mapping(text.data)
     given_actor = _mapping(told.get("given")).get("actor")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from authority import Policy
-from authority.lint.lint import LintFinding, Surroundings, lint
+from authority.lint.lint import LintContext, LintFinding, lint
 from world.core import DomainSchema
 from world.errors import RefusedError
 from world.state.realm_state import RealmState
@@ -37,13 +37,13 @@ class Linting:
             return unreadable(given, refused)
         return lint(policy, self._around(policy.name))
 
-    def _around(self, name: str) -> Surroundings:
+    def _around(self, name: str) -> LintContext:
         if self.realm is None:
-            return Surroundings(self.schema)
+            return LintContext(self.schema)
         kinds = {actor_id: str(actor["kind"]) for actor_id, actor in self.realm.actors.items()}
         bound = [one for one in self.realm.bindings.values() if one.get("policy") == name]
         asks = list(dict.fromkeys(actor_id for one in bound for actor_id in one.get("ask", ())))
-        return Surroundings(self.schema, kinds, asks) if asks else Surroundings(self.schema, kinds)
+        return LintContext(self.schema, kinds, asks) if asks else LintContext(self.schema, kinds)
 
 
 def unreadable(given: str, refused: RefusedError) -> list[LintFinding]:

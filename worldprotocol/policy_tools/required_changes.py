@@ -13,7 +13,7 @@ from typing import Any, Final
 from authority.cel.conditions import Condition
 from authority.people.questions import ANYBODY, APPROVALS, OF_PEOPLE, TIME_LIMIT, Question, asked_at, questions_of
 from authority.policies.combine import combine
-from authority.policies.opinions import Approve, Escalate, Heard, Narrow, Reject, RuleFault
+from authority.policies.opinions import Approve, Escalate, Narrow, Reject, RuleFault, RuleResult
 from authority.policies.policy_file import FileRule
 from world.errors import RefusedError
 from world.model.decision import ENGINE, HUMAN_ANSWER, RuleOutcome, Ruling
@@ -94,8 +94,8 @@ def changes(
 
 
 def _in_the_way(
-    heard: list[Heard], silent: list[int], proposed: IntentScope | None
-) -> tuple[list[int], list[int], list[Heard]]:
+    heard: list[RuleResult], silent: list[int], proposed: IntentScope | None
+) -> tuple[list[int], list[int], list[RuleResult]]:
     """Return what would have to fall silent, narrowings of which one would, and what is heard then."""
     left = _without(heard, silent)
     after = combine(left, proposed)
@@ -106,7 +106,7 @@ def _in_the_way(
     return [*silent, *more], one_of, _without(left, one_of[:1] or after.decisive)
 
 
-def heard_of(outcome: RuleOutcome) -> Heard:
+def heard_of(outcome: RuleOutcome) -> RuleResult:
     """Return what a rule said, from its outcome in a trace."""
     if outcome.answer == "approve":
         return Approve(outcome.reason)
@@ -119,19 +119,19 @@ def heard_of(outcome: RuleOutcome) -> Heard:
     return None if outcome.answer == "none" else RuleFault(outcome.reason)
 
 
-def _without(heard: Sequence[Heard], silent: Sequence[int]) -> list[Heard]:
+def _without(heard: Sequence[RuleResult], silent: Sequence[int]) -> list[RuleResult]:
     return [None if at in silent else one for at, one in enumerate(heard)]
 
 
 def _approving(
-    asked: Sequence[RuleOutcome], left: Sequence[Heard], proposed: IntentScope | None, rules: Rules
+    asked: Sequence[RuleOutcome], left: Sequence[RuleResult], proposed: IntentScope | None, rules: Rules
 ) -> Iterator[int]:
     """Yield the silent rules that would bring the approval, if they matched; of code nobody knows, so it may."""
     for at, one in enumerate(asked):
         if one.answer != "none":
             continue
         rule = rules.get(one.rule)
-        opinion: Heard = Approve()
+        opinion: RuleResult = Approve()
         if rule is not None:
             if rule.entry.verdict not in _AGREED:
                 continue

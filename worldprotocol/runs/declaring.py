@@ -16,7 +16,8 @@ from typing import Any, Final
 from host.workspace import Workspace
 from world.errors import RefusedError
 from world.klis.predicate import Predicate
-from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import canonical_resource
 
 __all__ = ["manifest_of_places", "opaque_manifest", "place_of", "url_resource"]
 

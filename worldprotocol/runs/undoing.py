@@ -12,7 +12,8 @@ from host.backups import CHANGES
 from host.environment import HostEnvironment
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
-from world.klis.resources.resource import Resource, canonical_resource
+from world.klis.resources.resource import Resource
+from world.klis.resources.resource_reading import canonical_resource
 from world.klis.triple import Triple, read_triple
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded

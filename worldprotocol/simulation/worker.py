@@ -16,7 +16,7 @@ from world.clock import Boot, Clock, IdSource
 from world.core import Domain
 from world.engine.effect_runner import EffectRecorder
 from world.engine.protocol import Command, WorldProtocol
-from world.klis.resources.resource import STANDARD
+from world.klis.resources.resource_types import STANDARD
 from world.log import Pending
 from world.log.log import EventLog, open_log_in
 from world.log.url import LogAddress

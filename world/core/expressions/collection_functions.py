@@ -1,4 +1,4 @@
-"""The array and object functions of expressions; what is no array or no object counts as an empty one."""
+"""Array and object functions of expressions; other values count as empty."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from world.model.immutable_json import FrozenDict, FrozenList, utf16_key
 
 
 def size(value: Any) -> int:
-    """Return the number of elements, of characters (UTF-16) or of keys; 0 for everything else."""
+    """Return the number of elements, UTF-16 characters or keys; 0 for other values."""
     if isinstance(value, (list, dict)):
         return len(value)
     return length(value) if isinstance(value, str) else 0
 
 
 def at(collection: Any, index: Any) -> Any:
-    """Return an array's element by number or an object's member by text; null where there is none."""
+    """Return an array's element by index or an object's member by name, or null."""
     if isinstance(collection, list):
         place = number(index)
         whole = 0 <= place < len(collection) and (type(place) is int or place == int(place))
@@ -56,7 +56,7 @@ def unique(array: Any) -> list[Any]:
 
 
 def _mark(item: Any) -> tuple[str, Any]:
-    """Return a key that two values share exactly when ``same_value`` calls them the same."""
+    """Return a key that is equal for values that ``same_value`` equates."""
     if isinstance(item, (FrozenDict, FrozenList)):
         return "frozen", frozen_text(item)
     if isinstance(item, (list, dict)):
@@ -65,14 +65,14 @@ def _mark(item: Any) -> tuple[str, Any]:
 
 
 def flat(array: Any) -> list[Any]:
-    """Return the elements, those of inner arrays in their place, one level deep."""
+    """Return the elements with inner arrays flattened by one level."""
     items = as_array(array)
     bounded_items(sum(len(item) if isinstance(item, list) else 1 for item in items))
     return [inner for item in items for inner in (item if isinstance(item, list) else (item,))]
 
 
 def slice_array(array: Any, start: Any, *end: Any) -> list[Any]:
-    """Return the elements from a position up to another; negative positions count from the end."""
+    """Return the elements between two positions; negative ones count from the end."""
     items = as_array(array)
     count = len(items)
     return items[_from(start, count) : _from(end[0], count) if end else count]
@@ -118,7 +118,7 @@ def entries(value: Any) -> list[Any]:
 
 
 def merge(objects: Sequence[Any]) -> dict[str, Any]:
-    """Return one object with the members of all, later ones winning; what is no object adds nothing."""
+    """Return one object with all members, later ones winning; ignores other values."""
     merged: dict[str, Any] = {}
     for value in objects:
         if isinstance(value, dict):
@@ -147,7 +147,7 @@ def omit(value: Any, keys: Any) -> dict[str, Any]:
 
 
 def from_entries(pairs: Any) -> dict[str, Any]:
-    """Return an object of ``[key, member]`` pairs, later ones winning; incomplete pairs add nothing."""
+    """Return an object of ``[key, member]`` pairs, later ones winning."""
     return {text(pair[0]): pair[1] for pair in as_array(pairs) if isinstance(pair, list) and len(pair) >= 2}
 
 

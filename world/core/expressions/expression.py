@@ -1,9 +1,9 @@
-"""Expressions: JSON in, one closure out.
+"""Compiler of expressions from JSON to closures.
 
 One evaluator serves availability, computed values, flows and rules. It is total: a missing path, a division
-by zero and an index out of bounds are null (HC-flow). What is malformed is found by
+by zero and an index out of bounds are null (HC-flow). Malformed nodes are found by
 ``world.core.expressions.expression_ast`` when a schema or a policy is loaded; compiled without that check, a malformed
-node is an error value when it is reached.
+node is an error value when it is evaluated.
 
 Source: design section 4; INT-3.4a.
 """
@@ -36,10 +36,10 @@ Evaluate = Callable[[Scope], Any]
 Compile = Callable[[Mapping[str, Any], "_Compiler"], Evaluate]
 
 MAX_EXPRESSION_DEPTH: Final = 100
-"""Levels of nodes in one expression."""
+"""Maximum depth of nodes in one expression."""
 
 MAX_EXPRESSION_NODES: Final = 10_000
-"""Nodes in one expression."""
+"""Maximum number of nodes in one expression."""
 
 # Kinds whose operands are all evaluated and handed to one function: operand names, then the function.
 _PLAIN: Final[dict[str, tuple[tuple[str, ...], Callable[..., Any]]]] = {
@@ -107,7 +107,7 @@ _LISTED: Final[dict[str, tuple[str, Callable[[list[Any]], Any]]]] = {
     "merge": ("objects", containers.merge),
 }
 
-# Kinds that walk an array with an inner expression: the name of that expression.
+# Kinds that iterate over an array with an inner expression: the name of that expression.
 _WALKS: Final = {
     "filter": "predicate",
     "find": "predicate",
@@ -217,7 +217,7 @@ def _get_data(segments: Segments) -> Evaluate:
 
 
 def _computed(values: Mapping[str, Any], path: str) -> Any:
-    """Return a computed value by its full name, or what stands inside of one."""
+    """Return a computed value by its full name, or a member of one."""
     if path in values:
         return values[path]
     name, _, rest = path.rpartition(".")

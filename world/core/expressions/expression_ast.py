@@ -1,4 +1,4 @@
-"""What an expression is made of: its nodes, the paths it reads, and what is malformed in it.
+"""Syntax of expressions: nodes, paths that are read, and faults.
 
 Source: design section 4 (unknown node kinds are refused when a schema is loaded).
 """
@@ -23,34 +23,34 @@ class _AstNode(NamedTuple):
 
 
 def dependencies(expression: Any) -> frozenset[str]:
-    """Return the paths that an expression reads, as they are written.
+    """Return the paths that an expression reads, as written.
 
-    ``$item``, ``$index`` and ``$array`` belong to a walk and ``$system`` to the context; they are left out.
+    ``$item``, ``$index`` and ``$array`` belong to an iteration and ``$system`` to the context; they are left out.
     """
     return frozenset(path for path in paths_read(expression) if path.partition(".")[0] not in _LOCAL)
 
 
 def paths_read(expression: Any) -> frozenset[str]:
-    """Return all paths that an expression reads, as they are written, those of a walk and of the context too."""
+    """Return all paths that an expression reads, iterations and context included."""
     return frozenset(node.value["path"] for node in _walk(expression, "") if _is_get(node.value))
 
 
 def operands(expression: Any) -> tuple[Any, ...]:
-    """Return the expressions that stand directly inside of one, in order; none for what is no expression."""
+    """Return the direct operands of an expression, in order."""
     return tuple(node.value for node in _children(_AstNode(expression, "", 1))) if kind_of(expression) in KINDS else ()
 
 
 def reads_system(expression: Any) -> bool:
-    """Tell whether an expression takes the time or an id from the context (``$system``)."""
+    """Return whether an expression reads time or ids of the context (``$system``)."""
     return any(_is_get(node.value) and node.value["path"].startswith("$system") for node in _walk(expression, ""))
 
 
 def check_expression(expression: Any, where: str = "$") -> list[tuple[str, str]]:
-    """Return what is malformed, each as the path of the node and a sentence; empty for a good expression.
+    """Return the faults of an expression as pairs of path and sentence.
 
     Args:
         expression: the node to check.
-        where: the expression's own path, put before every path in the answer.
+        where: the expression's own path, a prefix of every returned path.
     """
     faults: list[tuple[str, str]] = []
     for count, node in enumerate(_walk(expression, where)):
@@ -65,7 +65,7 @@ def check_expression(expression: Any, where: str = "$") -> list[tuple[str, str]]
 
 
 def _walk(expression: Any, where: str) -> Iterator[_AstNode]:
-    """Yield every node, outer ones first, without recursion and without looking into literals."""
+    """Yield every node, outer ones first, except those of literals."""
     waiting = [_AstNode(expression, where, 1)]
     while waiting:
         node = waiting.pop()

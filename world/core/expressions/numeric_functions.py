@@ -96,7 +96,7 @@ def floor(value: Any) -> Number:
 
 
 def ceil(value: Any) -> Number:
-    """Return the smallest integer that is not smaller; it keeps the sign of what it rounds to zero."""
+    """Return the smallest integer that is not smaller; keeps the sign of zero."""
     given = number(value)
     if type(given) is int or not math.isfinite(given):
         return given
@@ -143,12 +143,12 @@ def sum_array(array: Any) -> Number:
 
 
 def min_array(array: Any) -> Number | None:
-    """Return the least element as a number; null for an empty array and for what is none."""
+    """Return the least element as a number; null without one."""
     return least(as_array(array))
 
 
 def max_array(array: Any) -> Number | None:
-    """Return the greatest element as a number; null for an empty array and for what is none."""
+    """Return the greatest element as a number; null without one."""
     return greatest(as_array(array))
 
 

@@ -1,25 +1,43 @@
-"""What an expression may read while it is evaluated, and the chance that is no chance.
+"""Scope of an expression's evaluation, and deterministic ids and random numbers.
 
 Time, ids and random numbers come from the computation's context alone, so the same computation gives the
-same answer whenever it is made (HC-context; design section 4).
+same result at any time (HC-context; design section 4).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from world.core.values import ExpressionError
 
-__all__ = ["MAX_ITERATIONS", "Scope", "seeded_fraction", "seeded_id"]
+__all__ = ["MAX_ITERATIONS", "EvaluationContext", "Scope", "seeded_fraction", "seeded_id"]
 
 MAX_ITERATIONS: Final = 1_000_000
-"""Elements that one computation may visit in map, filter and the like, nested ones multiplied."""
+"""Maximum number of elements that one computation may visit, nested ones multiplied."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationContext:
+    """Intent, action, time and seed of an evaluation.
+
+    Args:
+        intent_id: the intent that is executed.
+        action_id: the action that is executed.
+        now: the computation's frozen time, ms since 1970-01-01 UTC.
+        seed: the computation's frozen random seed.
+    """
+
+    intent_id: str | None = None
+    action_id: str | None = None
+    now: int = 0
+    seed: str = ""
 
 
 class Scope:
-    """One evaluation's surroundings; ``item``, ``index`` and ``array`` change while an array is walked."""
+    """Values of one evaluation; ``item``, ``index``, ``array`` change in iterations."""
 
     __slots__ = (
         "action_id", "array", "budget", "computed", "data", "ids", "index", "input", "intent_id", "item",
@@ -34,12 +52,9 @@ class Scope:
         input: Any = None,  # noqa: A002 - the specification's word
         system: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
-        intent_id: str | None = None,
-        action_id: str | None = None,
-        now: int = 0,
-        seed: str = "",
+        context: EvaluationContext | None = None,
     ) -> None:
-        """Start an evaluation.
+        """Create the scope of an evaluation.
 
         Args:
             data: the domain's data.
@@ -47,20 +62,18 @@ class Scope:
             input: the intent's input.
             system: the snapshot's ``system`` part in its wire form.
             meta: the snapshot's ``meta`` part in its wire form.
-            intent_id: the intent that is executed.
-            action_id: the action that is executed.
-            now: the computation's frozen time, ms since 1970-01-01 UTC.
-            seed: the computation's frozen random seed.
+            context: intent, action, time and seed; None is the default context.
         """
         self.data = data
         self.computed = computed
         self.input = input
         self.system = system
         self.meta = meta
-        self.intent_id = intent_id
-        self.action_id = action_id
-        self.now = now
-        self.seed = seed
+        context = context or EvaluationContext()
+        self.intent_id = context.intent_id
+        self.action_id = context.action_id
+        self.now = context.now
+        self.seed = context.seed
         self.item: Any = None
         self.index: int | None = None
         self.array: Any = None
@@ -85,13 +98,13 @@ class Scope:
 
 
 def seeded_id(seed: str, counter: int) -> str:
-    """Return the UUID (RFC 9562, version 8: SHA-256 of seed and counter) of the n-th id of a computation."""
+    """Return the UUID (RFC 9562, version 8) of the n-th id of a computation."""
     bits = hashlib.sha256(f"id:{counter}:{seed}".encode("utf-8", "surrogatepass")).hexdigest()
     variant = "89ab"[int(bits[16], 16) & 3]
     return f"{bits[:8]}-{bits[8:12]}-8{bits[13:16]}-{variant}{bits[17:20]}-{bits[20:32]}"
 
 
 def seeded_fraction(seed: str, counter: int) -> float:
-    """Return the n-th random number of a computation: 53 bits, 0 <= x < 1."""
+    """Return the n-th random number of a computation, 0 <= x < 1 with 53 bits."""
     digest = hashlib.sha256(f"random:{counter}:{seed}".encode("utf-8", "surrogatepass")).digest()
     return float((int.from_bytes(digest[:8], "big") >> 11) / (1 << 53))

@@ -1,4 +1,4 @@
-"""The text functions of expressions; positions and lengths count UTF-16 code units as in ECMAScript."""
+"""String functions of expressions; positions count UTF-16 code units."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from world.core.values import WHITESPACE, ExpressionError, Number, join_surrogates, number, text
 
 MAX_TEXT: Final = 4_000_000
-"""Characters in a text that an expression may build; a longer one is an error value."""
+"""Maximum length of a string that an expression may build; a longer one is an error value."""
 
 MAX_ITEMS: Final = 1_000_000
-"""Elements in an array that an expression may build; more are an error value."""
+"""Maximum length of an array that an expression may build; a longer one is an error value."""
 
 
 def bounded_text(parts: Sequence[str]) -> str:
@@ -27,7 +27,7 @@ def bounded_text(parts: Sequence[str]) -> str:
 
 
 def bounded_items(count: int) -> None:
-    """Refuse to build an array that is too large.
+    """Raise for an array that is too large.
 
     Raises:
         ExpressionError: ``LIMIT_EXCEEDED`` for more than ``MAX_ITEMS`` elements.
@@ -64,7 +64,7 @@ def length(value: str) -> int:
 
 
 def position(value: Any, count: int) -> int:
-    """Return a number as a whole position: truncated, NaN as 0, infinities as ``-count`` and ``count``."""
+    """Return a number as an integer position; infinities as ``-count`` and ``count``."""
     place: Number = number(value)
     if type(place) is int:
         return place
@@ -123,7 +123,7 @@ def index_of(value: Any, search: Any) -> int:
 
 
 def replace_first(value: Any, search: Any, replacement: Any) -> str:
-    """Return the text with the first occurrence of a text replaced; no pattern characters."""
+    """Return the text with the first occurrence of a string replaced."""
     before, found, after = (whole := text(value)), text(search), ""
     at = whole.find(found)
     if at < 0:
@@ -133,7 +133,7 @@ def replace_first(value: Any, search: Any, replacement: Any) -> str:
 
 
 def split(value: Any, delimiter: Any) -> list[str]:
-    """Return the parts between delimiters; an empty delimiter gives the UTF-16 code units."""
+    """Return the parts between delimiters, or the UTF-16 code units without one."""
     whole, mark = text(value), text(delimiter)
     if mark:
         parts = whole.split(mark)

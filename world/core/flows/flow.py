@@ -28,7 +28,7 @@ INLINE_EFFECTS: Final = {
     "array.map": ("map", "select", "mapper"),
     "array.filter": ("filter", "where", "predicate"),
 }
-"""Effects that are computed at once: the expression kind, the parameter for each element, its operand's
+"""Effects that are computed immediately: the expression kind, the parameter for each element, its operand's
 name.
 """
 
@@ -172,7 +172,7 @@ def _fail(node: Mapping[str, Any], at: str, _: int) -> Flow:
             try:
                 shown = text(message(execution.scope)) or code
             except ExpressionError:
-                shown = code  # a message that cannot be made must not hide the failure
+                shown = code  # an invalid message must not hide the failure
         execution.fail(code, shown, called + at)
 
     return run

@@ -1,4 +1,4 @@
-"""What is malformed in a flow, and which flows it calls. Used by ``world.core.lint``."""
+"""Faults of flows and the flows that they call. Used by ``world.core.lint``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from world.core.values import kind_of
 __all__ = ["MAX_FLOW_NODES", "FlowReader"]
 
 MAX_FLOW_NODES: Final = 10_000
-"""Nodes in one flow."""
+"""Maximum number of nodes in one flow."""
 
 
 class FlowReader:
-    """Reads one flow; faults go to ``add``, called flows are kept in ``calls``."""
+    """Checker of one flow; reports to ``add`` and collects called flows."""
 
     def __init__(
         self,
@@ -26,13 +26,13 @@ class FlowReader:
         flows: set[str],
         add: Callable[[str, str, str], None],
     ) -> None:
-        """Prepare to read.
+        """Create a checker.
 
         Args:
             expression: checks an expression at a path of the schema.
-            patchable: tells whether a patch path names a place of the state.
+            patchable: returns whether a patch path names a place of the state.
             flows: actions that can be called.
-            add: takes a fault's code, path and sentence.
+            add: receives a fault's code, path and sentence.
         """
         self.expression = expression
         self.patchable = patchable

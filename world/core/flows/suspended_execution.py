@@ -1,11 +1,11 @@
-"""An execution that is kept while an effect is made, and goes on where it stopped.
+"""Suspended executions that resume after an effect.
 
-Running an action again from its start after each of n effects takes n * n / 2 steps. A generator that is kept takes
-n (in a declarative flow the nodes are gone through again, but the ids of its effects are not derived again). What
-it comes to is the same: an execution is a pure function of snapshot, intent, context and journal. An action
-that is not pure would break that, so the kept one is trusted only on its way and never at its end. It is run again
-from its start after 1, 2, 4, 8, ... effects, and whenever it has ended. What is sealed is therefore always what the
-whole journal gives from the start, as in a recheck. Source: IC-reentry, HC-compute; design section 4.
+Running an action again from its start after each of n effects takes n * n / 2 steps. A suspended generator takes
+n (a declarative flow is repeated, but the ids of its effects are cached). The
+result is equal: an execution is a pure function of snapshot, intent, context and journal. An impure action
+would violate that, so a suspended execution is never trusted for the final result. It is run again
+from its start after 1, 2, 4, 8, ... effects, and at its end. What is sealed is therefore always the result of the
+whole journal from the start, as in a recheck. Source: IC-reentry, HC-compute; design section 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Journal = Mapping[str, EffectAnswer]
 
 
 class LiveExecution:
-    """One attempt at an action, from effect to effect.
+    """One attempt of an action across its effects.
 
     Args:
         program: the domain.
@@ -34,7 +34,7 @@ class LiveExecution:
         intent: action, input and intentId.
         context: time and seed.
 
-    ``patches_before`` tells how many patches the last computation took over from the one before it.
+    ``patches_before`` is the number of patches that the last computation shares with the one before it.
     """
 
     __slots__ = (
@@ -42,7 +42,7 @@ class LiveExecution:
     )  # fmt: skip
 
     def __init__(self, program: Program, snapshot: Snapshot, intent: Invocation, context: ComputeContext) -> None:
-        """Begin nothing yet."""
+        """Create an attempt without running it."""
         self._program = program
         self._snapshot = snapshot
         self._intent = intent
@@ -58,11 +58,11 @@ class LiveExecution:
         return bool(self._asked)
 
     def is_of(self, snapshot: Snapshot, intent: Invocation, context: ComputeContext) -> bool:
-        """Tell whether it is an execution of this intent on this base."""
+        """Return whether it is an execution of this intent on this base."""
         return intent == self._intent and context == self._context and snapshot == self._snapshot
 
     def compute(self, journal: Journal) -> Computation:
-        """Compute as far as the journal goes; equal to ``world.core.compute`` with the same journal.
+        """Compute with a journal; the result equals that of ``world.core.compute``.
 
         Args:
             journal: results of all effects made so far, by requirement id.
@@ -75,7 +75,7 @@ class LiveExecution:
         return self._begin(journal)
 
     def close(self) -> None:
-        """Let go of the generator; its author's cleanup runs here."""
+        """Close the generator, which runs its cleanup."""
         if self._execution is not None and self._execution.suspended is not None:
             generator, self._execution.suspended = self._execution.suspended.generator, None
             try:
@@ -84,7 +84,7 @@ class LiveExecution:
                 return
 
     def _is_next(self, journal: Journal) -> bool:
-        """Tell whether a journal holds what was answered before, the effect that is waited for, and nothing else."""
+        """Return whether a journal extends the answered effects by the awaited one only."""
         count = len(journal)
         is_checked = count & (count - 1) == 0
         return (

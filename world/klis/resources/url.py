@@ -1,4 +1,4 @@
-"""URLs as resource names: syntax-based and scheme-based normalisation (RFC 3986, section 6.2.2 and 6.2.3).
+"""Normalisation of URLs as resource names (RFC 3986, sections 6.2.2 and 6.2.3).
 
 Scheme and host are lower case, the host is in its one form (``world.klis.resources.url_host``), a default or empty port
 is dropped, percent-encoding is in upper case and never hides an unreserved character, dot segments are resolved. The

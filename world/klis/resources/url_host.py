@@ -56,7 +56,7 @@ def canonical_host(text: str) -> str:
 
 
 def bare_host(text: str) -> str:
-    """Return the canonical form of a host as the system's calls name it: an IPv6 address without brackets.
+    """Return the canonical form of a host without brackets around an IPv6 address.
 
     What has no canonical form is returned as it is.
     """

@@ -11,7 +11,7 @@ from world.clock import SequentialIds
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
 from world.events.realm_events import DomainAdopted
-from world.klis.resources.resource import ResourceTypes
+from world.klis.resources.resource_types import ResourceTypes
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody
 from world.pipeline.shadowing import configure_shadow

@@ -7,11 +7,11 @@ from typing import Any
 
 from world.errors import DivergenceError, RefusedError
 from world.events.lease_events import VerdictGiven
-from world.klis.authentication import channel_fault
+from world.klis.identity.authentication import channel_fault
+from world.klis.identity.signature import verify
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
-from world.klis.signature import verify
 from world.model.decision import Ruling
 from world.pipeline.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork

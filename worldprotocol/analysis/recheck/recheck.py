@@ -37,7 +37,7 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import DomainAdopted, WorldSealed
-from world.klis.resources.resource import ResourceTypes
+from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.model.decision import HumanAnswer, Ruling
 from world.model.snapshot import Requirement

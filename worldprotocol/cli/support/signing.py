@@ -126,7 +126,7 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
     Says so where others than its owner can read it.
     """
     from world.errors import RefusedError
-    from world.klis.signature import private_key
+    from world.klis.identity.signature import private_key
     from worldprotocol.export.proofs.note import SigningKey, is_key_name
 
     try:

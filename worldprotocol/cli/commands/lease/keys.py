@@ -28,7 +28,7 @@ def new(desk: CommandContext, file: Path) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     from world.errors import RefusedError
-    from world.klis.signature import key_id
+    from world.klis.identity.signature import key_id
 
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()

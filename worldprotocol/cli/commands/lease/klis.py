@@ -68,7 +68,7 @@ def validate(desk: CommandContext, source: str, yaml: bool) -> int:
 def sign(desk: CommandContext, source: str, key: str, yaml: bool) -> None:
     """Print a manifest with its signature; issued_at and nonce are added where they are missing."""
     from world.clock import SystemClock, SystemIds
-    from world.klis.signature import sign as signed
+    from world.klis.identity.signature import sign as signed
     from world.model.immutable_json import thaw
 
     document = thaw(_manifest(desk, _content(source), source, yaml).document)
@@ -95,7 +95,7 @@ def verify(desk: CommandContext, source: str, keys: tuple[str, ...], yaml: bool)
     Whether it is fresh and used for the first time only a ledger knows.
     """
     from world.errors import RefusedError
-    from world.klis.signature import verify as verified
+    from world.klis.identity.signature import verify as verified
 
     known = [public_key(key) for key in keys]
     content = _content(source)
@@ -143,7 +143,7 @@ def _content(source: str) -> bytes:
 def _manifest(desk: CommandContext, content: bytes, source: str, yaml: bool) -> Manifest:
     """Read a manifest under the limits that ``world.toml`` sets."""
     from world.klis.manifest import read_manifest
-    from world.klis.resources.resource import ResourceTypes
+    from world.klis.resources.resource_types import ResourceTypes
     from world.klis.settings import KlisSettings
     from worldprotocol.cli.support.input_reading import is_yaml
 

@@ -10,9 +10,9 @@ from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 if TYPE_CHECKING:
+    from projections.availability import Availability
     from projections.catalog import ActionCatalog
-    from projections.deciding import Availability
-    from projections.explaining import Explanation
+    from projections.explanation import Explanation
     from world.core import Domain
     from worldprotocol.api.realm import Realm
 

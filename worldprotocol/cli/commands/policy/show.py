@@ -25,7 +25,7 @@ def show(desk: CommandContext, policy: str, at: str | None) -> None:
     the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the one at hand, by the beginning
     of its hash. A file (rules.toml) or a reference (rules.py:house) is the policy at hand.
     """
-    from authority.policies.policy_diff import rule_told
+    from authority.policies.policy_diff import rule_summary
     from worldprotocol.policy_tools.history import changes_of, find_policy
 
     with desk.look() as world:
@@ -35,7 +35,7 @@ def show(desk: CommandContext, policy: str, at: str | None) -> None:
         **found.to_wire(),
         "version": described.get("version"),
         "combination": described["combination"],
-        "rules": [rule_told(one) for one in described["rules"]],
+        "rules": [rule_summary(one) for one in described["rules"]],
     }
     if desk.json:
         desk.out.document(told)

@@ -1,8 +1,8 @@
-"""Signed manifests: Ed25519 (RFC 8032) over the RFC 8785 form of the document without ``signature`` (KM-7.1).
+"""Signatures of manifests: Ed25519 (RFC 8032) over canonical JSON (KM-7.1).
 
-A signed manifest carries ``issued_at`` and ``nonce``. The signature binds agent, session, scope and both of these
-together; that a nonce is used once, and how old a manifest may be, is for the ledger, which remembers and knows the
-time. Whose keys may sign is the caller's question: only the keys of the manifest's own agent are tried.
+The signature covers the RFC 8785 form of the document without ``signature``. A signed manifest has ``issued_at`` and
+``nonce``; the signature binds them to agent, session and scope. The ledger checks the single use of a nonce and the age
+of a manifest. The caller passes the keys of the manifest's own agent.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _KEY_ID_DIGITS: Final = 16
 
 
 def key_id(public: bytes) -> str:
-    """Return the id of a public key (32 bytes): the first 16 hex digits of its SHA-256."""
+    """Return the id of a public key: the first 16 hex digits of its SHA-256."""
     return sha256_hex(public)[:_KEY_ID_DIGITS]
 
 
 def signed_bytes(document: Mapping[str, Any]) -> bytes:
-    """Return what the signature of a manifest is over.
+    """Return the signed bytes of a manifest.
 
     Raises:
         RefusedError: ``NOT_CANONICAL``.
@@ -74,8 +74,7 @@ def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
         public_keys: the keys of its agent that are in force, 32 bytes each.
 
     Raises:
-        RefusedError: ``UNAUTHENTICATED`` for a manifest that is not signed, was altered, or was signed by somebody
-            else.
+        RefusedError: ``UNAUTHENTICATED`` for a manifest without a signature, with another content, or of another key.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -88,10 +87,10 @@ def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
         signature = b64decode(manifest.signature, validate=True)
     except (binascii.Error, ValueError):
         raise _unauthenticated(manifest, "has a signature that is no base64") from None
-    told = signed_bytes(manifest.document)
+    content = signed_bytes(manifest.document)
     for public in public_keys:
         try:
-            Ed25519PublicKey.from_public_bytes(public).verify(signature, told)
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
         except (InvalidSignature, ValueError):
             continue
         return key_id(public)

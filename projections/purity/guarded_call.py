@@ -1,7 +1,7 @@
-"""One call into a projection: watched, limited in time, and its faults as refusals (INT-9.2, INT-11; INV-P5).
+"""One watched and time-limited call of a projection; its faults become refusals.
 
-Every call of a projection and of its ``accepts`` is made here, unless ``registry.UnsafeUnguarded`` makes it. The first
-thing in it that a pure step does not do ends the call, and the refusal says what was reached and where.
+Every call of a projection and of its ``accepts`` is made here, except by ``registry.UnsafeUnguarded``. The first impure
+operation ends the call, and the refusal names the operation and its place. Source: INT-9.2, INT-11; INV-P5.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from world.errors import RefusedError
 __all__ = ["IMPURE", "MUTATION", "guarded_call", "impure"]
 
 IMPURE: Final = "PROJECTION_IMPURE"
-"""Code of the refusal of a projection that did something impure; such a refusal is recorded."""
+"""Error code of an impure projection; such a refusal is recorded."""
 
 MUTATION: Final[Kind] = "mutation"
-"""Changing what was given: the frozen values refuse it by themselves, so one run needs no guard against it."""
+"""Changes of the input: frozen values raise by themselves, so a single run needs no guard against them."""
 
 
 def guarded_call(
     projection_id: str, call: Callable[[], Any], time_limit: TimeLimit, *, but: frozenset[Kind] = frozenset()
 ) -> Any:
-    """Return what a call into a projection returns, if nothing impure happened in it and it ended in time.
+    """Return the result of a call into a projection, if it was pure and in time.
 
     Args:
-        projection_id: whose call it is, for errors.
+        projection_id: the projection, for errors.
         call: the call.
-        time_limit: how long it may take.
-        but: kinds of impurity that are let be.
+        time_limit: limit of the call.
+        but: kinds of impurity that are allowed.
 
     Raises:
-        RefusedError: ``PROJECTION_IMPURE`` with ``kind``, ``attempt`` and ``where``; ``PROJECTION_FAILED`` for whatever
-            it raises; ``PROJECTION_TIMED_OUT``.
+        RefusedError: ``PROJECTION_IMPURE`` with ``kind``, ``attempt`` and ``where``; ``PROJECTION_FAILED`` for anything
+            that it raises; ``PROJECTION_TIMED_OUT``.
     """
     try:
-        # Broken off is the projection alone: what stops watching it must run to its end.
+        # Only the projection is interrupted: the code that stops the watch must complete.
         answer, found = time_limit.run(lambda: watched(lambda: breakable(call), but=but), unbroken=True)
     except TimeLimitError as late:
         raise timed_out(projection_id, late) from None
@@ -57,19 +57,21 @@ def guarded_call(
 
 
 def impure(projection_id: str, found: Impurity, where: str) -> RefusedError:
-    """Return the refusal of a projection that did something impure.
+    """Return the refusal of an impure projection.
+
+    Its message is recorded in the log and compared by rechecks; it must not change.
 
     Args:
         projection_id: the projection.
-        found: what it reached.
-        where: ``module:line`` or ``file.py:line``; empty where no line of the projection's own is known.
+        found: the impure operation.
+        where: ``module:line`` or ``file.py:line``; empty where no line of the projection is known.
     """
     did = "changes" if found.kind == MUTATION else "uses"
     at = f" at {where}" if where else ""
-    told = f"The projection {projection_id!r} {did} {found.what}{at}; {ADVICE[found.kind]}."
+    message = f"The projection {projection_id!r} {did} {found.what}{at}; {ADVICE[found.kind]}."
     return RefusedError(
         IMPURE,
-        told.encode("utf-8", "backslashreplace").decode(),  # names of files need not be Unicode
+        message.encode("utf-8", "backslashreplace").decode(),  # file names need not be Unicode
         projection=projection_id,
         kind=found.kind,
         attempt=found.what,

@@ -1,13 +1,13 @@
-"""Reading a CEL condition: its tokens, what it reads of a case, and the text that is evaluated.
+"""Reader of CEL conditions: finds the values that are read and rewrites the text.
 
-``authority.cel.conditions`` alone imports this. The library that evaluates CEL is given the values a condition reads
-and nothing else, under names of ours: ``base.data.balance > 3`` is evaluated as ``_0 > 3``. So a condition costs what
-it reads and not what the world holds, an unknown name is found when the policy is read, and what the library leaves
-open is settled here:
+The library that evaluates CEL receives only the values that a condition reads, under generated names:
+``base.data.balance > 3`` is evaluated as ``_0 > 3``. So the cost of a condition depends on what it reads and not on
+the size of the world, an unknown name is an error when the policy is read, and three differences of the library are
+removed:
 
-- a map has no order there, and a new one in every process: loops over a map go through its sorted keys;
-- a double divided by zero is infinite there: here it is a division by zero;
-- the size of a text is in bytes there: here in code points, as the language wants it.
+- the order of a map there differs between processes: here loops follow the sorted keys;
+- a double divided by zero is infinite there: here it fails as a division by zero;
+- the size of a string is in bytes there: here in code points, as CEL defines it.
 
 Source: design section 6; the language definition of CEL.
 """
@@ -17,22 +17,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-MAX_TEXT: Final = 4_096
-"""Characters of a condition."""
-
-MAX_TOKENS: Final = 400
-"""Tokens of a condition; this bounds how deep its evaluation goes."""
-
-MAX_BRACKETS: Final = 24
-"""Brackets inside of each other."""
+from authority.cel.tokens import CLOSES, ConditionError, Token, tokens_of
 
 MAX_LOOPS: Final = 2
-"""Loops (``all``, ``exists``, ``map``, ...) inside of each other."""
+"""Maximum depth of nested loops (``all``, ``exists``, ``map``, ...)."""
 
 MAX_REWRITTEN: Final = 16_384
-"""Characters of the text that is evaluated; only divisions by divisions make it much longer than what was written."""
+"""Maximum length of the rewritten text; nested divisions make it longer than the original."""
 
 ROOTS: Final[dict[str, frozenset[str] | None]] = {
     "actor": frozenset({"actorId", "kind", "name", "meta"}),
@@ -43,7 +36,7 @@ ROOTS: Final[dict[str, frozenset[str] | None]] = {
     "now": None,
     "nowMs": None,
 }
-"""What a condition may read, and the fields of each; None is a value of its own."""
+"""Roots that a condition may read, and their fields; None is a value without declared fields."""
 
 OPEN: Final = frozenset(
     {("actor", "meta"), ("intent", "input"), ("intent", "scope"), ("base", "data"), ("base", "computed")}
@@ -69,40 +62,19 @@ METHODS: Final = {
     "getSeconds": 0,
 }
 QUESTIONS: Final = {"count": 1, "sum": 2}
-"""What the history is asked, and by how many arguments."""
+"""Queries of the history and their numbers of arguments."""
 
 NO_DIVISION: Final = "_zero"
-"""The name that stands, without a value, where something is divided by zero."""
+"""Name without a value that is evaluated after a division by zero."""
 
 Name: TypeAlias = "str | int | tuple[Name, ...]"
-"""A step of a path: a key, a place in a list, or the path of a value that is one of these."""
+"""A step of a path: a key, an index, or the path of a value that is one of these."""
 
 Way = Literal["value", "has", "size", "loop"]
 
 _WORDS: Final = frozenset({"true", "false", "null", "in"})
-TOKEN: Final = re.compile(
-    r"""(?P<space>[\t\n\f\r\ ]+|//[^\n]*)
-    |(?P<text>[rR](?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n\r]*"|'[^'\n\r]*')
-        |\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n\r])*"|'(?:\\.|[^'\\\n\r])*')
-    |(?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:\d+\.\d+|\.\d+|\d+)(?:[eE][+\-]?\d+)?[uU]?)
-    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<mark>&&|\|\||==|!=|<=|>=|[<>+\-*/%!?:.,()\[\]{}])""",
-    re.VERBOSE | re.DOTALL,
-)
 _PLAIN_TEXT: Final = re.compile(r"""(?P<quote>["'])(?P<text>[^\\]*)(?P=quote)""")
-_CLOSES: Final = {"(": ")", "[": "]", "{": "}"}
 _WHOLE: Final = re.compile(r"\d{1,9}")
-
-
-class ConditionError(Exception):
-    """A condition that means nothing here; its words say why, and ``authority.policies.policy_file`` says where."""
-
-
-class Token(NamedTuple):
-    """A piece of a condition: what it is and how it is written."""
-
-    kind: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +82,10 @@ class Read:
     """One value that a condition reads.
 
     Args:
-        name: what it is called in the text that is evaluated.
+        name: its name in the rewritten text.
         path: a root and the names below it.
-        way: the value itself; whether it is there; its size; or what a loop goes through.
-        shown: as the author wrote it.
+        way: the value itself, its presence, its size, or its items for a loop.
+        shown: the text of the author.
     """
 
     name: str
@@ -124,13 +96,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCondition:
-    """A condition that was read.
+    """Result of reading a condition.
 
     Args:
-        text: what is evaluated.
+        text: the rewritten text.
         reads: the values it reads, each once.
-        calls: the functions of ours that it calls.
-        loops: how many loops stand inside of each other at most.
+        calls: the functions of the engine that it calls.
+        loops: maximum depth of nested loops.
     """
 
     text: str
@@ -140,13 +112,13 @@ class ParsedCondition:
 
 
 def read_condition(text: str) -> ParsedCondition:
-    """Return what a condition reads and what is to be evaluated.
+    """Return the reads and the rewritten text of a condition.
 
     Args:
         text: a condition that the library accepts.
 
     Raises:
-        ConditionError: for unknown names, functions and fields, and for what is beyond the limits above.
+        ConditionError: for unknown names, functions and fields, and beyond the limits.
     """
     reader = _ConditionReader(tokens_of(text))
     rewritten = reader.rewrite(0, len(reader.tokens), frozenset())
@@ -154,77 +126,22 @@ def read_condition(text: str) -> ParsedCondition:
 
 
 def read_path(text: str) -> Read:
-    """Return what a path such as ``intent.input.amount`` reads.
+    """Read a path such as ``intent.input.amount``.
 
     Raises:
-        ConditionError: where it is something else than a path.
+        ConditionError: for a text that is not a path.
     """
     reader = _ConditionReader(tokens_of(text))
     if not reader.tokens or reader.tokens[0].text not in ROOTS:
-        raise ConditionError(f"{text!r} is no path; one begins with {', '.join(ROOTS)}")
+        raise ConditionError(f"{text!r} is not a path; a path begins with {', '.join(ROOTS)}")
     path, end = reader.path_at(0)
     if end != len(reader.tokens):
-        raise ConditionError(f"{text!r} is no path: only names and [...] may follow {reader.shown(0, end)}")
+        raise ConditionError(f"{text!r} is not a path: only names and [...] may follow {reader.shown(0, end)}")
     return Read("_", path, "value", text)
 
 
-def tokens_of(text: str) -> list[Token]:
-    """Return the tokens of a condition, comments left out.
-
-    Raises:
-        ConditionError: for what is no token, and for a text beyond the limits.
-    """
-    if len(text) > MAX_TEXT:
-        raise ConditionError(f"a condition may have {MAX_TEXT} characters; this one has {len(text)}")
-    found: list[Token] = []
-    at = depth = 0
-    while at < len(text):
-        match = TOKEN.match(text, at)
-        if match is None:
-            raise ConditionError(f"{text[at : at + 20]!r} means nothing in a condition")
-        at = match.end()
-        token = Token(match.lastgroup or "", match.group())
-        if token.kind != "space":
-            found.append(token)
-            depth += (token.text in _CLOSES) - (token.kind == "mark" and token.text in ")]}")
-        if depth > MAX_BRACKETS or len(found) > MAX_TOKENS:
-            raise ConditionError(
-                f"it is too large: a condition has at most {MAX_TOKENS} words and signs and "
-                f"{MAX_BRACKETS} brackets inside of each other"
-            )
-    return found
-
-
-def divided(text: str) -> tuple[str, list[str]]:
-    """Divide a condition where it says ``||``, else where it says ``&&``, outside of all brackets.
-
-    Returns:
-        the sign and the parts; no sign and no parts where it is one whole.
-    """
-    text = text.strip()
-    marks, depth, closed = [], 0, 0
-    for match in TOKEN.finditer(text):
-        sign = match.group() if match.lastgroup == "mark" else ""
-        depth += (sign in _CLOSES) - (sign in (")", "]", "}"))
-        closed += sign == ")" and depth == 0
-        if depth == 0 and sign in ("||", "&&", "?"):
-            marks.append((sign, match.start(), match.end()))
-    if not marks and closed == 1 and text.startswith("(") and text.endswith(")"):
-        return divided(text[1:-1])
-    signs = {sign for sign, *_ in marks}
-    if not signs or "?" in signs:
-        return "", []
-    joint = "||" if "||" in signs else "&&"
-    parts, start = [], 0
-    for sign, at, end in marks:
-        if sign == joint:
-            parts.append(text[start:at].strip())
-            start = end
-    return joint, [*parts, text[start:].strip()]
-
-
 class _ConditionReader:
-    """Goes through the tokens of one condition."""
+    """Reader of the tokens of one condition."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -232,10 +149,10 @@ class _ConditionReader:
         self.calls: set[str] = set()
         self.loops = 0
         self._depth = 0
-        self._lists: set[int] = set()  # tokens with which something ends that is a list for certain
+        self._lists: set[int] = set()  # last tokens of expressions that are certainly lists
 
     def rewrite(self, at: int, end: int, bound: frozenset[str]) -> str:
-        """Return what is evaluated for these tokens; ``bound`` are the names that loops gave."""
+        """Return the rewritten text of tokens; ``bound`` are variables of loops."""
         pieces: list[str] = []
         length = 0
         while at < end:
@@ -243,7 +160,7 @@ class _ConditionReader:
             pieces.append(piece)
             length += len(piece) + 1
             if length > MAX_REWRITTEN:
-                raise ConditionError("it is too large: divisions inside of divisions count twice")
+                raise ConditionError("it is too large: nested divisions count twice")
         return " ".join(pieces)
 
     def _one(self, at: int, bound: frozenset[str]) -> tuple[str, int]:
@@ -285,7 +202,7 @@ class _ConditionReader:
         return self._read(path, "value", at, end), end
 
     def path_at(self, at: int) -> tuple[tuple[Name, ...], int]:
-        """Return the path that begins here, and where it ends."""
+        """Return the path at a token, and its end."""
         path: list[Name] = [self.tokens[at].text]
         end = at + 1
         while True:
@@ -298,7 +215,7 @@ class _ConditionReader:
         return tuple(path), end
 
     def _step(self, at: int) -> tuple[Name, int] | None:
-        """Return the name by which a path goes on here and where that ends; None where the path ends."""
+        """Return the next step of a path and its end; None at the end of the path."""
         if self._text(at) == "." and self._text(at + 2) != "(":
             return self._text(at + 1), at + 2
         if self._text(at) != "[":
@@ -349,7 +266,7 @@ class _ConditionReader:
         return f"{name}({self.rewrite(at + 2, end, bound)})", end + 1
 
     def _whole_path(self, at: int, end: int, bound: frozenset[str]) -> tuple[Name, ...] | None:
-        """Return the path that these tokens are, None where they are anything else."""
+        """Return the path of a range of tokens, None where it is not a path."""
         name = self.tokens[at].text
         if name in bound or name not in ROOTS:
             return None
@@ -369,7 +286,7 @@ class _ConditionReader:
         return f"{self._own(name)}({self.rewrite(at + 4, end, bound)})", end + 1
 
     def _check_sum(self, at: int) -> None:
-        """Check the path of a sum: it stands in the text, so that it is known when the policy is read."""
+        """Check that the path of a sum is a literal."""
         path = self.tokens[at]
         if path.kind != "text" or self._text(at + 1) != "," or path.text in ('""', "''"):
             raise ConditionError(
@@ -396,7 +313,7 @@ class _ConditionReader:
             raise ConditionError(f"there is no method {name!r}; there are {', '.join(known)}")
         self._arguments(at + 2, name, (METHODS[name],))
         if name == "matches" and (self.tokens[at + 3].kind != "text" or end != at + 4):
-            raise ConditionError("matches() takes a pattern that stands in the condition, as one text")
+            raise ConditionError("matches() takes a pattern as one string literal")
         return f".{name}({self.rewrite(at + 3, end, bound)})", end + 1
 
     def _loop(self, at: int, bound: frozenset[str]) -> str:
@@ -411,7 +328,7 @@ class _ConditionReader:
         self._depth += 1
         self.loops = max(self.loops, self._depth)
         if self._depth > MAX_LOOPS:
-            raise ConditionError(f"more than {MAX_LOOPS} loops stand inside of each other")
+            raise ConditionError(f"more than {MAX_LOOPS} loops are nested")
         body = self.rewrite(commas[0] + 1, end, bound | {variable.text})
         self._depth -= 1
         if name in ("filter", "map"):
@@ -430,24 +347,24 @@ class _ConditionReader:
             at += 1
         if self.tokens[at].kind == "name" and self._text(at + 1) == "(":
             at += 1
-        at = self.closing(at) + 1 if self._text(at) in _CLOSES else at + 1
+        at = self.closing(at) + 1 if self._text(at) in CLOSES else at + 1
         while self._text(at) in (".", "[", "("):
             at = at + 2 if self._text(at) == "." else self.closing(at) + 1
         return at
 
     def closing(self, at: int) -> int:
-        """Return where the bracket closes that opens here."""
+        """Return the index of the closing bracket of an opening one."""
         depth = 0
         for place in range(at, len(self.tokens)):
             token = self.tokens[place]
             if token.kind == "mark":
-                depth += (token.text in _CLOSES) - (token.text in ")]}")
+                depth += (token.text in CLOSES) - (token.text in ")]}")
             if depth == 0:
                 return place
         raise ConditionError("a bracket is never closed")
 
     def _arguments(self, at: int, name: str, allowed: tuple[int, ...]) -> list[int]:
-        """Check how many arguments stand in the brackets that open here; return their commas."""
+        """Check the number of arguments in brackets; return their commas."""
         end = self.closing(at)
         commas = [place for place in self._level(at + 1, end) if self.tokens[place].text == ","]
         given = 0 if end == at + 1 else len(commas) + 1
@@ -458,7 +375,7 @@ class _ConditionReader:
     def _level(self, at: int, end: int) -> Iterator[int]:
         while at < end:
             yield at
-            at = self.closing(at) + 1 if self._text(at) in _CLOSES else at + 1
+            at = self.closing(at) + 1 if self._text(at) in CLOSES else at + 1
 
     def _own(self, name: str) -> str:
         self.calls.add(f"_{name}")
@@ -475,12 +392,12 @@ class _ConditionReader:
         )
 
     def _text(self, at: int) -> str:
-        """Return a token's text; nothing for a text literal, which may look like anything, and past the end."""
+        """Return the text of a token; empty for a string literal and past the end."""
         if not 0 <= at < len(self.tokens):
             return ""
         token = self.tokens[at]
         return "" if token.kind == "text" else token.text
 
     def shown(self, at: int, end: int) -> str:
-        """Return tokens as the author wrote them, without spaces."""
+        """Return the text of tokens without spaces."""
         return "".join(token.text for token in self.tokens[at:end])

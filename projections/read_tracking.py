@@ -1,7 +1,7 @@
-"""Noting what a local predicate asked for and did not find, as looking at an expression tells it beforehand.
+"""Record which absent values a local predicate reads.
 
-``[name]`` and ``get(name)`` need what they ask for; ``get(name, default)`` and ``in`` provide for its absence, as
-``coalesce`` and ``isNull`` do. Source: intent specification 7.4.2; INT-7.4.2c. For ``projections.deciding``.
+``[name]`` and ``get(name)`` require a value; ``get(name, default)`` and ``in`` handle its absence, as ``coalesce`` and
+``isNull`` do. Source: intent specification 7.4.2; INT-7.4.2c. For ``projections.availability``.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from world.core import AvailabilityContext
 from world.core.availability import ACTOR
 from world.model.paths import format_name
 
-__all__ = ["NotingContext"]
+__all__ = ["TrackingContext"]
 
 
-class NotingContext:
-    """A context that reads like another one and notes what is asked of it and absent.
+class TrackingContext:
+    """A context that delegates to another one and records reads of absent values.
 
     Args:
-        context: what it reads.
+        context: the context that is read.
 
     Attributes:
-        absent: the paths that were asked for in vain, in the order in which that happened.
+        absent: the absent paths that were read, in order of the reads.
     """
 
     __slots__ = ("_actor", "absent", "computed", "data")
 
     def __init__(self, context: AvailabilityContext) -> None:
-        """Note nothing yet."""
+        """Wrap a context without any read."""
         self.absent: dict[str, None] = {}
         self.data = context.data
-        self.computed = _Noting(context.computed, "computed", self.absent)
-        self._actor = None if context.actor is None else _NotingActor(context.actor, self.absent)
+        self.computed = _TrackedMapping(context.computed, "computed", self.absent)
+        self._actor = None if context.actor is None else _TrackedActor(context.actor, self.absent)
 
     @property
-    def actor(self) -> _NotingActor | None:
-        """Who acts; nobody is noted."""
+    def actor(self) -> _TrackedActor | None:
+        """The actor; reading it without an actor is recorded."""
         if self._actor is None:
             self.absent[ACTOR] = None
         return self._actor
 
 
-class _NotingActor:
+class _TrackedActor:
     __slots__ = ("_absent", "_read")
 
     def __init__(self, read: Any, absent: dict[str, None]) -> None:
@@ -54,10 +54,10 @@ class _NotingActor:
         value = getattr(self._read, name)
         if value is None:
             self._absent[f"{ACTOR}.{name}"] = None
-        return _Noting(value, f"{ACTOR}.{name}", self._absent) if isinstance(value, Mapping) else value
+        return _TrackedMapping(value, f"{ACTOR}.{name}", self._absent) if isinstance(value, Mapping) else value
 
 
-class _Noting(Mapping[str, Any]):
+class _TrackedMapping(Mapping[str, Any]):
     __slots__ = ("_absent", "_path", "_read")
 
     def __init__(self, read: Mapping[str, Any], path: str, absent: dict[str, None]) -> None:
@@ -70,7 +70,7 @@ class _Noting(Mapping[str, Any]):
         if name not in self._read:
             self._absent[place] = None
         value = self._read[name]
-        return _Noting(value, place, self._absent) if isinstance(value, Mapping) else value
+        return _TrackedMapping(value, place, self._absent) if isinstance(value, Mapping) else value
 
     def get(self, name: str, default: Any = None) -> Any:
         if default is not None and name not in self._read:
@@ -90,4 +90,4 @@ class _Noting(Mapping[str, Any]):
         return len(self._read)
 
     def __bool__(self) -> bool:
-        return True  # `meta or {}` goes on with what notes
+        return True  # keeps tracking in `meta or {}`

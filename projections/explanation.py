@@ -1,6 +1,6 @@
-"""Why an action is offered in a catalog or is not: its predicate, what it read, and what was missing.
+"""Explanations of catalogs: predicate, values read and missing per action.
 
-For people who look at a catalog; the catalog itself is made by ``projections.catalog`` and comes out the same.
+For debugging; the catalog itself is made by ``projections.catalog`` and is the same as without an explanation.
 Source: intent specification 7.4.2 and 7.4.3.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from projections.availability import Availability, Decider, Judged
 from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, catalog_of, pruned
-from projections.deciding import Availability, Decider, Judged
 from projections.reasons import values_read
 from world.core import LocalPredicate
 
@@ -20,16 +20,16 @@ __all__ = ["Explanation", "explain_catalog"]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why one action is offered, or is not.
+    """Reason why one action is offered or left out.
 
     Args:
         type: the action.
         offered: whether the catalog has it.
-        availability: what is known of it.
+        availability: its availability.
         why: one sentence.
         predicate: the expression, ``{"kind": "fn", "name"}`` for a local function, None where there is none.
-        reads: the value at every path that the expression names outside of its walks; null where nothing is.
-        missing: what it needs and is absent.
+        reads: the value at every path that the expression names outside of its iterations; null where absent.
+        missing: required paths that are absent.
     """
 
     type: str
@@ -54,11 +54,11 @@ class Explanation:
 
 
 def explain_catalog(req: CatalogRequest, projector: CatalogProjector) -> tuple[ActionCatalog, list[Explanation]]:
-    """Return a catalog, and why every action of the request is in it or is not.
+    """Return a catalog and an explanation of every action of the request.
 
     Args:
         req: the request.
-        projector: what makes the catalog.
+        projector: the projector that makes the catalog.
 
     Returns:
         The catalog as the projector makes it, then an explanation of every action: those offered first, in the
@@ -68,25 +68,26 @@ def explain_catalog(req: CatalogRequest, projector: CatalogProjector) -> tuple[A
     judged = projector.judge(replace(req, mode="debug"))
     kept = pruned(judged, req.pruning)
     names = {action.type for action, _, _ in kept}
-    left = [one for one in judged if one[0].type not in names]
-    told = [_explained(one, decider, "") for one in kept]
-    told += [_explained(one, decider, _left_out(one[1], req)) for one in left]
-    return catalog_of(req, judged), told
+    others = [one for one in judged if one[0].type not in names]
+    explanations = [_explained(one, decider, "") for one in kept]
+    explanations += [_explained(one, decider, _reason_for_omission(one[1], req)) for one in others]
+    return catalog_of(req, judged), explanations
 
 
-def _explained(judged: Judged, decider: Decider, left_out: str) -> Explanation:
-    action, told, why = judged
+def _explained(judged: Judged, decider: Decider, omission: str) -> Explanation:
+    action, availability, why = judged
     missing: tuple[str, ...] = ()
     if action.predicate is not None:
         missing = tuple(action.predicate.missing(decider.fields, decider.view.computed))
     predicate = action.available
     if isinstance(predicate, LocalPredicate):
         predicate = {"kind": predicate.kind, "name": predicate.name}
-    sentence = f"{why}; {left_out}" if left_out else why
-    return Explanation(action.type, not left_out, told, sentence, predicate, values_read(action, decider), missing)
+    sentence = f"{why}; {omission}" if omission else why
+    reads = values_read(action, decider)
+    return Explanation(action.type, not omission, availability, sentence, predicate, reads, missing)
 
 
-def _left_out(told: Availability, req: CatalogRequest) -> str:
-    if req.pruning.keeps(told.status):
+def _reason_for_omission(availability: Availability, req: CatalogRequest) -> str:
+    if req.pruning.keeps(availability.status):
         return f"the catalog ends after {req.pruning.max_actions}"
-    return "unavailable actions are dropped" if told.status == "unavailable" else "unknown actions are left out"
+    return "unavailable actions are dropped" if availability.status == "unavailable" else "unknown actions are left out"

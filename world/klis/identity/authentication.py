@@ -1,13 +1,13 @@
-"""Which requests for leases need a signature, by the realm's ``authentication`` setting (KLIS-1 section 7, KM-7.1).
+"""Authentication of lease requests by the ``authentication`` setting (KM-7.1).
 
-- ``signed``: every request needs one.
-- ``channel``: the caller's own identity is enough for a request in its own name. A request in another name, or one that
-  a caller hands in without naming itself, needs a signature; so does every request of an agent that ever had a key,
-  since a key that was revoked must not make its agent easier to imitate.
-- ``open``: none needs one, and the caller's word is recorded. So it is in a log that does not record the setting.
+- ``signed``: every request needs a signature.
+- ``channel``: the caller's identity suffices for a request in its own name. A request in another name, or of an
+  unidentified caller, needs a signature; so does every request of an agent that ever had a key, since a revoked key
+  must not make its agent easier to impersonate.
+- ``open``: no request needs one, and the claimed identity is recorded; the default of logs without the setting.
 
-How a request was authenticated is its ``channel``: ``signed`` with a key, ``vouched`` for by the caller, ``run`` for
-what the engine asks in the name of a run that is open, ``engine`` for what it asks for a proposal.
+The ``channel`` of a request records how it was authenticated: ``signed`` with a key, ``vouched`` for by the caller,
+``run`` for the engine on behalf of an open run, ``engine`` for a proposal. Source: KLIS-1 section 7.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _SIGN = "sign it with `worldctl klis sign` and hand it in as a manifest"
 
 
 def is_open(ledger: Ledger) -> bool:
-    """Return whether the caller's word is enough in every name: chosen, or from before the setting was recorded."""
+    """Return whether no authentication is required, by setting or in an old log."""
     return ledger.in_force.authentication in (None, "open")
 
 
 def why_signature(ledger: Ledger, agent_id: str, by: str | None) -> str | None:
-    """Return why a request needs a signature, and what to do, as a clause; None where it needs none.
+    """Return why a request needs a signature, as a clause; None where it needs none.
 
     Args:
         ledger: the settings and keys in force.
-        agent_id: in whose name the request is.
-        by: the caller's identity; None where the caller did not name itself.
+        agent_id: the agent of the request.
+        by: the caller's identity; None for an unidentified caller.
     """
     if is_open(ledger):
         return None
@@ -60,7 +60,7 @@ def why_signature(ledger: Ledger, agent_id: str, by: str | None) -> str | None:
 
 
 def run_fault(runs: Mapping[str, RunOpened], run_id: object, agent_id: str) -> str | None:
-    """Return why a request cannot be made in the name of a run, as a clause; None where it can."""
+    """Return why a request cannot be made for a run, as a clause; None where it can."""
     opened = runs.get(run_id) if isinstance(run_id, str) else None
     if opened is None:
         return f"no run {run_id!r} is open"
@@ -70,13 +70,13 @@ def run_fault(runs: Mapping[str, RunOpened], run_id: object, agent_id: str) -> s
 def channel_fault(
     ledger: Ledger, event: VerdictGiven, *, runs: Mapping[str, RunOpened], proposals: Collection[str]
 ) -> str | None:
-    """Return why a recorded request could not have been authenticated as its verdict says; None where it could.
+    """Return the contradiction of a recorded channel with the ledger, if any.
 
-    Signatures themselves are for ``world.klis.signature``.
+    ``world.klis.identity.signature`` verifies the signatures themselves.
 
     Args:
         ledger: the fold of everything before the event.
-        event: the first verdict about the request; others have no manifest, and no fault.
+        event: the first verdict on the request; later ones have no manifest, and no fault.
         runs: the runs that are open, by id.
         proposals: ids of the proposals that have not ended.
     """

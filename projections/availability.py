@@ -1,12 +1,12 @@
-"""Whether one action is available, as far as that can be told without executing it (intent specification 7.4.2).
+"""Decide whether an action is available without executing it.
 
-Three answers, and each is kept apart from the others: available, unavailable, and unknown, because context is missing
-or because the predicate cannot be decided here. What is unknown the core decides when it is invoked (INT-7.4.5).
+There are three answers: available, unavailable, and unknown, either because context is missing or because the predicate
+is indeterminate. The core decides unknown actions when they are invoked (INT-7.4.5).
 
-An expression that gives no boolean decides nothing: null counts as missing context, anything else as indeterminate.
-A local function is called twice under watch: one that raises, reaches outside of what it is given, takes too long, or
-answers differently the second time is indeterminate. Where it does not say yes it is called once more, to note whether
-it asked for anything that is absent: then its context is missing. For this room's catalogs.
+An expression without a boolean result decides nothing: null counts as missing context, anything else as indeterminate.
+A local function is called twice under watch: it is indeterminate if it raises, is impure, exceeds its time limit, or
+gives two different answers. If the answer is not True it is called once more to record whether it read an absent value;
+then its context is missing. Source: intent specification 7.4.2.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from projections.descriptors import ActionDescriptor, not_at_hand
-from projections.noting import NotingContext
+from projections.descriptors import ActionDescriptor, missing_function
 from projections.purity.run_watch import watched
+from projections.read_tracking import TrackingContext
 from world.code.time_limit import TimeLimit, TimeLimitError, breakable
 from world.core import AvailabilityContext, ExpressionError, LocalPredicate, Scope
 from world.core.availability import CompiledPredicate, actor_fields, read_answer
@@ -39,11 +39,11 @@ Status = Literal["available", "unavailable", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """What is known about one action's availability (INT-3.4c).
+    """Availability of one action (INT-3.4c).
 
     Args:
         status: one of the three.
-        reason: for unknown ``missing_context`` or ``indeterminate``; for unavailable a sentence, where it is shown.
+        reason: ``missing_context`` or ``indeterminate`` for unknown; a sentence for unavailable, where it is shown.
     """
 
     status: Status
@@ -60,34 +60,34 @@ MISSING_CONTEXT: Final = Availability("unknown", "missing_context")
 INDETERMINATE: Final = Availability("unknown", "indeterminate")
 
 Decided = tuple[Availability, str]
-"""An answer and, where more than the answer is known, a sentence that says why; else the empty text."""
+"""Availability and its reason as a sentence; the sentence is empty where none is known."""
 
 Judged = tuple[ActionDescriptor, Availability, str]
-"""An action and what was decided about it."""
+"""An action, its availability, and the reason."""
 
 _NO_TIME_LIMIT: Final = TimeLimit()
 
 
 class Decider:
-    """Decides predicates over one view for one actor.
+    """Evaluates predicates over one view for one actor.
 
     Args:
         view: data and computed values, frozen.
-        actor: who acts; None is nobody in particular.
+        actor: the acting actor; None without one.
         time_limit: for each call of a local function.
     """
 
     __slots__ = ("actor", "fields", "time_limit", "view")
 
     def __init__(self, view: SnapshotView, actor: ActorRef | None, time_limit: TimeLimit = _NO_TIME_LIMIT) -> None:
-        """Decide over a view."""
+        """Create a decider for a view and an actor."""
         self.view = view
         self.actor = actor
         self.fields = actor_fields(actor)
         self.time_limit = time_limit
 
     def decide(self, action: ActionDescriptor) -> Decided:
-        """Return whether an action is available, and why where that is worth saying."""
+        """Return the availability of an action and its reason."""
         if action.predicate is not None:
             return self._expression(action.predicate)
         if isinstance(action.available, LocalPredicate):
@@ -95,11 +95,11 @@ class Decider:
         return AVAILABLE, ""
 
     def scope(self) -> Scope:
-        """Return what a predicate's expression may read."""
+        """Return the scope of a predicate's expression."""
         return Scope(self.view.data, computed=self.view.computed, meta=self.fields)
 
     def _expression(self, predicate: CompiledPredicate) -> Decided:
-        # What it needs comes first: an `and` that ends early would hide that it is absent (INT-7.4.2e).
+        # Absent inputs are checked first: an `and` that stops early would hide them (INT-7.4.2e).
         if (predicate.actor or predicate.computed) and (absent := predicate.missing(self.fields, self.view.computed)):
             return MISSING_CONTEXT, f"{_listed(absent)} absent"
         try:
@@ -115,24 +115,24 @@ class Decider:
         return INDETERMINATE, f"the predicate gives {_kind(value)}, neither true nor false"
 
     def _function(self, local: LocalPredicate) -> Decided:
-        if local.evaluate is not_at_hand:
-            return INDETERMINATE, f"{local.name} is not at hand here"
+        if local.evaluate is missing_function:
+            return INDETERMINATE, f"{local.name} is not available in this process"
         context = AvailabilityContext.of(self.view, self.actor)
-        first = self._asked(local, context)
-        if not isinstance(first, str) and self._asked(local, context) is not first:
-            return INDETERMINATE, f"{local.name} does not answer the same question in the same way twice"
+        first = self._call(local, context)
+        if not isinstance(first, str) and self._call(local, context) is not first:
+            return INDETERMINATE, f"{local.name} gives two different answers for equal contexts"
         if first is True:
             return AVAILABLE, ""
-        noting = NotingContext(context)
-        self._asked(local, noting)
-        if noting.absent:
-            return MISSING_CONTEXT, f"{_listed(list(noting.absent))} absent"
+        tracked = TrackingContext(context)
+        self._call(local, tracked)
+        if tracked.absent:
+            return MISSING_CONTEXT, f"{_listed(list(tracked.absent))} absent"
         return (INDETERMINATE, first) if isinstance(first, str) else (UNAVAILABLE, "")
 
-    def _asked(self, local: LocalPredicate, context: Any) -> bool | str:
-        """Return a function's answer, or why there is none."""
+    def _call(self, local: LocalPredicate, context: Any) -> bool | str:
+        """Return a function's answer, or the reason why it has none."""
         try:
-            # Broken off is the function alone: what stops watching it must run to its end.
+            # Only the function is interrupted: the code that stops the watch must complete.
             given, found = self.time_limit.run(
                 lambda: watched(lambda: breakable(lambda: local.evaluate(context))), unbroken=True
             )
@@ -142,9 +142,9 @@ class Decider:
             return f"{local.name} raised {type(error).__name__}: {error}".rstrip(".: ")
         if found is not None:
             impurity, where = found
-            return f"{local.name} uses {impurity.what}{f' at {where}' if where else ''}, and a predicate is pure"
+            return f"{local.name} uses {impurity.what}{f' at {where}' if where else ''}, but a predicate must be pure"
         answer = read_answer(given)
-        return f"{local.name} answers {type(given).__name__}, which is no JSON" if answer is None else answer
+        return f"{local.name} answers {type(given).__name__}, which is not JSON" if answer is None else answer
 
 
 def _listed(names: list[str]) -> str:
@@ -154,4 +154,4 @@ def _listed(names: list[str]) -> str:
 def _kind(value: Any) -> str:
     if isinstance(value, (int, float)):
         return "a number"
-    return "a text" if isinstance(value, str) else "an array" if isinstance(value, list) else "an object"
+    return "a string" if isinstance(value, str) else "an array" if isinstance(value, list) else "an object"

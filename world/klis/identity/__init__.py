@@ -1,0 +1,1 @@
+"""Identity of agents: registration, keys, signatures and authentication."""

@@ -1,0 +1,298 @@
+"""Steps of the lease ledger: one function per event type that applies the event.
+
+``Ledger.fold`` calls them. An event that contradicts the ledger raises ``DamagedLogError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from heapq import heapify, heappush
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from world.errors import DamagedLogError
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import (
+    AgentRegistered,
+    KeyRegistered,
+    KeyRevoked,
+    KlisConfigured,
+    LeaseRenewed,
+    LeasesExpired,
+    LeasesReleased,
+    LeasesRevoked,
+    RequestWithdrawn,
+    VerdictGiven,
+)
+from world.klis.conflict_index import ConflictIndex
+from world.klis.predicate import Predicate
+from world.klis.resources.resource_types import ResourceTypes
+from world.klis.session import AgentKey, Lease, LeaseTerms, Request, Session
+from world.klis.settings import KlisSettings
+from world.klis.triple import read_triple
+
+if TYPE_CHECKING:
+    from world.klis.ledger import Ledger
+
+__all__ = ["STEPS", "add_lease", "queue_request"]
+
+ENDED_KEPT: Final = 10_000
+"""Minimum number of ended leases that are kept by state; the maximum is twice as many."""
+FORGET_DIES_MS: Final = 86_400_000
+"""Time in ms after a Die after which the backoff of a session is reset."""
+
+
+def _damaged(what: str, **details: Any) -> DamagedLogError:
+    return DamagedLogError("ILLEGAL_LEASE_TRANSITION", what, **details)
+
+
+def _configured(ledger: Ledger, event: KlisConfigured) -> None:
+    ledger.settings = KlisSettings.recorded(event.settings)
+    if event.types != ledger.types.to_wire():
+        ledger.types = ResourceTypes.recorded(event.types)
+
+
+def _registered(ledger: Ledger, event: AgentRegistered) -> None:
+    if event.agent_id in ledger.agents:
+        raise _damaged(f"Agent {event.agent_id!r} was registered twice.", agent_id=event.agent_id)
+    ledger.agents[event.agent_id] = (event.priority, event.agent_id)
+
+
+def _key(ledger: Ledger, event: KeyRegistered) -> None:
+    if event.key_id in ledger.keys:
+        raise _damaged(f"Key {event.key_id} was registered twice.", key_id=event.key_id)
+    ledger.keys[event.key_id] = AgentKey(event.key_id, event.agent_id, event.public_key)
+    ledger.signers.add(event.agent_id)
+
+
+def _key_revoked(ledger: Ledger, event: KeyRevoked) -> None:
+    key = ledger.keys.get(event.key_id)
+    if key is None or key.revoked:
+        raise _damaged(f"Key {event.key_id} is not in force, so it cannot be revoked.", key_id=event.key_id)
+    ledger.keys[event.key_id] = AgentKey(key.key_id, key.agent_id, key.public, revoked=True)
+
+
+def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
+    request = ledger.requests.get(event.request_id)
+    if event.agent_id not in ledger.agents:
+        raise _damaged(f"Verdict {event.verdict_id} is about an agent that is not registered.")
+    session = request.session if request is not None else ledger.session(event.agent_id, event.session_id)
+    if event.manifest is not None and "nonce" in event.manifest and (event.channel or {}).get("kind") == "signed":
+        _note_nonce(ledger, event)
+    ledger.verdicts[event.status] += 1
+    if event.status == "Granted":
+        if request is not None:
+            _leave(ledger, request)
+        _grant(ledger, session, event)
+    elif event.status == "Die":
+        if request is not None:
+            _leave(ledger, request)
+        _die(ledger, session, event.at)
+    elif event.queued:
+        if request is not None:
+            raise _damaged(f"Request {event.request_id} was queued twice.", request_id=event.request_id)
+        ledger.sequence += 1
+        triples = tuple(read_triple(wire, ledger.types) for wire in event.wanted)
+        queue_request(
+            ledger,
+            Request(event.request_id, session, triples, event.at, ledger.sequence, event.ttl_ms, event.deadline),
+        )
+        ledger._keep(session)
+
+
+def _grant(ledger: Ledger, session: Session, event: VerdictGiven) -> None:
+    settings = ledger.in_force
+    for wire in event.leases:
+        token, lease_id = wire["token"], wire["leaseId"]
+        if token <= ledger.last_token or lease_id in ledger.leases:
+            raise _damaged(f"Lease {lease_id} was granted twice, or out of order.", lease_id=lease_id)
+        ledger.last_token = token
+        lease = Lease(
+            lease_id,
+            token,
+            session,
+            read_triple(wire, ledger.types),
+            event.verdict_id,
+            LeaseTerms(granted_at=event.at, ttl_ms=event.ttl_ms, max_hold_ms=settings.max_hold_ms),
+        )
+        add_lease(ledger, lease)
+    ledger._keep(session)
+    if session.dies:
+        session.dies = 0
+        ledger._died.pop(session, None)
+
+
+def add_lease(ledger: Ledger, lease: Lease) -> None:
+    """Add a lease of one of the ledger's sessions to all indexes."""
+    ledger.leases[lease.lease_id] = lease
+    lease.session.places.setdefault(lease.triple.resource.key, []).append(lease)
+    ledger.held.add(lease.session, lease.triple)
+    if lease.triple.predicate is Predicate.DELETES:
+        lease.session.deletions = lease.session.deletions or ConflictIndex()
+        lease.session.deletions.add(lease.session, lease.triple)
+    if lease.expires_at is not None:
+        _expect_end(ledger, lease.expires_at, lease)
+
+
+def _expect_end(ledger: Ledger, expires_at: int, lease: Lease) -> None:
+    heappush(ledger._expiries, (expires_at, lease.token, lease.lease_id))
+    if len(ledger._expiries) > 2 * len(ledger.leases) + 64:
+        ledger._expiries = [
+            (held.expires_at, held.token, held.lease_id)
+            for held in ledger.leases.values()
+            if held.expires_at is not None
+        ]
+        heapify(ledger._expiries)
+
+
+def queue_request(ledger: Ledger, request: Request) -> None:
+    """Add a request of one of the ledger's sessions to the queue."""
+    ledger.requests[request.request_id] = request
+    request.session.waiting.add(request.request_id)
+    for triple in request.triples:
+        ledger.queued.add(request.session, triple)
+    if request.deadline is not None:
+        heappush(ledger._deadlines, (request.deadline, request.request_id))
+        if len(ledger._deadlines) > 2 * len(ledger.requests) + 64:
+            waiting = ledger.requests.values()
+            ledger._deadlines = [(one.deadline, one.request_id) for one in waiting if one.deadline is not None]
+            heapify(ledger._deadlines)
+
+
+def _leave(ledger: Ledger, request: Request) -> None:
+    del ledger.requests[request.request_id]
+    request.session.waiting.discard(request.request_id)
+    for triple in request.triples:
+        ledger.queued.remove(request.session, triple)
+
+
+def _die(ledger: Ledger, session: Session, at: int) -> None:
+    session.dies += 1
+    ledger._keep(session)
+    died = ledger._died
+    died.pop(session, None)
+    died[session] = at
+    while True:  # the first entry is the oldest
+        oldest = next(iter(died))
+        if died[oldest] >= at - FORGET_DIES_MS:
+            return
+        del died[oldest]
+        oldest.dies = 0
+        ledger._forget_if_idle(oldest)
+
+
+def _note_nonce(ledger: Ledger, event: VerdictGiven) -> None:
+    assert event.manifest is not None
+    nonces = ledger.nonces
+    nonces[event.agent_id, event.manifest["nonce"]] = event.at
+    oldest_needed = event.at - 2 * ledger.in_force.max_signature_age_ms
+    while nonces:
+        first = next(iter(nonces))
+        if nonces[first] >= oldest_needed:
+            return
+        del nonces[first]
+
+
+def _renewed(ledger: Ledger, event: LeaseRenewed) -> None:
+    lease = ledger.leases.get(event.lease_id)
+    if lease is None or lease.expires_at is None or event.at > lease.expires_at:
+        raise _damaged(f"Lease {event.lease_id} cannot be renewed: it is not in force.", lease_id=event.lease_id)
+    sooner = event.expires_at < lease.expires_at
+    lease.expires_at, lease.ttl_ms = event.expires_at, event.ttl_ms
+    if sooner:
+        _expect_end(ledger, event.expires_at, lease)
+
+
+def _ended(ledger: Ledger, event: LeasesReleased | LeasesExpired | LeasesRevoked) -> None:
+    ended = ledger.ended
+    for lease_id in event.lease_ids:
+        lease = ledger.leases.pop(lease_id, None)
+        if lease is None:
+            raise _damaged(f"Lease {lease_id} ended, but it was not in force.", lease_id=lease_id)
+        if type(event) is LeasesReleased and not _is_holder(lease, event):
+            raise _damaged(
+                f"Lease {lease_id} was released by {event.agent_id!r}, who does not hold it.", lease_id=lease_id
+            )
+        is_over = lease.expires_at is not None and event.at > lease.expires_at
+        if is_over is not (type(event) is LeasesExpired):
+            raise _damaged(f"Lease {lease_id} is {event.STATE} at a time that contradicts it.", lease_id=lease_id)
+        session, key = lease.session, lease.triple.resource.key
+        ledger.held.remove(session, lease.triple)
+        if session.deletions is not None and lease.triple.predicate is Predicate.DELETES:
+            session.deletions.remove(session, lease.triple)
+        leases = session.places[key]
+        if len(leases) == 1:
+            del session.places[key]
+        else:
+            leases.remove(lease)
+        ended[lease_id] = event.STATE
+        if len(ended) > 2 * ENDED_KEPT:  # in bulk: finding the first key of a dict is slow after deletions
+            for name in list(islice(ended, ENDED_KEPT)):
+                del ended[name]
+        if session.is_idle:
+            ledger._forget_if_idle(session)
+
+
+def _is_holder(lease: Lease, event: LeasesReleased) -> bool:
+    return lease.session.agent_id == event.agent_id and lease.session.session_id == event.session_id
+
+
+def _withdrawn(ledger: Ledger, event: RequestWithdrawn) -> None:
+    request = ledger.requests.get(event.request_id)
+    if request is None:
+        raise _damaged(f"Request {event.request_id} was withdrawn, but it did not wait.", request_id=event.request_id)
+    _leave(ledger, request)
+    ledger._forget_if_idle(request.session)
+
+
+def _clock_confirmed(ledger: Ledger, event: ClockConfirmed) -> None:
+    if event.lease_time != ledger.clock:
+        raise _damaged(
+            f"The clock was confirmed when lease time was {event.lease_time}, but it was {ledger.clock}.",
+            lease_time=event.lease_time,
+        )
+    was_ahead, ledger.clock = ledger.clock > event.at, event.at
+    if was_ahead:
+        _bring_back(ledger, event.at)
+
+
+def _bring_back(ledger: Ledger, now: int) -> None:
+    """Restart times that were recorded ahead at ``now`` (ms); nothing ends later."""
+    for lease in ledger.leases.values():
+        if lease.expires_at is None or lease.ttl_ms is None or lease.hold_until is None:
+            continue
+        lease.hold_until -= max(0, lease.granted_at - now)
+        lease.granted_at = min(lease.granted_at, now)
+        sooner = min(now + lease.ttl_ms, lease.hold_until)
+        if sooner < lease.expires_at:
+            lease.expires_at = sooner
+            _expect_end(ledger, sooner, lease)
+    for request in ledger.requests.values():
+        if request.deadline is not None and request.since > now:
+            request.deadline -= request.since - now
+            heappush(ledger._deadlines, (request.deadline, request.request_id))
+        request.since = min(request.since, now)
+    for session, at in ledger._died.items():
+        ledger._died[session] = min(at, now)
+    for name, at in ledger.nonces.items():
+        ledger.nonces[name] = min(at, now)
+    for known in ledger.sessions.values():
+        known.cached_conflicts = None
+    ledger.signed_from = now
+
+
+STEPS: Final[Mapping[type[Event], Callable[[Ledger, Any], None]]] = {
+    ClockConfirmed: _clock_confirmed,
+    KlisConfigured: _configured,
+    AgentRegistered: _registered,
+    KeyRegistered: _key,
+    KeyRevoked: _key_revoked,
+    VerdictGiven: _verdict,
+    LeaseRenewed: _renewed,
+    LeasesReleased: _ended,
+    LeasesExpired: _ended,
+    LeasesRevoked: _ended,
+    RequestWithdrawn: _withdrawn,
+}
+"""The step of every event type that changes a ledger."""

@@ -1,0 +1,133 @@
+"""Emitter of verdicts: decides a request, runs the hooks, emits the event.
+
+``world.klis.lease_manager`` calls it; the decision itself is made by ``world.klis.kernel``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
+from world.klis.kernel import arbitrate
+from world.klis.ledger import Ledger
+from world.klis.manifest import Manifest
+from world.klis.session import Session
+from world.klis.triple import Triple
+
+__all__ = ["BeforeGrant", "Existing", "RequestContext", "VerdictEmitter"]
+
+BeforeGrant = Callable[[str, Session, tuple[Triple, ...], int], bool]
+"""Called with verdict id, session, triples and time before a grant; returns whether it made a backup (KO-7)."""
+
+Existing = Callable[[Session, tuple[Triple, ...]], list[dict[str, Any]]]
+"""Called with session and triples before a grant; returns observations of resources that must exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """A request and its options, for the record.
+
+    Args:
+        request_id: id of the request.
+        cause: ``request`` for a new one, ``queue`` for one in the queue.
+        ttl: time to live of the leases in ms; None for leases that end with a proposal.
+        manifest: the manifest of a new request.
+        channel: how the manifest was authenticated.
+        queue: whether the request stays in the queue if the verdict is Wait.
+        deadline: end of its time in the queue, ms since 1970; None is unlimited.
+    """
+
+    request_id: str
+    cause: str
+    ttl: int | None
+    manifest: Manifest | None = None
+    channel: Mapping[str, Any] | None = None
+    queue: bool = False
+    deadline: int | None = None
+
+
+class VerdictEmitter:
+    """Emits verdicts on requests of one ledger; arguments as in ``LeaseManager``."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        emit: Callable[[Event], None],
+        new_id: Callable[[], str],
+        before_grant: BeforeGrant | None = None,
+        existing: Existing | None = None,
+        now: Callable[[], int] | None = None,
+    ) -> None:
+        """Create an emitter for a ledger."""
+        self._now = now
+        self._before_grant = before_grant
+        self._existing = existing
+        self._ledger = ledger
+        self._emit = emit
+        self._new_id = new_id
+
+    def give(self, session: Session, triples: tuple[Triple, ...], now: int, context: RequestContext) -> VerdictGiven:
+        """Decide a request and emit the verdict.
+
+        Args:
+            session: the requesting session.
+            triples: the requested triples.
+            now: ms since 1970.
+            context: the request.
+
+        Raises:
+            RefusedError: the errors of the hooks.
+        """
+        verdict = arbitrate(self._ledger, session, triples, now, queued=context.cause == "queue")
+        leases = []
+        verdict_id, backup = self._new_id(), False
+        existence: list[dict[str, Any]] = []
+        if verdict.status == "Granted":
+            if self._existing is not None:
+                existence = self._existing(session, triples)
+            if self._before_grant is not None:
+                backup = self._before_grant(verdict_id, session, triples, now)
+                now = max(now, self._now()) if backup and self._now is not None else now
+            token = self._ledger.last_token
+            for triple in triples:
+                token += 1
+                leases.append(
+                    {
+                        "leaseId": self._new_id(),
+                        "token": token,
+                        "predicate": triple.predicate.value,
+                        "resource": triple.resource.text,
+                    }
+                )
+        stays = context.queue and verdict.status == "Wait"
+        event = VerdictGiven(
+            at=now,
+            verdict_id=verdict_id,
+            request_id=context.request_id,
+            agent_id=session.agent_id,
+            session_id=session.session_id,
+            status=verdict.status,
+            cause=context.cause,
+            manifest=None if context.manifest is None else context.manifest.to_wire(),
+            channel=None if context.channel is None else dict(context.channel),
+            ttl_ms=context.ttl,
+            leases=leases,
+            backup=backup,
+            conflicts=[conflict.to_wire() for conflict in verdict.conflicts],
+            more_conflicts=verdict.more_conflicts,
+            retry_after_ms=verdict.retry_after_ms,
+            queued=stays,
+            wanted=[_wanted(triple) for triple in triples] if stays else [],
+            deadline=context.deadline if stays else None,
+            existence=existence,
+        )
+        self._emit(event)
+        return event
+
+
+def _wanted(triple: Triple) -> dict[str, Any]:
+    return {"predicate": triple.predicate.value, "resource": triple.resource.text}
