@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.turns import Timed, in_turns, seconds
-from host.confinement import ALLOW, Runtime, SystemCallRequest, Verdict, rules_for, start
+from host.confinement import ALLOW, Confinement, Runtime, SystemCallRequest, Verdict, rules_for, start
 from host.confinement.calls import Decide
 from host.confinement.landlock import Rules
 from host.observation import Operations, Watch
@@ -59,7 +59,8 @@ class Ground:
         argv = ["sh", "-c", LOOP.format(opens=opens)]
 
         def work() -> None:
-            with start(argv, cwd=self.root, env=dict(os.environ), rules=rules, decide=decide) as command:
+            confinement = Confinement(rules, decide)
+            with start(argv, cwd=self.root, env=dict(os.environ), confinement=confinement) as command:
                 if command.wait() != 0:
                     raise SystemExit("the loop failed")
 

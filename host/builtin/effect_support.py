@@ -13,7 +13,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from host.effects import EFFECT_INVALID_INPUT, EffectCallInfo, EffectFailure
+from host.effect_call import EffectCallInfo
+from host.effects import EFFECT_INVALID_INPUT, EffectFailure
 from host.observation.audit import exempt
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource, canonical_resource

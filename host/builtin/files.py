@@ -33,7 +33,8 @@ from host.builtin.places import (
     subtree_of,
     telling,
 )
-from host.effects import EffectCallInfo, EffectHandler, handler
+from host.effect_call import EffectCallInfo
+from host.effects import EffectHandler, handler
 from host.workspace import kind_of, name_of
 
 __all__ = ["FILES", "MAX_ENTRIES"]

@@ -29,7 +29,8 @@ from host.builtin.effect_support import (
     fits,
     last_look,
 )
-from host.effects import EffectCallInfo, EffectHandler, handler
+from host.effect_call import EffectCallInfo
+from host.effects import EffectHandler, handler
 from world.errors import RefusedError
 from world.klis.resources.resource import canonical_resource
 from world.masking import MASK

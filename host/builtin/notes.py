@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from host.builtin.effect_support import EFFECT_CANCELLED, EFFECT_NO_WORKSPACE, EffectError
-from host.effects import EffectCallInfo
+from host.effect_call import EffectCallInfo
 
 __all__ = ["AttemptNote", "note_of", "prune_notes"]
 

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, StringConstraints, model_validator
 
 from host.builtin.effect_support import EFFECT_NO_WORKSPACE, EffectError, Params, file_resource, last_look
 from host.builtin.notes import AttemptNote, note_of
-from host.effects import EffectCallInfo
+from host.effect_call import EffectCallInfo
 from host.workspace import Workspace, kind_of, name_of
 from world.errors import RefusedError
 

@@ -22,7 +22,8 @@ from host.builtin.children import Child, ChildExit
 from host.builtin.effect_support import EFFECT_CANCELLED, EffectError, Params, answering, fits, last_look
 from host.builtin.places import FilePath, looking, subtree_of, telling
 from host.confinement.private import private_folder
-from host.effects import MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
+from host.effect_call import EffectCallInfo
+from host.effects import MAX_TIME_LIMIT_MS, EffectHandler, handler
 from world.errors import RefusedError
 from world.klis.resources.resource import canonical_resource
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field, model_validator
 
 from host.builtin.effect_support import EFFECT_CANCELLED, EffectError, Params, answering
-from host.effects import EFFECT_INVALID_INPUT, MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
+from host.effect_call import EffectCallInfo
+from host.effects import EFFECT_INVALID_INPUT, MAX_TIME_LIMIT_MS, EffectHandler, handler
 
 __all__ = ["MAX_WAIT_MS", "TIMERS"]
 

@@ -13,6 +13,7 @@ import pytest
 
 from host.confinement import (
     ALLOW,
+    Confinement,
     Decide,
     Deny,
     Rules,
@@ -73,6 +74,9 @@ class Ended:
     rules: Rules | None = None
 
 
+CONFINEMENT = ("rules", "decide", "tree", "namespaces_by")
+
+
 class Ground:
     """A workspace, with a folder outside of it, to run commands in."""
 
@@ -95,9 +99,9 @@ class Ground:
         return rules_for(triples(*declared), self.workspace, runtime)
 
     def start(self, argv: Sequence[str | bytes], **given: Any) -> RunningCommand:
-        options: dict[str, Any] = {"cwd": self.root, "env": ENV, "rules": None, "decide": None, "report": unexpected}
-        options |= given
-        return start(argv, **options)
+        confinement = Confinement(**{name: given.pop(name) for name in CONFINEMENT if name in given})
+        options: dict[str, Any] = {"cwd": self.root, "env": ENV, "report": unexpected} | given
+        return start(argv, confinement=confinement, **options)
 
     def run(
         self, argv: Sequence[str | bytes], *declared: str, decide: Decide | str | None = None, **given: Any

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from host.backups import BackupInfo, Pruned, Restored
-from host.backups.sets import BackupSet
+from host.backups.backup_set import BackupSet
 from host.environment import HostEnvironment
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError

@@ -16,7 +16,19 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from host.confinement import Access, MountTree, Rules, RunningCommand, landlock, namespaces, rules_for, start, watcher
+from host.confinement import (
+    UNCONFINED,
+    Access,
+    Confinement,
+    MountTree,
+    Rules,
+    RunningCommand,
+    landlock,
+    namespaces,
+    rules_for,
+    start,
+    watcher,
+)
 from host.confinement.descendants import RUN
 from host.confinement.private import private_folder
 from host.environment import HostEnvironment
@@ -30,7 +42,7 @@ from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
 
-__all__ = ["CommandResult", "CommandWishes", "Talk", "confinement", "run_command"]
+__all__ = ["CommandResult", "CommandWishes", "Talk", "confinement_support", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
@@ -89,7 +101,7 @@ class CommandResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class ConfinementSupport:
     """What can hold a command to its declaration here.
 
     Args:
@@ -103,7 +115,7 @@ class Confinement:
     gaps: tuple[str, ...] = field(default=())
 
 
-def confinement(namespaces_by: namespaces.Wanted = "auto") -> Confinement:
+def confinement_support(namespaces_by: namespaces.Wanted = "auto") -> ConfinementSupport:
     """Find out what the kernel offers.
 
     Args:
@@ -112,13 +124,13 @@ def confinement(namespaces_by: namespaces.Wanted = "auto") -> Confinement:
     walls, eyes = landlock.available(), watcher.available()
     why_not = walls.why_not or eyes.why_not
     if why_not is not None:
-        return Confinement(why_not=why_not)
+        return ConfinementSupport(why_not=why_not)
     apart = namespaces.available(namespaces_by)
     held_by = (f"landlock {walls.abi}", "seccomp watcher", "content")
     gaps = (*walls.not_held, *eyes.not_held)
     if apart.why_not is not None:
-        return Confinement(held_by, None, (*gaps, f"what else exists on this machine ({apart.why_not})"))
-    return Confinement((apart.recorded, *held_by), None, gaps)
+        return ConfinementSupport(held_by, None, (*gaps, f"what else exists on this machine ({apart.why_not})"))
+    return ConfinementSupport((apart.recorded, *held_by), None, gaps)
 
 
 def run_command(
@@ -142,7 +154,7 @@ def run_command(
             ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are given back.
     """
     running = _Running(run, premises, wishes, talk)
-    held_by = ("content",) if wishes.unconfined else confinement(premises.namespaces_by).held_by
+    held_by = ("content",) if wishes.unconfined else confinement_support(premises.namespaces_by).held_by
     run.open(
         "command" if talk is None else "python",
         stop=running.stop,
@@ -235,27 +247,25 @@ class _Running:
             read=[*wishes.read, *([found] if found else [])],
             write=[private],
         )  # whoever asks it sees what children do: nothing has to be taken for granted of them
-        rules = tree = None
+        confinement = UNCONFINED
         if not wishes.unconfined:
             rules, tree = self._walls(found, private, [wishes.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
+            decide = judged_by(self._run.watch, self._operations)
+            confinement = Confinement(rules, decide, tree, self._premises.namespaces_by)
         traced, trace = self._traced(argv, private)
-        streams: dict[str, Any] = {}
-        if self._talk is not None:
-            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        stream = None if self._talk is None else subprocess.PIPE
         numbers = PASSED_ON if self._talk is None else ENDING
         with _handling(lambda number, _: self.signal(number), numbers):  # before it is there: it may be quick
             command = start(
                 traced,
                 cwd=wishes.cwd or os.getcwd(),
                 env=env,
-                rules=rules,
-                tree=tree,
-                namespaces_by=self._premises.namespaces_by,
-                decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
+                confinement=confinement,
                 report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
-                unconfined=wishes.unconfined,
-                **streams,
+                stdin=stream,
+                stdout=stream,
+                stderr=stream,
             )
             self._command = command
             try:
@@ -378,7 +388,7 @@ def check_can_be_confined(
     Raises:
         RefusedError: ``CONFINEMENT_UNAVAILABLE``.
     """
-    found = confinement(namespaces_by)
+    found = confinement_support(namespaces_by)
     missing = [wall for wall in require if unconfined or not any(one.startswith(wall) for one in found.held_by)]
     if missing:
         why = "it is to run unconfined" if unconfined else "; ".join([*found.gaps, found.why_not or ""]).strip("; ")

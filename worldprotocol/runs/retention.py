@@ -89,7 +89,7 @@ def prune_backups(
         max_age_ms=premises.keep_ms if max_age_ms is None else max_age_ms,
         max_bytes=premises.keep_bytes if max_bytes is None else max_bytes,
         keep=keep,
-        is_over=lambda _: True,
+        has_ended=lambda _: True,
         dry_run=dry_run,
     )
 
