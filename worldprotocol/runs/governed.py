@@ -19,7 +19,8 @@ from host.backups import CHANGES
 from host.environment import HostEnvironment
 from host.observation import Violation, Watch
 from host.observation.audit import exempt
-from host.workspace.scan import EntryDifference, Scan, differences, take
+from host.workspace.differences import EntryDifference, differences
+from host.workspace.scan import Scan, take
 from world.clock import IdSource
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
