@@ -14,7 +14,7 @@ from host.confinement import ALLOW, Confinement, Runtime, SystemCallRequest, Ver
 from host.confinement.calls import Decide
 from host.confinement.landlock import Rules
 from host.observation import Operations, Watch
-from host.observation.system_calls import what_happens
+from host.observation.system_calls import operations_of
 from host.workspace import Workspace
 from world.klis.observation import Declaration
 from world.klis.triple import read_triple
@@ -49,7 +49,7 @@ class Ground:
         operations = Operations(self.workspace, confined=True)
 
         def decide(call: SystemCallRequest) -> Verdict:
-            watch.check(what_happens(operations, call), depth="child")
+            watch.check(operations_of(operations, call), depth="child")
             return ALLOW
 
         return decide

@@ -20,7 +20,7 @@ from host.effect_resources import seen_in
 from host.effects import MAX_TIME_LIMIT_MS, EffectHandler, EffectResult
 from host.environment import HostEnvironment
 from host.observation.audit import Interception, exempt
-from host.observation.watch import Watch
+from host.observation.session_watch import Watch
 from host.secrets import Secrets
 from host.secrets.use import resolved_for
 from host.worker import Finished, GivenUp, NotStarted, TimedOut, WorkerThreads

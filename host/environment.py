@@ -31,8 +31,8 @@ from host.confinement import (
 )
 from host.observation.audit import exempt
 from host.observation.operations import Operations, RuntimePaths
-from host.observation.system_calls import judged_by
-from host.observation.watch import Watch
+from host.observation.session_watch import Watch
+from host.observation.system_calls import decision_of
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from host.workspace.comparison import FolderNames, compared_names
@@ -168,7 +168,7 @@ class HostEnvironment:
         )
         triples, runtime = watch.declaration.triples, self.needed(command=command, private=private, execute=read)
         rules = rules_for(triples, self.workspace, runtime)
-        decide = judged_by(watch, operations)
+        decide = decision_of(watch, operations)
         wanted = self.namespaces_by
         while not namespaces.are_missing(wanted):
             tree = self.tree(triples, runtime, rules, [options["cwd"], env.get("HOME", "/")])

@@ -26,7 +26,7 @@ from host.confinement import (
     watcher,
 )
 from host.observation import Operations, RuntimePaths
-from host.observation.system_calls import what_happens
+from host.observation.system_calls import operations_of
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
 from world.errors import RefusedError
@@ -58,7 +58,7 @@ def holding(workspace: Workspace, declared: list[Triple], temporary: Path) -> De
     operations = Operations(workspace, runtime=RuntimePaths.standard(write=[temporary]), confined=True)
 
     def decide(call: SystemCallRequest) -> Any:
-        return Deny() if declaration.outside(what_happens(operations, call)) else ALLOW
+        return Deny() if declaration.outside(operations_of(operations, call)) else ALLOW
 
     return decide
 

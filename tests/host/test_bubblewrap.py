@@ -100,7 +100,7 @@ def test_a_program_is_trusted_only_where_root_alone_can_change_it(
 
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespaces, "_found", {})
+    monkeypatch.setattr(namespaces, "_probed", {})
 
 
 @pytest.mark.usefixtures("untried")

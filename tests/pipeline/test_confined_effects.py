@@ -48,7 +48,7 @@ def test_where_the_kernel_makes_no_namespaces_a_command_is_held_by_the_other_wal
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tree that cannot be made stands for a kernel that makes no namespaces: either is found out by trying."""
-    monkeypatch.setattr(namespaces, "_found", {})
+    monkeypatch.setattr(namespaces, "_probed", {})
     monkeypatch.setattr(namespaces, "_tried", lambda _: namespaces.Namespaces(None, "There are none."))
     impossible = {
         "network": False,

@@ -39,7 +39,7 @@ def workspace_checks(desk: CommandContext) -> Iterator[Check]:
     config = desk.settings()
     by = workspace_of(config).namespaces
     yield _confinement(is_wanted=config.workspace is not None, namespaces_by=by)
-    strace = tracing.is_there()
+    strace = tracing.strace_path()
     yield Check("tracer", True, f"strace at {strace}" if strace else "strace is not installed: no --trace")
     premises = premises_of(workspace_of(config), desk.address())
     try:
