@@ -33,7 +33,7 @@ from world.errors import RefusedError
 
 __all__ = ["start"]
 
-_LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
+_LAUNCHER: Final = str(Path(__file__).parent.joinpath("launcher", "main.py"))
 _SCRIPT_HINT: Final = "a script needs a first line like #!/bin/sh"
 
 

@@ -29,7 +29,7 @@ Maker = Literal["unshare", "bubblewrap"]
 Wanted = Literal["auto", "unshare", "bubblewrap"]
 """Permitted creators of namespaces; ``auto`` is ``unshare``, and bubblewrap where that is not permitted."""
 
-_LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
+_LAUNCHER: Final = str(Path(__file__).parent.joinpath("launcher", "main.py"))
 _PATIENCE_S: Final = 30.0
 _ABSENT: Final = "Bubblewrap is not installed in a folder of the system that only root can change; install it."
 _MAKERS: Final[Mapping[Wanted, tuple[Maker, ...]]] = {

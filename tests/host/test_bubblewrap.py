@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from host.confinement import Confinement, MountTree, RunningCommand, Runtime, bubblewrap, namespaces, start
-from host.confinement.launcher import arguments
+from host.confinement.launcher.namespaces import arguments
 from host.confinement.tree import tree_of
 from tests.patience import PATIENCE_S
 from world.errors import RefusedError
@@ -109,7 +109,7 @@ def test_where_bubblewrap_fails_its_reason_is_given(monkeypatch: pytest.MonkeyPa
     found = namespaces.available("bubblewrap")
     assert found.maker is None
     if namespaces.likely("unshare") is not None:  # on another system nothing is tried
-        assert str(found.why_not).startswith("Bubblewrap can make no namespaces: making namespaces with bubblewrap (")
+        assert str(found.why_not).startswith("Bubblewrap cannot create namespaces: making namespaces with bubblewrap (")
 
 
 @pytest.mark.usefixtures("untried")
