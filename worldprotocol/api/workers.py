@@ -1,4 +1,4 @@
-"""This process as a worker, and whether another one is gone (``world.pipeline.unit_of_work.Workers``)."""
+"""This process as a worker, and whether another one is gone (``world.pipeline.unit_of_work.WorkerRegistry``)."""
 
 from __future__ import annotations
 
