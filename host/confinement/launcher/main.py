@@ -103,8 +103,8 @@ def tie(libc: Any, parent: int) -> bool:
     """Have the command killed when who started it is killed; tell whether that one is still there.
 
     The kernel ties it to the thread that started it, not to the process: threads that start commands wait for their
-    end (the handlers' threads of `host.worker`, and the one that runs `worldctl run`), also when nobody waits for them
-    any more. It holds through execution, except of a program that changes the user or its privileges, and not for what
+    end (the handlers' threads of `host.worker`, and the one that runs `worldctl run`), also after their callers
+    stopped waiting. It holds through execution, except of a program that changes the user or its privileges, and not for what
     the command starts: that is found by its mark (`host.confinement.descendants`).
     """
     if libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0))):

@@ -113,7 +113,7 @@ def leave(libc: Any, network: bool) -> None:
 
 
 def raise_loopback() -> None:
-    """Let the command's own network have the address 127.0.0.1, with nobody behind it."""
+    """Let the command's own network have the address 127.0.0.1, without any service."""
     import fcntl
     import socket
 
