@@ -104,8 +104,8 @@ def tie(libc: Any, parent: int) -> bool:
 
     The kernel ties it to the thread that started it, not to the process: threads that start commands wait for their
     end (the handlers' threads of `host.worker`, and the one that runs `worldctl run`), also after their callers
-    stopped waiting. It holds through execution, except of a program that changes the user or its privileges, and not for what
-    the command starts: that is found by its mark (`host.confinement.descendants`).
+    stopped waiting. It holds through execution, except of a program that changes the user or its privileges, and not
+    for what the command starts: that is found by its mark (`host.confinement.descendants`).
     """
     if libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0))):
         raise support.LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "tying it to its parent")
