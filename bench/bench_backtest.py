@@ -20,7 +20,7 @@ from typing import Any
 
 from authority import PolicyRegistry, StandardAuthority
 from bench.judged import bare, record
-from world.events.definitions import ProposalJudged
+from world.events.proposal_events import ProposalJudged
 from world.state.ports import Case
 from worldprotocol.analysis.backtest import Backtest, BacktestSetup
 from worldprotocol.analysis.rejudging import CaseRejudger

@@ -22,15 +22,9 @@ from typing import Any
 
 from bench.bench_pipeline import raw
 from bench.realms import BenchRealm
-from world.events.definitions import (
-    AgentRegistered,
-    Event,
-    KlisConfigured,
-    LeasesReleased,
-    VerdictGiven,
-    decode_event,
-    encode_event,
-)
+from world.events.base import Event
+from world.events.codec import decode_event, encode_event
+from world.events.lease_events import AgentRegistered, KlisConfigured, LeasesReleased, VerdictGiven
 from world.klis.kernel import arbitrate
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.judged import house, record
-from world.events.definitions import ProposalSubmitted
+from world.events.proposal_events import ProposalSubmitted
 from world.log import open_log
 from worldprotocol.analysis.counterfactual import WhatIf, what_if
 from worldprotocol.analysis.recheck.recheck import Rechecking

@@ -12,7 +12,9 @@ from typing import Any
 
 from world.core import EffectAnswer
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import EffectFulfilled, EffectRequested, Event, ProposalCompleted, ProposalFailed
+from world.events.base import Event
+from world.events.execution_events import EffectFulfilled, EffectRequested
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.model.snapshot import Requirement
 
 __all__ = ["DroppedResult", "ExecutionJournal", "rebuild_journal"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from host.executor import STATE_CONFLICT, Host
 from world.errors import DivergenceError, RefusedError
-from world.events.definitions import WorldSealed
+from world.events.realm_events import WorldSealed
 from world.model.canonical_json import canonical_bytes
 from world.model.identity import content_id, requirement_id, signature, snapshot_hash, world_id
 from world.model.snapshot import Requirement

@@ -15,7 +15,7 @@ from projections.recorder import ProjectionRecord, is_refusal, routed_refusal
 from projections.registry import InvocationMode, Once, ProjectionRegistry, Routed, UnsafeUnguarded
 from projections.results import Select
 from world.errors import DivergenceError, RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.model.canonical_json import canonical_bytes, canonical_text
 from world.model.snapshot import SnapshotView
 

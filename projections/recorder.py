@@ -13,7 +13,7 @@ from projections.purity.calling import IMPURE
 from projections.registry import Routed
 from projections.results import NoIntent, ProjectionResult, Select, read_result
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from world.audit.event_checks import stream_of
-from world.events.definitions import TOPICS
+from world.audit.event_form import stream_of
+from world.events.codec import TOPICS
 from world.events.shapes import SHAPES
 from world.state.proposal import PROPOSAL_EVENTS
 

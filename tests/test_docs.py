@@ -36,7 +36,7 @@ from world import errors
 from world.core.expressions.expression import KINDS
 from world.core.flows.flow import KINDS as FLOW_KINDS
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
-from world.events.definitions import TOPICS
+from world.events.codec import TOPICS
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.state.ports import Case

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from world.events.definitions import DecisionMade, ProposalCompleted, ProposalFailed, ProposalSubmitted
+from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalFailed, ProposalSubmitted
 from world.state.proposal import Proposal
 from worldprotocol.api.realm import Realm
 

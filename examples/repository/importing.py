@@ -20,8 +20,8 @@ from examples.repository.inbox import answer_to
 from examples.repository.rules import MAINTAINER, policy
 from examples.repository.timing import HistoryClock, HistoryIds
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded
-from world.read_models.archive import decoded
+from world.events.proposal_events import ProjectionRecorded
+from world.read_models.decoding import decoded
 from worldprotocol.api.realm import Realm
 
 WORLD_NAME: Final = "world.db"

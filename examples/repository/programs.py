@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from world.events.definitions import VerdictGiven
-from world.read_models.archive import decoded
+from world.events.lease_events import VerdictGiven
+from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm

@@ -11,7 +11,8 @@ from typing import Any
 from examples.repository.account import Account, proposal_of
 from examples.repository.domain import entry_of
 from examples.repository.timing import intent_id_of
-from world.events.definitions import DecisionMade, Event, HumanAnswered
+from world.events.base import Event
+from world.events.proposal_events import DecisionMade, HumanAnswered
 from world.state.proposal import Proposal
 from worldprotocol.api.realm import Realm
 

@@ -16,7 +16,7 @@ from authority.policies.policy_file import policy_from_text, policy_from_written
 from authority.policies.policy_text import Place, Written
 from tests.cli.counter import counter
 from tests.cli.realm import COUNTER, CliRealm
-from world.events.definitions import ProposalJudged
+from world.events.proposal_events import ProposalJudged
 from world.log import NewEvent, open_log
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.immutable_json import FrozenDict, freeze

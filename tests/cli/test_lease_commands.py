@@ -16,7 +16,7 @@ import yaml
 
 from tests.cli.realm import CliRealm, founded
 from tests.patience import PATIENCE_S
-from world.events.definitions import KeyRegistered, RequestWithdrawn
+from world.events.lease_events import KeyRegistered, RequestWithdrawn
 from world.klis.conflict import Conflict
 from world.klis.predicate import Predicate
 from world.read_models.leases import Wait, check_edges, waits

@@ -6,7 +6,8 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import ROOT
-from world.events.definitions import ProposalJudged, ProposalSubmitted, WorldSealed
+from world.events.proposal_events import ProposalJudged, ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from worldprotocol import Realm
 
 CONFIG = (

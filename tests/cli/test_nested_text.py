@@ -12,7 +12,7 @@ from tests.cli.inside import Inside
 from tests.cli.realm import founded
 from world.core.domain import load_domain
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import decode_event
+from world.events.codec import decode_event
 from world.klis.manifest import manifest_document
 from world.markup import check_yaml, load_toml, load_yaml
 from world.sizes import MAX_DOMAIN_BYTES, MAX_YAML_NODES, MAX_YAML_NUMBER_CHARS

@@ -16,7 +16,8 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.notebook import opened, put, write
 from tests.golden.garden import record
-from world.events.definitions import ProposalCompleted, WorldSealed
+from world.events.proposal_events import ProposalCompleted
+from world.events.realm_events import WorldSealed
 from world.model.identity import state_hash
 from world.read_models.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
 from worldprotocol import Realm

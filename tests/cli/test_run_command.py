@@ -16,7 +16,7 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, CliRealm, Said, environment, founded
 from tests.patience import PATIENCE_S
-from world.events.definitions import RunAmended, RunClosed
+from world.events.run_events import RunAmended, RunClosed
 
 CONFIG = "WORLD_CONFIG"
 STRACE = shutil.which("strace")

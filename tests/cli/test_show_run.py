@@ -11,7 +11,7 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.realm import ROOT, CliRealm, founded
 from world.errors import RefusedError
-from world.events.definitions import RunClosed, RunObserved, RunOpened
+from world.events.run_events import RunClosed, RunObserved, RunOpened
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support.run_output import SHOWN, WIDTH, _run_lines
 from worldprotocol.runs.listing import list_runs

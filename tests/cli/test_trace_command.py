@@ -9,7 +9,9 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.golden.garden import record
-from world.events.definitions import EffectRequested, ProjectionRecorded, ProposalCompleted, VerdictGiven
+from world.events.execution_events import EffectRequested
+from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import ProjectionRecorded, ProposalCompleted
 from worldprotocol import Realm
 
 

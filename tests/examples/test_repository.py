@@ -31,7 +31,8 @@ from tests.patience import PATIENCE_S
 from world.code.references import load_reference
 from world.core import ComputeContext, Invocation, compute, genesis
 from world.errors import RefusedError
-from world.events.definitions import EffectFulfilled, EffectRequested, ProposalSubmitted
+from world.events.execution_events import EffectFulfilled, EffectRequested
+from world.events.proposal_events import ProposalSubmitted
 from world.model.actor import ActorRef
 from world.model.snapshot import SnapshotView
 from world.model.source import SourceEvent

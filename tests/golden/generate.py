@@ -17,7 +17,9 @@ from tests.golden import clocks, garden, harbour
 from tests.golden.garden import FOLDER, record, record_portable
 from world.audit.replay import replay
 from world.clock import ManualClock
-from world.events.definitions import DecisionMade, VerdictGiven, WorldSealed
+from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import DecisionMade
+from world.events.realm_events import WorldSealed
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.log.merkle import Frontier

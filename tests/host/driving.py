@@ -10,16 +10,11 @@ from pydantic import BaseModel
 from host import EffectRegistry, Host, rebuild_journal
 from world.core import ActionContext, ActionSteps, ComputeContext, Domain, Patch, effect, genesis, merge, set_
 from world.core.fields_of import input_spec
-from world.events.definitions import (
-    EffectFulfilled,
-    EffectRequested,
-    Event,
-    ProposalCompleted,
-    ProposalFailed,
-    WorldSealed,
-    decode_event,
-    encode_event,
-)
+from world.events.base import Event
+from world.events.codec import decode_event, encode_event
+from world.events.execution_events import EffectFulfilled, EffectRequested
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import WorldSealed
 from world.model.identity import content_id, snapshot_hash, world_id
 from world.model.intent import IntentBody, IntentInstance, IntentScope
 from world.model.snapshot import Requirement, Snapshot

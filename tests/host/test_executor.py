@@ -15,7 +15,7 @@ from tests.host.driving import NOW, Record, hosted, order, run, shop, start
 from world.core import EffectAnswer, effect, set_
 from world.core.execution import MAX_EFFECTS
 from world.errors import RefusedError
-from world.events.definitions import EffectFulfilled, EffectRequested
+from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.model.identity import requirement_id, snapshot_hash
 from world.state.ports import Executor
 

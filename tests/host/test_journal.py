@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 from host import DroppedResult, ExecutionJournal, rebuild_journal
 from world.core import EffectAnswer, set_
 from world.errors import DamagedLogError
-from world.events.definitions import (
-    EffectDropped,
-    EffectFulfilled,
-    EffectRequested,
-    Event,
-    ProposalCompleted,
-    ProposalFailed,
-    decode_event,
-    encode_event,
-)
+from world.events.base import Event
+from world.events.codec import decode_event, encode_event
+from world.events.execution_events import EffectDropped, EffectFulfilled, EffectRequested
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.model.snapshot import ErrorValue, Requirement
 
 

@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 
 from tests.klis.simple_ledger import SimpleLease, SimpleLedger, SimpleRequest, Triple, Who, exclude
 from world.errors import RefusedError
-from world.events.definitions import (
-    Event,
+from world.events.base import Event
+from world.events.codec import decode_event, encode_event
+from world.events.lease_events import (
     LeaseRenewed,
     LeasesExpired,
     LeasesReleased,
     LeasesRevoked,
     RequestWithdrawn,
     VerdictGiven,
-    decode_event,
-    encode_event,
 )
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.klis.lease_game import CHANNEL, fingerprint
 from world.errors import DamagedLogError, RefusedError
 from world.events import definitions as events
-from world.events.definitions import AgentRegistered, Event, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
+from world.events.base import Event
+from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest

@@ -6,7 +6,7 @@ import pytest
 
 from tests.klis.test_desk import Office
 from world.errors import RefusedError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.lease_manager import LeaseManager
 
 pytestmark = pytest.mark.requirement("KP-4b", "KO-7")

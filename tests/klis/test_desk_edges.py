@@ -11,7 +11,7 @@ from tests.klis.lease_game import CHANNEL
 from tests.klis.test_desk import IMPOSSIBLE, SIGNED, Office, granted
 from world.errors import DamagedLogError, RefusedError
 from world.events import definitions as events
-from world.events.definitions import AgentRegistered, KlisConfigured, LeaseRenewed
+from world.events.lease_events import AgentRegistered, KlisConfigured, LeaseRenewed
 from world.klis.authentication import channel_fault, is_open, run_fault, why_signature
 from world.klis.lease_manager import MAX_ENDING, batched
 from world.klis.ledger import ENDED_KEPT, FORGET_DIES_MS, AgentKey, Ledger

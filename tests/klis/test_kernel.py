@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.klis.lease_game import SETTINGS, fingerprint, read_wanted, wanted_triples
-from world.events.definitions import AgentRegistered, KlisConfigured, VerdictGiven
+from world.events.lease_events import AgentRegistered, KlisConfigured, VerdictGiven
 from world.klis.conflict import clash
 from world.klis.kernel import Verdict, arbitrate, judge
 from world.klis.ledger import Ledger

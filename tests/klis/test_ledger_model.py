@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.klis.lease_game import AGENTS, Ask, Game, Move, contended_moves, fingerprint, moves, wanted_triples
 from tests.klis.simple_ledger import Who, exclude
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 
 priorities = st.lists(st.integers(0, 3), min_size=len(AGENTS), max_size=len(AGENTS))
 steps = st.one_of(st.lists(moves(), min_size=5, max_size=40), st.lists(contended_moves(), min_size=10, max_size=40))

@@ -17,7 +17,7 @@ from tests.pipeline.shop import shop
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import Event
+from world.events.base import Event
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.ledger_codec import ledger_to_wire, read_ledger

@@ -14,7 +14,8 @@ from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from world.errors import RefusedError
-from world.events.definitions import Event, VerdictGiven
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from worldprotocol.cli.support.input_reading import read_lines

@@ -14,7 +14,8 @@ from typing import Any
 from world.audit.replay import replay
 from world.audit.verify import verify
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import ProposalSubmitted, WorldSealed
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from world.log import event_leaf, open_log
 from world.log.merkle import tree_root
 from world.model.canonical_json import canonical_bytes, canonical_text, read_json

@@ -20,7 +20,7 @@ from tests import second_implementation as second
 from tests.golden.garden import FOLDER
 from world.audit.verify import verify
 from world.errors import DamagedLogError
-from world.events.definitions import decode_event
+from world.events.codec import decode_event
 from world.log import NewEvent, open_log
 from world.model.canonical_json import canonical_bytes
 

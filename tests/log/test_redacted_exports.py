@@ -17,7 +17,7 @@ from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
 from world.audit.verify import verify
 from world.errors import RefusedError
-from world.events.definitions import TOPICS
+from world.events.codec import TOPICS
 from world.log import LoggedEvent, NewEvent, TreeHead, event_leaf, open_log
 from world.log.merkle import Frontier
 from world.model.canonical_json import canonical_bytes

@@ -19,7 +19,7 @@ from tests import second_implementation as second
 from tests.documents import GENERATED, LOG_FORMAT
 from tests.log.generate_vectors import FILES, FOLDER, LOGS, TESTS, text_of, vectors
 from world.errors import RefusedError
-from world.events.definitions import EVENT_TYPES
+from world.events.codec import EVENT_TYPES
 from world.model.canonical_json import canonical_text
 from world.model.immutable_json import freeze
 from world.model.patch import Patch, apply_patch

@@ -13,10 +13,10 @@ from host import handler
 from tests.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.api.realm import Realm
 
 

@@ -17,10 +17,12 @@ from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
 from world.core import ActionContext, Domain
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import LeasesReleased, ProposalCompleted, ProposalFailed, VerdictGiven, WorldSealed
+from world.events.lease_events import LeasesReleased, VerdictGiven
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import WorldSealed
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from world.state.realm_state import RealmState, apply_event
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm

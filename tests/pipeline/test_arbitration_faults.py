@@ -15,11 +15,12 @@ from world.audit.verify import verify
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect
 from world.errors import RefusedError
-from world.events.definitions import LeasesExpired, ProposalCompleted
+from world.events.lease_events import LeasesExpired
+from world.events.proposal_events import ProposalCompleted
 from world.klis.resources.resource import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
 

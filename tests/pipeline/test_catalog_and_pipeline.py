@@ -14,7 +14,7 @@ from tests.pipeline.shop import open_shop
 from world.clock import ManualClock, SequentialIds
 from world.core import AvailabilityContext, Domain, effect, set_
 from world.errors import RefusedError
-from world.events.definitions import ProposalJudged
+from world.events.proposal_events import ProposalJudged
 from worldprotocol import Realm, handler
 from worldprotocol.api.actions import Actions
 

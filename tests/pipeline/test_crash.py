@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.counted_kills import await_reports
 from tests.pipeline.shop import house, open_shop, shop
 from world.clock import SystemClock, SystemIds
-from world.events.definitions import EffectFulfilled, EffectRequested, ExecutionStarted
+from world.events.execution_events import EffectFulfilled, EffectRequested, ExecutionStarted
 from worldprotocol.api.realm import Realm
 
 ROOT = Path(__file__).resolve().parents[2]

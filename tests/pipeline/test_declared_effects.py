@@ -15,7 +15,9 @@ from tests.pipeline.workshop import a_workshop, step, workshop
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import load_domain
-from world.events.definitions import EffectFulfilled, ProposalFailed, RunObserved, RunViolated
+from world.events.execution_events import EffectFulfilled
+from world.events.proposal_events import ProposalFailed
+from world.events.run_events import RunObserved, RunViolated
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck

@@ -28,13 +28,7 @@ from tests.pipeline.works import (
 )
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.events.definitions import (
-    EffectFulfilled,
-    EffectInDoubt,
-    EffectRequested,
-    EffectResolved,
-    EffectRetried,
-)
+from world.events.execution_events import EffectFulfilled, EffectInDoubt, EffectRequested, EffectResolved, EffectRetried
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("HC-journal", "WP-exec")

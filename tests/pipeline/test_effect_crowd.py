@@ -18,7 +18,8 @@ from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from world.clock import SystemClock, SystemIds
 from world.errors import RefusedError
-from world.events.definitions import ExecutionCancelled, ProposalCompleted, ProposalSubmitted
+from world.events.execution_events import ExecutionCancelled
+from world.events.proposal_events import ProposalCompleted, ProposalSubmitted
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.api.realm import Realm

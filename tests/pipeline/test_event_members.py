@@ -20,7 +20,7 @@ from world.core import Domain
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.read_models.archive import state_of
+from world.read_models.decoding import state_of
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.realm import Realm
 

@@ -20,14 +20,10 @@ from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_, unset
 from world.errors import RefusedError
-from world.events.definitions import (
-    DecisionMade,
-    ExecutionStarted,
-    ProposalFailed,
-    RequestWithdrawn,
-    RunOpened,
-    VerdictGiven,
-)
+from world.events.execution_events import ExecutionStarted
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.proposal_events import DecisionMade, ProposalFailed
+from world.events.run_events import RunOpened
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log

@@ -13,7 +13,8 @@ from tests.pipeline.works import Held, acting, check_log, running, vanish
 from tests.pipeline.workshop import BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
-from world.events.definitions import RunViolated, WorldSealed
+from world.events.realm_events import WorldSealed
+from world.events.run_events import RunViolated
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")

@@ -18,7 +18,8 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.turns import found, go_on, opened, turns
 from tests.pipeline.works import check_log
 from tests.plugins.backends import fresh_address
-from world.events.definitions import EffectFulfilled, EffectInDoubt, ExecutionStarted, ProposalFailed
+from world.events.execution_events import EffectFulfilled, EffectInDoubt, ExecutionStarted
+from world.events.proposal_events import ProposalFailed
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.slow

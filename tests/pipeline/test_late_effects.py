@@ -24,7 +24,7 @@ from tests.pipeline.works import (
 )
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.events.definitions import (
+from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
     EffectRequested,

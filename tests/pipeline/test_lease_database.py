@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.klis.lease_game import AGENTS, SETTINGS, Ask, Game, Move, contended_moves, fingerprint, moves
 from tests.pipeline.shop import shop
 from world.clock import ManualClock
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import KLIS_EVENTS
 from world.klis.manifest import Manifest
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol import Realm
 
 LIMITS = Limits(klis=SETTINGS)

@@ -16,8 +16,8 @@ from tests.pipeline.leasing_child import COUNTED, LIMITS
 from tests.pipeline.shop import shop
 from world.audit.verify import verify
 from world.errors import RefusedError
-from world.events.definitions import LeasesExpired, LeasesReleased, LeasesRevoked, VerdictGiven
-from world.read_models.archive import decoded
+from world.events.lease_events import LeasesExpired, LeasesReleased, LeasesRevoked, VerdictGiven
+from world.read_models.decoding import decoded
 from worldprotocol import Realm
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from tests.pipeline.shop import shop
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.settings import KlisSettings
 from world.klis.signature import sign
 from world.limits import Limits

@@ -19,7 +19,10 @@ from tests.pipeline.works import Held, acting, check_log, running, topics
 from tests.pipeline.workshop import BEFORE, a_workshop, contents, step, workshop
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
-from world.events.definitions import DecisionMade, EffectDropped, EffectRequested, Event, RunObserved
+from world.events.base import Event
+from world.events.execution_events import EffectDropped, EffectRequested
+from world.events.proposal_events import DecisionMade
+from world.events.run_events import RunObserved
 from world.state.proposal import ROLLBACK
 from worldprotocol.api.realm import Realm
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.pipeline.workshop import a_workshop
 from world.audit.verify import verify
 from world.errors import RefusedError
-from world.events.definitions import ActorRegistered
+from world.events.realm_events import ActorRegistered
 from world.model.actor import ActorRef
 from world.model.id_alphabet import check_new_id
 from world.pipeline.unit_of_work import REALM_STREAM

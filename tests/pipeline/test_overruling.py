@@ -20,7 +20,10 @@ from tests.golden.generate import rehashed
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import DecisionMade, Event, ExecutionStarted, decode_event
+from world.events.base import Event
+from world.events.codec import decode_event
+from world.events.execution_events import ExecutionStarted
+from world.events.proposal_events import DecisionMade
 from world.klis.lease_manager import LeaseManager
 from world.klis.settings import KlisSettings
 from world.limits import Limits

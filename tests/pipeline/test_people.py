@@ -18,7 +18,7 @@ from tests.pipeline.shop import house, open_shop, shop
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
-from world.events.definitions import HumanAnswered
+from world.events.proposal_events import HumanAnswered
 from world.limits import Limits
 from world.log import NewEvent, open_log
 from world.model.canonical_json import canonical_bytes

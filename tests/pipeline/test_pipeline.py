@@ -14,7 +14,9 @@ from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain
 from world.errors import RefusedError
-from world.events.definitions import Event, ProposalJudged, WorldSealed
+from world.events.base import Event
+from world.events.proposal_events import ProposalJudged
+from world.events.realm_events import WorldSealed
 from world.limits import Limits
 from world.model.identity import content_id, snapshot_hash, world_id
 from world.model.intent import IntentInstance

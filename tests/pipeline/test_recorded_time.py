@@ -21,21 +21,17 @@ from tests.second_implementation import verify as second
 from world.audit.verify import verify
 from world.clock import Boot, ManualClock, SystemClock, boot_of
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import (
-    ClockConfirmed,
-    EffectRequested,
-    EffectRetried,
-    ProposalRescheduled,
-    ProposalSubmitted,
-)
+from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.execution_events import EffectRequested, EffectRetried
+from world.events.proposal_events import ProposalSubmitted
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from world.klis.signature import sign
 from world.limits import Limits
 from world.pipeline.clock_confirmation import later_times
 from world.pipeline.recorded_time import MAX_REST_MS, Evidence
-from world.read_models.archive import decoded
 from world.read_models.clock_jumps import clock_jumps
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal, fold_proposal
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck

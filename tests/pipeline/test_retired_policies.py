@@ -11,7 +11,7 @@ from tests.pipeline.till import BOUND, HOUSE, opened, parts, sound
 from world.audit.verify import verify
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.events.definitions import PolicyAdopted, PolicyRetired
+from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.log import NewEvent, open_log
 from world.model.canonical_json import canonical_bytes
 from worldprotocol import Realm

@@ -26,7 +26,7 @@ from tests.pipeline.workshop import step, workshop
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import RefusedError
-from world.events.definitions import EffectFulfilled, EffectRequested, EffectRetried
+from world.events.execution_events import EffectFulfilled, EffectRequested, EffectRetried
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.bootstrap import secrets_of
 from worldprotocol.api.config import SecretsConfig

@@ -18,7 +18,8 @@ from tests.pipeline.till import HOUSE, STRICT, opened, parts, sound, till
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
-from world.events.definitions import ProposalShadowed, ShadowConfigured, encode_event
+from world.events.codec import encode_event
+from world.events.policy_events import ProposalShadowed, ShadowConfigured
 from world.limits import Limits
 from world.log import NewEvent, open_log
 from world.model.canonical_json import canonical_bytes

@@ -18,7 +18,7 @@ from world.clock import ManualClock, SequentialIds, SystemClock
 from world.core import set_
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.log import EventLog, open_log
 from world.model.actor import ActorRef
 from world.model.decision import Ruling

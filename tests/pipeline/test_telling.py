@@ -14,7 +14,7 @@ import pytest
 from projections.catalog import CatalogProjector
 from tests.patience import PATIENCE_S
 from tests.pipeline.shop import open_shop, shop
-from world.events.definitions import Event
+from world.events.base import Event
 from worldprotocol import Realm
 from worldprotocol.api.bridge import Bridge
 

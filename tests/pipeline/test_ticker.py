@@ -12,7 +12,7 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
 from world.clock import ManualClock, SystemClock
 from world.errors import RefusedError
-from world.events.definitions import DecisionMade, ProposalCompleted
+from world.events.proposal_events import DecisionMade, ProposalCompleted
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.api.realm import Realm

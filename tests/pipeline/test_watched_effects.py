@@ -21,7 +21,9 @@ from tests.pipeline.works import Held, acting, check_log, running
 from tests.pipeline.workshop import AFTER, ALL, BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from world.clock import SequentialIds
 from world.errors import ScopeViolationError
-from world.events.definitions import EffectFulfilled, ProposalFailed, RunObserved, RunRolledBack, RunViolated
+from world.events.execution_events import EffectFulfilled
+from world.events.proposal_events import ProposalFailed
+from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 
 pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
 

@@ -18,15 +18,16 @@ from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.events.definitions import WorldSealed
+from world.events.realm_events import WorldSealed
 from world.log import open_log
 from world.model.immutable_json import freeze
 from world.model.snapshot import Requirement
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from worldprotocol.analysis.counterfactual import Insertion, WhatIf, WhatIfReport, cut_of, what_if
 from worldprotocol.analysis.counterfactual.effects import recorded_effects, result_for
 from worldprotocol.api.bootstrap import open_for_reading
-from worldprotocol.api.leases import LeaseHandle
+from worldprotocol.api.lease_handle import LeaseHandle
 from worldprotocol.api.realm import Realm
 
 

@@ -16,10 +16,10 @@ from tests.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, EffectFailedError, effect, set_
-from world.events.definitions import Event
+from world.events.base import Event
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
 

@@ -33,7 +33,7 @@ from projections.recheck import recheck_projection
 from tests.cli.realm import founded
 from tests.pipeline.shop import open_shop, shop
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody

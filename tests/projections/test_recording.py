@@ -27,7 +27,8 @@ from projections import (
 )
 from world.clock import SequentialIds
 from world.errors import DamagedLogError, DivergenceError
-from world.events.definitions import ProjectionRecorded, decode_event, encode_event
+from world.events.codec import decode_event, encode_event
+from world.events.proposal_events import ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody, IntentInstance

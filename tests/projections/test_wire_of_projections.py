@@ -27,7 +27,7 @@ from projections.registry import read_acceptance, registered
 from projections.results import failed, read_result
 from world.clock import SequentialIds
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentBody

@@ -11,7 +11,8 @@ from xml.etree.ElementTree import Element
 import html5lib
 
 from tests.report.words import events_with
-from world.events.definitions import Event, encode_event
+from world.events.base import Event
+from world.events.codec import encode_event
 from world.log import NewEvent, open_log
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import import_log

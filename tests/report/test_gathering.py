@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from tests.report.pages import golden, hostile, parsed, reported, table
-from world.events.definitions import DecisionMade, EffectFulfilled, ProposalSubmitted, VerdictGiven
+from world.events.execution_events import EffectFulfilled
+from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import DecisionMade, ProposalSubmitted
 from world.read_models.lineage import heads_at
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.redaction import Redaction

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.report.pages import every, golden, hostile, named, parsed, reported, skeleton, table, text, written
-from world.events.definitions import ActorRegistered
+from world.events.realm_events import ActorRegistered
 from worldprotocol.terminal_text import visible
 
 SECTIONS = [

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.pages import every, parsed, reported, table, text, written
-from world.events.definitions import BranchCreated, ProposalCompleted, ProposalFailed, WorldSealed
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import BranchCreated, WorldSealed
 from worldprotocol.report.course import MAX_SPANS, TimeSeries
 from worldprotocol.report.lineage import FIRST, NEWEST
 from worldprotocol.report.picture import ROWS, chart

@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from world.events.definitions import (
-    ActorRegistered,
-    AgentRegistered,
-    BranchCreated,
+from world.events.base import Event
+from world.events.execution_events import EffectFulfilled, EffectInDoubt, EffectRequested, EffectRetried
+from world.events.lease_events import AgentRegistered, RequestWithdrawn, VerdictGiven
+from world.events.policy_events import PolicyAdopted
+from world.events.proposal_events import (
     DecisionMade,
-    EffectFulfilled,
-    EffectInDoubt,
-    EffectRequested,
-    EffectRetried,
-    Event,
     HumanAnswered,
     HumanTimedOut,
-    LogFounded,
-    PolicyAdopted,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
-    RequestWithdrawn,
-    RunClosed,
-    RunOpened,
-    RunViolated,
-    VerdictGiven,
-    WorldSealed,
 )
+from world.events.realm_events import ActorRegistered, BranchCreated, LogFounded, WorldSealed
+from world.events.run_events import RunClosed, RunOpened, RunViolated
 
 START = 1_700_000_000_000
 NAME_CHARS = 500

@@ -18,7 +18,8 @@ from tests.runs.realm import a_workspace, opened, text_of
 from world.audit.verify import verify
 from world.clock import Boot, SystemClock
 from world.errors import RefusedError, ScopeViolationError, StorageFullError
-from world.events.definitions import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated, VerdictGiven
+from world.events.lease_events import VerdictGiven
+from world.events.run_events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.runs.governed import GovernedRun, Wishes

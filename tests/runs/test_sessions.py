@@ -16,8 +16,8 @@ from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
 from world.clock import ManualClock
 from world.errors import RefusedError, ScopeViolationError
-from world.events.definitions import (
-    LeasesReleased,
+from world.events.lease_events import LeasesReleased
+from world.events.run_events import (
     RunAmended,
     RunClosed,
     RunCompared,

@@ -27,7 +27,7 @@ from authority import StandardAuthority
 from host import Host
 from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
-from world.events.definitions import ProposalShadowed
+from world.events.policy_events import ProposalShadowed
 from world.klis.predicate import Predicate
 from world.model.decision import Quorum, Ruling
 from world.read_models.archive import Archive

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from authority import Approve, Policy, PolicyRegistry, StandardAuthority, rule
 from tests.golden.garden import garden
-from world.events.definitions import TOPICS, Event, decode_event, encode_event
+from world.events.base import Event
+from world.events.codec import TOPICS, decode_event, encode_event
 from world.klis.manifest import read_manifest
 from world.klis.resources.resource import canonical_resource
 from world.klis.settings import KlisSettings

@@ -13,7 +13,8 @@ import pytest
 from bench.realms import BenchRealm
 from tests.golden.garden import record
 from world.audit.verify import verify
-from world.events.definitions import WorldSealed, decode_event
+from world.events.codec import decode_event
+from world.events.realm_events import WorldSealed
 from world.log import EventLog, open_log
 from world.log.tables import POSITION_MASK
 from world.model.canonical_json import canonical_text

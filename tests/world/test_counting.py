@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.counter import counter, house
-from world.events.definitions import ProposalSubmitted
+from world.events.proposal_events import ProposalSubmitted
 from world.read_models import counting
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
 from world.read_models.counting import Counts
+from world.read_models.decoding import decoded
 from worldprotocol import Realm
 
 START = 1_700_000_000_000

@@ -21,7 +21,8 @@ from tests.golden.garden import FOLDER, record
 from tests.pipeline.workshop import a_workshop, step
 from world.audit.verify import verify
 from world.errors import DamagedLogError, RefusedError, ScopeViolationError
-from world.events.definitions import EnforcementChosen, decode_event, encode_event
+from world.events.codec import decode_event, encode_event
+from world.events.realm_events import EnforcementChosen
 from world.events.shapes import SHAPES
 from world.log import NewEvent, event_leaf, open_log
 from world.log.merkle import tree_root

@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from world.errors import DamagedLogError
-from world.events.definitions import BranchSwitched, encode_event
+from world.events.codec import encode_event
+from world.events.realm_events import BranchSwitched
 from world.log.values import LoggedEvent, event_leaf
-from world.read_models.archive import SMALL_STATE, known
+from world.read_models.archive import SMALL_STATE
+from world.read_models.decoding import known
 
 
 def logged(*, by: str = "ann", position: int = 1) -> LoggedEvent:

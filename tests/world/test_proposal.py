@@ -9,29 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from world.errors import DamagedLogError
-from world.events.definitions import (
-    BranchSwitched,
-    DecisionMade,
+from world.events.base import Event
+from world.events.codec import decode_event, encode_event
+from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
     EffectInDoubt,
     EffectRequested,
     EffectResolved,
     EffectRetried,
-    Event,
     ExecutionCancelled,
     ExecutionStarted,
+)
+from world.events.policy_events import ProposalShadowed
+from world.events.proposal_events import (
+    DecisionMade,
     HumanAnswered,
     HumanTimedOut,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
-    decode_event,
-    encode_event,
 )
+from world.events.realm_events import BranchSwitched
 from world.state.proposal import TERMINAL, Proposal, fold_proposal
 
 ACTOR = {"actorId": "ann", "kind": "human"}

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from tests.cli.counter import counter
 from world.clock import ManualClock, SequentialIds
-from world.events.definitions import RunOpened
+from world.events.run_events import RunOpened
 from world.log import compiled
 from world.read_models.index import METADATA
 from worldprotocol import Realm

@@ -12,7 +12,8 @@ import pytest
 from tests.golden.garden import record
 from world.audit.replay import branch_points, replay, revisited_worlds
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import TOPICS, WorldSealed
+from world.events.codec import TOPICS
+from world.events.realm_events import WorldSealed
 from world.log import NewEvent, open_log
 from world.model.identity import state_hash
 from world.model.immutable_json import freeze

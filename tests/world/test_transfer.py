@@ -16,7 +16,8 @@ from world.audit.verify import verify
 from world.errors import DamagedLogError, RefusedError
 from world.log import open_log
 from worldprotocol.api.realm import Realm
-from worldprotocol.export.jsonl import HEAD_EVERY, export_log, import_log, read_heads
+from worldprotocol.export.jsonl import export_log, import_log, read_heads
+from worldprotocol.export.jsonl_lines import HEAD_EVERY
 
 GOLDEN = (FOLDER / "garden.jsonl").read_bytes()
 LINES = GOLDEN.splitlines(keepends=True)

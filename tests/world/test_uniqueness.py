@@ -17,15 +17,10 @@ from tests.golden.generate import rehashed
 from world.audit.unique_ids import NAMING, Repeats
 from world.audit.verify import verify
 from world.errors import RefusedError
-from world.events.definitions import (
-    DecisionMade,
-    HumanAnswered,
-    ProjectionRecorded,
-    ProposalSubmitted,
-    VerdictGiven,
-    WorldSealed,
-    decode_event,
-)
+from world.events.codec import decode_event
+from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import DecisionMade, HumanAnswered, ProjectionRecorded, ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from world.log import NewEvent, open_log
 from world.model.canonical_json import canonical_bytes
 from worldprotocol.export.jsonl import import_log

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from tests.golden.garden import FOLDER, record
 from tests.golden.generate import rehashed
-from world.audit.event_checks import is_canonical
+from world.audit.event_form import is_canonical
 from world.audit.replay import replay
 from world.audit.verify import VerificationReport, verify
 from world.errors import DamagedLogError, RefusedError

@@ -16,34 +16,30 @@ import orjson
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
 from world.audit.replay import KnownWorld, Lineages, Step
 from world.errors import RefusedError
-from world.events.definitions import (
-    TOPICS,
-    ActorBound,
-    BranchCreated,
-    BranchSwitched,
-    ClockConfirmed,
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.codec import TOPICS
+from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.lease_events import KeyRegistered, VerdictGiven
+from world.events.policy_events import PolicyAdopted, PolicyRetired, ProposalShadowed, ShadowConfigured
+from world.events.proposal_events import (
     DecisionMade,
-    DomainAdopted,
-    EffectRequested,
-    EnforcementChosen,
-    Event,
-    ExecutionStarted,
     HumanAnswered,
     HumanTimedOut,
-    KeyRegistered,
-    LogFounded,
-    PolicyAdopted,
-    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalRescheduled,
-    ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
-    ShadowConfigured,
-    VerdictGiven,
+)
+from world.events.realm_events import (
+    ActorBound,
+    BranchCreated,
+    BranchSwitched,
+    DomainAdopted,
+    EnforcementChosen,
+    LogFounded,
     WorldSealed,
 )
 from world.klis.authentication import channel_fault

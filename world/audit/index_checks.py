@@ -16,15 +16,11 @@ from sqlalchemy import bindparam, func, select
 
 from world.audit.replay import KnownWorld
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import (
-    BranchCreated,
-    Event,
-    ProposalSubmitted,
-    RunClosed,
-    RunOpened,
-    VerdictGiven,
-    WorldSealed,
-)
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import BranchCreated, WorldSealed
+from world.events.run_events import RunClosed, RunOpened
 from world.klis.ledger import Ledger
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, SqlStatement, compiled

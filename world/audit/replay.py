@@ -15,17 +15,11 @@ from typing import Any, Final
 import msgspec
 
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import (
-    TOPICS,
-    BranchCreated,
-    DecisionMade,
-    Event,
-    ProposalCompleted,
-    ProposalFailed,
-    WorldSealed,
-    decode_event,
-)
+from world.events.base import Event
+from world.events.codec import TOPICS, decode_event
 from world.events.malformed import MALFORMED, malformed
+from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalFailed
+from world.events.realm_events import BranchCreated, WorldSealed
 from world.log import EventLog, TreeHead
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.recorded_patch import patched

@@ -12,15 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from world.events.definitions import (
-    DecisionMade,
-    Event,
-    HumanAnswered,
-    ProjectionRecorded,
-    ProposalSubmitted,
-    VerdictGiven,
-    WorldSealed,
-)
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import DecisionMade, HumanAnswered, ProjectionRecorded, ProposalSubmitted
+from world.events.realm_events import WorldSealed
 
 _KINDS: Final[frozenset[type[Event]]] = frozenset(
     {ProjectionRecorded, ProposalSubmitted, HumanAnswered, DecisionMade, VerdictGiven, WorldSealed}

@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from world.audit.event_checks import Checks, is_canonical, is_of_proposal, stream_of
+from world.audit.event_checks import Checks
+from world.audit.event_form import is_canonical, is_of_proposal, stream_of
 from world.audit.index_checks import IndexAudit, table_faults
 from world.audit.replay import (
     ForgottenWorldError,
@@ -33,8 +34,11 @@ from world.audit.replay import (
 )
 from world.audit.unique_ids import NAMING, Repeats
 from world.errors import DamagedLogError
-from world.events.definitions import TOPICS, Event, ProposalSubmitted, WorldSealed, decode_event
+from world.events.base import Event
+from world.events.codec import TOPICS, decode_event
 from world.events.malformed import MALFORMED, malformed
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from world.events.shapes import check_shapes
 from world.log import EventLog, LogFinding, LoggedEvent, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree

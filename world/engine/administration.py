@@ -10,15 +10,14 @@ from typing import Any
 
 from world.core import ComputeContext, Domain, genesis
 from world.errors import RefusedError
-from world.events.definitions import (
+from world.events.policy_events import PolicyAdopted, PolicyRetired
+from world.events.realm_events import (
     ActorBound,
     ActorRegistered,
     BranchCreated,
     DomainAdopted,
     EnforcementChosen,
     LogFounded,
-    PolicyAdopted,
-    PolicyRetired,
     WorldSealed,
 )
 from world.model.actor import ActorRef

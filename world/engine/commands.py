@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from world.clock import IdSource
 from world.engine.administration import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.decision import HumanAnswer
 from world.model.intent import IntentInstance

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import Event
-from world.read_models.archive import Archive, decoded
+from world.events.base import Event
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 
 Reaction = Callable[[], None]
 Schedule = Callable[[Reaction], None]

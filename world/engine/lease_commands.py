@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from world.errors import RefusedError
-from world.events.definitions import ClockConfirmed, LeaseRenewed, VerdictGiven
+from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import LeaseRenewed, VerdictGiven
 from world.klis.authentication import run_fault, why_signature
 from world.klis.manifest import Manifest, manifest_document, read_manifest
 from world.klis.session import Rank

@@ -20,7 +20,8 @@ from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
 from world.errors import RefusedError
-from world.events.definitions import Event, WorldSealed
+from world.events.base import Event
+from world.events.realm_events import WorldSealed
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource import STANDARD, ResourceTypes
 from world.limits import Limits
@@ -34,7 +35,8 @@ from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.recover import recover
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
 from world.pipeline.unit_of_work import MAX_SNAPSHOTS, Task, UnitOfWork, WorkerRegistry
-from world.read_models.archive import Archive, known
+from world.read_models.archive import Archive
+from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import Authority, Executor

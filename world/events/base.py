@@ -1,4 +1,4 @@
-"""What all events of the log share; the events themselves stand in ``world.events.definitions``."""
+"""What all events of the log share; the events themselves stand in ``world.events.codec``."""
 
 from __future__ import annotations
 

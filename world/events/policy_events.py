@@ -1,6 +1,6 @@
 """Events of policies: adopted and retired ones, and a second one that judges for the record only.
 
-They are read and written by ``world.events.definitions`` like all others. Source: design section 6; CARD-policy.
+They are read and written by ``world.events.codec`` like all others. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations

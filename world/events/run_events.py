@@ -1,6 +1,6 @@
 """Events of governed runs: code and commands of agents, watched from beginning to end (KLIS-6 section 4; KO-4).
 
-They are read and written by ``world.events.definitions`` like all others.
+They are read and written by ``world.events.codec`` like all others.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from world.events.definitions import RunOpened, VerdictGiven
+    from world.events.lease_events import VerdictGiven
+    from world.events.run_events import RunOpened
     from world.klis.ledger import Ledger
 
 __all__ = ["channel_fault", "is_open", "run_fault", "why_signature"]

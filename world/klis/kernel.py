@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from world.events.definitions import LeasesExpired
+from world.events.lease_events import LeasesExpired
 from world.klis.conflict import Conflict, find_conflicts
 from world.klis.ledger import Ledger
 from world.klis.manifest import Triple

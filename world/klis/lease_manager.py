@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import (
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import (
     AgentRegistered,
-    ClockConfirmed,
-    Event,
     KeyRegistered,
     KeyRevoked,
     KlisConfigured,

@@ -11,7 +11,8 @@ import json
 from typing import Any, NoReturn
 
 from world.errors import RefusedError
-from world.model.immutable_json import freeze, frozen_text, utf16_key
+from world.model.frozen_text import frozen_text
+from world.model.immutable_json import freeze, utf16_key
 
 __all__ = ["canonical_bytes", "canonical_text", "digest", "read_json", "sha256_hex", "utf16_key"]
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import DecisionMade, ProposalSuperseded, RequestWithdrawn, VerdictGiven
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.proposal_events import DecisionMade, ProposalSuperseded
 from world.klis.kernel import judge
 from world.klis.manifest import Manifest
 from world.klis.session import Session

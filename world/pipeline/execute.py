@@ -12,19 +12,16 @@ from typing import Any, Final
 
 from world.core import EffectAnswer
 from world.errors import RefusedError
-from world.events.definitions import (
+from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
     EffectRequested,
     EffectRetried,
     ExecutionStarted,
-    ProposalCompleted,
-    ProposalFailed,
-    RunObserved,
-    RunRolledBack,
-    RunViolated,
-    WorldSealed,
 )
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import WorldSealed
+from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 from world.klis.triple import Triple
 from world.model.actor import ActorRef
 from world.model.identity import content_id, requirement_id, state_hash, world_id

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import BranchSwitched, HumanAnswered, HumanTimedOut, ProposalJudged
+from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalJudged
+from world.events.realm_events import BranchSwitched
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
 from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from world.core import EffectAnswer
 from world.errors import RefusedError
-from world.events.definitions import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
+from world.events.execution_events import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.snapshot import ErrorValue, Requirement

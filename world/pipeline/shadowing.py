@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import ProposalShadowed, ShadowConfigured
+from world.events.policy_events import ProposalShadowed, ShadowConfigured
 from world.model.decision import Ruling
 from world.model.immutable_json import freeze
 from world.pipeline.unit_of_work import REALM_STREAM, UnitOfWork

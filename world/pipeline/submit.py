@@ -11,7 +11,8 @@ from typing import Any
 
 from world.core.fields import secret_literals
 from world.errors import RefusedError
-from world.events.definitions import BranchCreated, ProjectionRecorded, ProposalSubmitted
+from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
+from world.events.realm_events import BranchCreated
 from world.model.actor import ActorRef
 from world.model.branch_names import check_branch_name
 from world.model.canonical_json import canonical_bytes

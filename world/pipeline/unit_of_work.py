@@ -15,7 +15,9 @@ from world.clock import IdSource
 from world.code.time_limit import unbroken
 from world.core import Domain, recompute
 from world.errors import RefusedError
-from world.events.definitions import Event, RequestWithdrawn, VerdictGiven, encode_event
+from world.events.base import Event
+from world.events.codec import encode_event
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.lease_manager import LeaseManager
 from world.klis.resources.resource import Resource, ResourceTypes
 from world.klis.session import Session

@@ -12,7 +12,10 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import BranchCreated, DomainAdopted, Event, ProposalSubmitted, WorldSealed, decode_event
+from world.events.base import Event
+from world.events.codec import decode_event
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, LoggedEvent, is_intact
 from world.model.canonical_json import read_json

@@ -13,12 +13,14 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded, WorldSealed
+from world.events.proposal_events import ProjectionRecorded
+from world.events.realm_events import WorldSealed
 from world.model.decision import DecisionRecord
 from world.model.intent import IntentInstance
 from world.model.patch import Patch, Place, touched_paths
 from world.model.paths import array_index, look_up, parse_path
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.lineage import sealed_line
 from world.read_models.provenance import Cause, causes_of, projection_before
 from world.read_models.value_tracking import Tracker, leaves

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from world.errors import DamagedLogError
-from world.events.definitions import WorldSealed
 from world.events.malformed import MALFORMED
+from world.events.realm_events import WorldSealed
 from world.model.canonical_json import read_json
 from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze

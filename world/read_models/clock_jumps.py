@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from world.errors import DamagedLogError
-from world.events.definitions import ClockConfirmed
+from world.events.clock_events import ClockConfirmed
 from world.log import EventLog
 from world.pipeline.recorded_time import as_moment
 

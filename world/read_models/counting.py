@@ -16,7 +16,7 @@ from itertools import islice
 from operator import le
 from typing import Any, Final
 
-from world.events.definitions import ProposalSubmitted
+from world.events.proposal_events import ProposalSubmitted
 from world.read_models.archive import Archive
 
 __all__ = ["MAX_KEPT", "Counts"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import WorldSealed
+from world.events.realm_events import WorldSealed
 from world.model.canonical_json import canonical_bytes
 from world.model.paths import Segments, look_up
 from world.read_models.archive import Archive

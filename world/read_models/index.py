@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from world.events.definitions import (
-    BranchCreated,
+from world.events.base import Event
+from world.events.codec import decode_event
+from world.events.execution_events import ExecutionStarted
+from world.events.lease_events import VerdictGiven
+from world.events.malformed import MALFORMED, malformed
+from world.events.proposal_events import (
     DecisionMade,
-    Event,
-    ExecutionStarted,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
-    RunClosed,
-    RunOpened,
-    VerdictGiven,
-    WorldSealed,
-    decode_event,
 )
-from world.events.malformed import MALFORMED, malformed
+from world.events.realm_events import BranchCreated, WorldSealed
+from world.events.run_events import RunClosed, RunOpened
 from world.klis.ledger import Ledger
 from world.klis.ledger_codec import ledger_to_wire, read_ledger
 from world.limits import Limits

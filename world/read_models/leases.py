@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from world.errors import DamagedLogError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.conflict import Conflict, find_conflicts
 from world.klis.ledger import Ledger, Request
 from world.klis.predicate import Predicate, compatible

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import BranchCreated, BranchSwitched, ProposalCompleted, ProposalFailed, WorldSealed
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
 from world.log import LoggedEvent
-from world.read_models.archive import Archive, WorldRow, decoded
+from world.read_models.archive import Archive, WorldRow
+from world.read_models.decoding import decoded
 from world.state.realm_state import Branch
 
 FIRST_BLOCK: Final = 64

@@ -15,27 +15,29 @@ from typing import Any, Final
 import orjson
 
 from world.errors import DamagedLogError
-from world.events.definitions import (
-    ActorBound,
-    ActorRegistered,
-    BranchCreated,
+from world.events.base import Event
+from world.events.lease_events import KlisConfigured, VerdictGiven
+from world.events.policy_events import PolicyAdopted
+from world.events.proposal_events import (
     DecisionMade,
-    DomainAdopted,
-    EnforcementChosen,
-    Event,
-    KlisConfigured,
-    LogFounded,
-    PolicyAdopted,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
-    VerdictGiven,
+)
+from world.events.realm_events import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    DomainAdopted,
+    EnforcementChosen,
+    LogFounded,
     WorldSealed,
 )
 from world.log import EventLog, LoggedEvent
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.diff import ValueChange, changes
 
 Progress = Callable[[int, int], None]

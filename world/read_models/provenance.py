@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events.definitions import DecisionMade, ProjectionRecorded, ProposalSubmitted, WorldSealed
+from world.events.proposal_events import DecisionMade, ProjectionRecorded, ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from world.log import LoggedEvent
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.index import PLACES_AT_ONCE
 from world.read_models.lineage import index_damaged, number
 

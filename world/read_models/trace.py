@@ -11,17 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import (
-    DecisionMade,
+from world.events.base import Event
+from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
     EffectInDoubt,
     EffectRequested,
     EffectResolved,
     EffectRetried,
-    Event,
     ExecutionCancelled,
     ExecutionStarted,
+)
+from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import (
+    DecisionMade,
     HumanAnswered,
     HumanTimedOut,
     ProjectionRecorded,
@@ -30,10 +33,10 @@ from world.events.definitions import (
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
-    VerdictGiven,
-    WorldSealed,
 )
-from world.read_models.archive import Archive, decoded
+from world.events.realm_events import WorldSealed
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.lineage import index_damaged, number
 from world.read_models.provenance import projection_before
 

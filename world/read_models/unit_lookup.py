@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from world.events.definitions import Event, ProposalSubmitted, WorldSealed
+from world.events.base import Event
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from world.log import Transaction, ViewCursor
 from world.model.immutable_json import FrozenDict
 from world.pipeline.unit_of_work import Earlier

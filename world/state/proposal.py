@@ -18,24 +18,26 @@ from msgspec import structs
 
 from world.core import EffectAnswer
 from world.errors import DamagedLogError
-from world.events.definitions import (
-    DecisionMade,
+from world.events.base import Event
+from world.events.clock_events import ProposalRescheduled
+from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
     EffectInDoubt,
     EffectRequested,
     EffectResolved,
     EffectRetried,
-    Event,
     ExecutionCancelled,
     ExecutionStarted,
+)
+from world.events.policy_events import ProposalShadowed
+from world.events.proposal_events import (
+    DecisionMade,
     HumanAnswered,
     HumanTimedOut,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalRescheduled,
-    ProposalShadowed,
     ProposalSubmitted,
     ProposalSuperseded,
 )

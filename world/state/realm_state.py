@@ -12,28 +12,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from world.errors import DamagedLogError
-from world.events.definitions import (
-    ActorBound,
-    ActorRegistered,
-    BranchCreated,
-    BranchSwitched,
-    ClockConfirmed,
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.lease_events import VerdictGiven
+from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
+from world.events.proposal_events import (
     DecisionMade,
-    DomainAdopted,
-    EffectRequested,
-    EnforcementChosen,
-    Event,
-    ExecutionStarted,
-    LogBranched,
-    LogFounded,
-    PolicyAdopted,
-    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalRescheduled,
     ProposalSubmitted,
+)
+from world.events.realm_events import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    BranchSwitched,
+    DomainAdopted,
+    EnforcementChosen,
+    LogBranched,
+    LogFounded,
+    WorldSealed,
+)
+from world.events.run_events import (
     RunAmended,
     RunClosed,
     RunCompared,
@@ -41,9 +44,6 @@ from world.events.definitions import (
     RunOpened,
     RunRolledBack,
     RunViolated,
-    ShadowConfigured,
-    VerdictGiven,
-    WorldSealed,
 )
 from world.klis.ledger import KLIS_EVENTS, Ledger
 from world.model.immutable_json import freeze

@@ -17,11 +17,13 @@ from authority import Policy, PolicyRegistry, StandardAuthority
 from authority.policies.policy import TIMED_OUT
 from world.code.time_limit import TimeLimit
 from world.core import Domain
-from world.events.definitions import ProposalJudged, ProposalSubmitted, WorldSealed
+from world.events.proposal_events import ProposalJudged, ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from world.model.decision import Ruling
 from world.model.immutable_json import FrozenDict, freeze
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
 from world.read_models.counting import Counts
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.code_fingerprints import CodeThen, watched

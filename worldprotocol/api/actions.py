@@ -17,12 +17,13 @@ from projections.tools import ToolSet, tools_of
 from world.code.time_limit import TimeLimit
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
 from world.errors import RefusedError
-from world.events.definitions import ActorRegistered, DomainAdopted
+from world.events.realm_events import ActorRegistered, DomainAdopted
 from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from worldprotocol.api.past_values import PastValuesReader
 
 __all__ = ["Actions"]

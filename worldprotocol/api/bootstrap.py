@@ -36,7 +36,7 @@ from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
 from world.engine.protocol import Projector, WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import ProjectionRecorded
+from world.events.proposal_events import ProjectionRecorded
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import ResourceTypes
 from world.limits import Limits

@@ -32,7 +32,9 @@ from projections.catalog import (
 from world.core import Scope, compile_expression
 from world.engine.event_bus import Reaction, Schedule
 from world.errors import RefusedError
-from world.events.definitions import BranchCreated, BranchSwitched, Event, ProposalCompleted
+from world.events.base import Event
+from world.events.proposal_events import ProposalCompleted
+from world.events.realm_events import BranchCreated, BranchSwitched
 from world.model.intent import IntentBody
 from world.model.snapshot import SnapshotView
 from world.read_models.archive import Archive

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from world.core import Domain
-from world.events.definitions import DomainAdopted
+from world.events.realm_events import DomainAdopted
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.ports import Case
 
 __all__ = ["CodeThen", "WatchedView", "watched"]

@@ -25,10 +25,11 @@ from world.clock import IdSource
 from world.engine.lease_commands import LeaseCommands
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError, WorldProtocolError
-from world.events.definitions import RequestWithdrawn, VerdictGiven
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.manifest import read_manifest
 from world.klis.session import Rank
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.ports import BackupService
 from worldprotocol.api.bootstrap import Follower, LoggedEvent
 

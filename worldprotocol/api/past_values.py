@@ -14,10 +14,11 @@ from typing import Any, Final, NoReturn
 from world.core import Domain, DomainSchema, recompute, unchecked_schema
 from world.core.execution import Execution
 from world.errors import RefusedError
-from world.events.definitions import DomainAdopted, WorldSealed
+from world.events.realm_events import DomainAdopted, WorldSealed
 from world.limits import Limits
 from world.model.immutable_json import FrozenDict
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from worldprotocol.api.code_fingerprints import changed_computed
 
 __all__ = ["PastValues", "PastValuesReader"]

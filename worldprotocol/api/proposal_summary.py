@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from world.errors import RefusedError
-from world.events.definitions import HumanAnswered, HumanTimedOut
-from world.read_models.archive import Archive, decoded
+from world.events.proposal_events import HumanAnswered, HumanTimedOut
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
 
 

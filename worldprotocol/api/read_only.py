@@ -11,11 +11,12 @@ from typing import Any
 
 from world.core import recompute
 from world.errors import RefusedError
-from world.events.definitions import WorldSealed
+from world.events.realm_events import WorldSealed
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import ErrorValue, Meta, Snapshot, System
-from world.read_models.archive import Archive, WorldRow, decoded
+from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
+from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
 from world.state.realm_state import Branch, RealmState
 from worldprotocol.api.actions import Actions

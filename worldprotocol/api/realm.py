@@ -19,7 +19,7 @@ from world.engine.administration import adopt_policy, bind, found, register, ret
 from world.engine.event_bus import Handler, Reaction
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import ClockConfirmed
+from world.events.clock_events import ClockConfirmed
 from world.model.actor import ActorKind, ActorRef
 from world.model.branch_names import check_branch_name
 from world.model.decision import HumanAnswer, HumanChoice

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import Event, LeasesExpired, VerdictGiven
+from world.events.base import Event
+from world.events.lease_events import LeasesExpired, VerdictGiven
 from world.klis.calls import read_call
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger

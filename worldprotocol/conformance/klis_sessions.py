@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from world.errors import RefusedError
-from world.events.definitions import Event, VerdictGiven
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
 from world.klis.lease_manager import LeaseManager
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest

@@ -31,7 +31,8 @@ import msgspec
 
 from world.audit.unique_ids import Repeats
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import Event, decode_event
+from world.events.base import Event
+from world.events.codec import decode_event
 from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, event_leaf, is_intact, open_log, parse_address
 from world.log.merkle import Frontier
 from world.log.url import MEMORY

@@ -27,7 +27,9 @@ from typing import Any, Final
 import orjson
 
 from world.errors import RefusedError
-from world.events.definitions import ActorRegistered, AgentRegistered, KlisConfigured, decode_event
+from world.events.codec import decode_event
+from world.events.lease_events import AgentRegistered, KlisConfigured
+from world.events.realm_events import ActorRegistered
 from world.klis.resources.resource import STANDARD
 from worldprotocol.api.bootstrap import EventLog, LoggedEvent
 

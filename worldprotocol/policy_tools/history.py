@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from authority import Policy
 from world.errors import RefusedError
-from world.events.definitions import PolicyAdopted, PolicyRetired, ShadowConfigured
-from world.read_models.archive import decoded
+from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
+from world.read_models.decoding import decoded
 from worldprotocol.api.realm import Realm
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 from world.core import Domain, recompute
 from world.core.resource_declarations import declared_scope
 from world.errors import RefusedError
-from world.events.definitions import ProposalSubmitted, WorldSealed
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import WorldSealed
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentInstance

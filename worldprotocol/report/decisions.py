@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from world.events.definitions import (
+from world.events.policy_events import PolicyAdopted, PolicyRetired
+from world.events.proposal_events import (
     DecisionMade,
     HumanAnswered,
     HumanTimedOut,
-    PolicyAdopted,
-    PolicyRetired,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events.definitions import (
+from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
     EffectInDoubt,
@@ -14,9 +14,8 @@ from world.events.definitions import (
     EffectResolved,
     EffectRetried,
     ExecutionCancelled,
-    ProposalCompleted,
-    ProposalFailed,
 )
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from worldprotocol.report.proposals import HIDDEN, Proposals
 from worldprotocol.report.tally import EventPosition, Tally
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
-from world.events.definitions import LogFounded
-from world.read_models.archive import Archive, decoded
+from world.events.realm_events import LogFounded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.export.redaction import Redaction
 from worldprotocol.report.decisions import Decisions

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from world.events.definitions import (
+from world.events.lease_events import (
     LeaseRenewed,
     LeasesExpired,
     LeasesReleased,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events.definitions import BranchCreated, BranchSwitched, ProposalCompleted, ProposalFailed, WorldSealed
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
 from worldprotocol.report.proposals import HIDDEN, Proposals
 from worldprotocol.report.tally import EventPosition
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from world.events.definitions import (
+from world.events.execution_events import ExecutionStarted
+from world.events.proposal_events import (
     DecisionMade,
-    ExecutionStarted,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,

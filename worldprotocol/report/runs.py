@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.events.definitions import RunAmended, RunClosed, RunOpened, RunRolledBack, RunViolated
+from world.events.run_events import RunAmended, RunClosed, RunOpened, RunRolledBack, RunViolated
 from worldprotocol.report.proposals import HIDDEN, Proposals
 from worldprotocol.report.tally import EventPosition, Tally
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 from host.observation import Observation, Violation, Watch
 from host.observation.audit import exempt
 from world.engine.protocol import WorldProtocol
-from world.events.definitions import (
-    Event,
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
+from world.events.run_events import (
     RunAmended,
     RunClosed,
     RunCompared,
@@ -19,7 +20,6 @@ from world.events.definitions import (
     RunOpened,
     RunRolledBack,
     RunViolated,
-    VerdictGiven,
 )
 from world.pipeline.unit_of_work import UnitOfWork
 
@@ -52,7 +52,7 @@ class RunRecord:
         self._thread: threading.Thread | None = None
 
     def opened(self, verdict: VerdictGiven, *, worker: str, **told: Any) -> None:
-        """Record the beginning; see ``world.events.definitions.RunOpened`` for the members."""
+        """Record the beginning; see ``world.events.run_events.RunOpened`` for the members."""
         declared = [
             {"predicate": one.predicate.value, "resource": one.resource.text} for one in self._watch.declaration.triples
         ]
@@ -112,7 +112,7 @@ class RunRecord:
         return RunCompared(at=at, run_id=self.run_id, **found)
 
     def closed(self, **told: Any) -> None:
-        """Record the end; see ``world.events.definitions.RunClosed``."""
+        """Record the end; see ``world.events.run_events.RunClosed``."""
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

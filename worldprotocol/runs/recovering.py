@@ -18,11 +18,12 @@ from host.confinement.private import remove_left
 from host.environment import HostEnvironment
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import RunClosed, RunOpened, RunRolledBack
+from world.events.run_events import RunClosed, RunOpened, RunRolledBack
 from world.pipeline.unit_of_work import UnitOfWork
 from world.private_files import open_private
 from world.state.realm_state import RealmState
-from worldprotocol.api.leases import LOST, Leases
+from worldprotocol.api.lease_handle import LOST
+from worldprotocol.api.leases import Leases
 from worldprotocol.runs.record import parts
 from worldprotocol.runs.undoing import Told, give_back
 from worldprotocol.runs.verification import VerificationLog, read_verification

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from host.backups import CHANGES
 from host.environment import HostEnvironment
 from world.errors import RefusedError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.resources.resource import Resource, canonical_resource
 from world.klis.triple import Triple, read_triple
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 
 __all__ = ["Told", "give_back", "granted_since"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from world.errors import RefusedError
-from world.events.definitions import (
-    Event,
+from world.events.base import Event
+from world.events.run_events import (
     RunAmended,
     RunClosed,
     RunCompared,
@@ -19,7 +19,8 @@ from world.events.definitions import (
 )
 from world.klis.observation import Declaration, Seen
 from world.klis.triple import Triple, read_triple
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.lineage import number
 
 __all__ = ["VerificationLog", "read_verification", "runs_of"]

@@ -12,9 +12,13 @@ from typing import Any, Final
 
 from world.audit.verify import verify
 from world.errors import RefusedError
-from world.events.definitions import Event, PolicyAdopted, ProjectionRecorded, VerdictGiven, WorldSealed
+from world.events.base import Event
+from world.events.lease_events import VerdictGiven
+from world.events.policy_events import PolicyAdopted
+from world.events.proposal_events import ProjectionRecorded
+from world.events.realm_events import WorldSealed
 from world.model.immutable_json import thaw
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from world.read_models.diff import Absent, changes
 from worldprotocol.analysis.recheck.recheck import Divergence, recheck
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection

@@ -20,7 +20,8 @@ except ImportError:
     raise missing_extra("Strategies", "hypothesis", "testing") from None
 from msgspec import inspect
 
-from world.events.definitions import TOPICS, Event
+from world.events.base import Event
+from world.events.codec import TOPICS
 from world.events.shapes import SHAPES
 from world.model.immutable_json import MAX_SAFE_INTEGER
 

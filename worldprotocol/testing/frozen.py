@@ -20,7 +20,8 @@ from host.effects import EffectFailure, EffectHandler, EffectResult
 from host.loading import load_handlers
 from world.clock import ManualClock, SequentialIds
 from world.core import EffectAnswer
-from world.events.definitions import EffectFulfilled, EffectRequested, EffectRetried, Event
+from world.events.base import Event
+from world.events.execution_events import EffectFulfilled, EffectRequested, EffectRetried
 from world.model.canonical_json import canonical_text
 from world.model.immutable_json import freeze, thaw
 

@@ -10,16 +10,17 @@ from typing import Any, Final
 from authority import Policy
 from world.core import Domain
 from world.errors import RefusedError
-from world.events.definitions import (
+from world.events.base import Event
+from world.events.proposal_events import (
     DecisionMade,
-    Event,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
 )
 from world.model.decision import ENGINE, Ruling
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.ports import Case, History
 from world.state.proposal import Proposal
 from worldprotocol.analysis.ruling_trace import as_ruled

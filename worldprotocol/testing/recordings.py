@@ -28,9 +28,9 @@ except ImportError:
 from world.audit.replay import Replayed, replay
 from world.clock import ManualClock
 from world.errors import WorldProtocolError
-from world.events.definitions import encode_event
+from world.events.codec import encode_event
 from world.model.immutable_json import FrozenDict
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log

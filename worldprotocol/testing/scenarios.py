@@ -28,7 +28,9 @@ except ImportError:
 
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.events.definitions import TOPICS, Event, ProposalSubmitted
+from world.events.base import Event
+from world.events.codec import TOPICS
+from world.events.proposal_events import ProposalSubmitted
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody
 from world.state.proposal import Proposal

@@ -8,8 +8,11 @@ from itertools import islice
 from typing import Final
 
 from world.errors import RefusedError
-from world.events.definitions import BranchCreated, Event, ProjectionRecorded, ProposalSubmitted
-from world.read_models.archive import Archive, decoded
+from world.events.base import Event
+from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
+from world.events.realm_events import BranchCreated
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.index import WorldIndex
 from worldprotocol.analysis.counterfactual.asked import WhatIf
 from worldprotocol.analysis.counterfactual.replaying import Replaying, made_with

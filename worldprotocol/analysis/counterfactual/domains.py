@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from world.core import Domain, load_domain
 from world.errors import RefusedError
-from world.events.definitions import DomainAdopted
+from world.events.realm_events import DomainAdopted
 
 __all__ = ["Domains", "changed_code"]
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from world.events.definitions import EffectFulfilled, EffectRequested
+from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.model.canonical_json import digest
 from world.model.snapshot import Requirement
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from world.state.proposal import ROLLBACK
 from worldprotocol.api.bootstrap import EventLog
 

@@ -14,16 +14,12 @@ from typing import Any, Final
 
 from authority.policies.policy import TIMED_OUT
 from host.executor import ACTION_TIMED_OUT, is_time_out
-from world.events.definitions import (
-    DecisionMade,
-    Event,
-    ExecutionStarted,
-    ProposalFailed,
-    RequestWithdrawn,
-    VerdictGiven,
-)
+from world.events.base import Event
+from world.events.execution_events import ExecutionStarted
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.proposal_events import DecisionMade, ProposalFailed
 from world.model.decision import ENGINE, DecisionRecord, Ruling
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.api.bootstrap import EventLog
 
 __all__ = ["Foreseen", "foresee"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from world.errors import RefusedError
-from world.events.definitions import LeaseRenewed, LeasesReleased, LeasesRevoked, VerdictGiven
+from world.events.lease_events import LeaseRenewed, LeasesReleased, LeasesRevoked, VerdictGiven
 from world.state.realm_state import RealmState
 from worldprotocol.analysis.counterfactual.stand_ins import Putting
 

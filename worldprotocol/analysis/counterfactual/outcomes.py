@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from world.events.definitions import (
+from world.events.base import Event
+from world.events.execution_events import ExecutionStarted
+from world.events.proposal_events import (
     DecisionMade,
-    Event,
-    ExecutionStarted,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
-    WorldSealed,
 )
+from world.events.realm_events import WorldSealed
 from world.read_models.archive import Archive
 from world.state.proposal import TERMINAL, Proposal
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from world.core import EffectAnswer
 from world.engine.effect_runner import EffectRecorder
-from world.events.definitions import EffectFulfilled, EffectResolved
+from world.events.execution_events import EffectFulfilled, EffectResolved
 from world.model.snapshot import ErrorValue, Requirement
 from world.pipeline.execute import fulfil_with, order_of
 from world.pipeline.recover import cancel

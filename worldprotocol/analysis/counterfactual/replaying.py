@@ -15,21 +15,11 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from world.errors import RefusedError
-from world.events.definitions import (
-    ActorBound,
-    ActorRegistered,
+from world.events.base import Event
+from world.events.clock_events import ClockConfirmed
+from world.events.execution_events import EffectFulfilled, ExecutionCancelled, ExecutionStarted
+from world.events.lease_events import (
     AgentRegistered,
-    BranchCreated,
-    BranchSwitched,
-    ClockConfirmed,
-    DomainAdopted,
-    EffectFulfilled,
-    EnforcementChosen,
-    Event,
-    ExecutionCancelled,
-    ExecutionStarted,
-    HumanAnswered,
-    HumanTimedOut,
     KeyRegistered,
     KeyRevoked,
     KlisConfigured,
@@ -37,18 +27,28 @@ from world.events.definitions import (
     LeasesExpired,
     LeasesReleased,
     LeasesRevoked,
-    PolicyAdopted,
-    PolicyRetired,
+    RequestWithdrawn,
+    VerdictGiven,
+)
+from world.events.policy_events import PolicyAdopted, PolicyRetired
+from world.events.proposal_events import (
+    HumanAnswered,
+    HumanTimedOut,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
-    RequestWithdrawn,
-    RunClosed,
-    RunOpened,
-    VerdictGiven,
 )
+from world.events.realm_events import (
+    ActorBound,
+    ActorRegistered,
+    BranchCreated,
+    BranchSwitched,
+    DomainAdopted,
+    EnforcementChosen,
+)
+from world.events.run_events import RunClosed, RunOpened
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.pipeline.clock_confirmation import confirm_clock

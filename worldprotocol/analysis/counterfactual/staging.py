@@ -10,13 +10,14 @@ from host import Host
 from world.clock import SequentialIds
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
-from world.events.definitions import DomainAdopted
+from world.events.realm_events import DomainAdopted
 from world.klis.resources.resource import ResourceTypes
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody
 from world.pipeline.shadowing import configure_shadow
 from world.pipeline.submit import Submission
-from world.read_models.archive import Archive, decoded
+from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.state.ports import Enforcement
 from world.state.realm_state import RealmState
 from worldprotocol.analysis.counterfactual.asked import WHATIF, Insertion, WhatIf

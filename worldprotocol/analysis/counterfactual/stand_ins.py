@@ -13,7 +13,7 @@ from world.code.time_limit import TimeLimit
 from world.core import Domain
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
-from world.events.definitions import Event
+from world.events.base import Event
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple

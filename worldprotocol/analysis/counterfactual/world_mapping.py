@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from world.events.definitions import BranchCreated, BranchSwitched, Event, ProposalCompleted, ProposalFailed
+from world.events.base import Event
+from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.realm_events import BranchCreated, BranchSwitched
 from world.state.realm_state import Branch, RealmState
 
 __all__ = ["WorldMapping", "branches_of"]

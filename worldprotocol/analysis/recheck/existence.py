@@ -9,7 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from world.errors import DivergenceError, RefusedError
-from world.events.definitions import DecisionMade, Event, ExecutionStarted, RequestWithdrawn, VerdictGiven, WorldSealed
+from world.events.base import Event
+from world.events.execution_events import ExecutionStarted
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.proposal_events import DecisionMade
+from world.events.realm_events import WorldSealed
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple, read_triple
 from world.model.decision import Ruling

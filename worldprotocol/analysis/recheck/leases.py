@@ -6,7 +6,7 @@ from base64 import b64decode
 from typing import Any
 
 from world.errors import DivergenceError, RefusedError
-from world.events.definitions import VerdictGiven
+from world.events.lease_events import VerdictGiven
 from world.klis.authentication import channel_fault
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger

@@ -24,27 +24,21 @@ from world.clock import ManualClock, SequentialIds
 from world.code.time_limit import unlimited
 from world.core import Domain
 from world.errors import DamagedLogError, DivergenceError, RefusedError
-from world.events.definitions import (
+from world.events.base import Event
+from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.policy_events import PolicyAdopted, PolicyRetired, ProposalShadowed, ShadowConfigured
+from world.events.proposal_events import (
     DecisionMade,
-    DomainAdopted,
-    EffectRequested,
-    Event,
-    ExecutionStarted,
     HumanAnswered,
     HumanTimedOut,
-    PolicyAdopted,
-    PolicyRetired,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalShadowed,
     ProposalSuperseded,
-    RequestWithdrawn,
-    ShadowConfigured,
-    VerdictGiven,
-    WorldSealed,
 )
+from world.events.realm_events import DomainAdopted, WorldSealed
 from world.klis.resources.resource import ResourceTypes
 from world.limits import Limits
 from world.model.decision import ENGINE, HumanAnswer, Ruling

@@ -10,7 +10,7 @@ from typing import Any
 from authority import recheck_ruling
 from authority.policies.policy import TIMED_OUT
 from world.errors import DivergenceError
-from world.events.definitions import ProposalShadowed
+from world.events.policy_events import ProposalShadowed
 from world.model.decision import Ruling
 from world.pipeline.shadowing import bound_to
 from world.state.ports import Case

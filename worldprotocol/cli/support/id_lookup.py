@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from world.errors import RefusedError
-from world.events.definitions import DecisionMade
+from world.events.proposal_events import DecisionMade
 from world.model.branch_names import HEAD
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 
 if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm

@@ -10,10 +10,10 @@ import click
 
 from world.clock import SystemClock
 from world.errors import RefusedError
-from world.events.definitions import DecisionMade
+from world.events.proposal_events import DecisionMade
 from world.model.branch_names import HEAD
 from world.pipeline.unit_of_work import KLIS_STREAM
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from world.read_models.lineage import Heads, heads_at, recorded_by
 from worldprotocol.api.time_parsing import moment_of
 from worldprotocol.cli.support.id_lookup import KINDS, as_position, candidates, find, head_named, not_unique

@@ -10,7 +10,8 @@ from worldprotocol.cli.support.command_context import CommandContext
 if TYPE_CHECKING:
     from authority import Policy
     from world.core import Domain
-    from world.events.definitions import PolicyAdopted, ProposalJudged
+    from world.events.policy_events import PolicyAdopted
+    from world.events.proposal_events import ProposalJudged
     from world.state.ports import Case
     from world.state.proposal import Proposal
     from worldprotocol.api.realm import Realm
@@ -149,8 +150,8 @@ def _policy(told: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] |
 
 def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJudged] | None:
     """Return the ruling of the rules, with its position; later ones come of people's answers."""
-    from world.events.definitions import ProposalJudged
-    from world.read_models.archive import decoded
+    from world.events.proposal_events import ProposalJudged
+    from world.read_models.decoding import decoded
 
     for logged in then.world.log.stream(proposal_id):
         if logged.position > then.position:
@@ -163,8 +164,8 @@ def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJud
 
 def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
     """Return the adoption by which a policy was in force then; without a position where it came only later."""
-    from world.events.definitions import PolicyAdopted
-    from world.read_models.archive import decoded
+    from world.events.policy_events import PolicyAdopted
+    from world.read_models.decoding import decoded
 
     found: tuple[int | None, PolicyAdopted] | None = None
     for logged in then.world.log.read(upto=then.position, topics=[PolicyAdopted.TOPIC]):

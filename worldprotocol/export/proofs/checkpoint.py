@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import LogFounded
+from world.events.realm_events import LogFounded
 from world.log import EventLog, TreeHead
 from world.log.merkle import HASH_BYTES
-from world.read_models.archive import decoded
+from world.read_models.decoding import decoded
 from worldprotocol.export.proofs.note import (
     SignedNote,
     SigningKey,

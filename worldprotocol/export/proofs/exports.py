@@ -19,23 +19,20 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from world.audit.event_checks import is_canonical, stream_of
+from world.audit.event_form import is_canonical, stream_of
 from world.audit.unique_ids import Repeats
 from world.audit.verify import VerificationReport, verify
 from world.errors import DamagedLogError, RefusedError
-from world.events.definitions import (
-    DomainAdopted,
-    Event,
-    PolicyAdopted,
-    ProposalSubmitted,
-    ShadowConfigured,
-    WorldSealed,
-    decode_event,
-)
+from world.events.base import Event
+from world.events.codec import decode_event
+from world.events.policy_events import PolicyAdopted, ShadowConfigured
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import DomainAdopted, WorldSealed
 from world.log import LogFinding, LoggedEvent, TreeHead, open_log
 from world.log.merkle import Frontier
 from world.model.identity import content_id, intent_key, policy_hash, schema_hash, world_id
-from worldprotocol.export.jsonl import ExportHeader, Hidden, SalvagedFrom, header_line, import_log, read_items
+from worldprotocol.export.jsonl import import_log
+from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, SalvagedFrom, header_line, read_items
 
 __all__ = ["MAX_SPANS", "ExportReport", "check_export", "is_export"]
 

@@ -18,7 +18,7 @@ from world.log.merkle import Frontier
 from world.log.url import MEMORY
 from world.model.canonical_json import canonical_bytes
 from world.private_files import open_private
-from worldprotocol.export.jsonl import FORMAT, HEAD_EVERY, ExportHeader, SalvagedFrom, head_line, header_line
+from worldprotocol.export.jsonl_lines import FORMAT, HEAD_EVERY, ExportHeader, SalvagedFrom, head_line, header_line
 from worldprotocol.export.proofs.exports import check_export, is_export
 from worldprotocol.export.salvage.judging import ProvenEvents, judge
 from worldprotocol.export.salvage.scratch import EventVersion, ScratchStore

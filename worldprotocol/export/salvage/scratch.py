@@ -15,7 +15,7 @@ from typing import Final, Self
 from world.errors import RefusedError
 from world.log import LoggedEvent, TreeHead, event_leaf
 from world.log.merkle import HASH_BYTES
-from worldprotocol.export.jsonl import event_line
+from worldprotocol.export.jsonl_lines import event_line
 
 __all__ = ["EventVersion", "ScratchStore"]
 

@@ -16,7 +16,7 @@ from world.log.backends.sqlite_pages import rows_of_file
 from world.log.merkle import HASH_BYTES
 from world.log.tables import LOG_SHIFT, POSITION_MASK
 from world.log.values import TreeHead
-from worldprotocol.export.jsonl import MAX_LINE_BYTES, ExportHeader, Hidden, read_header, read_line
+from worldprotocol.export.jsonl_lines import MAX_LINE_BYTES, ExportHeader, Hidden, read_header, read_line
 from worldprotocol.export.salvage.scratch import ScratchStore
 
 __all__ = ["read_export", "read_file"]

@@ -13,7 +13,7 @@ from worldprotocol.cli.support.point_in_time import at_option, moment
 from worldprotocol.cli.support.redaction import shown_resources
 
 if TYPE_CHECKING:
-    from world.events.definitions import VerdictGiven
+    from world.events.lease_events import VerdictGiven
     from world.klis.ledger import Ledger
     from world.read_models.leases import Shown
     from worldprotocol.cli.support.point_in_time import PointInTime
@@ -123,8 +123,8 @@ def _about(then: PointInTime, request: str, upto: int) -> list[int]:
 
 
 def _verdict(then: PointInTime, position: int) -> VerdictGiven:
-    from world.events.definitions import VerdictGiven
-    from world.read_models.archive import decoded
+    from world.events.lease_events import VerdictGiven
+    from world.read_models.decoding import decoded
     from world.read_models.lineage import index_damaged
 
     event = decoded(then.world.log.event_at(position))
@@ -156,8 +156,8 @@ def _asked(then: PointInTime, ledger: Ledger, position: int, verdict: VerdictGiv
 
 def _after(then: PointInTime, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
     """Yield what the log says later about the request and its leases."""
-    from world.events.definitions import LeasesExpired, LeasesReleased, LeasesRevoked, RequestWithdrawn, VerdictGiven
-    from world.read_models.archive import decoded
+    from world.events.lease_events import LeasesExpired, LeasesReleased, LeasesRevoked, RequestWithdrawn, VerdictGiven
+    from world.read_models.decoding import decoded
 
     own = {one["leaseId"] for one in verdict.leases}
     kinds = (VerdictGiven, LeasesReleased, LeasesExpired, LeasesRevoked, RequestWithdrawn)

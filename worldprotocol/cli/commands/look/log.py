@@ -16,7 +16,7 @@ from worldprotocol.cli.support.point_in_time import at_option, moment
 from worldprotocol.cli.support.redaction import check_position, redact_option, redaction
 
 if TYPE_CHECKING:
-    from world.events.definitions import Event
+    from world.events.base import Event
     from worldprotocol.api.bootstrap import EventLog, LoggedEvent
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.redaction import Redaction
@@ -58,7 +58,7 @@ def log(
     With --redact, filters look at each shown event by itself, and hidden ones are left out where there are filters.
     """
     from world.clock import SystemClock
-    from world.events.definitions import TOPICS
+    from world.events.codec import TOPICS
 
     if follow and reverse:
         raise click.UsageError("--follow and --reverse cannot be together.")
@@ -164,8 +164,8 @@ def _listed(names: list[str]) -> str:
 
 def _all_actors(world: Realm) -> list[str]:
     """Return the registered actors, and who else is named as the doer of something, such as the operator."""
-    from world.events.definitions import TOPICS
-    from world.read_models.archive import decoded
+    from world.events.codec import TOPICS
+    from world.read_models.decoding import decoded
 
     topics = [topic for topic, kind in TOPICS.items() if "by" in kind.__struct_fields__]
     doers = {decoded(logged).by for logged in world.log.read(topics=topics)}  # type: ignore[attr-defined]
@@ -216,7 +216,7 @@ class Filter:
     def match(self, logged: LoggedEvent) -> Event | None:
         """Return the event where it is wanted."""
         from world.errors import DamagedLogError, RefusedError
-        from world.read_models.archive import decoded
+        from world.read_models.decoding import decoded
 
         event: Any = decoded(logged)
         if (self.since is not None and event.at < self.since) or (self.until is not None and event.at > self.until):
@@ -292,7 +292,7 @@ def _print(
 
 
 def _wire(logged: LoggedEvent) -> dict[str, Any]:
-    from world.read_models.archive import state_of
+    from world.read_models.decoding import state_of
 
     return {
         "position": logged.position,

@@ -76,7 +76,7 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
 def _event(then: PointInTime, position: int) -> tuple[dict[str, Any], list[str]]:
     import orjson
 
-    from world.read_models.archive import state_of
+    from world.read_models.decoding import state_of
 
     then.check_seen(f"Event {position} came", position)
     logged = then.world.log.event_at(position)

@@ -87,8 +87,8 @@ def _same(name: str) -> dict[str, str]:
 def _of_event(then: PointInTime, position: int) -> TraceStep:
     """Return the trace of the proposal that an event is about, or of a projection that selected no intent."""
     from world.errors import RefusedError
-    from world.events.definitions import ProjectionRecorded
-    from world.read_models.archive import decoded
+    from world.events.proposal_events import ProjectionRecorded
+    from world.read_models.decoding import decoded
     from world.read_models.trace import projection_step, trace_proposal
 
     archive = then.world.archive

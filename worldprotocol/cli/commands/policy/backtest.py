@@ -70,8 +70,8 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any)
 def _check_judged(world: Realm, name: str) -> None:
     """Refuse a policy that cannot have judged anything in a log: it was never adopted, and nobody is bound by it."""
     from world.errors import RefusedError
-    from world.events.definitions import PolicyAdopted
-    from world.read_models.archive import decoded
+    from world.events.policy_events import PolicyAdopted
+    from world.read_models.decoding import decoded
 
     adoptions = (decoded(logged) for logged in world.log.read(topics=[PolicyAdopted.TOPIC]))
     known = {event.name for event in adoptions if isinstance(event, PolicyAdopted)}

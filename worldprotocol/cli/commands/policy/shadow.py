@@ -11,7 +11,7 @@ from worldprotocol.cli.support.command_context import CommandContext, Group, wit
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 if TYPE_CHECKING:
-    from world.events.definitions import ShadowConfigured
+    from world.events.policy_events import ShadowConfigured
     from worldprotocol.analysis.shadow_results import Shadows
 
 BY = click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")

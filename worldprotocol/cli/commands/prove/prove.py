@@ -95,8 +95,8 @@ def subject_named(world: Realm, named: str) -> Subject:
 
 
 def _of_proposal(world: Realm, kind: str, proposal_id: str) -> Subject:
-    from world.events.definitions import DecisionMade, ProposalSubmitted
-    from world.read_models.archive import decoded
+    from world.events.proposal_events import DecisionMade, ProposalSubmitted
+    from world.read_models.decoding import decoded
     from worldprotocol.export.proofs.receipt import Subject
 
     for logged in world.log.stream(proposal_id):

@@ -15,7 +15,7 @@ from worldprotocol.cli.support.signing import trusted, trusting_options
 if TYPE_CHECKING:
     from world.audit.verify import VerificationReport
     from worldprotocol.api.bootstrap import TreeHead
-    from worldprotocol.export.jsonl import SalvagedFrom
+    from worldprotocol.export.jsonl_lines import SalvagedFrom
     from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted
     from worldprotocol.export.proofs.exports import ExportReport
     from worldprotocol.export.proofs.note import VerifierKey
